@@ -1,0 +1,1 @@
+"""Twiceproof: run it twice, it happens once."""

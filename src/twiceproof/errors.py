@@ -1,0 +1,157 @@
+"""Every error, as one tree. Each carries data, reads as one line, and ends with the next move.
+
+TwiceproofError
+├── Misuse                  the call, the decorator or the setting is wrong: change the code
+│   ├── KeyRefused          the key is empty, missing, too long or has control characters
+│   └── ValueRefused        a value has no canonical form (NaN, a lone surrogate, too deep)
+├── ClaimError              the claim did not let the work run, or did not let it finish
+│   ├── Duplicate           the work was done before, and `on_duplicate="reject"` was asked for
+│   ├── InProgress          another holder is at work on this key: come back after `retry_after`
+│   ├── PayloadMismatch     the key is known, with another payload
+│   ├── NeedsReview         the outcome is unknown: a person must settle it
+│   ├── PriorFailure        the work failed before, and may not be repeated without a word
+│   ├── ClaimLost           this holder lost its claim; what it found out is kept as evidence
+│   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
+├── NotDone                 raised by the user's code: "nothing happened, you may try again"
+└── StoreError
+    ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
+    ├── StoreUnsafe         the store would lose acknowledged writes
+    ├── StoreFull           the store has no room; nothing was written
+    ├── BadWrite            the store was asked for something it must refuse; nothing was written
+    └── SchemaMismatch      the store was written by another release
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = [
+    "BadWrite",
+    "ClaimError",
+    "ClaimLost",
+    "Duplicate",
+    "InProgress",
+    "KeyRefused",
+    "Misuse",
+    "NeedsReview",
+    "NotDone",
+    "PayloadMismatch",
+    "PriorFailure",
+    "ResultNotKept",
+    "ResultTypeWarning",
+    "SchemaMismatch",
+    "StoreError",
+    "StoreFull",
+    "StoreUnavailable",
+    "StoreUnsafe",
+    "TwiceproofError",
+    "TwiceproofWarning",
+    "UnstableKeyWarning",
+    "ValueRefused",
+]
+
+
+class TwiceproofError(Exception):
+    """The root. `data` is what a program can use; the message is for a person."""
+
+    def __init__(self, message: str, **data: Any) -> None:
+        # One line, whatever a key or a driver put into it: log shippers split on newlines.
+        super().__init__(" ".join(message.split()))
+        self.data = data
+
+    def __getattr__(self, name: str) -> Any:
+        data = self.__dict__.get("data", {})
+        if name in data:
+            return data[name]
+        raise AttributeError(f"{type(self).__name__} has no {name!r}; it carries {sorted(data)}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), str(self), self.__dict__.get("data", {}))
+
+
+def _rebuild(kind: type[TwiceproofError], message: str, data: dict[str, Any]) -> TwiceproofError:
+    return kind(message, **data)
+
+
+class Misuse(TwiceproofError, ValueError):
+    """The call, the decorator or the setting is wrong."""
+
+
+class KeyRefused(Misuse):
+    """The key cannot name an intent."""
+
+
+class ValueRefused(Misuse):
+    """A value has no canonical JSON form."""
+
+
+class ClaimError(TwiceproofError):
+    """The claim stood in the way. Carries `operation` and `key`."""
+
+
+class Duplicate(ClaimError):
+    """Done before, and duplicates were to be rejected. Carries `result`."""
+
+
+class InProgress(ClaimError):
+    """Another holder is at work. Carries `owner` and `retry_after` (seconds)."""
+
+
+class PayloadMismatch(ClaimError):
+    """Known key, other payload. Carries `found` and `asked` (fingerprints) and `run`."""
+
+
+class NeedsReview(ClaimError):
+    """The outcome is unknown; a person must settle it. Carries `reason` and `run`."""
+
+
+class PriorFailure(ClaimError):
+    """Failed before. Carries `error` (its type and message) and `run`."""
+
+
+class ClaimLost(ClaimError):
+    """This holder lost its claim. Its finding is kept as evidence, not taken as the result."""
+
+
+class ResultNotKept(ClaimError):
+    """Done, but there is no result to give back. Carries `digest` and `size` where known."""
+
+
+class NotDone(TwiceproofError):
+    """Raise it from your own code to say: the other side said no, nothing happened."""
+
+
+class StoreError(TwiceproofError):
+    """Something about the store."""
+
+
+class StoreUnavailable(StoreError):
+    """No answer. Writes under way may or may not have landed."""
+
+
+class StoreUnsafe(StoreError):
+    """The store would lose acknowledged writes. Carries `findings`."""
+
+
+class StoreFull(StoreError):
+    """No room. Nothing was written."""
+
+
+class BadWrite(StoreError, ValueError):
+    """Refused before anything was written."""
+
+
+class SchemaMismatch(StoreError):
+    """Written by another release."""
+
+
+class TwiceproofWarning(UserWarning):
+    """The root of the warnings."""
+
+
+class UnstableKeyWarning(TwiceproofWarning):
+    """The key looks as if it changed on every retry."""
+
+
+class ResultTypeWarning(TwiceproofWarning):
+    """A result will come back as plain JSON because its type is not declared."""

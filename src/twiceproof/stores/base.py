@@ -1,0 +1,116 @@
+"""The seam between the product and the databases: what a store promises, and what a backend writes.
+
+`Store` is what the rest of the package sees. `Engine` is what a backend implements: five blocking methods.
+`stores.grouped.GroupedStore` turns an engine into a store, with group commit and lost-acknowledgement
+handling, so a new backend is one short file. What both must keep is written as tests in
+`twiceproof.prove.store_contract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from ..drive import Request
+from ..records import Address, Batch, Due, Found, Outcome, Page, Write
+
+__all__ = ["AGAIN", "Again", "Disconnected", "Engine", "Finding", "Store"]
+
+
+class Store(Protocol):
+    """Records with versions. Knows neither claims nor flows.
+
+    Each method returns a request: `yield from` it in an operation, or run it with `drive.block`.
+    """
+
+    batch_limit: int  # writes that land together; 1 = the backend has no transactions
+    reads_first: bool  # a read costs so little that it pays to look before writing
+    best_effort: bool  # acknowledged writes can be lost (replicated Redis on failover)
+
+    def read(self, at: Address) -> Request[Found]:
+        """What is at this address now. Sees every write acknowledged before it began."""
+
+    def write(self, *writes: Write) -> Request[Outcome]:
+        """Writes to one space, all or none."""
+
+    def scan(
+        self,
+        kind: str,
+        *,
+        space: str | None = None,
+        state: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Request[Page]:
+        """Records of a kind, page by page. A record that stays put is met exactly once."""
+
+    def due(self, kind: str, *, queues: Collection[str], limit: int = 100, hide: float = 5.0) -> Request[Due]:
+        """Records whose time has come, longest overdue first; hidden from others for `hide` seconds."""
+
+    def pause(self, space: str, seconds: float) -> Request[None]:
+        """Wait until something in this space may have changed, at most so long. A hint, never a promise."""
+
+    def examine(self) -> Sequence[Finding]:
+        """What this store can and cannot promise here: the substance of `twiceproof doctor`."""
+
+    def close(self) -> None:
+        """Finish what is under way and let go of connections and threads."""
+
+
+class Engine(Protocol):
+    """What a backend implements. Blocking; `commit` is never called twice at once.
+
+    `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
+    raise `Disconnected`, and is then called again.
+    """
+
+    batch_limit: int
+    reads_first: bool
+    best_effort: bool
+    group_limit: int  # batches that `commit` takes at once
+    one_per_space: bool  # `commit` must not be given two batches of one space
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+        """Land each batch or not, each on its own. An answer per batch, in order."""
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        """What is at these addresses, in order."""
+
+    def scan(
+        self, kind: str, space: str | None, state: str | None, after: str | None, limit: int
+    ) -> Page: ...
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due: ...
+
+    def examine(self) -> Sequence[Finding]: ...
+
+    def close(self) -> None: ...
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's connections without closing them."""
+
+
+class Again(Struct, frozen=True):
+    """An engine's answer for a batch that could not be tried yet: somebody else holds its space."""
+
+
+AGAIN = Again()
+
+
+class Disconnected(Exception):
+    """Between engine and store, never seen outside: the connection broke. `sent` says whether the work may have reached the server."""
+
+    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+        super().__init__(str(cause))
+        self.sent = sent
+
+
+class Finding(Struct, frozen=True):
+    """One line of `doctor`: `ok`, `warn` or `refuse`, what was found, and the next move."""
+
+    level: str
+    name: str
+    found: str
+    advice: str = ""

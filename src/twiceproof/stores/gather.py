@@ -1,0 +1,250 @@
+"""Gathers what many callers ask at the same time into one piece of work.
+
+While one group is being worked on, further items wait; the next group takes them all. There are no timers:
+a lone caller never waits for company. Somebody *leads* each group: a blocking caller that finds nobody at
+work leads on its own thread, without a hop; on behalf of event loops the store's own thread leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Generic, TypeVar
+
+from ..drive import Request
+from ..errors import StoreUnavailable
+from .base import Again
+from .hand import Hand
+
+__all__ = ["Gather"]
+
+I = TypeVar("I")  # noqa: E741 - an item
+A = TypeVar("A")  # an answer
+
+HELD_ELSEWHERE_PAUSE = 0.005
+
+
+class _Ticket(Generic[I, A]):
+    """An item and whoever waits for its answer: a thread (gate) or an event loop (future)."""
+
+    __slots__ = ("answer", "answered", "future", "gate", "item", "loop", "tries")
+
+    def __init__(self, item: I, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.item = item
+        self.answer: Any = None
+        self.answered = False
+        self.tries = 0
+        self.loop = loop
+        if loop is None:
+            self.gate = threading.Lock()
+            self.gate.acquire()
+        else:
+            self.future: asyncio.Future[None] = loop.create_future()
+
+    def outcome(self) -> A:
+        if isinstance(self.answer, BaseException):
+            raise self.answer.with_traceback(None)
+        answer: A = self.answer
+        return answer
+
+
+class Gather(Generic[I, A]):
+    """Runs `work` on groups of items, one group at a time."""
+
+    def __init__(
+        self,
+        work: Callable[[Sequence[I]], Sequence[A | Again | Exception]],
+        *,
+        limit: int,
+        hand: Hand,
+        sleep: Callable[[float], None],
+        patience: float,
+        apart: Callable[[I], Hashable] | None = None,
+    ) -> None:
+        self._work = work
+        self._limit = limit
+        self._hand = hand
+        self._sleep = sleep
+        self._most_tries = max(1, round(patience / HELD_ELSEWHERE_PAUSE))
+        self._apart = apart
+        self.reset()
+
+    def reset(self) -> None:
+        """In a forked child: whoever was waiting or leading does not exist here."""
+        self._mutex = threading.Lock()
+        self._queue: deque[_Ticket[I, A]] = deque()
+        self._busy = False
+
+    def ask(self, item: I) -> Request[A]:
+        return _Ask(self, item)
+
+    def enter(self, ticket: _Ticket[I, A]) -> bool:
+        """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
+        with self._mutex:
+            self._queue.append(ticket)
+            if self._busy:
+                return False
+            self._busy = True
+            return True
+
+    def lead_by_hand(self) -> None:
+        self._hand.do(self.lead)
+
+    def lead(self) -> None:
+        """Work on one group, answer its callers, and pass the lead on."""
+        group = self._next_group()
+        try:
+            answers: Sequence[Any] = self._work([ticket.item for ticket in group])
+        except Exception as error:  # noqa: BLE001 - it belongs to the callers, who raise it
+            answers = [error] * len(group)
+        except BaseException as error:
+            # Ctrl-C hit the thread that leads for others: they must not wait for ever.
+            self._finish(group, [_interrupted(error)] * len(group))
+            raise
+        self._finish(group, answers)
+
+    def _next_group(self) -> list[_Ticket[I, A]]:
+        with self._mutex:
+            if self._apart is None and len(self._queue) <= self._limit:
+                group = list(self._queue)
+                self._queue.clear()
+                return group
+            return self._pick()
+
+    def _pick(self) -> list[_Ticket[I, A]]:
+        group: list[_Ticket[I, A]] = []
+        seen: set[Hashable] = set()
+        left: deque[_Ticket[I, A]] = deque()
+        while self._queue and len(group) < self._limit:
+            ticket = self._queue.popleft()
+            mark = None if self._apart is None else self._apart(ticket.item)
+            if mark is not None and mark in seen:
+                left.append(ticket)
+                continue
+            seen.add(mark)
+            group.append(ticket)
+        self._queue.extendleft(reversed(left))
+        return group
+
+    def _finish(self, group: list[_Ticket[I, A]], answers: Sequence[Any]) -> None:
+        answered, again = self._sort(group, answers)
+        _wake(answered)
+        if again and not answered:
+            self._sleep(HELD_ELSEWHERE_PAUSE)
+        self._pass_on(again)
+
+    def _sort(
+        self, group: list[_Ticket[I, A]], answers: Sequence[Any]
+    ) -> tuple[list[_Ticket[I, A]], list[_Ticket[I, A]]]:
+        answered, again = [], []
+        for ticket, answer in zip(group, answers, strict=True):
+            if type(answer) is Again:
+                ticket.tries += 1
+                if ticket.tries < self._most_tries:
+                    again.append(ticket)
+                    continue
+                answer = _held_elsewhere()
+            ticket.answer = answer
+            answered.append(ticket)
+        return answered, again
+
+    def _pass_on(self, again: list[_Ticket[I, A]]) -> None:
+        with self._mutex:
+            self._queue.extendleft(reversed(again))
+            if not self._queue:
+                self._busy = False
+                return
+            head = self._queue[0]
+        if head.loop is None:
+            head.gate.release()  # unanswered: it learns that it leads
+        else:
+            self.lead_by_hand()
+
+
+class _Ask(Request[A], Generic[I, A]):
+    """One caller's item on its way through a gather."""
+
+    __slots__ = ("_gather", "_item")
+
+    def __init__(self, gather: Gather[I, A], item: I) -> None:
+        self._gather = gather
+        self._item = item
+
+    def block(self) -> A:
+        ticket: _Ticket[I, A] = _Ticket(self._item)
+        if self._gather.enter(ticket):
+            self._gather.lead()
+        try:
+            self._await_gate(ticket)
+        except BaseException:
+            # The item may be on its way, and others may count on us to lead: see it through, then go.
+            self._await_gate(ticket)
+            raise
+        return ticket.outcome()
+
+    def _await_gate(self, ticket: _Ticket[I, A]) -> None:
+        while not ticket.answered:
+            ticket.gate.acquire()
+            if not ticket.answered:
+                self._gather.lead()
+
+    async def wait(self) -> A:
+        loop = asyncio.get_running_loop()
+        ticket: _Ticket[I, A] = _Ticket(self._item, loop)
+        if self._gather.enter(ticket):
+            # Not at once: whatever else is ready on this loop joins the group first.
+            loop.call_soon(self._gather.lead_by_hand)
+        try:
+            await ticket.future
+        except asyncio.CancelledError:
+            await _see_through(ticket, loop)
+            raise
+        return ticket.outcome()
+
+
+async def _see_through(ticket: _Ticket[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    """Wait for the truth about a write that is on its way, so that a cancelled caller can put it right."""
+    while not ticket.answered:
+        ticket.future = loop.create_future()  # the cancellation has used up the one before
+        with contextlib.suppress(asyncio.CancelledError):
+            await ticket.future
+
+
+def _wake(tickets: list[_Ticket[Any, Any]]) -> None:
+    """Answer everyone: each thread by its gate, each event loop once for all of its tickets."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Ticket[Any, Any]]] = {}
+    for ticket in tickets:
+        if ticket.loop is None:
+            ticket.answered = True
+            ticket.gate.release()
+        else:
+            loops.setdefault(ticket.loop, []).append(ticket)
+    for loop, mine in loops.items():
+        try:
+            loop.call_soon_threadsafe(_deliver, mine)
+        except RuntimeError:  # the loop is closed: nobody is left to tell
+            continue
+
+
+def _deliver(tickets: list[_Ticket[Any, Any]]) -> None:
+    for ticket in tickets:
+        ticket.answered = True
+        if not ticket.future.done():
+            ticket.future.set_result(None)
+
+
+def _held_elsewhere() -> StoreUnavailable:
+    return StoreUnavailable(
+        "Another transaction has held this space for too long; nothing was written. "
+        "Look for a long-running transaction in the database, then try again."
+    )
+
+
+def _interrupted(error: BaseException) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The thread that was committing for this caller was interrupted ({type(error).__name__}); "
+        "the write may or may not have landed. Read before you try again."
+    )

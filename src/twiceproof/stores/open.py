@@ -1,0 +1,93 @@
+"""Opens a store by its URL. Backends are imported only when their URL asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+
+from ..clock import Clock, system_clock
+from ..errors import Misuse
+from .base import Engine
+from .grouped import GroupedStore
+
+__all__ = ["open_store"]
+
+
+def open_store(url: str, *, clock: Clock = system_clock) -> GroupedStore:
+    """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `redis+cluster://…` or `memory://`."""
+    parts = urlsplit(url)
+    opener = OPENERS.get(parts.scheme)
+    if opener is None:
+        raise Misuse(
+            f"{_scheme_of(url)!r} is not a store that twiceproof knows; "
+            f"use one of {', '.join(f'{name}://' for name in sorted(OPENERS))}."
+        )
+    return GroupedStore(opener(parts, clock), clock=clock)
+
+
+def _scheme_of(url: str) -> str:
+    """Never the whole URL: it may hold a password."""
+    return url.split("://", 1)[0][:40]
+
+
+def _memory(parts: SplitResult, clock: Clock) -> Engine:
+    from .memory import MemoryEngine
+
+    return MemoryEngine(clock)
+
+
+def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
+    from .sqlite import SqliteEngine
+
+    if parts.netloc or len(parts.path) < 2:
+        raise Misuse(
+            "A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so."
+        )
+    options = _options(parts, {"durability": ("power", "process")})
+    return SqliteEngine(
+        Path(unquote(parts.path[1:])), clock=clock, durability=options.get("durability", "power")
+    )
+
+
+def _postgres(parts: SplitResult, clock: Clock) -> Engine:
+    try:
+        from .postgres import PostgresEngine
+    except ImportError as error:
+        raise _extra("postgres", error) from error
+    return PostgresEngine(urlunsplit(parts), clock=clock)
+
+
+def _redis(parts: SplitResult, clock: Clock) -> Engine:
+    try:
+        from .redis import RedisEngine
+    except ImportError as error:
+        raise _extra("redis", error) from error
+    return RedisEngine(urlunsplit(parts), clock=clock)
+
+
+def _extra(name: str, error: ImportError) -> Misuse:
+    return Misuse(
+        f"This store needs {error.name}, which is not installed; run: pip install 'twiceproof[{name}]'"
+    )
+
+
+def _options(parts: SplitResult, legal: dict[str, tuple[str, ...]]) -> dict[str, str]:
+    """The query part, checked: an option that is accepted but not enforced is worse than none."""
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name, value in options.items():
+        if value not in legal.get(name, ()):
+            raise Misuse(f"The store URL has {name}={value}, which means nothing here; legal: {legal}.")
+    return options
+
+
+OPENERS: dict[str, Callable[[SplitResult, Clock], Engine]] = {
+    "memory": _memory,
+    "sqlite": _sqlite,
+    "postgresql": _postgres,
+    "postgres": _postgres,
+    "redis": _redis,
+    "rediss": _redis,
+    "redis+cluster": _redis,
+    "rediss+cluster": _redis,
+}

@@ -1,0 +1,159 @@
+"""The SQLite store: one file, no set-up, durable, and safe for several processes at once."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from ..clock import Clock, system_clock
+from ..records import Address, Batch, Due, Found, Outcome, Page, Written
+from .base import Finding
+from .sqlite_doctor import examine, note_host, refuse_unsafe
+from .sqlite_faults import begin_immediate, translated
+from .sqlite_rows import COLUMNS, READ, land, record_of
+from .sqlite_schema import create_private, migrate
+
+__all__ = ["SqliteEngine"]
+
+
+class SqliteEngine:
+    """One writing connection, used by whoever leads a commit, and a handful of reading ones."""
+
+    batch_limit = 500
+    group_limit = 500
+    reads_first = True
+    best_effort = False
+    one_per_space = False
+
+    def __init__(
+        self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0
+    ) -> None:
+        self.path = path
+        self.durability = durability
+        self._clock = clock
+        self._patience = patience
+        self._writer: sqlite3.Connection | None = None
+        self._readers: list[sqlite3.Connection] = []
+        self._leaked: list[object] = []
+        self._writing = threading.Lock()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        refuse_unsafe(self.path)
+        create_private(self.path)
+        self._writer = self._open(busy_timeout=0)
+        migrate(self._writer, self._clock, self._patience)
+        with self._transaction() as (db, now):
+            note_host(db, now)
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
+        with self._transaction() as (db, now):
+            number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
+            outcomes = [land(db, batch, number + nth, now) for nth, batch in enumerate(batches, 1)]
+            if any(type(outcome) is Written for outcome in outcomes):
+                db.execute("UPDATE twiceproof_counter SET number=?", (number + len(batches),))
+        return outcomes
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        marks = ",".join("?" * len(queues))
+        waiting = f"FROM twiceproof_records WHERE kind=? AND queue IN ({marks}) AND due_at"
+        with self._transaction() as (db, now):
+            rows = db.execute(
+                f"SELECT {COLUMNS} {waiting} <= ? ORDER BY due_at, id LIMIT ?", (kind, *queues, now, limit)
+            ).fetchall()
+            number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
+            if rows:
+                number += 1
+                db.executemany(
+                    "UPDATE twiceproof_records SET due_at=?, version=? WHERE id=?",
+                    [(now + hide, number, row[0]) for row in rows],
+                )
+                db.execute("UPDATE twiceproof_counter SET number=?", (number,))
+            (later,) = db.execute(f"SELECT min(due_at) {waiting} IS NOT NULL", (kind, *queues)).fetchone()
+        hidden = [record_of((*row[:5], number, *row[6:12], now + hide, row[13])) for row in rows]
+        return Due(hidden, None if later is None else max(0.0, later - now), now)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[tuple[sqlite3.Connection, float]]:
+        """A write transaction and the time at which its lock was had."""
+        with self._writing, translated(self):
+            db = self._writer = self._writer or self._open(busy_timeout=0)
+            begin_immediate(db, self._clock, self._patience)
+            try:
+                yield db, self._clock.now()
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        with self._reader() as db:
+            rows = [db.execute(READ, (at.space, at.kind, at.key)).fetchone() for at in addresses]
+        now = self._clock.now()
+        return [Found(record_of(row) if row else None, now) for row in rows]
+
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+        where, values = ["kind=?", "id>?"], [kind, int(after or 0)]
+        if space is not None:
+            where, values = [*where, "space=?"], [*values, space]
+        if state is not None:
+            where, values = [*where, "state=?"], [*values, state]
+        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"  # noqa: S608
+        with self._reader() as db:
+            rows = db.execute(sql, (*values, limit + 1)).fetchall()
+        page = rows[:limit]
+        return Page(
+            [record_of(row) for row in page],
+            str(page[-1][0]) if len(rows) > limit else None,
+            self._clock.now(),
+        )
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        try:
+            db = self._readers.pop()
+        except IndexError:
+            db = self._open()
+        with translated(self):
+            yield db
+        self._readers.append(db)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def _open(self, busy_timeout: float = 5.0) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
+        db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
+        db.execute("PRAGMA cache_size=-65536")
+        return db
+
+    def examine(self) -> Sequence[Finding]:
+        with self._reader() as db:
+            return examine(db, self.path, self._clock)
+
+    def close(self) -> None:
+        readers, self._readers = self._readers, []
+        for db in (*readers, self._writer):
+            if db is not None:
+                db.close()
+        self._writer = None
+
+    def abandon(self) -> None:
+        # Closing a parent's handle in a child can drop locks and truncate the log: keep it, unused, for ever.
+        self._leaked += [*self._readers, self._writer]
+        self._readers, self._writer = [], None
+        self._writing = threading.Lock()
+
+    def drop_writer(self) -> None:
+        """After an I/O error the handle is not to be trusted: the next commit opens a fresh one."""
+        if self._writer is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.close()
+        self._writer = None

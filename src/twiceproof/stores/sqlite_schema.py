@@ -1,0 +1,80 @@
+"""Creates the SQLite file, private to its owner, and brings its schema up to date."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from ..clock import Clock
+from ..errors import SchemaMismatch, StoreError
+from .migrations import migrations
+from .sqlite_faults import begin_immediate, patiently
+
+__all__ = ["create_private", "migrate"]
+
+LEDGER = "CREATE TABLE IF NOT EXISTS twiceproof_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
+
+
+def create_private(path: Path) -> None:
+    """Results can hold anything: only the owner may read them. The log files inherit these rights."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    except FileNotFoundError:
+        raise StoreError(
+            f"The directory {path.parent} does not exist; create it, or choose another."
+        ) from None
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be opened for writing ({error.strerror}); choose another file."
+        ) from None
+
+
+def migrate(db: sqlite3.Connection, clock: Clock, patience: float) -> None:
+    """Apply what is missing. Ten processes may do this at once: the write lock makes them queue."""
+    known = migrations("sqlite")
+    if applied(db) == len(known) and _journal(db) == "wal":
+        return
+    patiently(db, "PRAGMA journal_mode=WAL", clock, patience)
+    begin_immediate(db, clock, patience)
+    try:
+        db.execute(LEDGER)
+        done = applied(db)
+        if done > len(known):
+            raise SchemaMismatch(
+                f"The file was written by a newer release (schema {done}, this one knows {len(known)}); "
+                "upgrade twiceproof."
+            )
+        for migration in known[done:]:
+            for statement in statements(migration.sql):
+                db.execute(statement)
+            db.execute("INSERT INTO twiceproof_migrations VALUES (?, ?)", (migration.number, migration.name))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def applied(db: sqlite3.Connection) -> int:
+    known = db.execute("SELECT 1 FROM sqlite_master WHERE name='twiceproof_migrations'").fetchone()
+    if known is None:
+        return 0
+    (number,) = db.execute("SELECT coalesce(max(number), 0) FROM twiceproof_migrations").fetchone()
+    return int(number)
+
+
+def _journal(db: sqlite3.Connection) -> str:
+    (mode,) = db.execute("PRAGMA journal_mode").fetchone()
+    return str(mode)
+
+
+def statements(sql: str) -> list[str]:
+    """A script cut into statements: `executescript` would commit on its own."""
+    found, part = [], ""
+    for line in sql.splitlines(keepends=True):
+        part += line
+        if sqlite3.complete_statement(part):
+            found.append(part)
+            part = ""
+    return found

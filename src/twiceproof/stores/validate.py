@@ -1,0 +1,115 @@
+"""What every store refuses before it writes anything: one list, so that no backend forgets a line of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..errors import BadWrite
+from ..records import Address, Check, Insert, Replace, Write
+
+__all__ = ["MOST_BODY", "validate_due", "validate_scan", "validate_writes"]
+
+MOST_SPACE = 1_400  # bytes; PostgreSQL's index rows end at 2,704
+MOST_KIND = 64
+MOST_KEY = 1_024
+MOST_BODY = 16 * 1024 * 1024
+MOST_SECONDS = 100 * 365 * 86_400.0
+
+
+def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
+    if not writes:
+        raise BadWrite("A write needs at least one Insert, Replace, Remove or Check; give one.")
+    if len(writes) > batch_limit:
+        raise BadWrite(
+            f"{len(writes)} writes are more than this store lands together ({batch_limit}); split them."
+        )
+    if len(writes) > 1:
+        _validate_together(writes)
+    for write in writes:
+        _validate_address(write.at)
+        _validate_write(write)
+
+
+def _validate_together(writes: Sequence[Write]) -> None:
+    if len({write.at.space for write in writes}) > 1:
+        raise BadWrite("One write touches one space; write to each space on its own.")
+    if len({write.at for write in writes}) < len(writes):
+        raise BadWrite("One write names an address once; merge the writes to the same address.")
+
+
+def _validate_write(write: Write) -> None:
+    if isinstance(write, Insert):
+        _validate_content(write)
+        return
+    if isinstance(write, Replace):
+        _validate_content(write)
+    conditions = (write.fence is not None) + (write.version is not None)
+    if isinstance(write, Check):
+        conditions += write.absent
+    if conditions != 1:
+        raise BadWrite(f"{type(write).__name__} needs exactly one condition: give a fence or a version.")
+    if write.fence is not None and write.fence <= 0:
+        raise BadWrite(f"Fence {write.fence} was never drawn; give the one the store handed out.")
+
+
+def _validate_content(write: Insert | Replace) -> None:
+    if write.body is not None:
+        _validate_text("body", write.body, MOST_BODY, empty_is_fine=True)
+    _validate_text("state", write.state, 32, empty_is_fine=True)
+    _validate_text("queue", write.queue, 256, empty_is_fine=True)
+    if write.lease is not None:
+        _validate_seconds("lease", write.lease, positive=True)
+    if write.due_in is not None:
+        _validate_seconds("due_in", write.due_in)
+
+
+def _validate_address(at: Address) -> None:
+    _validate_text("space", at.space, MOST_SPACE)
+    _validate_text("kind", at.kind, MOST_KIND)
+    _validate_text("key", at.key, MOST_KEY)
+
+
+def _validate_text(name: str, text: str, most: int, *, empty_is_fine: bool = False) -> None:
+    if not isinstance(text, str):
+        raise BadWrite(f"A record's {name} is text, not {type(text).__name__}; encode it first.")
+    if not text and not empty_is_fine:
+        raise BadWrite(f"A record's {name} is empty; give one.")
+    if "\0" in text:
+        raise BadWrite(
+            f"A record's {name} holds a NUL character, which databases cut or refuse; encode it first."
+        )
+    size = len(text) if text.isascii() else _size(name, text)
+    if size > most:
+        raise BadWrite(
+            f"A record's {name} has {size:,} bytes, more than the {most:,} a store takes; shorten it."
+        )
+
+
+def _size(name: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise BadWrite(
+            f"A record's {name} holds a lone surrogate, which is not text; repair it first."
+        ) from None
+
+
+def _validate_seconds(name: str, seconds: float, *, positive: bool = False) -> None:
+    """A lease of nothing is born dead: its holder would believe in a claim that anybody may take."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise BadWrite(f"{name}={seconds!r} is not a number of seconds; give one.")
+    if seconds < 0 or (positive and seconds == 0) or seconds > MOST_SECONDS:
+        raise BadWrite(
+            f"{name}={seconds!r} is out of range; give {'more than ' if positive else ''}0 seconds."
+        )
+
+
+def validate_scan(limit: int) -> None:
+    if not 1 <= limit <= 10_000:
+        raise BadWrite(f"limit={limit} is out of range; ask for 1 to 10,000 records at a time.")
+
+
+def validate_due(limit: int, hide: float) -> None:
+    validate_scan(limit)
+    _validate_seconds("hide", hide)
