@@ -31,13 +31,14 @@ system_clock = Clock()
 class Ids:
     """Unique ids: a random stem per process and a counter. A fork draws a new stem."""
 
-    def __init__(self, entropy: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(self, prefix: Callable[[], str] = str, entropy: Callable[[int], bytes] = os.urandom) -> None:
+        self._prefix = prefix
         self._entropy = entropy
         self._draw()
 
     def _draw(self) -> None:
         self._pid = os.getpid()
-        self._stem = self._entropy(8).hex()
+        self._stem = self._prefix() + self._entropy(8).hex()
         self._count = itertools.count(1)
 
     def __call__(self) -> str:

@@ -6,10 +6,12 @@ thread (`block`) or by awaiting (`wait`). Inside an operation, `answer = yield f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Call", "Inline", "Operation", "Request", "await_", "block"]
+from msgspec import Struct
+
+__all__ = ["Call", "Inline", "Operation", "Raised", "Request", "Returned", "await_", "block"]
 
 R = TypeVar("R")
 
@@ -48,19 +50,37 @@ class Inline(Request[R]):
         return self._work()
 
 
-class Call(Request[R]):
+class Returned(Struct, frozen=True):
+    """The user's function came back with this."""
+
+    value: Any
+
+
+class Raised(Struct, frozen=True):
+    """The user's function ended with this. A value: what follows from it is the operation's to decide."""
+
+    error: BaseException
+
+
+class Call(Request[Returned | Raised]):
     """The user's own function: called by the blocking driver, awaited by the other."""
 
     __slots__ = ("_work",)
 
-    def __init__(self, work: Callable[[], R | Awaitable[R]]) -> None:
+    def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
 
-    def block(self) -> R:
-        return self._work()  # type: ignore[return-value]  # a `def` returns its value
+    def block(self) -> Returned | Raised:
+        try:
+            return Returned(self._work())
+        except BaseException as error:  # noqa: BLE001 - also an interrupt leaves the outcome unknown
+            return Raised(error)
 
-    async def wait(self) -> R:
-        return await self._work()  # type: ignore[misc]  # an `async def` returns an awaitable
+    async def wait(self) -> Returned | Raised:
+        try:
+            return Returned(await self._work())
+        except BaseException as error:  # noqa: BLE001 - also a cancellation leaves the outcome unknown
+            return Raised(error)
 
 
 def block(operation: Operation[R]) -> R:

@@ -1,0 +1,208 @@
+"""The app: opens the store, wires the parts, closes them. The only file that knows everyone."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import socket
+from collections.abc import Callable, Collection
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from .claims.block import ClaimBlock
+from .claims.claim import address_of, run_id
+from .claims.claims import Claims
+from .claims.guard import Guard
+from .claims.heartbeat import Heartbeat
+from .claims.once import Link, Once, OnceFunction
+from .claims.policy import (
+    DEFAULT_KEEP,
+    DEFAULT_LEASE,
+    Duration,
+    OnDuplicate,
+    OnFailure,
+    OnLarge,
+    Policy,
+    Repeat,
+    make_policy,
+)
+from .claims.retention import sweep
+from .claims.states import Ask
+from .clock import Clock, Ids, system_clock
+from .drive import await_, block
+from .errors import Misuse
+from .keys import fingerprint, validate_key
+from .settings import Settings, from_environment
+from .stores.base import Store
+from .stores.open import open_store
+
+__all__ = ["App"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class App:
+    """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        tenant: str | None = None,
+        best_effort: bool = False,
+        clock: Clock = system_clock,
+    ) -> None:
+        found = from_environment(os.environ)
+        self.settings = Settings(
+            store=store if isinstance(store, str) else found.store,
+            tenant=tenant or found.tenant,
+            best_effort=best_effort,
+        )
+        self.clock = clock
+        self.store: Store = (
+            open_store(self.settings.store, clock=clock) if store is None or isinstance(store, str) else store
+        )
+        self.claims = Claims(self.store, clock=clock)
+        self.operations: dict[str, Once] = {}
+        self._owner = Ids(_process_name)
+        self._swept_at = clock.monotonic()
+        self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._sweep_if_due)
+
+    # -- guarding --------------------------------------------------------------------------------
+
+    def once(
+        self,
+        key: str | Callable[..., str],
+        *,
+        name: str | None = None,
+        on_duplicate: OnDuplicate = "return_prior",
+        keep: Duration = DEFAULT_KEEP,
+        keep_result: Duration | None = None,
+        keep_failed: Duration | None = None,
+        lease: Duration = DEFAULT_LEASE,
+        repeat: Repeat = "never",
+        on_failure: OnFailure = "keep",
+        large: OnLarge = "spill",
+        ignore: Collection[str] = (),
+        stable: Collection[str] = (),
+        link: Link = None,
+    ) -> Callable[[Callable[P, R]], OnceFunction[P, R]]:
+        """Guard a function: of all calls with one key, one does the work, and the others get its result.
+
+        `key` is a template over the arguments (`"shop:order:{order[id]}"`) or a function of them. `repeat` says
+        what a holder's death means: "never" (the default) parks the claim for review, "safe" runs the work again.
+        """
+
+        def guard(function: Callable[P, R]) -> OnceFunction[P, R]:
+            policy = make_policy(
+                name or function.__name__, tenant=self.settings.tenant, on_duplicate=on_duplicate,
+                on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result, keep_failed=keep_failed,
+                ignore=ignore,
+            )  # fmt: skip
+            once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
+            self._register(once)
+            return cast(OnceFunction[P, R], _wrapped(function, once))
+
+        return guard
+
+    def claim(
+        self,
+        operation: str,
+        key: str,
+        *,
+        payload: Any = None,
+        on_duplicate: OnDuplicate = "reject",
+        keep: Duration = DEFAULT_KEEP,
+        lease: Duration = DEFAULT_LEASE,
+        repeat: Repeat = "never",
+        on_failure: OnFailure = "keep",
+        owner: str | None = None,
+        link: str = "",
+        tenant: str | None = None,
+    ) -> ClaimBlock:
+        """A claim around a few lines: `with app.claim("ship", "order:17") as claim: …`, or `async with`.
+
+        A duplicate raises `Duplicate`, which carries the earlier result: a block cannot be skipped. With
+        `on_duplicate="return_prior"` the block runs, and must ask `if claim.held:`. An `owner` that stays the same
+        over restarts may enter again what it holds.
+        """
+        policy = make_policy(
+            operation, tenant=tenant or self.settings.tenant, on_duplicate=on_duplicate, on_failure=on_failure,
+            repeat=repeat, lease=lease, keep=keep,
+        )  # fmt: skip
+        valid = validate_key(key)
+        at = address_of(policy.tenant, policy.operation, valid)
+        asked = "" if payload is None else fingerprint({"payload": payload})
+        ask = Ask(
+            at, policy.operation, valid, owner or self._owner(), policy.lease, policy.tenant, asked, run_id(at.space),
+            link, policy.repeat, reentrant=owner is not None,
+        )  # fmt: skip
+        return ClaimBlock(self._guard(policy), self._heartbeat, ask)
+
+    def _guard(self, policy: Policy) -> Guard:
+        return Guard(self.claims, self._heartbeat, policy, best_effort=self.settings.best_effort)
+
+    def _register(self, once: Once) -> None:
+        """Two functions under one name would answer each other's duplicates."""
+        known = self.operations.get(once.policy.operation)
+        if known is not None and _place(known.function) != _place(once.function):
+            raise Misuse(
+                f"{_place(known.function)} and {_place(once.function)} are both the operation "
+                f'"{once.policy.operation}"; give one of them another name=.'
+            )
+        self.operations[once.policy.operation] = once
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def _sweep_if_due(self) -> None:
+        if self.clock.monotonic() - self._swept_at >= self.settings.sweep_every:
+            self._swept_at = self.clock.monotonic()
+            block(sweep(self.store))
+
+    def close(self) -> None:
+        self._heartbeat.stop()
+        self.store.close()
+
+    def __enter__(self) -> App:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _wrapped(function: Callable[..., Any], once: Once) -> Any:
+    """The guarded function, with the same signature, and `.once` for who wants to look behind it."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaiting(*args: Any, **kwargs: Any) -> Any:
+            return await await_(once.call(args, kwargs))
+
+        return _with_extras(awaiting, once, await_)
+
+    @functools.wraps(function)
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        return block(once.call(args, kwargs))
+
+    return _with_extras(blocking, once, block)
+
+
+def _with_extras(wrapper: Any, once: Once, drive: Callable[..., Any]) -> Any:
+    """`.key(…)`, `.look(…)` and `.retry(…)` take the function's own arguments."""
+    wrapper.once = once
+    wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)
+    wrapper.look = lambda *args, **kwargs: drive(once.look(args, kwargs))
+    wrapper.retry = lambda *args, **kwargs: drive(once.call(args, kwargs, retry=True))
+    return wrapper
+
+
+def _place(function: Callable[..., Any]) -> str:
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:"

@@ -1,0 +1,96 @@
+"""`with app.claim(…)`: a claim around a few lines, blocking or awaiting."""
+
+from __future__ import annotations
+
+import warnings
+from types import TracebackType
+from typing import Any
+
+from ..drive import Operation, Raised, Returned, await_, block
+from ..errors import Misuse
+from .guard import Guard, Prior
+from .heartbeat import Heartbeat
+from .hold import Hold, entered
+from .results import ResultType
+from .states import Ask
+
+__all__ = ["ClaimBlock"]
+
+
+def _plain() -> Any:
+    """An inline claim declares no result type: what was stored comes back as plain JSON."""
+
+
+class ClaimBlock:
+    """Inside it, `held` says whether the work is ours. What is assigned to `result` is recorded at the end."""
+
+    def __init__(self, guard: Guard, heartbeat: Heartbeat, ask: Ask) -> None:
+        self._guard = guard
+        self._heartbeat = heartbeat
+        self._ask = ask
+        self._results = ResultType(_plain, ask.operation)
+        self._hold: Hold | None = None
+        self._exits: list[Any] = []
+        self._entered = False
+        self.result: Any = None
+
+    @property
+    def held(self) -> bool:
+        return self._hold is not None
+
+    @property
+    def key(self) -> str:
+        return self._ask.key
+
+    @property
+    def run(self) -> str:
+        return self._ask.run
+
+    @property
+    def attempt(self) -> int:
+        return self._hold.held.attempt if self._hold else 0
+
+    def __enter__(self) -> ClaimBlock:
+        return block(self._enter())
+
+    async def __aenter__(self) -> ClaimBlock:
+        return await await_(self._enter())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        block(self._leave(error))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await await_(self._leave(error))
+
+    def _enter(self) -> Operation[ClaimBlock]:
+        if self._entered:
+            raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
+        self._entered = True
+        taken = yield from self._guard.enter(self._ask, self._results)
+        if isinstance(taken, Prior):
+            self.result = taken.value
+            return self
+        self._hold = taken
+        self._exits = [self._heartbeat.keeping(taken), entered(taken)]
+        for keeper in self._exits:
+            keeper.__enter__()
+        return self
+
+    def _leave(self, error: BaseException | None) -> Operation[None]:
+        if self._hold is None:
+            return
+        for keeper in reversed(self._exits):
+            keeper.__exit__(None, None, None)
+        if error is None:
+            with warnings.catch_warnings():
+                self.result = yield from self._guard.leave(self._hold, Returned(self.result), self._results)
+            return
+        try:
+            yield from self._guard.leave(self._hold, Raised(error), self._results)
+        except BaseException as same:
+            if same is not error:  # the block's own error goes on by itself
+                raise

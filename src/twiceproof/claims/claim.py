@@ -1,0 +1,115 @@
+"""The claim: what is written about a key, and where."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..errors import Misuse
+from ..records import Address, Record
+
+__all__ = [
+    "DONE",
+    "FAILED",
+    "HELD",
+    "NO_RESULT",
+    "REVIEW",
+    "Claim",
+    "Fault",
+    "Settlement",
+    "Spill",
+    "address_of",
+    "body_of",
+    "claim_of",
+    "run_id",
+    "validate_name",
+]
+
+NO_RESULT = Raw()  # as opposed to the result null
+
+HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
+
+KIND = "claim"
+SELF = "self"
+NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
+
+
+class Fault(Struct, frozen=True, omit_defaults=True):
+    """An error as it is remembered: enough for a person, never enough to run."""
+
+    type: str
+    message: str = ""
+    retryable: bool = False
+
+
+class Spill(Struct, frozen=True, omit_defaults=True):
+    """A result that is not in the claim itself: kept as a resource, or only its digest."""
+
+    digest: str
+    size: int
+    ref: str = ""  # res://… where it is kept; "" where only the digest is
+    reason: str = ""
+
+
+class Settlement(Struct, frozen=True, omit_defaults=True):
+    """A person's word about an unknown outcome."""
+
+    verdict: str
+    by: str
+    at: float
+    note: str = ""
+
+
+class Claim(Struct, frozen=True, omit_defaults=True):
+    """The body of a claim's record. Its state, fence and lease are the record's own."""
+
+    operation: str
+    key: str
+    owner: str
+    tenant: str = "default"
+    fingerprint: str = ""
+    attempt: int = 1
+    run: str = ""
+    link: str = ""
+    result: Raw = NO_RESULT
+    spill: Spill | None = None
+    fault: Fault | None = None
+    reason: str = ""
+    settled: Settlement | None = None
+    tombstone: float | None = None  # seconds for which the key outlives its result; -1: for ever
+
+
+_decode = msgspec.json.Decoder(Claim).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def claim_of(record: Record) -> Claim:
+    return _decode(record.body)
+
+
+def body_of(value: Any) -> str:
+    return _encode(value).decode()
+
+
+def space_of(tenant: str, operation: str, key: str) -> str:
+    """One space per unit of work. The key stays readable and comes last: nothing in it can pose as a name."""
+    return f"{tenant}/{operation}/{key}"
+
+
+def address_of(tenant: str, operation: str, key: str) -> Address:
+    return Address(space_of(tenant, operation, key), KIND, SELF)
+
+
+def run_id(space: str) -> str:
+    """A run's id follows from what it is about, so that a second start finds the first."""
+    return "run_" + blake2b(space.encode(), digest_size=10).hexdigest()
+
+
+def validate_name(what: str, name: str) -> str:
+    """Tenants and operations are names: no slash, or `a/b` + `c` and `a` + `b/c` would be one space."""
+    if not isinstance(name, str) or not 0 < len(name) <= 128 or not NAME_LETTERS.issuperset(name):
+        raise Misuse(f"{what} {name!r} is not a name; use 1 to 128 letters, digits, and any of _ . - @")
+    return name

@@ -1,0 +1,194 @@
+"""Take, renew, complete, fail, release, settle: the thin hand that carries out what `states` decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Raw, structs
+
+from ..clock import Clock, system_clock
+from ..drive import Operation
+from ..errors import Misuse
+from ..records import Address, Found, Insert, Outcome, Record, Remove, Replace, Written
+from ..stores.base import Store
+from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, body_of, claim_of
+from .evidence import Evidence, evidence_write
+from .outcomes import Held, InReview, LostHold, TakeOutcome
+from .results import Packed
+from .states import Answer, Ask, Begin, Lifetime, Park, decide, finish_times, glance, is_expired, is_lapsed
+
+__all__ = ["Claims"]
+
+FOR_EVER = Lifetime(keep=None, keep_failed=None)
+
+
+class Claims:
+    """Operations on claims in one store. Each is a generator: run it with `drive.block` or `drive.await_`."""
+
+    def __init__(self, store: Store, *, clock: Clock = system_clock) -> None:
+        self.store = store
+        self.clock = clock
+
+    # -- taking ----------------------------------------------------------------------------------
+
+    def take(self, ask: Ask) -> Operation[TakeOutcome]:
+        """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
+        found = (yield from self.store.read(ask.at)) if self.store.reads_first else Found(None, 0.0)
+        while True:
+            move = decide(ask, found.record, found.now)
+            if isinstance(move, Answer):
+                return move.outcome
+            sent = self.clock.monotonic()
+            written = yield from self._attempt(ask, move)
+            if isinstance(written, Written):
+                return self._won(ask, move, written, sent)
+            found = Found(written.found, written.now)
+
+    def _attempt(self, ask: Ask, move: Begin | Park) -> Operation[Outcome]:
+        try:
+            return (yield from self.store.write(move.write))
+        except Exception:
+            raise
+        except BaseException:
+            # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
+            yield from self._withdraw(ask)
+            raise
+
+    def _won(self, ask: Ask, move: Begin | Park, written: Written, sent: float) -> TakeOutcome:
+        if isinstance(move, Park):
+            return InReview(move.reason, ask.run, written.now)
+        deadline = sent + ask.lease
+        return Held(ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline)
+
+    def _withdraw(self, ask: Ask) -> Operation[None]:
+        record = (yield from self.store.read(ask.at)).record
+        if record is not None and record.state == HELD and claim_of(record).owner == ask.owner:
+            yield from self.store.write(Remove(ask.at, version=record.version))
+
+    def look(self, at: Address) -> Operation[TakeOutcome | None]:
+        """What a claim is now. Writes nothing."""
+        found = yield from self.store.read(at)
+        if found.record is None or is_expired(found.record, found.now):
+            return None
+        return glance(found.record, found.now)
+
+    # -- holding ---------------------------------------------------------------------------------
+
+    def renew(self, held: Held, lease: float | None = None) -> Operation[Held | LostHold]:
+        """Hold on for another lease, counted from now."""
+        span = held.lease if lease is None else lease
+        sent = self.clock.monotonic()
+        written = yield from self.store.write(Replace(held.at, None, HELD, fence=held.fence, lease=span))
+        if isinstance(written, Written):
+            return structs.replace(held, lease=span, deadline=sent + span)
+        return _lost(written.found)
+
+    def complete(
+        self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER
+    ) -> Operation[Written | LostHold]:
+        """Record the result. A holder that lost its claim leaves it as evidence instead."""
+        queue, due_in, tombstone = finish_times(DONE, life)
+        done = structs.replace(claim, result=packed.inline, spill=packed.spill, tombstone=tombstone)
+        return (
+            yield from self._finish(
+                held,
+                Replace(held.at, body_of(done), DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in),
+                *packed.writes(held.at.space, due_in),
+                evidence=Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill),
+            )
+        )
+
+    def fail(self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER) -> Operation[Written | LostHold]:
+        """Record a failure: retryable, or only by a person's word."""
+        queue, due_in, _ = finish_times(FAILED, life)
+        body = body_of(structs.replace(claim, fault=fault))
+        write = Replace(held.at, body, FAILED, fence=held.fence, draw=True, queue=queue, due_in=due_in)
+        return (yield from self._finish(held, write, evidence=Evidence(held.owner, held.fence, fault=fault)))
+
+    def park(self, held: Held, claim: Claim, fault: Fault, reason: str) -> Operation[Written | LostHold]:
+        """Record that the outcome is unknown: a person must settle it."""
+        body = body_of(structs.replace(claim, fault=fault, reason=reason))
+        write = Replace(held.at, body, REVIEW, fence=held.fence, draw=True)
+        return (yield from self._finish(held, write, evidence=Evidence(held.owner, held.fence, fault=fault)))
+
+    def release(self, held: Held) -> Operation[Written | LostHold]:
+        """Give the key back as if it had never been taken. Only the holder can."""
+        written = yield from self.store.write(Remove(held.at, fence=held.fence))
+        return written if isinstance(written, Written) else _lost(written.found)
+
+    def _finish(self, held: Held, *writes: Replace | Insert, evidence: Evidence) -> Operation[Written | LostHold]:
+        """The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it."""
+        written = yield from self.store.write(*writes)
+        if isinstance(written, Written):
+            return written
+        yield from self.store.write(evidence_write(held.at.space, evidence))
+        return _lost(written.found)
+
+    # -- by a person's word ----------------------------------------------------------------------
+
+    def settle(
+        self, at: Address, settlement: Settlement, *, result: Raw = NO_RESULT, life: Lifetime = FOR_EVER
+    ) -> Operation[TakeOutcome]:
+        """End a review: it happened, it did not, or it is abandoned. Refused while somebody is at work."""
+        while True:
+            found = yield from self.store.read(at)
+            record = _settleable(found)
+            written = yield from self.store.write(_settled(record, settlement, result, life))
+            if isinstance(written, Written):
+                after = yield from self.store.read(at)
+                return glance(after.record or record, after.now)
+
+    def free(self, at: Address, *, force: bool = False) -> Operation[bool]:
+        """Forget a key, by an operator's word. False: there was nothing to forget."""
+        while True:
+            found = yield from self.store.read(at)
+            if found.record is None:
+                return False
+            if not force and _is_live(found.record, found.now):
+                raise Misuse(_still_held(found.record, found.now, "release it with --force if you know it is gone"))
+            written = yield from self.store.write(Remove(at, version=found.record.version))
+            if isinstance(written, Written):
+                return True
+
+
+def _lost(found: Record | None) -> LostHold:
+    return LostHold(found.state, claim_of(found).owner) if found else LostHold("", "")
+
+
+def _is_live(record: Record, now: float) -> bool:
+    return record.state == HELD and not is_lapsed(record, now)
+
+
+def _still_held(record: Record, now: float, advice: str) -> str:
+    left = (record.lease_until or now) - now
+    return f"{claim_of(record).owner} holds this claim for another {left:.0f} s; wait, or {advice}."
+
+
+def _settleable(found: Found) -> Record:
+    record = found.record
+    if record is None:
+        raise Misuse("There is no such claim; list what is there with: twiceproof claims list")
+    if record.state == DONE:
+        raise Misuse("This claim is done and needs no word; look at it with: twiceproof claims show")
+    if _is_live(record, found.now):
+        raise Misuse(_still_held(record, found.now, "stop that process first"))
+    return record
+
+
+VERDICTS: dict[str, Callable[[Settlement], tuple[str, Fault | None]]] = {
+    "happened": lambda word: (DONE, None),
+    "did-not-happen": lambda word: (
+        FAILED,
+        Fault("Settled", "it did not happen: " + word.by, retryable=True),
+    ),
+    "abandon": lambda word: (FAILED, Fault("Abandoned", word.note or "abandoned by " + word.by)),
+}
+
+
+def _settled(record: Record, settlement: Settlement, result: Raw, life: Lifetime) -> Replace:
+    if settlement.verdict not in VERDICTS:
+        raise Misuse(f"{settlement.verdict!r} is not a verdict; say one of {', '.join(VERDICTS)}.")
+    state, fault = VERDICTS[settlement.verdict](settlement)
+    queue, due_in, tombstone = finish_times(state, life)
+    claim = structs.replace(claim_of(record), settled=settlement, result=result, fault=fault, tombstone=tombstone)
+    return Replace(record.at, body_of(claim), state, version=record.version, draw=True, queue=queue, due_in=due_in)

@@ -1,0 +1,44 @@
+"""What a late holder reports: kept and shown, never lost, never silently taken as the result."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..drive import Operation
+from ..records import Address, Insert, Record
+from ..stores.base import Store
+from .claim import NO_RESULT, Fault, Spill, body_of
+from .states import EXPIRE
+
+__all__ = ["Evidence", "evidence_of", "evidence_write"]
+
+KIND = "evidence"
+KEEP = 365 * 86_400.0
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """One holder's last word about work that was no longer its own to report."""
+
+    owner: str
+    fence: int
+    result: Raw = NO_RESULT
+    spill: Spill | None = None
+    fault: Fault | None = None
+    seen_at: float = 0.0
+
+
+def evidence_write(space: str, evidence: Evidence) -> Insert:
+    """Addressed by the fence, so that a report made twice is one piece of evidence."""
+    at = Address(space, KIND, str(evidence.fence))
+    return Insert(at, body_of(evidence), queue=EXPIRE, due_in=KEEP)
+
+
+def evidence_of(store: Store, space: str) -> Operation[list[Evidence]]:
+    page = yield from store.scan(KIND, space=space)
+    return [_read(record) for record in page.records]
+
+
+def _read(record: Record) -> Evidence:
+    evidence = msgspec.json.decode(record.body, type=Evidence)
+    return msgspec.structs.replace(evidence, seen_at=record.created_at)

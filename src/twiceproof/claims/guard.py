@@ -1,0 +1,139 @@
+"""Runs work under a claim: take, work, record. One generator for `def` and `async def` alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from ..drive import Call, Operation, Raised, Returned
+from ..errors import StoreError, StoreUnsafe
+from .claims import Claims
+from .heartbeat import Heartbeat
+from .hold import Hold, entered, is_inside
+from .outcomes import Busy, Done, Held, LostHold
+from .policy import Policy
+from .refusals import claim_lost, duplicate, named, refusal, result_not_kept
+from .results import ResultType, pack, unpack
+from .states import Ask, claim_for
+from .verdict import fault_of, judge
+
+__all__ = ["Guard", "Prior"]
+
+FIRST_PAUSE = 0.05
+LONGEST_PAUSE = 0.5
+
+
+class Prior(Struct, frozen=True):
+    """The answer to a duplicate: what the first one returned."""
+
+    value: Any
+
+
+class Guard:
+    """One operation's guard. Holds no state between calls: everything rests in the store."""
+
+    def __init__(self, claims: Claims, heartbeat: Heartbeat, policy: Policy, *, best_effort: bool = False) -> None:
+        self.claims = claims
+        self.policy = policy
+        self._heartbeat = heartbeat
+        self._best_effort = best_effort
+
+    def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
+        """Do the work if it was not done before; otherwise answer with what the first one returned."""
+        if is_inside(ask.at.space):
+            return _value_of((yield from Call(work)))
+        results.prepare()
+        taken = yield from self.enter(ask, results)
+        if isinstance(taken, Prior):
+            return taken.value
+        with self._heartbeat.keeping(taken), entered(taken):
+            finding = yield from Call(work)
+        return (yield from self.leave(taken, finding, results))
+
+    # -- before the work -------------------------------------------------------------------------
+
+    def enter(self, ask: Ask, results: ResultType) -> Operation[Hold | Prior]:
+        self._refuse_best_effort()
+        pause = FIRST_PAUSE
+        while True:
+            outcome = yield from self.claims.take(ask)
+            if isinstance(outcome, Held):
+                return (yield from self._begin(Hold(ask, outcome)))
+            if isinstance(outcome, Done):
+                return (yield from self._prior(ask, outcome, results))
+            if not isinstance(outcome, Busy) or self.policy.on_duplicate != "wait":
+                raise refusal(ask, outcome)
+            yield from self.claims.store.pause(ask.at.space, min(pause, outcome.retry_after + 0.001))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _refuse_best_effort(self) -> None:
+        if self.claims.store.best_effort and self.policy.repeat == "never" and not self._best_effort:
+            raise StoreUnsafe(
+                f"{self.policy.operation} may never be repeated blindly, but this store can lose acknowledged "
+                'writes on failover; use PostgreSQL or SQLite, declare repeat="safe", or accept it with '
+                "App(best_effort=True)."
+            )
+
+    def _begin(self, hold: Hold) -> Operation[Hold]:
+        """Nothing acts past its own deadline: a process that slept through its lease asks once more."""
+        if self.claims.clock.monotonic() >= hold.held.deadline:
+            renewed = yield from self.claims.renew(hold.held)
+            if isinstance(renewed, LostHold):
+                raise claim_lost(hold, renewed, "before it began")
+            hold.held = renewed
+        return hold
+
+    def _prior(self, ask: Ask, done: Done, results: ResultType) -> Operation[Prior]:
+        text = yield from unpack(self.claims.store, done.at, done.result, done.spill)
+        value = results.restore(text) if text else None
+        if self.policy.on_duplicate == "reject":
+            raise duplicate(ask, done, value)
+        if not text:
+            raise result_not_kept(ask, done)
+        return Prior(value)
+
+    # -- after the work --------------------------------------------------------------------------
+
+    def leave(self, hold: Hold, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
+        if isinstance(finding, Returned):
+            return (yield from self._complete(hold, finding.value, results))
+        try:
+            yield from self._fail(hold, finding.error)
+        except StoreError as error:
+            finding.error.add_note(f"twiceproof could not record this failure: {error}")
+        raise finding.error
+
+    def _complete(self, hold: Hold, value: Any, results: ResultType) -> Operation[Any]:
+        claim = claim_for(hold.ask, hold.held.attempt)
+        packed = pack(value, hold.held, large=self.policy.large)
+        try:
+            answer = yield from self.claims.complete(hold.held, claim, packed, self.policy.life)
+        except StoreError as error:
+            error.add_note(f"The work of {named(hold.ask)} was done; only its record is in doubt.")
+            raise
+        if isinstance(answer, LostHold):
+            raise claim_lost(hold, answer, "while it ran")
+        results.mind(value, packed)
+        text = packed.inline or packed.text
+        return results.restore(text) if text else value
+
+    def _fail(self, hold: Hold, error: BaseException) -> Operation[None]:
+        verdict = judge(error)
+        claim = claim_for(hold.ask, hold.held.attempt)
+        safe = self.policy.repeat == "safe"
+        if verdict == "ambiguous" and not safe:
+            reason = f"{type(error).__name__} while it ran: whether its work was done is unknown"
+            yield from self.claims.park(hold.held, claim, fault_of(error), reason)
+        elif self.policy.on_failure == "release":
+            yield from self.claims.release(hold.held)
+        else:
+            fault = fault_of(error, retryable=safe or verdict == "clean")
+            yield from self.claims.fail(hold.held, claim, fault, self.policy.life)
+
+
+def _value_of(finding: Returned | Raised) -> Any:
+    if isinstance(finding, Raised):
+        raise finding.error
+    return finding.value

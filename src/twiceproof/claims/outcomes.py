@@ -1,0 +1,75 @@
+"""What a take can answer. Values, not exceptions: `match` reads aloud, and every case is met."""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct
+
+from ..records import Address
+from .claim import Fault, Spill
+
+__all__ = ["Busy", "Done", "Failed", "Held", "InReview", "LostHold", "Mismatch", "TakeOutcome"]
+
+
+class Held(Struct, frozen=True):
+    """The claim is ours. Every later write of ours carries the fence; nothing is done past the deadline."""
+
+    at: Address
+    fence: int
+    owner: str
+    attempt: int
+    run: str
+    lease: float
+    deadline: float  # local, monotonic: counted from before the store was asked
+
+
+class Busy(Struct, frozen=True):
+    """Somebody else is at work."""
+
+    owner: str
+    retry_after: float
+    run: str
+
+
+class Done(Struct, frozen=True):
+    """The work was done before. `result` is its JSON, byte for byte; empty if it is elsewhere (`spill`) or gone."""
+
+    at: Address
+    result: Raw
+    spill: Spill | None
+    run: str
+    finished_at: float
+
+
+class Failed(Struct, frozen=True):
+    """The work failed before. Retryable ones are simply taken again: only a look shows them so."""
+
+    fault: Fault
+    retryable: bool
+    run: str
+
+
+class InReview(Struct, frozen=True):
+    """The outcome is unknown: a person must settle it."""
+
+    reason: str
+    run: str
+    since: float
+
+
+class Mismatch(Struct, frozen=True):
+    """The key is known, with another payload."""
+
+    found: str
+    asked: str
+    state: str
+    run: str
+
+
+TakeOutcome = Held | Busy | Done | Failed | InReview | Mismatch
+
+
+class LostHold(Struct, frozen=True):
+    """A holder's write was refused: the claim is no longer its own. What it found out is now evidence."""
+
+    state: str  # what the claim is now; "" if it is gone
+    owner: str

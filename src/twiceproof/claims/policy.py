@@ -1,0 +1,79 @@
+"""How an operation treats its claims: the words a user writes into `@app.once`, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Literal, TypeVar, get_args
+
+from msgspec import Struct
+
+from ..errors import Misuse
+from ..keys.duration import lifetime, seconds
+from .claim import validate_name
+from .states import Lifetime
+
+__all__ = ["Duration", "OnDuplicate", "OnFailure", "OnLarge", "Policy", "Repeat", "make_policy"]
+
+OnDuplicate = Literal["return_prior", "wait", "reject"]
+OnFailure = Literal["keep", "release"]
+OnLarge = Literal["spill", "digest"]
+Repeat = Literal["never", "safe"]
+Duration = str | float | timedelta
+
+W = TypeVar("W", bound=str)
+
+DEFAULT_LEASE = 30.0
+DEFAULT_KEEP = "30d"
+
+
+class Policy(Struct, frozen=True):
+    """Per operation, never per store: two functions on one store keep their own settings."""
+
+    operation: str
+    tenant: str = "default"
+    on_duplicate: OnDuplicate = "return_prior"
+    on_failure: OnFailure = "keep"
+    repeat: Repeat = "never"
+    large: OnLarge = "spill"
+    lease: float = DEFAULT_LEASE
+    life: Lifetime = Lifetime()
+    ignore: tuple[str, ...] = ()
+
+
+def make_policy(
+    operation: str,
+    *,
+    tenant: str = "default",
+    on_duplicate: OnDuplicate = "return_prior",
+    on_failure: OnFailure = "keep",
+    repeat: Repeat = "never",
+    large: OnLarge = "spill",
+    lease: Duration = DEFAULT_LEASE,
+    keep: Duration = DEFAULT_KEEP,
+    keep_result: Duration | None = None,
+    keep_failed: Duration | None = None,
+    ignore: Collection[str] = (),
+) -> Policy:
+    kept = lifetime(keep, name="keep")
+    return Policy(
+        validate_name("operation", operation),
+        validate_name("tenant", tenant),
+        _one_of("on_duplicate", on_duplicate, get_args(OnDuplicate)),
+        _one_of("on_failure", on_failure, get_args(OnFailure)),
+        _one_of("repeat", repeat, get_args(Repeat)),
+        _one_of("large", large, get_args(OnLarge)),
+        seconds(lease, name="lease"),
+        Lifetime(
+            kept,
+            None if keep_result is None else lifetime(keep_result, name="keep_result"),
+            kept if keep_failed is None else lifetime(keep_failed, name="keep_failed"),
+        ),
+        (ignore,) if isinstance(ignore, str) else tuple(ignore),
+    )
+
+
+def _one_of(name: str, value: W, legal: tuple[str, ...]) -> W:
+    if value not in legal:
+        raise Misuse(f"{name}={value!r} means nothing here; say one of {', '.join(map(repr, legal))}.")
+    return value

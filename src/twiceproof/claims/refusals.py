@@ -1,0 +1,78 @@
+"""The errors a guarded call can end with: what was found, as one line with the next move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import (
+    ClaimError,
+    ClaimLost,
+    Duplicate,
+    InProgress,
+    NeedsReview,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+)
+from .hold import Hold
+from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch
+from .states import Ask
+
+__all__ = ["claim_lost", "duplicate", "named", "refusal", "result_not_kept"]
+
+
+def named(ask: Ask) -> str:
+    return f"{ask.operation} for {ask.key!r}"
+
+
+def show(ask: Ask) -> str:
+    tenant = "" if ask.tenant == "default" else f" --tenant {ask.tenant}"
+    return f"twiceproof claims show {ask.operation} {ask.key!r}{tenant}"
+
+
+def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimError:
+    data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": outcome.run}
+    if isinstance(outcome, Busy):
+        return InProgress(
+            f"{named(ask)} is being worked on by {outcome.owner}; try again in {outcome.retry_after:.1f} s.",
+            owner=outcome.owner, retry_after=outcome.retry_after, **data,
+        )  # fmt: skip
+    if isinstance(outcome, Failed):
+        return PriorFailure(
+            f"{named(ask)} failed before with {outcome.fault.type}: {outcome.fault.message}; "
+            "call .retry(…) with the same arguments to run it again.",
+            fault=outcome.fault, **data,
+        )  # fmt: skip
+    if isinstance(outcome, InReview):
+        return NeedsReview(
+            f"{named(ask)} waits for a person: {outcome.reason}. Look at it with: {show(ask)}",
+            reason=outcome.reason, since=outcome.since, **data,
+        )  # fmt: skip
+    return PayloadMismatch(
+        f"{named(ask)} is known with another payload; use another key, or send what was sent the first time.",
+        found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
+    )  # fmt: skip
+
+
+def duplicate(ask: Ask, done: Done, value: Any) -> Duplicate:
+    return Duplicate(
+        f"{named(ask)} was done before; use on_duplicate='return_prior' to get its result instead.",
+        operation=ask.operation, key=ask.key, result=value, run=done.run,
+    )  # fmt: skip
+
+
+def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
+    return ClaimLost(
+        f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. What it found out is kept as "
+        f"evidence: {show(hold.ask)}",
+        operation=hold.ask.operation, key=hold.ask.key, state=lost.state, owner=lost.owner,
+    )  # fmt: skip
+
+
+def result_not_kept(ask: Ask, done: Done) -> ResultNotKept:
+    why = done.spill.reason if done.spill and done.spill.reason else "its time is over"
+    return ResultNotKept(
+        f"{named(ask)} was done, but its result is not kept ({why}); look at the claim with: {show(ask)}",
+        operation=ask.operation, key=ask.key, run=done.run,
+        digest=done.spill.digest if done.spill else "", size=done.spill.size if done.spill else 0,
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""Results on their way into the ledger and back out of it, with their type."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import typing
+import warnings
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..drive import Operation
+from ..errors import Misuse, ResultTypeWarning
+from ..records import Address, Insert
+from ..stores.base import Store
+from .claim import NO_RESULT, Spill
+from .outcomes import Held
+from .states import EXPIRE
+
+__all__ = ["Packed", "ResultType", "pack", "unpack"]
+
+KIND = "resource"
+INLINE_LIMIT = 64 * 1024
+SPILL_LIMIT = 8 * 1024 * 1024
+PLAIN = (str, int, float, bool, type(None), list, dict)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Packed(Struct, frozen=True):
+    """A result ready to be stored: in the claim, in a resource beside it, or as a digest only."""
+
+    inline: Raw = NO_RESULT
+    spill: Spill | None = None
+    text: str = ""
+
+    def writes(self, space: str, due_in: float | None) -> tuple[Insert, ...]:
+        """The resource beside the claim, if there is one. It goes when the claim's result goes."""
+        if self.spill is None or not self.spill.ref:
+            return ()
+        queue = "" if due_in is None else EXPIRE
+        return (Insert(resource_address(space, self.spill.ref), self.text, queue=queue, due_in=due_in),)
+
+
+def pack(value: Any, held: Held, *, large: str = "spill") -> Packed:
+    """Never fails: the work is done, and whatever its result is like, that fact must be kept."""
+    try:
+        encoded = _encode(value)
+        if b"null" in encoded:
+            refuse_not_a_number(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        return Packed(spill=Spill("", 0, reason=f"{type(value).__name__} has no JSON form: {error}"))
+    if len(encoded) <= INLINE_LIMIT:
+        return Packed(inline=Raw(encoded))
+    digest = sha256(encoded).hexdigest()
+    if large == "digest" or len(encoded) > SPILL_LIMIT:
+        return Packed(spill=Spill(digest, len(encoded), reason="too large to keep"))
+    ref = f"res://{held.run}/{held.fence}"
+    return Packed(spill=Spill(digest, len(encoded), ref), text=encoded.decode())
+
+
+def refuse_not_a_number(value: Any) -> None:
+    """The encoder writes NaN as null, and a replay would then differ from the first answer."""
+    for item in _leaves(msgspec.to_builtins(value)):
+        if isinstance(item, float) and not math.isfinite(item):
+            raise ValueError(f"{item} is not a JSON number")
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from _leaves(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def resource_address(space: str, ref: str) -> Address:
+    return Address(space, KIND, ref.rsplit("/", 1)[1])
+
+
+def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Operation[str | Raw]:
+    """The result's JSON, wherever it is kept; empty if it is nowhere."""
+    if spill is None or not spill.ref:
+        return result
+    found = yield from store.read(resource_address(at.space, spill.ref))
+    return found.record.body if found.record else ""
+
+
+class ResultType:
+    """How a function's results get their type back: by its return annotation, looked at when first needed."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function = function
+        self._name = name
+        self._decode: Callable[[str | bytes | Raw], Any] | None = None
+        self._typed = False
+
+    def prepare(self) -> None:
+        """Before the effect runs: a type that cannot be stored is the author's mistake, found out early."""
+        if self._decode is None:
+            declared = _declared(self._function)
+            self._typed = declared is not Any
+            self._decode = _decoder(declared, self._name)
+
+    def restore(self, text: str | bytes | Raw) -> Any:
+        self.prepare()
+        assert self._decode is not None  # noqa: S101 - set by prepare
+        try:
+            return self._decode(text)
+        except msgspec.ValidationError as error:
+            warnings.warn(
+                f"{self._name} returned something else than it declares ({error}); it is handed back as "
+                "plain JSON. Correct the annotation.",
+                ResultTypeWarning,
+                stacklevel=2,
+            )
+            return msgspec.json.decode(text)
+
+    def mind(self, value: Any, packed: Packed) -> None:
+        """Warn if this value will not come back as it is. Called when it is recorded: a warning loses nothing."""
+        if packed.spill is not None and packed.spill.reason:
+            warnings.warn(
+                f"The result of {self._name} is not kept ({packed.spill.reason}); a duplicate will be told so. "
+                "Return something smaller or plainer.",
+                ResultTypeWarning,
+                stacklevel=2,
+            )
+        elif not self._typed and type(value) not in PLAIN:
+            warnings.warn(
+                f"{self._name} returns {type(value).__name__} and does not declare it, so it comes back as "
+                f"plain JSON, the first time too. Annotate it: -> {type(value).__name__}",
+                ResultTypeWarning,
+                stacklevel=2,
+            )
+
+
+def _declared(function: Callable[..., Any]) -> Any:
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
+        return Any
+    return hints.get("return", Any)
+
+
+def _decoder(declared: Any, name: str) -> Callable[[Any], Any]:
+    if declared in (Any, object) or isinstance(declared, typing.TypeVar):
+        return msgspec.json.decode
+    try:
+        return msgspec.json.Decoder(declared).decode
+    except TypeError as error:
+        shown = inspect.formatannotation(declared)
+        raise Misuse(
+            f"{name} returns {shown}, which has no JSON form ({error}); return a dataclass, a msgspec.Struct or "
+            "plain values, or annotate it -> None."
+        ) from None

@@ -1,0 +1,178 @@
+"""Pure decisions: a record and the store's time go in, what to write and what to answer come out.
+
+No I/O, no clock, no dice. The diagram of these transitions is in docs/states.md; Hypothesis walks over them.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+from ..records import Address, Insert, Record, Replace
+from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, body_of, claim_of
+from .outcomes import Busy, Done, Failed, InReview, Mismatch, TakeOutcome
+
+__all__ = [
+    "EXPIRE",
+    "TRIM",
+    "Answer",
+    "Ask",
+    "Begin",
+    "Lifetime",
+    "Move",
+    "Park",
+    "claim_for",
+    "decide",
+    "finish_times",
+    "glance",
+]
+
+EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when due
+TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due, leaving a tombstone
+
+
+class Ask(Struct, frozen=True):
+    """What a caller wants to claim, and how."""
+
+    at: Address
+    operation: str
+    key: str
+    owner: str
+    lease: float
+    tenant: str = "default"
+    fingerprint: str = ""
+    run: str = ""
+    link: str = ""
+    repeat: str = "never"  # what a lapsed lease means: "never" parks it, "safe" runs it again
+    retry: bool = False  # a person's explicit word to run again what failed for good
+    reentrant: bool = False  # the owner's name is stable: the same owner may find itself
+
+
+class Answer(Struct, frozen=True):
+    """Nothing to write."""
+
+    outcome: TakeOutcome
+
+
+class Begin(Struct, frozen=True):
+    """Write this; if it lands, the claim is ours."""
+
+    write: Insert | Replace
+    attempt: int
+
+
+class Park(Struct, frozen=True):
+    """Write this; if it lands, the claim waits for a person."""
+
+    write: Replace
+    reason: str
+
+
+Move = Answer | Begin | Park
+
+
+class Lifetime(Struct, frozen=True):
+    """How long a finished claim is kept. None is for ever."""
+
+    keep: float | None = 30 * 86_400.0
+    keep_result: float | None = None  # None: as long as the key
+    keep_failed: float | None = 30 * 86_400.0
+
+
+def decide(ask: Ask, record: Record | None, now: float) -> Move:
+    """What a take should do about what it found."""
+    if record is None:
+        return Begin(_insert(ask), 1)
+    if is_expired(record, now):
+        return _take_over(ask, record, 1)
+    claim = claim_of(record)
+    if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
+        return Answer(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
+    if record.state == HELD:
+        return _decide_held(ask, record, claim, now)
+    if record.state == FAILED and (ask.retry or (claim.fault and claim.fault.retryable)):
+        return _take_over(ask, record, claim.attempt + 1)
+    return Answer(_settled(record, claim, now))
+
+
+def _decide_held(ask: Ask, record: Record, claim: Claim, now: float) -> Move:
+    if ask.reentrant and claim.owner == ask.owner:
+        return _take_over(ask, record, claim.attempt)
+    if not is_lapsed(record, now):
+        return Answer(Busy(claim.owner, _time_left(record, now), claim.run))
+    if ask.repeat == "safe":
+        return _take_over(ask, record, claim.attempt + 1)
+    reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
+    return Park(_park(record, claim, reason), reason)
+
+
+def glance(record: Record, now: float) -> TakeOutcome:
+    """What a claim is now, for one who only looks."""
+    claim = claim_of(record)
+    if record.state == HELD:
+        return Busy(claim.owner, _time_left(record, now), claim.run)
+    return _settled(record, claim, now)
+
+
+def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
+    if record.state == DONE:
+        kept = not _is_due(record, TRIM, now)
+        return Done(
+            record.at,
+            claim.result if kept else NO_RESULT,
+            claim.spill if kept else None,
+            claim.run,
+            record.updated_at,
+        )
+    if record.state == FAILED:
+        fault = claim.fault or Fault("unknown")
+        return Failed(fault, fault.retryable, claim.run)
+    return InReview(claim.reason, claim.run, record.updated_at)
+
+
+def is_expired(record: Record, now: float) -> bool:
+    return _is_due(record, EXPIRE, now)
+
+
+def is_lapsed(record: Record, now: float) -> bool:
+    return record.lease_until is None or record.lease_until <= now
+
+
+def _is_due(record: Record, queue: str, now: float) -> bool:
+    return record.queue == queue and record.due_at is not None and record.due_at <= now
+
+
+def _time_left(record: Record, now: float) -> float:
+    return max(0.0, (record.lease_until or now) - now)
+
+
+def _insert(ask: Ask) -> Insert:
+    return Insert(ask.at, body_of(claim_for(ask, 1)), HELD, draw=True, lease=ask.lease)
+
+
+def _take_over(ask: Ask, record: Record, attempt: int) -> Begin:
+    """By version, not by fence: what was read must still be all there is, or a live claim is overrun."""
+    body = body_of(claim_for(ask, attempt))
+    write = Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease)
+    return Begin(write, attempt)
+
+
+def claim_for(ask: Ask, attempt: int) -> Claim:
+    """The claim that this ask writes."""
+    return Claim(
+        ask.operation, ask.key, ask.owner, ask.tenant, ask.fingerprint, attempt, ask.run, ask.link
+    )  # fmt: skip
+
+
+def _park(record: Record, claim: Claim, reason: str) -> Replace:
+    body = body_of(structs.replace(claim, reason=reason))
+    return Replace(record.at, body, REVIEW, version=record.version, draw=True)
+
+
+def finish_times(state: str, life: Lifetime) -> tuple[str, float | None, float | None]:
+    """For a finished claim: the queue it is due in, in how many seconds, and its tombstone."""
+    if state == FAILED:
+        return ("", None, None) if life.keep_failed is None else (EXPIRE, life.keep_failed, None)
+    trimmed = life.keep_result is not None and (life.keep is None or life.keep_result < life.keep)
+    if trimmed and life.keep_result is not None:
+        return TRIM, life.keep_result, -1.0 if life.keep is None else life.keep - life.keep_result
+    return ("", None, None) if life.keep is None else (EXPIRE, life.keep, None)

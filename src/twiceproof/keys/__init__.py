@@ -1,0 +1,31 @@
+"""Keys and fingerprints: what makes two requests the same intent, and the same request."""
+
+from .canonical import canonical
+from .compose import composite, stage, windowed
+from .duration import lifetime, seconds
+from .fingerprint import body_hash, digest, fingerprint
+from .key import LONGEST_KEY, validate_key
+from .maker import KeyMaker
+from .stability import Suspect, suspects, warn_unstable
+from .template import Template
+from .watch import Watch
+
+__all__ = [
+    "LONGEST_KEY",
+    "KeyMaker",
+    "Suspect",
+    "Template",
+    "Watch",
+    "body_hash",
+    "canonical",
+    "composite",
+    "digest",
+    "fingerprint",
+    "lifetime",
+    "seconds",
+    "stage",
+    "suspects",
+    "validate_key",
+    "warn_unstable",
+    "windowed",
+]

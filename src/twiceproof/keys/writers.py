@@ -1,0 +1,201 @@
+"""One writer per kind of value: what canonical JSON is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from unicodedata import normalize
+from uuid import UUID
+
+import msgspec
+
+from .moment import datetime_text, span_text, time_text
+from .number import decimal_text, float_text, int_text
+
+__all__ = ["DEEPEST", "Refused", "fields_of", "write"]
+
+DEEPEST = 100  # containers inside one another; keeps the interpreter's own stack safe
+_LONGEST_PATH = 200
+
+Writer = Callable[[Any, int], bytes]
+_quote: Callable[[str], bytes] = msgspec.json.encode
+
+
+class Refused(Exception):
+    """On its way up from the value that has no text; each container adds its own step to the path."""
+
+    def __init__(self, reason: str, move: str) -> None:
+        self.reason, self.move = reason, move
+        self.steps: list[str | int] = []
+
+    def path(self) -> str:
+        text = "".join(_step(step) for step in reversed(self.steps)).removeprefix(".") or "the value"
+        return text if len(text) <= _LONGEST_PATH else text[:_LONGEST_PATH] + "…"
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, str) and step.isidentifier():
+        return "." + step
+    return f"[{step!a}]"  # ASCII, so that a lone surrogate in a key does not break the message too
+
+
+def write(value: Any, room: int) -> bytes:
+    """The text of a value that may hold `room` containers inside one another."""
+    kind: type = type(value)
+    return (_WRITERS.get(kind) or _writer_for(kind))(value, room)
+
+
+@functools.lru_cache(maxsize=1024)
+def _writer_for(kind: type) -> Writer:
+    for base in kind.__mro__:
+        if base in _WRITERS:
+            return _WRITERS[base]
+    if issubclass(kind, Mapping):
+        return _mapping
+    if issubclass(kind, AbstractSet):
+        return _set
+    return _fields if dataclasses.is_dataclass(kind) else _unknown
+
+
+def _unknown(value: Any, room: int) -> bytes:
+    raise Refused(
+        f"is a {type(value).__qualname__}, which has no JSON form",
+        'leave it out with ignore=("name",), or pass plain data: text, numbers, dicts, lists, dataclasses',
+    )
+
+
+def _text(value: str, room: int) -> bytes:
+    # str.__str__, not str(): an Enum that is also a str would give its name
+    plain = value if type(value) is str else str.__str__(value)
+    try:
+        return _quote(plain if plain.isascii() else normalize("NFC", plain))
+    except UnicodeEncodeError:
+        move = "decode the text with its right encoding, or errors='replace'"
+        raise Refused("holds half a surrogate pair, which is no text", move) from None
+
+
+def _atom(text: Callable[[Any], str]) -> Writer:
+    """A number or a moment; `text` says with ValueError why there is none."""
+
+    def write_atom(value: Any, room: int) -> bytes:
+        try:
+            return text(value).encode()
+        except ValueError as why:
+            reason = f"is a {type(value).__qualname__} without JSON form: {why}"
+            raise Refused(reason, "pass it as text, or None") from None
+
+    return write_atom
+
+
+def _quoted(text: Callable[[Any], str]) -> Writer:
+    return _atom(lambda value: f'"{text(value)}"')
+
+
+def _array(items: Iterable[Any], room: int) -> bytes:
+    return b"[" + b",".join(_elements(items, room)) + b"]"
+
+
+def _set(items: Iterable[Any], room: int) -> bytes:
+    return b"[" + b",".join(sorted(_elements(items, room))) + b"]"
+
+
+def _elements(items: Iterable[Any], room: int) -> list[bytes]:
+    room = _enter(room)
+    written: list[bytes] = []
+    try:
+        for item in items:
+            written.append(write(item, room))  # its length is the index of a refused item
+    except Refused as refused:
+        refused.steps.append(len(written))
+        raise
+    return written
+
+
+def _mapping(mapping: Mapping[Any, Any], room: int) -> bytes:
+    room = _enter(room)
+    names = _names(mapping)
+    return b"{" + b",".join(_entry(name, mapping[names[name]], room) for name in sorted(names)) + b"}"
+
+
+def _entry(name: str, value: Any, room: int) -> bytes:
+    try:
+        return _text(name, 0) + b":" + write(value, room)
+    except Refused as refused:
+        refused.steps.append(name)
+        raise
+
+
+def _names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    """Each key's text, and the key it stands for."""
+    # {1: a, "1": b} would become one object with two equal names: all text or all int cannot collide.
+    name_of = _int_name if mapping and all(type(key) is int for key in mapping) else _text_name
+    names: dict[str, Any] = {}
+    for key in mapping:
+        name = name_of(key)
+        if name in names:
+            raise Refused(f"has two keys that are both {name!a} in Unicode's normal form (NFC)", "keep one")
+        names[name] = key
+    return names
+
+
+def _int_name(key: int) -> str:
+    return int_text(key)
+
+
+def _text_name(key: Any) -> str:
+    if not isinstance(key, str):
+        raise Refused(f"has a key of type {type(key).__qualname__}", "make its keys text, or all of them int")
+    plain = str.__str__(key)
+    return plain if plain.isascii() else normalize("NFC", plain)
+
+
+def _fields(value: Any, room: int) -> bytes:
+    return _mapping(fields_of(value), room)
+
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """A dataclass's or Struct's fields by the names they have in JSON, a Struct's tag included."""
+    if not isinstance(value, msgspec.Struct):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+    found = {name: getattr(value, field) for name, field in names}
+    tag = {value.__struct_config__.tag_field: value.__struct_config__.tag}
+    return {name: item for name, item in (tag | found).items() if name and item is not msgspec.UNSET}
+
+
+def _enter(room: int) -> int:
+    if room <= 0:
+        raise Refused(f"is nested deeper than {DEEPEST} levels, or contains itself", "pass flatter data")
+    return room - 1
+
+
+_WRITERS: dict[type, Writer] = {
+    str: _text,
+    bool: lambda value, room: b"true" if value else b"false",
+    type(None): lambda value, room: b"null",
+    int: _atom(int_text),
+    float: _atom(float_text),
+    Decimal: _atom(decimal_text),
+    datetime: _quoted(datetime_text),
+    date: _quoted(date.isoformat),
+    time: _quoted(time_text),
+    timedelta: _quoted(span_text),
+    UUID: _quoted(str),
+    bytes: _quoted(lambda value: b64encode(value).decode()),
+    bytearray: _quoted(lambda value: b64encode(value).decode()),
+    memoryview: _quoted(lambda value: b64encode(value).decode()),
+    Enum: lambda value, room: write(value.value, room),
+    dict: _mapping,
+    list: _array,
+    tuple: _array,
+    set: _set,
+    frozenset: _set,
+    msgspec.Struct: _fields,
+}

@@ -1,0 +1,28 @@
+"""What an app can be told, in one frozen place. Only `from_environment` reads the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+__all__ = ["DEFAULT_STORE", "Settings", "from_environment"]
+
+DEFAULT_STORE = "sqlite:///twiceproof.db"
+
+
+class Settings(Struct, frozen=True):
+    """`store`: a URL. `tenant`: whose keys these are. `best_effort`: accept a store that can lose writes."""
+
+    store: str = DEFAULT_STORE
+    tenant: str = "default"
+    best_effort: bool = False
+    sweep_every: float = 300.0
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """TWICEPROOF_STORE and TWICEPROOF_TENANT."""
+    return Settings(
+        store=environment.get("TWICEPROOF_STORE") or DEFAULT_STORE,
+        tenant=environment.get("TWICEPROOF_TENANT") or "default",
+    )
