@@ -26,8 +26,11 @@ class Store(Protocol):
     """
 
     batch_limit: int  # writes that land together; 1 = the backend has no transactions
-    reads_first: bool  # a read costs so little that it pays to look before writing
     best_effort: bool  # acknowledged writes can be lost (replicated Redis on failover)
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether, right now, a read costs so little that it pays to look before writing."""
 
     def read(self, at: Address) -> Request[Found]:
         """What is at this address now. Sees every write acknowledged before it began."""
@@ -67,7 +70,7 @@ class Engine(Protocol):
     """
 
     batch_limit: int
-    reads_first: bool
+    reads_first: bool  # reads are local and take microseconds: callers do them on the spot
     best_effort: bool
     group_limit: int  # batches that `commit` takes at once
     one_per_space: bool  # `commit` must not be given two batches of one space

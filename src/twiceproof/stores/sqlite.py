@@ -12,8 +12,8 @@ from ..clock import Clock, system_clock
 from ..records import Address, Batch, Due, Found, Outcome, Page, Written
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
-from .sqlite_faults import begin_immediate, translated
-from .sqlite_rows import COLUMNS, READ, land, record_of
+from .sqlite_faults import begin_immediate, translate, translated
+from .sqlite_rows import COLUMNS, READ, land_all, record_of
 from .sqlite_schema import create_private, migrate
 
 __all__ = ["SqliteEngine"]
@@ -54,7 +54,7 @@ class SqliteEngine:
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         with self._transaction() as (db, now):
             number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
-            outcomes = [land(db, batch, number + nth, now) for nth, batch in enumerate(batches, 1)]
+            outcomes = land_all(db, batches, number + 1, now)
             if any(type(outcome) is Written for outcome in outcomes):
                 db.execute("UPDATE twiceproof_counter SET number=?", (number + len(batches),))
         return outcomes
@@ -95,8 +95,13 @@ class SqliteEngine:
     # -- reads -----------------------------------------------------------------------------------
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
-        with self._reader() as db:
+        """Each on the spot, on the caller's own thread. This is what a replay costs, so it is kept lean."""
+        db = self._borrow()
+        try:
             rows = [db.execute(READ, (at.space, at.kind, at.key)).fetchone() for at in addresses]
+        except sqlite3.Error as error:
+            raise translate(self, error) from error
+        self._readers.append(db)
         now = self._clock.now()
         return [Found(record_of(row) if row else None, now) for row in rows]
 
@@ -118,13 +123,17 @@ class SqliteEngine:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
-        try:
-            db = self._readers.pop()
-        except IndexError:
-            db = self._open()
+        db = self._borrow()
         with translated(self):
             yield db
         self._readers.append(db)
+
+    def _borrow(self) -> sqlite3.Connection:
+        """A reading connection that nobody else uses now. One that failed is never handed back."""
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._open()
 
     # -- life ------------------------------------------------------------------------------------
 

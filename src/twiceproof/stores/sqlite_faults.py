@@ -11,7 +11,7 @@ from ..clock import Clock, jitter
 from ..errors import StoreError, StoreFull, StoreUnavailable
 from .base import Disconnected
 
-__all__ = ["begin_immediate", "is_busy", "patiently", "translated"]
+__all__ = ["begin_immediate", "is_busy", "patiently", "translate", "translated"]
 
 BUSY_PAUSE = 0.001
 BUSY, LOCKED, READ_ONLY, IO_ERROR, CORRUPT, FULL, CANNOT_OPEN, NOT_A_DATABASE = 5, 6, 8, 10, 11, 13, 14, 26
@@ -57,12 +57,16 @@ def translated(engine: HasWriter) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = _code(error)
-        if code == IO_ERROR:
-            # A failed fsync leaves the outcome open: come back with a fresh handle and look.
-            engine.drop_writer()
-            raise Disconnected(error, sent=True) from error
-        raise _named(code, error) from error
+        raise translate(engine, error) from error
+
+
+def translate(engine: HasWriter, error: sqlite3.Error) -> Exception:
+    code = _code(error)
+    if code == IO_ERROR:
+        # A failed fsync leaves the outcome open: come back with a fresh handle and look.
+        engine.drop_writer()
+        return Disconnected(error, sent=True)
+    return _named(code, error)
 
 
 def _named(code: int, error: sqlite3.Error) -> StoreError:
@@ -71,19 +75,11 @@ def _named(code: int, error: sqlite3.Error) -> StoreError:
             "The disk is full; nothing was written and the file is whole. Free some space, then try again."
         )
     if code in (BUSY, LOCKED):
-        return StoreUnavailable(
-            "The SQLite file is locked by another process; nothing was written. Try again."
-        )
+        return StoreUnavailable("The SQLite file is locked by another process; nothing was written. Try again.")
     if code == READ_ONLY:
-        return StoreError(
-            "The SQLite file or its directory is read-only; give the process the right to write."
-        )
+        return StoreError("The SQLite file or its directory is read-only; give the process the right to write.")
     if code in (CORRUPT, NOT_A_DATABASE):
-        return StoreError(
-            f"The SQLite file is damaged ({error}); stop writing, then restore it from a backup."
-        )
+        return StoreError(f"The SQLite file is damaged ({error}); stop writing, then restore it from a backup.")
     if code == CANNOT_OPEN:
         return StoreError(f"The SQLite file cannot be opened ({error}); check that its directory exists.")
-    return StoreError(
-        f"SQLite refused: {error}. This is a bug in twiceproof or in the file; please report it."
-    )
+    return StoreError(f"SQLite refused: {error}. This is a bug in twiceproof or in the file; please report it.")

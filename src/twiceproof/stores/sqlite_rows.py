@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Any
 
 from ..records import (
@@ -20,12 +21,9 @@ from ..records import (
 )
 from .conditions import fits
 
-__all__ = ["COLUMNS", "land", "read_row", "record_of"]
+__all__ = ["COLUMNS", "land_all", "read_row", "record_of"]
 
-COLUMNS = (
-    "id, space, kind, key, state, version, fence, nonce,"
-    " created_at, updated_at, lease_until, queue, due_at, body"
-)
+COLUMNS = "id, space, kind, key, state, version, fence, nonce, created_at, updated_at, lease_until, queue, due_at, body"
 READ = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind=? AND key=?"  # noqa: S608 - constants
 INSERT = (
     "INSERT INTO twiceproof_records (space, kind, key, state, version, fence, nonce, created_at, updated_at,"
@@ -40,56 +38,91 @@ REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND 
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
 
-def land(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:
+def land_all(db: sqlite3.Connection, batches: Sequence[Batch], number: int, now: float) -> list[Outcome]:
+    """Land each batch or not. Plain ones go through the same statement together, which costs a third less."""
+    outcomes: dict[int, Outcome] = {}
+    for statement, places in _alike(batches).items():
+        plain = [(batches[place], number + place) for place in places]
+        outcomes.update(zip(places, _land_alike(db, statement, plain, now), strict=True))
+    for place, batch in enumerate(batches):
+        if place not in outcomes:
+            outcomes[place] = _land(db, batch, number + place, now)
+    return [outcomes[place] for place in range(len(batches))]
+
+
+def _alike(batches: Sequence[Batch]) -> dict[str, list[int]]:
+    """The places of lone inserts and replaces by their statement. A space's second batch must see its first."""
+    groups: dict[str, list[int]] = {}
+    seen: set[str] = set()
+    for place, batch in enumerate(batches):
+        write = batch.writes[0]
+        if len(batch.writes) == 1 and isinstance(write, Insert | Replace) and write.at.space not in seen:
+            groups.setdefault(_statement(write), []).append(place)
+        seen.add(write.at.space)
+    return groups
+
+
+def _land_alike(db: sqlite3.Connection, statement: str, plain: list[tuple[Batch, int]], now: float) -> list[Outcome]:
+    before = db.total_changes
+    db.executemany(statement, [_values(batch.writes[0], number, batch.nonce, now) for batch, number in plain])
+    if db.total_changes - before == len(plain):
+        return [Written(str(number), number, now) for _, number in plain]
+    return [_told_apart(db, batch, number, now) for batch, number in plain]
+
+
+def _told_apart(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:
+    """Somebody in the group did not fit: who did left its nonce."""
+    at = batch.writes[0].at
+    found = read_row(db, at)
+    landed = found is not None and found.nonce == batch.nonce
+    return Written(str(number), number, now) if landed else Conflict(at, found, now)
+
+
+def _land(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:
     """Land one batch or leave everything as it was. The write lock is held, so looking first is safe."""
-    writes = batch.writes
-    if len(writes) > 1 or isinstance(writes[0], Check):
-        for write in writes:
-            found = read_row(db, write.at)
-            if not fits(write, found):
-                return Conflict(write.at, found, now)
-    for write in writes:
-        if not _apply(db, write, number, batch.nonce, now):
-            return Conflict(write.at, read_row(db, write.at), now)
+    for write in batch.writes:
+        found = read_row(db, write.at)
+        if not fits(write, found):
+            return Conflict(write.at, found, now)
+    for write in batch.writes:
+        if not isinstance(write, Check):
+            db.execute(_statement(write), _values(write, number, batch.nonce, now))
     return Written(str(number), number, now)
 
 
-def _apply(db: sqlite3.Connection, write: Write, number: int, nonce: str, now: float) -> bool:
-    """Do one write if its condition holds; tell whether it did."""
+def _statement(write: Write) -> str:
+    if isinstance(write, Insert):
+        return INSERT
+    by = "version" if write.fence is None else "fence"
+    return REPLACE_BY[by] if isinstance(write, Replace) else REMOVE_BY[by]
+
+
+def _values(write: Write, number: int, nonce: str, now: float) -> tuple[Any, ...]:
     at = write.at
     if type(write) is Insert:
-        done = db.execute(
-            INSERT,
-            (
-                at.space, at.kind, at.key, write.state, number, number if write.draw else 0, nonce, now, now,
-                None if write.lease is None else now + write.lease,
-                write.queue, None if write.due_in is None else now + write.due_in, write.body,
-            ),
+        return (
+            at.space, at.kind, at.key, write.state, number, number if write.draw else 0, nonce, now, now,
+            None if write.lease is None else now + write.lease,
+            write.queue, None if write.due_in is None else now + write.due_in, write.body,
         )  # fmt: skip
-    elif type(write) is Replace:
-        by, value = _condition(write)
-        done = db.execute(
-            REPLACE_BY[by],
-            (
-                write.state, number, number if write.draw else None, nonce, now,
-                None if write.lease is None else now + write.lease,
-                write.queue, None if write.due_in is None else now + write.due_in, write.body,
-                at.space, at.kind, at.key, value,
-            ),
+    if type(write) is Replace:
+        return (
+            write.state, number, number if write.draw else None, nonce, now,
+            None if write.lease is None else now + write.lease,
+            write.queue, None if write.due_in is None else now + write.due_in, write.body,
+            at.space, at.kind, at.key, _condition(write),
         )  # fmt: skip
-    elif type(write) is Remove:
-        by, value = _condition(write)
-        done = db.execute(REMOVE_BY[by], (at.space, at.kind, at.key, value))
-    else:
-        return True  # a Check writes nothing
-    return done.rowcount == 1
+    return at.space, at.kind, at.key, _condition(write)
 
 
-def _condition(write: Replace | Remove) -> tuple[str, int]:
-    if write.fence is not None:
-        return "fence", write.fence
-    # A version of another store, or none at all, is simply not the one found.
-    return "version", int(write.version) if write.version and write.version.isdecimal() else -1
+def _condition(write: Replace | Remove | Check) -> int:
+    return _number(write.version or "") if write.fence is None else write.fence
+
+
+def _number(version: str) -> int:
+    """A version of another store, or none at all, is simply not the one found."""
+    number = int(version) if version.isdecimal() and len(version) < 19 else -1
+    return number if str(number) == version else -1
 
 
 def read_row(db: sqlite3.Connection, at: Address) -> Record | None:

@@ -13,7 +13,10 @@ __all__ = ["MOST_BODY", "validate_due", "validate_scan", "validate_writes"]
 MOST_SPACE = 1_400  # bytes; PostgreSQL's index rows end at 2,704
 MOST_KIND = 64
 MOST_KEY = 1_024
+MOST_STATE = 32
+MOST_QUEUE = 256
 MOST_BODY = 16 * 1024 * 1024
+MOST_FENCE = 2**63 - 1  # what databases count up to; a forged token may hold any number
 MOST_SECONDS = 100 * 365 * 86_400.0
 
 
@@ -49,15 +52,17 @@ def _validate_write(write: Write) -> None:
         conditions += write.absent
     if conditions != 1:
         raise BadWrite(f"{type(write).__name__} needs exactly one condition: give a fence or a version.")
-    if write.fence is not None and write.fence <= 0:
+    if write.fence is not None and not 0 < write.fence <= MOST_FENCE:
         raise BadWrite(f"Fence {write.fence} was never drawn; give the one the store handed out.")
 
 
 def _validate_content(write: Insert | Replace) -> None:
-    if write.body is not None:
-        _validate_text("body", write.body, MOST_BODY, empty_is_fine=True)
-    _validate_text("state", write.state, 32, empty_is_fine=True)
-    _validate_text("queue", write.queue, 256, empty_is_fine=True)
+    if write.body is not None and write.body != "":
+        _validate_text("body", write.body, MOST_BODY)
+    if write.state != "":
+        _validate_text("state", write.state, MOST_STATE)
+    if write.queue != "":
+        _validate_text("queue", write.queue, MOST_QUEUE)
     if write.lease is not None:
         _validate_seconds("lease", write.lease, positive=True)
     if write.due_in is not None:
@@ -70,20 +75,18 @@ def _validate_address(at: Address) -> None:
     _validate_text("key", at.key, MOST_KEY)
 
 
-def _validate_text(name: str, text: str, most: int, *, empty_is_fine: bool = False) -> None:
+def _validate_text(name: str, text: str, most: int) -> None:
+    if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= most:
+        return
     if not isinstance(text, str):
         raise BadWrite(f"A record's {name} is text, not {type(text).__name__}; encode it first.")
-    if not text and not empty_is_fine:
+    if not text:
         raise BadWrite(f"A record's {name} is empty; give one.")
     if "\0" in text:
-        raise BadWrite(
-            f"A record's {name} holds a NUL character, which databases cut or refuse; encode it first."
-        )
+        raise BadWrite(f"A record's {name} holds a NUL character, which databases cut or refuse; encode it first.")
     size = len(text) if text.isascii() else _size(name, text)
     if size > most:
-        raise BadWrite(
-            f"A record's {name} has {size:,} bytes, more than the {most:,} a store takes; shorten it."
-        )
+        raise BadWrite(f"A record's {name} has {size:,} bytes, more than the {most:,} a store takes; shorten it.")
 
 
 def _size(name: str, text: str) -> int:
@@ -97,6 +100,8 @@ def _size(name: str, text: str) -> int:
 
 def _validate_seconds(name: str, seconds: float, *, positive: bool = False) -> None:
     """A lease of nothing is born dead: its holder would believe in a claim that anybody may take."""
+    if type(seconds) is float and 0.0 < seconds <= MOST_SECONDS:
+        return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise BadWrite(f"{name}={seconds!r} is not a number of seconds; give one.")
     if seconds < 0 or (positive and seconds == 0) or seconds > MOST_SECONDS:

@@ -1,0 +1,51 @@
+# One command each. Everything happens in .venv, which is made on first use; no root, no apt.
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: .venv/installed-demo ## 200 orders, delivered up to 8 times each, by 4 processes that get killed
+	$(BIN)/twiceproof demo
+
+test: .venv/installed-test ## every test, against PostgreSQL and Valkey servers that the tests start themselves
+	$(BIN)/python -m pytest -n auto --dist worksteal
+
+check: .venv/installed-test .venv/installed-lint lint ## the quick ones: lint, types, and the tests without servers
+	$(BIN)/python -m pytest -n auto -m "not slow and not server"
+
+lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
+	$(BIN)/python -m bench
+
+clean: ## remove .venv and caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("twiceproof needs Python 3.11 or later; set PYTHON=python3.12 or so") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv .venv
+
+.venv/installed-demo: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[rich]'
+	@touch $@
+
+.venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[all,test]'
+	@touch $@
+
+.venv/installed-lint: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[all,test,lint,bench]'
+	@touch $@
+
+.venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[all,bench]'
+	@touch $@
