@@ -87,9 +87,7 @@ def _why_not(rest: str) -> str:
 
 
 def _bad(text: str, where: str, why: str) -> NoReturn:
-    raise Misuse(
-        f"the field {{{text}}} {where} {why}; write {{order[id]}} or {{order.id}}, or give key= a function"
-    )
+    raise Misuse(f"the field {{{text}}} {where} {why}; write {{order[id]}} or {{order.id}}, or give key= a function")
 
 
 def _not_there(field: Field, step: Step, value: Any) -> NoReturn:

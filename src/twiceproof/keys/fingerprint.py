@@ -68,7 +68,7 @@ def _tree(paths: Collection[str]) -> _Tree:
 @functools.lru_cache(maxsize=1024)
 def _planted(paths: tuple[str, ...]) -> _Tree:
     tree: _Tree = {}
-    for path in sorted(paths, key=len):  # "order" before "order.id", which it contains
+    for path in paths:
         _plant(tree, path)
     return tree
 
@@ -78,7 +78,7 @@ def _plant(tree: _Tree, path: str) -> None:
     if not leaf or not all(stem):
         raise Misuse(f'ignore has {path!r}, which names no field; write it like "order.updated_at"')
     for name in stem:
-        if tree.get(name) == {}:
+        if tree.get(name) == {}:  # "order" is left out whole; "order.id" must not bring the rest back
             return
         tree = tree.setdefault(name, {})
     tree[leaf] = {}

@@ -64,9 +64,7 @@ def _from_function(key: Any, signature: Signature) -> Make:
     if not callable(key):
         raise Misuse(f'key={key!r} is neither text nor a function; write key="order:{{order[id]}}"')
     if inspect.iscoroutinefunction(key):
-        raise Misuse(
-            f"the key function {_name(key)} is async; a key must be had without waiting: make it a def"
-        )
+        raise Misuse(f"the key function {_name(key)} is async; a key must be had without waiting: make it a def")
     call = _call(key, signature)
     name = _name(key)
     return lambda arguments: _text(call(arguments), name)

@@ -22,7 +22,6 @@ __all__ = ["Suspect", "suspects", "text_sign", "warn_unstable"]
 
 _DAY = 86_400
 _SCALES = (1, 10**3, 10**6, 10**9)  # seconds, milli-, micro-, nanoseconds
-_FRESH_UUIDS = (1, 4, 6, 7)  # 3, 5 and 8 are made from a name, and stay
 
 _CHANGING = {"attempt", "attempts", "try", "tries", "retry", "retries", "delivery", "redelivery"}
 _CHANGING |= {"nonce", "random", "rand", "now", "timestamp", "ts"}
@@ -32,6 +31,7 @@ _VAGUE = {"id", "key", "no", "number", "uuid", "guid"}  # says nothing without w
 _DIGESTS = {"hash", "digest", "md", "sha", "checksum", "etag", "fingerprint"}
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+# Versions 1, 4, 6 and 7 are new each time; 3, 5 and 8 are made from a name, and stay.
 _DASHED = re.compile(
     r"(?<![\w-])[0-9a-f]{8}-[0-9a-f]{4}-([1467])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}(?![\w-])", re.I
 )
@@ -105,9 +105,7 @@ def _value_sign(field: Field, arguments: Mapping[str, Any], now: float) -> str |
 
 
 def _hex_sign(value: str, field: Field) -> str | None:
-    if not _HEX.fullmatch(value) or not _DIGESTS.isdisjoint(
-        _words(field.path)
-    ):  # one MD5 in 64 looks like it
+    if not _HEX.fullmatch(value) or not _DIGESTS.isdisjoint(_words(field.path)):  # one MD5 in 64 looks like it
         return None
     return "holds a UUID made anew each time (version 4)"
 

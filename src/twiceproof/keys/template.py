@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from ..errors import Misuse
 from .field import Field, read_field
@@ -69,7 +69,7 @@ def _checked(text: str) -> str:
     return text
 
 
-def _lone_brace(text: str, at: int) -> None:
+def _lone_brace(text: str, at: int) -> NoReturn:
     brace = text[at]
     raise Misuse(
         f"{text!r} has a {brace!r} at {at} that belongs to no field; "
@@ -80,9 +80,7 @@ def _lone_brace(text: str, at: int) -> None:
 def _separators(template: Template) -> str:
     """One sign out of each text between two fields: enough to tell where a field ends."""
     between = template._literals[1:-1]
-    return "".join(
-        _separator(text, field, template) for text, field in zip(between, template.fields, strict=False)
-    )
+    return "".join(_separator(text, field, template) for text, field in zip(between, template.fields, strict=False))
 
 
 def _separator(literal: str, field: Field, template: Template) -> str:

@@ -18,9 +18,7 @@ _REMAKES = 3  # of these, calls whose key function is asked a second time
 class Watch:
     """One per operation. `stable` names fields (`order.id`) or whole arguments (`order`) known to stay."""
 
-    def __init__(
-        self, operation: str, maker: KeyMaker, stable: Collection[str] = (), looks: int = _LOOKS
-    ) -> None:
+    def __init__(self, operation: str, maker: KeyMaker, stable: Collection[str] = (), looks: int = _LOOKS) -> None:
         if isinstance(stable, str):  # stable="id" would declare i and d
             raise Misuse(f'stable={stable!r} is one text, not a list of names; write stable=("{stable}",)')
         self.operation = operation

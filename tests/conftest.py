@@ -1,0 +1,3 @@
+"""Fixtures for all tests: real servers."""
+
+pytest_plugins = ["tests.servers.fixtures"]

@@ -1,0 +1,42 @@
+"""Addresses: free loopback ports, and URLs that point to them."""
+
+import random
+import socket
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+
+
+def free_port() -> int:
+    """A free loopback port below the ephemeral range.
+
+    A port from `bind(0)` may be taken by any outgoing connection while its server is down for a restart,
+    and a client that retries such a port can connect to itself.
+    """
+    dice = random.SystemRandom()  # the global one is seeded alike in every worker by test plugins
+    while True:
+        port = dice.randrange(15_000, 32_000)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def via(url: str, host: str, port: int) -> str:
+    """The same URL with another host and port: user, database and options stay."""
+    parts = urlsplit(url)
+    login, at, _ = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{login}{at}{host}:{port}"))
+
+
+def postgres_url(parameters: Mapping[str, Any], dbname: str) -> str:
+    """A DSN as a URL, from libpq's parameters."""
+    rest = {name: str(value) for name, value in parameters.items() if name != "dbname"}
+    user, password = rest.pop("user", ""), rest.pop("password", "")
+    login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    host, port = rest.pop("host", "127.0.0.1"), rest.pop("port", "5432")
+    query = f"?{urlencode(rest)}" if rest else ""
+    return f"postgresql://{login}{'@' if login else ''}{host}:{port}/{quote(dbname, safe='')}{query}"

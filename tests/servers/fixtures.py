@@ -1,0 +1,121 @@
+"""Pytest fixtures: servers live for a session (one each per xdist worker), what is in them for a test.
+
+`TWICEPROOF_TEST_POSTGRES` (a DSN that may create databases) and `TWICEPROOF_TEST_REDIS` (a URL; from its
+database number on, one database per xdist worker is emptied) name servers to use instead of starting them.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Protocol, Self, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from tests.servers.pgbouncer import PgBouncer
+from tests.servers.postgres import PostgresServer
+from tests.servers.process import Unavailable
+from tests.servers.proxy import FaultProxy
+from tests.servers.valkey import ValkeyCluster, ValkeyServer
+
+
+class _Server(Protocol):
+    def start(self) -> Self: ...
+    def close(self) -> None: ...
+
+
+S = TypeVar("S", bound=_Server)
+
+
+def _running(server: S) -> Iterator[S]:
+    """Started before, closed after; a visible skip when this machine cannot have it."""
+    try:
+        server.start()
+        yield server
+    except Unavailable as error:
+        pytest.skip(str(error))
+    finally:
+        server.close()
+
+
+def _lent_redis() -> str | None:
+    """The URL from the environment, with a database of its own for each xdist worker."""
+    lent = os.environ.get("TWICEPROOF_TEST_REDIS")
+    if not lent:
+        return None
+    parts = urlsplit(lent)
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return urlunsplit(parts._replace(path=f"/{int(parts.path.strip('/') or 0) + worker}"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    yield from _running(PostgresServer(external=os.environ.get("TWICEPROOF_TEST_POSTGRES")))
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[ValkeyServer]:
+    yield from _running(ValkeyServer(external=_lent_redis()))
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster() -> Iterator[ValkeyCluster]:
+    yield from _running(ValkeyCluster())
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
+    yield from _running(PgBouncer(postgres_server.dsn()))
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """A fresh database."""
+    dsn = postgres_server.create_database()
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+@pytest.fixture
+def pgbouncer_dsn(pgbouncer: PgBouncer, postgres_dsn: str) -> str:
+    """A fresh database, by way of a transaction pooler."""
+    return pgbouncer.dsn(postgres_dsn)
+
+
+@pytest.fixture
+def redis_url(valkey_server: ValkeyServer) -> str:
+    """An empty server."""
+    valkey_server.empty()
+    return valkey_server.url
+
+
+@pytest.fixture
+def cluster_url(valkey_cluster: ValkeyCluster) -> str:
+    """An empty cluster."""
+    valkey_cluster.empty()
+    return valkey_cluster.url
+
+
+@pytest.fixture
+def killable_postgres() -> Iterator[PostgresServer]:
+    """A server for one test alone, always ours, to be killed and restarted at will."""
+    yield from _running(PostgresServer())
+
+
+@pytest.fixture
+def killable_valkey() -> Iterator[ValkeyServer]:
+    """A server for one test alone, always ours, to be killed and restarted at will."""
+    yield from _running(ValkeyServer())
+
+
+@pytest.fixture
+def fault_proxy() -> Iterator[Callable[[str, int], FaultProxy]]:
+    """Makes proxies in front of a host and port, and closes them after the test."""
+    made: list[FaultProxy] = []
+
+    def make(host: str, port: int) -> FaultProxy:
+        made.append(FaultProxy(host, port).start())
+        return made[-1]
+
+    yield make
+    for proxy in made:
+        proxy.close()
