@@ -1,0 +1,3 @@
+from tests.acceptance.places import place
+
+__all__ = ["place"]

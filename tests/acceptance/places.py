@@ -1,0 +1,95 @@
+"""Places where claims can live, each with a clock that can be moved for every process at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.stores.movable_redis import MovableRedisEngine
+from twiceproof import App
+from twiceproof.clock import Clock
+from twiceproof.stores.base import Engine
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.open import open_store
+from twiceproof.stores.sqlite import SqliteEngine
+
+
+@dataclass
+class Place:
+    """A store that any process can open. `directory` is outside of it: effects are counted there."""
+
+    url: str
+    directory: Path
+
+    def engine(self) -> Engine:
+        return open_store(self.url).engine
+
+    def app(self, wrap=lambda engine: engine) -> App:
+        return App(GroupedStore(wrap(self.engine())), best_effort=True)
+
+    def advance(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    def effects(self) -> list[str]:
+        log = self.directory / "effects"
+        return log.read_text().splitlines() if log.exists() else []
+
+    def do(self, what: str) -> None:
+        """An effect on the outside world, which the product cannot write to by itself."""
+        with (self.directory / "effects").open("a") as log:
+            log.write(what + "\n")
+
+
+class SqlitePlace(Place):
+    def engine(self) -> Engine:
+        shift = self.directory / "clock"
+        return SqliteEngine(
+            self.directory / "claims.db", clock=Clock(now=lambda: time.time() + float(shift.read_text() or 0))
+        )
+
+    def advance(self, seconds: float) -> None:
+        shift = self.directory / "clock"
+        shift.write_text(str(float(shift.read_text() or 0) + seconds))
+
+
+class PostgresPlace(Place):
+    def advance(self, seconds: float) -> None:
+        with psycopg.connect(self.url, autocommit=True) as db:
+            db.execute(
+                "CREATE OR REPLACE FUNCTION twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE"
+                f" RETURN extract(epoch FROM clock_timestamp()) + {float(seconds)}"
+            )
+
+
+class RedisPlace(Place):
+    def engine(self) -> Engine:
+        return MovableRedisEngine(self.url)
+
+    def advance(self, seconds: float) -> None:
+        engine = MovableRedisEngine(self.url)
+        engine.advance(seconds)
+        engine.close()
+
+
+FIXTURES = {"postgres": "postgres_dsn", "valkey": "redis_url", "valkey-cluster": "cluster_url"}
+CLASSES = {"postgres": PostgresPlace, "valkey": RedisPlace, "valkey-cluster": RedisPlace}
+
+
+@pytest.fixture(
+    params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in FIXTURES)],
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Each store in turn."""
+    if request.param == "sqlite":
+        (tmp_path / "clock").write_text("0")
+        yield SqlitePlace("", tmp_path)
+        return
+    url = request.getfixturevalue(FIXTURES[request.param])
+    made = CLASSES[request.param](url, tmp_path)
+    made.app().close()  # creates what there is to create
+    yield made

@@ -1,0 +1,85 @@
+"""The documents cannot drift: their Python runs and prints what they say, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import pytest
+
+import twiceproof
+from twiceproof import errors
+
+from .blocks import ROOT, Block, blocks, documents, links
+
+WITH_PYTHON = [doc for doc in documents() if any(block.language == "python" for block in blocks(doc))]
+
+
+def name_of(document):
+    return str(document.relative_to(ROOT))
+
+
+def run(document, found: list[Block]) -> list[tuple[str, str, int]]:
+    """Run a document's Python from top to bottom; pair what each stretch printed with what it says."""
+    namespace: dict[str, object] = {"__name__": "document"}
+    printed, pairs = io.StringIO(), []
+    for block in found:
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.text, str(document), "exec")
+            with contextlib.redirect_stdout(printed):
+                exec(code, namespace)
+        elif block.language == "text":
+            pairs.append((printed.getvalue(), block.text, block.line))
+            printed = io.StringIO()
+    return pairs
+
+
+@pytest.mark.parametrize("document", WITH_PYTHON, ids=name_of)
+def test_the_python_of_a_document_runs_and_prints_what_it_says(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if document.name == "CONTRIBUTING.md":
+        pytest.importorskip("twiceproof.prove.store_contract")
+    for printed, said, line in run(document, blocks(document)):
+        assert printed == said, f"{name_of(document)}:{line}"
+
+
+def test_the_readme_shows_a_short_example():
+    first = next(block for block in blocks(ROOT / "README.md") if block.language == "python")
+    lines = [line for line in first.text.splitlines() if line.strip()]
+    assert len(lines) <= 15
+    assert "@app.once" in first.text
+
+
+@pytest.mark.parametrize("document", documents(), ids=name_of)
+def test_every_link_of_a_document_leads_to_a_file(document):
+    for link in links(document):
+        assert (document.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_every_error_is_documented_and_drawn(name):
+    assert f"`{name}`" in (ROOT / "docs/reference/errors.md").read_text() or name == "TwiceproofError"
+    if not name.endswith("Warning"):
+        assert name in (errors.__doc__ or "")
+
+
+def test_every_public_error_can_be_imported_from_the_package():
+    hidden = {"BadWrite", "SchemaMismatch"}  # only who writes to a store directly meets these
+    assert set(errors.__all__) - hidden <= set(twiceproof.__all__)
+
+
+@pytest.mark.parametrize("setting", ["TWICEPROOF_STORE", "TWICEPROOF_TENANT"])
+def test_every_environment_variable_is_documented(setting):
+    assert any(setting in doc.read_text() for doc in documents() if "docs" in doc.parts)
+
+
+def test_every_argument_of_once_is_documented():
+    import inspect
+
+    page = (ROOT / "docs/reference/once.md").read_text()
+    arguments = [
+        *inspect.signature(twiceproof.App.once).parameters,
+        *inspect.signature(twiceproof.App.claim).parameters,
+    ]
+    missing = [name for name in arguments if name != "self" and f"`{name}`" not in page and f"({name}" not in page]
+    assert missing == []

@@ -1,0 +1,27 @@
+"""Each example runs, and prints what its last lines say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from .blocks import ROOT
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def promised(text: str) -> str:
+    """The comment at the end of an example that starts with `# Prints:`."""
+    _, _, tail = text.partition("\n# Prints:\n")
+    return "".join(line.removeprefix("#").removeprefix(" ") + "\n" for line in tail.splitlines())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_it_promises(example, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr == ""
+    assert done.stdout == promised(example.read_text("utf-8"))
