@@ -1,0 +1,77 @@
+"""The bench runs and says what it should. Never a time: those are for an idle machine and a person."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+KINDS = {"1 caller", "64 tasks", "64 threads"}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A quick run on SQLite, in a process of its own, as `make bench` does it."""
+    path = tmp_path_factory.mktemp("bench") / "figures.json"
+    run_bench("--quick", "--only", "sqlite", "--json", str(path))
+    return path
+
+
+def run_bench(*arguments):
+    command = [sys.executable, "-m", "bench", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def figures(written):
+    return json.loads(written.read_bytes())
+
+
+def test_it_says_on_what_machine_it_ran(figures):
+    assert figures["plan"] == "quick"
+    assert {"cpu", "file system", "python", "sqlite"} <= figures["machine"].keys()
+
+
+def test_every_operation_is_measured_for_each_kind_of_caller(figures):
+    measured = {(row["name"], row["callers"]) for row in figures["rows"]}
+    for name in ("take", "take + complete", "@app.once", "replay"):
+        kinds = {callers for known, callers in measured if known == name}
+        assert kinds == KINDS, name
+
+
+def test_every_row_is_a_ratio_to_something_measured_in_the_same_part(figures):
+    for row in figures["rows"]:
+        beside = {f"{other['name']}, {other['callers']}" for other in figures["rows"] if other["part"] == row["part"]}
+        assert row["beside"] in beside
+        assert 0 < row["ratio"]["low"] <= row["ratio"]["median"] <= row["ratio"]["high"]
+
+
+def test_every_goal_has_a_verdict(figures):
+    assert {line["part"] for line in figures["lines"]} == {"SQLite"}
+    assert {line["verdict"] for line in figures["lines"]} <= {"aim met", "floor met", "met", "missed", "shown"}
+
+
+def test_a_replay_calls_the_database_once(figures):
+    """A count, not a time: it is the same on every machine."""
+    [line] = [line for line in figures["lines"] if line["text"] == "calls to the database per replay"]
+    assert line["value"]["median"] == 1
+
+
+def test_the_chart_is_well_formed_and_shows_every_goal(written, figures):
+    chart = ElementTree.fromstring(written.with_suffix(".svg").read_text(encoding="utf-8"))
+    texts = {"".join(element.itertext()) for element in chart.iter("{http://www.w3.org/2000/svg}text")}
+    assert {f"{line['part']}: {line['text']}" for line in figures["lines"]} <= texts
+
+
+def test_an_unknown_section_is_refused_with_the_known_ones():
+    command = [sys.executable, "-m", "bench", "--only", "oracle"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "oracle is no section; choose from sqlite, postgres" in done.stderr
