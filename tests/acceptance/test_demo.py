@@ -23,8 +23,10 @@ def twiceproof(*words):
     return [sys.executable, "-m", "twiceproof.cli.main", *map(str, words)]
 
 
-def run(*words, code=0):
-    done = subprocess.run(twiceproof(*words), capture_output=True, text=True, timeout=120)
+def run(*words, code=0, env=None):
+    done = subprocess.run(
+        twiceproof(*words), capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})}
+    )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout
 
@@ -50,6 +52,17 @@ def test_a_small_demo_ships_every_order_once(tmp_path):
     check(report, tmp_path)
     listed = json.loads(run("--store", report["ledger"], "claims", "list", "--state", "all", "--json"))["claims"]
     assert [claim["state"] for claim in listed] == ["done"] * 20
+
+
+def test_without_the_guard_the_demo_notices_what_is_done_twice(tmp_path):
+    """The twin: the same demo with `@app.once` taken away must fail, or its success would say nothing."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import twiceproof.app\ntwiceproof.app.App.once = lambda self, *_, **__: lambda function: function\n"
+    )
+    words = ("demo", "--orders", 20, "--seed", 3, "--dir", tmp_path / "demo", "--json")
+    report = json.loads(run(*words, code=1, env={"PYTHONPATH": str(tmp_path)}))
+    assert report["effects_twice"] > 20
+    assert not report["ok"]
 
 
 @pytest.mark.slow

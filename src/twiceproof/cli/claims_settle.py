@@ -1,0 +1,123 @@
+"""`twiceproof claims settle`: a person's word about an unknown outcome."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from msgspec import Raw
+
+from ..claims.claim import DONE, FAILED, NO_RESULT, Settlement
+from ..claims.claims import Claims
+from ..claims.outcomes import Done
+from ..drive import Operation, block
+from ..records import Address
+from ..stores.base import Store
+from .claim_look import named_address, require_claim
+from .ledger import opened
+from .output import show_json, show_text
+from .target import Target, target_options
+
+__all__ = ["settle", "settle_claim"]
+
+VERDICTS = {
+    "happened": "is done; whoever delivers it again gets the recorded result.",
+    "did-not-happen": "may be tried again; the next delivery does the work.",
+    "abandon": "is failed for good; nothing tries it again without a word.",
+}
+NO_RESULT_GIVEN = (
+    "No result was given: whoever delivers it again is told that it is done, and that its result is not kept. "
+    "Where nothing is returned, say --result null."
+)
+
+EPILOG = """\b
+Examples:
+  twiceproof claims settle ship order:17 --happened --result '{"parcel": "P-1"}'
+  twiceproof claims settle ship order:17 --happened --result @answer.json
+  twiceproof claims settle ship order:17 --did-not-happen --note "asked the carrier"
+  twiceproof claims settle ship order:17 --abandon
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("operation")
+@click.argument("key")
+@click.option("--happened", is_flag=True, help="It happened: record it as done.")
+@click.option("--did-not-happen", is_flag=True, help="It did not happen: let it be tried again.")
+@click.option("--abandon", is_flag=True, help="Leave it, whatever happened, and never try it again.")
+@click.option("--result", metavar="JSON|@FILE|-", help="With --happened: what the work returned.")
+@click.option("--note", default="", metavar="TEXT", help="Why: kept with the claim.")
+@click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
+@target_options
+@click.pass_obj
+def settle(
+    target: Target, /, operation: str, key: str, result: str | None, note: str, by: str | None, **flags: bool
+) -> None:
+    """Settle a claim whose outcome is unknown: it happened, it did not, or it is abandoned."""
+    verdict = _one_verdict(flags)
+    if result is not None and verdict != "happened":
+        raise click.UsageError("--result goes with --happened: what did not happen has no result.")
+    raw = NO_RESULT if result is None else _read_result(result)
+    at = named_address(target.tenant, operation, key)
+    with opened(target) as store:
+        word = block(settle_claim(store, at, verdict, by=by or _login_name(), note=note, result=raw))
+    _tell(target, {"operation": operation, "key": key, "tenant": target.tenant, **word})
+
+
+def settle_claim(
+    store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
+) -> Operation[dict[str, Any]]:
+    """Settle what is there; the settlement carries the store's time, as everything in the ledger does."""
+    found = yield from store.read(at)
+    require_claim(found)
+    outcome = yield from Claims(store).settle(at, Settlement(verdict, by, found.now, note), result=result)
+    state = DONE if isinstance(outcome, Done) else FAILED
+    return {"state": state, "verdict": verdict, "by": by, "note": note, "result_kept": bool(result)}
+
+
+def _tell(target: Target, word: dict[str, Any]) -> None:
+    if target.json:
+        show_json({"settled": word})
+        return
+    show_text(f"{word['operation']} {word['key']} {VERDICTS[word['verdict']]}")
+    if word["verdict"] == "happened" and not word["result_kept"]:
+        show_text(NO_RESULT_GIVEN)
+
+
+def _one_verdict(flags: dict[str, bool]) -> str:
+    given = [name.replace("_", "-") for name, said in flags.items() if said]
+    if len(given) != 1:
+        raise click.UsageError("Say what happened, with exactly one of --happened, --did-not-happen, --abandon.")
+    return given[0]
+
+
+def _read_result(given: str) -> Raw:
+    """Checked, and without the blanks between: what is stored is what every replay will say."""
+    try:
+        text = _result_text(given)
+        msgspec.json.decode(text)
+    except OSError as error:
+        raise click.BadParameter(f"{given[1:]} cannot be read ({error.strerror}).", param_hint="--result") from None
+    except (ValueError, msgspec.DecodeError) as error:
+        raise click.BadParameter(
+            f"this is not JSON: {error}. Text needs quotes: '\"done\"'.", param_hint="--result"
+        ) from None
+    return Raw(msgspec.json.format(text, indent=-1))
+
+
+def _result_text(given: str) -> bytes:
+    if given == "-":
+        return sys.stdin.buffer.read()
+    return Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
+
+
+def _login_name() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return f"uid {os.getuid()}"

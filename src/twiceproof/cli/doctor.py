@@ -1,0 +1,113 @@
+"""`twiceproof doctor`: what this store can and cannot promise here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+from msgspec import structs
+
+from ..clock import system_clock
+from ..errors import SchemaMismatch, StoreError, StoreUnavailable, StoreUnsafe
+from ..stores.base import Finding
+from ..stores.open import open_store
+from ..stores.sqlite_doctor import refuse_unsafe
+from .checks import check_ledger, check_machine
+from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE, NoLedger
+from .ledger import require_ledger, scheme_of, sqlite_path
+from .output import show_json, show_table, show_text
+from .secrets import redacted, shown_url
+from .target import Target, target_options
+
+__all__ = ["doctor"]
+
+LEVELS = ("ok", "warn", "refuse")
+VERDICTS = {
+    "ok": "Fine: this store keeps what it acknowledges.",
+    "warn": "It works; the warnings say what it does not promise.",
+    "refuse": "Refused: this store would lose acknowledged writes, or cannot be used as it is.",
+}
+SILENT = "The store does not answer: what it promises could not be checked."
+
+EPILOG = """\b
+Examples:
+  twiceproof doctor
+  twiceproof --store postgresql://db/app doctor --json
+Exit codes: 0 all is well, 1 warnings, 2 refused, 3 the store does not answer.
+"""
+
+
+@click.command(epilog=EPILOG)
+@target_options
+@click.pass_context
+def doctor(ctx: click.Context) -> None:
+    """Check the store and this machine.
+
+    Says what is safe here, what is not, and what to change.
+    """
+    target = ctx.ensure_object(Target)
+    examination = Examination(target.url)
+    findings = [_without_password(finding, target.url) for finding in examination.findings()]
+    worst = max((finding.level for finding in findings), key=LEVELS.index)
+    if target.json:
+        show_json({"store": shown_url(target.url), "verdict": worst, "findings": [structs.asdict(f) for f in findings]})
+    else:
+        _show(shown_url(target.url), findings, SILENT if examination.code else VERDICTS[worst])
+    ctx.exit(examination.code or {"ok": OK, "warn": NEGATIVE, "refuse": REFUSED}[worst])
+
+
+def _show(url: str, findings: Sequence[Finding], verdict: str) -> None:
+    show_text(f"Store: {url}\n")
+    show_table(("", "WHAT", "FOUND", "NEXT MOVE"), [(f.level, f.name, f.found, f.advice or "-") for f in findings])
+    show_text(f"\n{verdict}")
+
+
+def _without_password(finding: Finding, url: str) -> Finding:
+    return structs.replace(finding, found=redacted(finding.found, url), advice=redacted(finding.advice, url))
+
+
+class Examination:
+    """One look at a store. A store that cannot be opened is a finding, not a failure of the doctor."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.code = OK  # an exit code that the findings do not tell
+
+    def findings(self) -> Iterator[Finding]:
+        path = sqlite_path(self.url)
+        yield from check_machine(path.resolve().parent if path and path.resolve().parent.is_dir() else None)
+        try:
+            if path is not None:
+                refuse_unsafe(path)
+                require_ledger(self.url)
+            yield from self._examine()
+        except StoreUnsafe as error:
+            yield from error.data.get("findings") or [_refusal("store", error)]
+        except NoLedger as error:
+            yield _no_ledger(error, missing=path is not None and not path.exists())
+        except StoreUnavailable as error:
+            self.code = UNAVAILABLE
+            yield _refusal("answers", error)
+        except SchemaMismatch as error:
+            yield _refusal("schema", error)
+        except StoreError as error:
+            yield _refusal("opens", error)
+
+    def _examine(self) -> Iterator[Finding]:
+        store = open_store(self.url)
+        try:
+            yield from store.examine()
+            yield from check_ledger(store, scheme_of(self.url), system_clock)
+        finally:
+            store.close()
+
+
+def _no_ledger(error: NoLedger, *, missing: bool) -> Finding:
+    if missing:
+        return Finding("warn", "ledger", "there is none yet", "It is made when an App first opens it; look again then.")
+    return Finding("refuse", "ledger", str(error))
+
+
+def _refusal(name: str, error: StoreError) -> Finding:
+    """Our messages end with the next move, so there is no more to advise."""
+    return Finding("refuse", name, str(error))

@@ -1,0 +1,59 @@
+"""How a command ends when it does not end well: exit codes, and errors as one line and as JSON."""
+
+from __future__ import annotations
+
+import click
+
+from ..errors import BadWrite, Misuse, StoreError, StoreUnsafe, TwiceproofError
+from .clean import clean
+from .output import show_json
+from .secrets import redacted
+
+__all__ = [
+    "INTERRUPTED",
+    "NEGATIVE",
+    "OK",
+    "REFUSED",
+    "UNAVAILABLE",
+    "NoLedger",
+    "NotConfirmed",
+    "NotFound",
+    "exit_code",
+    "report",
+]
+
+OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class NoLedger(StoreError):
+    """There is no ledger where the URL points."""
+
+
+class NotFound(TwiceproofError):
+    """There is no such claim."""
+
+
+class NotConfirmed(Misuse):
+    """Something that cannot be undone was asked for, and nobody was there to confirm it."""
+
+
+def exit_code(error: TwiceproofError) -> int:
+    if isinstance(error, NotFound):
+        return NEGATIVE
+    if isinstance(error, StoreError) and not isinstance(error, StoreUnsafe | BadWrite):
+        return UNAVAILABLE
+    return REFUSED
+
+
+def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
+    """Tell it: one line on stderr and, if asked for, a document on stdout. The answer is the exit code."""
+    code = exit_code(error)
+    message = redacted(str(error), url)
+    if as_json:
+        show_json(error_shape(type(error).__name__, message, code))
+    click.echo(f"Error: {clean(message)}", err=True)
+    return code
+
+
+def error_shape(kind: str, message: str, code: int) -> dict[str, dict[str, str | int]]:
+    return {"error": {"type": kind, "message": message, "exit_code": code}}

@@ -1,0 +1,89 @@
+"""`twiceproof`: the commands, loaded when they are asked for, and what happens to their errors."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from ..errors import TwiceproofError
+from ..version import __version__
+from .failures import INTERRUPTED, REFUSED, error_shape, report
+from .output import show_json
+from .target import Target, target_options
+
+__all__ = ["cli", "main"]
+
+COMMANDS = {"claims": "claims", "doctor": "doctor", "demo": "demo", "version": "version"}
+WANTS_JSON = "twiceproof.json"
+
+EPILOG = """\b
+Examples:
+  twiceproof demo                              see it work, kills included
+  twiceproof claims list                       what is not done yet, and why
+  twiceproof claims show ship order:17         everything about one claim
+  twiceproof --store postgresql://db/app doctor
+\b
+Exit codes: 0 fine, 1 a negative answer, 2 wrong use or refused,
+3 the store cannot be used, 130 interrupted.
+"""
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is called, and tells errors as one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
+        return found
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # Looked for by hand: a line that cannot be parsed was still meant to be answered in JSON.
+        ctx.meta[WANTS_JSON] = "--json" in (args[: args.index("--")] if "--" in args else args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            _tell_usage(ctx, error)
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TwiceproofError as error:
+            ctx.exit(report(error, url=ctx.ensure_object(Target).url, as_json=ctx.meta[WANTS_JSON]))
+        except click.UsageError as error:
+            _tell_usage(ctx, error)
+            raise
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+def _tell_usage(ctx: click.Context, error: click.UsageError) -> None:
+    if ctx.meta[WANTS_JSON]:
+        show_json(error_shape("Usage", error.format_message(), REFUSED))
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", message="twiceproof %(version)s", help="Show the version and leave.")
+@target_options
+def cli() -> None:
+    """Run it twice, it happens once: look at the ledger, settle what is unknown, check the store."""
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter must not turn an answer into a traceback.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    cli(prog_name="twiceproof")
+
+
+if __name__ == "__main__":
+    main()

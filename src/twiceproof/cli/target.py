@@ -1,0 +1,109 @@
+"""Which ledger a command is about, and how it shall answer: the options that every command takes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from .secrets import has_password
+
+if TYPE_CHECKING:
+    from ..settings import Settings
+
+__all__ = ["Target", "json_option", "target_options"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STORE_HELP = (
+    "The ledger: sqlite:///file.db, postgresql://…, redis://…, or @FILE to read the URL from a private file. "
+    "Default: TWICEPROOF_STORE, then sqlite:///twiceproof.db."
+)
+TENANT_HELP = "Whose claims. Default: TWICEPROOF_TENANT, then “default”."
+JSON_HELP = "Answer with one JSON document on stdout."
+
+
+class Target:
+    """Filled by the options, wherever they stand on the line: before the command or after it."""
+
+    def __init__(self) -> None:
+        self.json = False
+        self.given_store: str | None = None  # as written on the command line
+        self.given_tenant: str | None = None
+        self._url: str | None = None
+
+    @property
+    def url(self) -> str:
+        return self._url or _environment().store
+
+    @property
+    def tenant(self) -> str:
+        return self.given_tenant or _environment().tenant
+
+    def point(self, store: str) -> None:
+        self.given_store = store
+        self._url = read_private(Path(store[1:])) if store.startswith("@") else store
+        if not store.startswith("@") and has_password(store):
+            click.echo(
+                "Warning: a password on the command line is seen by everybody on this machine; "
+                "use TWICEPROOF_STORE, or --store @FILE.",
+                err=True,
+            )
+
+    def words(self) -> list[str]:
+        """What must stand before a command that we suggest, so that it is about the same ledger."""
+        store = self.given_store
+        shown = ["--store", store] if store and not has_password(store) else []
+        return [*shown, "--tenant", self.tenant] if self.given_tenant else shown
+
+
+def _environment() -> Settings:
+    from ..settings import from_environment  # here, because `version` has no need of it
+
+    return from_environment(os.environ)
+
+
+def read_private(path: Path) -> str:
+    """A URL kept in a file. Others must not be able to read it: it holds a password."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text().strip()
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint="--store") from None
+    if stat.S_IMODE(mode) & 0o077:
+        raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint="--store")
+    return text
+
+
+def _take_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value:
+        ctx.ensure_object(Target).point(value)
+
+
+def _take_tenant(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value:
+        ctx.ensure_object(Target).given_tenant = value
+
+
+def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    target = ctx.ensure_object(Target)
+    target.json = target.json or value
+
+
+def json_option(command: F) -> F:
+    return click.option(
+        "--json", "as_json", is_flag=True, is_eager=True, expose_value=False, callback=_take_json, help=JSON_HELP
+    )(command)
+
+
+def target_options(command: F) -> F:
+    """`--store`, `--tenant` and `--json`."""
+    command = json_option(command)
+    command = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)(
+        command
+    )
+    return click.option("--store", metavar="URL", expose_value=False, callback=_take_store, help=STORE_HELP)(command)

@@ -1,0 +1,182 @@
+"""The Redis store: claims at scale, on one Redis or Valkey server or on a cluster of them.
+
+Every operation is a Lua script in one slot: conditions first, then writes, stamped by the server's clock. A
+command that arrives late, from a connection given up on, meets the same conditions as any other: a fence, a
+version or an absence that no longer holds. What an absence cannot catch, `Node._silence` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from ..clock import Clock, system_clock
+from ..errors import BadWrite
+from ..records import Address, Batch, Due, Found, Outcome, Page, Record
+from .base import Again, Disconnected, Finding
+from .grouped import is_transition
+from .redis_answers import commit_answers, opening, settled, whole
+from .redis_doctor import examine, is_best_effort, refuse_unsafe, survey
+from .redis_due import hand_out
+from .redis_faults import NotNow, understood
+from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
+from .redis_nodes import Call, Nodes
+from .redis_notify import Heard, Listener, mark
+from .redis_rows import address, encode, found, packed_batch, portions, record, record_key, too_large
+from .redis_scripts import SERVER_TIME, Scripts
+from .redis_target import Target
+
+__all__ = ["RedisEngine"]
+
+
+class RedisEngine:
+    """Scripts, and the servers that run them."""
+
+    batch_limit = 100
+    group_limit = 500
+    reads_first = False  # a read is a round trip, as a write is
+    one_per_space = False
+    now_lua = SERVER_TIME  # the store's clock: a test may put another here
+
+    def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
+        self.target = Target.of(url)
+        self._scripts = Scripts(self.now_lua)
+        self._nodes = Nodes(self.target, self._scripts, clock)
+        self._listener = Listener(self._nodes.open_ear)
+        try:
+            with opening(self._nodes):
+                self._open()
+        except BaseException:
+            self._nodes.close()
+            raise
+
+    def _open(self) -> None:
+        facts = survey(self._nodes)
+        refuse_unsafe(self.target, facts)
+        self.best_effort = is_best_effort(self.target, facts)
+        self.meta = self._create()
+        self.lanes = self._nodes.lanes = [Lane(number) for number in range(self.meta.lanes)]
+
+    def _create(self) -> Meta:
+        """Create the store, or learn how it was created. Ten processes may do this at once: one is first."""
+        wanted = Meta(SCHEMA, self.target.lanes).text()
+        node = self._nodes.node_of(slot_of(META_KEY.encode()))
+        _, text = self._nodes.run(node, ("SET", META_KEY, wanted, "NX"), ("GET", META_KEY))
+        if isinstance(text, Exception):
+            raise understood(text)
+        return Meta.read(text)
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+        packed = [packed_batch(batch, self._lane(batch.space).prefix, self._mark(batch)) for batch in batches]
+        groups = [
+            (lane, part)
+            for lane, places in self._grouped([batch.space for batch in batches])
+            for part in portions(places, packed)
+        ]
+        replies = self._nodes.ask(
+            [Call(lane, self._scripts.commit, encode([packed[i] for i in places])) for lane, places in groups]
+        )
+        answers: list[Any] = [too_large()] * len(batches)
+        for (_, places), reply in zip(groups, settled(replies), strict=True):
+            for i, answer in zip(places, commit_answers(reply, [batches[i] for i in places]), strict=True):
+                answers[i] = answer
+        return self._sure(answers)
+
+    def _mark(self, batch: Batch) -> str | None:
+        """What to tell waiters elsewhere. In a cluster each word would go to every server: they look by themselves."""
+        return None if self.target.cluster or not is_transition(batch) else mark(batch.space)
+
+    def _sure(self, answers: list[Any]) -> list[Any]:
+        """A server that took the script but none of its writes has lost its role, or its replicas."""
+        for answer in answers:
+            if isinstance(answer, NotNow):
+                self._nodes.doubt()
+                raise Disconnected(answer, sent=True)
+        return answers
+
+    def _lane(self, space: str) -> Lane:
+        return self.lanes[lane_of(space, len(self.lanes))]
+
+    def _grouped(self, spaces: Sequence[str]) -> list[tuple[Lane, list[int]]]:
+        """What goes into one call, by place: everything on one server; in a cluster, what shares a lane."""
+        if not self.target.cluster:
+            return [(self._lane(spaces[0]), list(range(len(spaces))))] if spaces else []
+        places: dict[int, list[int]] = {}
+        for i, space in enumerate(spaces):
+            places.setdefault(lane_of(space, len(self.lanes)), []).append(i)
+        return [(self.lanes[number], mine) for number, mine in places.items()]
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        return hand_out(self._nodes, self._scripts, kind, queues, limit, hide)
+
+    def listen(self, heard: Heard) -> None:
+        """From now on, tell which spaces changed in other processes."""
+        if not self.target.cluster:
+            self._listener.start(heard)
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        keys = [record_key(self._lane(at.space).prefix, at) for at in addresses]
+        groups = self._grouped([at.space for at in addresses])
+        replies = self._nodes.ask(
+            [Call(lane, self._scripts.fetch, encode([keys[i] for i in places])) for lane, places in groups]
+        )
+        answers: list[Any] = [None] * len(addresses)
+        for (_, places), (now, *pairs) in zip(groups, whole(replies), strict=True):
+            for i, pair in zip(places, pairs, strict=True):
+                answers[i] = Found(found(addresses[i], pair), float(now))
+        return answers
+
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+        first, last_met = _position(after)
+        lanes = self.lanes[first:] if space is None else [self._lane(space)]
+        prefix = f"k{kind}\0" if state is None else f"s{kind}\0{state}\0"
+        records: list[Record] = []
+        cursor, now = "", 0.0
+        for group in self._nodes.groups(lanes):
+            parts = [(lane.prefix, *_range(prefix, space, last_met if lane is lanes[0] else "")) for lane in group]
+            left = limit + 1 - len(records)
+            now, rows = self._rows(group[0], (kind, left, len(prefix.encode()), parts))
+            for place, member, m, body in rows:
+                if len(records) == limit:
+                    return Page(records, cursor, now)
+                records.append(record(address(kind, member), m, body))
+                cursor = f"{group[place].number}:{member.decode()}"
+        return Page(records, None, now)
+
+    def _rows(self, lane: Lane, asked: tuple[Any, ...]) -> tuple[float, list[Any]]:
+        ((now, *rows),) = whole(self._nodes.ask([Call(lane, self._scripts.scan, encode(asked))]))
+        return float(now), rows
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def examine(self) -> Sequence[Finding]:
+        with opening(self._nodes):
+            return examine(self._nodes, self.meta)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._nodes.close()
+
+    def abandon(self) -> None:
+        self._listener.reset()
+        self._nodes.abandon()
+
+
+def _position(after: str | None) -> tuple[int, str]:
+    """A scan goes lane by lane, and in each by space and key."""
+    if after is None:
+        return 0, ""
+    number, colon, last_met = after.partition(":")
+    if not colon or not number.isdecimal():
+        raise BadWrite("This cursor is not of a Redis store; start the scan again without one.")
+    return int(number), last_met
+
+
+def _range(prefix: str, space: str | None, last_met: str) -> tuple[str, str]:
+    """From and to, as Redis writes a range of names: `(` leaves the end itself out."""
+    start = prefix if space is None else f"{prefix}{space}\0"
+    return f"({prefix}{last_met}" if last_met else f"[{start}", f"({start[:-1]}\1"

@@ -1,0 +1,110 @@
+"""What Redis' errors mean for us: not here, not now, full, or ours to fix."""
+
+from __future__ import annotations
+
+import re
+
+from redis import exceptions as theirs
+
+from ..errors import StoreError, StoreFull
+
+__all__ = ["Broken", "Elsewhere", "IsReplica", "NotNow", "named", "understood"]
+
+
+class Elsewhere(Exception):
+    """The slot has moved or is moving; nothing was done. Look at the map, then ask again."""
+
+
+class NotNow(Exception):
+    """The server is there but does not serve: it loads, has no master, no slots, no replicas. Nothing was done."""
+
+
+class IsReplica(NotNow):
+    """Its answers may be old, and it takes no writes."""
+
+
+class Broken(Exception):
+    """The connection broke. `sent`: the work may have reached the server."""
+
+    def __init__(self, cause: BaseException, *, sent: bool) -> None:
+        super().__init__(str(cause))
+        self.sent = sent
+
+
+CODES = re.compile(
+    r"\b(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|LOADING|MASTERDOWN|READONLY|NOREPLICAS|BUSY|UNBLOCKED|OOM|MISCONF"
+    r"|NOSCRIPT|NOPERM|ACL failure|NOAUTH|WRONGPASS|WRONGTYPE)\b"
+)
+ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN"}
+NOT_NOW = {"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "BUSY", "UNBLOCKED"}
+
+# redis-py takes the code off the text of the errors that it has a class for.
+CODE_OF: tuple[tuple[type[Exception], str], ...] = (
+    (theirs.MovedError, "MOVED"),
+    (theirs.AskError, "ASK"),
+    (theirs.TryAgainError, "TRYAGAIN"),
+    (theirs.MasterDownError, "MASTERDOWN"),
+    (theirs.ClusterDownError, "CLUSTERDOWN"),
+    (theirs.BusyLoadingError, "LOADING"),
+    (theirs.ReadOnlyError, "READONLY"),
+    (theirs.OutOfMemoryError, "OOM"),
+    (theirs.NoScriptError, "NOSCRIPT"),
+    (theirs.NoPermissionError, "NOPERM"),
+    (theirs.AuthenticationError, "NOAUTH"),
+    (theirs.AuthorizationError, "NOAUTH"),
+)
+
+
+def understood(error: Exception) -> Exception:
+    """A reply that is an error, as one of ours."""
+    code = _code(error)
+    if code in ELSEWHERE:
+        return Elsewhere(f"{code} {error}")
+    if code in NOT_NOW:
+        return NotNow(f"{code} {error}")
+    return named(f"{code} {error}")
+
+
+def _code(error: Exception) -> str:
+    for kind, code in CODE_OF:
+        if isinstance(error, kind):
+            return code
+    match = CODES.search(str(error))
+    return match[1] if match else ""
+
+
+def named(text: str) -> StoreError | NotNow:
+    """What a script or a server complained of, by the code in its text."""
+    match = CODES.search(text)
+    code = match[1] if match else ""
+    if code in NOT_NOW:
+        return NotNow(text)
+    kind, message = MESSAGES.get(code, (StoreError, UNKNOWN))
+    return kind(message.format(text=text))
+
+
+MESSAGES: dict[str, tuple[type[StoreError], str]] = {
+    "OOM": (
+        StoreFull,
+        "Redis has reached its maxmemory; nothing was written. Raise maxmemory or purge old records, then try again.",
+    ),
+    "MISCONF": (
+        StoreFull,
+        "Redis cannot write to its disk and refuses writes; nothing was written. "
+        "Free some space on the server, then try again.",
+    ),
+    "NOAUTH": (StoreError, "Redis refused the user or the password; correct them in the store's URL."),
+    "WRONGPASS": (StoreError, "Redis refused the user or the password; correct them in the store's URL."),
+    "NOPERM": (
+        StoreError,
+        "The Redis user may not do this ({text}); let it have ~twiceproof:* +@read +@write +@scripting +info "
+        "+time +client|id +client|kill +cluster|slots +config|get.",
+    ),
+    "WRONGTYPE": (
+        StoreError,
+        "A key under twiceproof: holds something that twiceproof did not write; nothing was written. "
+        "Use another database.",
+    ),
+}
+MESSAGES["ACL failure"] = MESSAGES["NOPERM"]  # what a script says of it
+UNKNOWN = "Redis refused: {text}. This is a bug in twiceproof or in the server; please report it."

@@ -1,0 +1,253 @@
+"""Who serves which lane: one server, or the masters of a cluster. Sends scripts there and collects the replies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from redis.exceptions import NoScriptError
+
+from ..clock import Clock
+from .redis_faults import Broken, Elsewhere, NotNow, understood
+from .redis_lanes import Lane
+from .redis_links import Command, Link, Node
+from .redis_rows import encode
+from .redis_scripts import Script, Scripts
+from .redis_target import Target
+
+__all__ = ["Call", "Nodes"]
+
+EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and lost
+
+
+class Call(Struct, frozen=True):
+    """One run of a script on the server of a lane."""
+
+    lane: Lane
+    script: Script
+    packed: bytes
+
+    def wire(self) -> bytes:
+        return self.script.call(self.lane, self.packed)
+
+    def wire_whole(self) -> bytes:
+        return self.script.call_whole(self.lane, self.packed)
+
+
+class Nodes:
+    """The servers. Safe to use from several threads."""
+
+    def __init__(self, target: Target, scripts: Scripts, clock: Clock) -> None:
+        self.target = target
+        self.lanes: Sequence[Lane] = ()
+        self._scripts = scripts
+        self._clock = clock
+        self._leaked: list[Link] = []
+        self._seed = Node(target.host, target.port, target)
+        self._nodes: dict[str, Node] = {self._seed.name: self._seed}
+        self._by_slot: list[tuple[int, int, Node]] = []
+
+    # -- the map ---------------------------------------------------------------------------------
+
+    def groups(self, lanes: Sequence[Lane]) -> list[list[Lane]]:
+        """Lanes that one script may touch: all of one server's, but in a cluster a slot at a time."""
+        if self.target.cluster:
+            return [[lane] for lane in lanes]
+        return [list(lanes)] if lanes else []
+
+    def node_of(self, slot: int) -> Node:
+        if not self.target.cluster:
+            return self._seed
+        for first, last, node in self._by_slot or self.refresh():
+            if first <= slot <= last:
+                return node
+        raise NotNow(f"no server of the cluster serves slot {slot}")
+
+    def all(self) -> list[Node]:
+        """Every server that serves something."""
+        if not self.target.cluster:
+            return [self._seed]
+        return list({node.name: node for _, _, node in self._by_slot or self.refresh()}.values())
+
+    def refresh(self) -> list[tuple[int, int, Node]]:
+        """Ask the servers, until one answers, who serves what."""
+        last: Exception = NotNow("No server of the cluster is known")
+        for node in list(self._nodes.values()):
+            try:
+                self._by_slot = self._map_of(node)
+                return self._by_slot
+            except (Broken, NotNow) as error:
+                last = error
+        raise last
+
+    def _map_of(self, node: Node) -> list[tuple[int, int, Node]]:
+        (rows,) = self.run(node, ("CLUSTER", "SLOTS"))
+        if isinstance(rows, Exception):
+            raise understood(rows)
+        return [(row[0], row[1], self._known(row[2], node)) for row in rows]
+
+    def _known(self, entry: Sequence[Any], via: Node) -> Node:
+        host = (entry[0] or b"").decode() or via.host  # a cluster of one does not know its own address
+        node = self._nodes.get(f"{host}:{entry[1]}")
+        if node is None:
+            node = Node(host, entry[1], self.target)
+            node = self._nodes.setdefault(node.name, node)
+        return node
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def ask(self, calls: Sequence[Call]) -> list[Any]:
+        """A reply or an exception for each call. Every server has its work before any is waited for."""
+        replies: list[Any] = [None] * len(calls)
+        under_way = []
+        for node, places in self._by_node(calls, replies).items():
+            try:
+                link = self._borrow(node, [calls[i].lane for i in places])
+            except Exception as error:  # noqa: BLE001 - it belongs to this server's calls alone
+                _fill(replies, places, error)
+                continue
+            under_way.append((node, link, places, self._send(node, link, [calls[i] for i in places])))
+        for node, link, places, broken in under_way:
+            self._collect(node, link, places, broken, calls, replies)
+        if any(isinstance(reply, Elsewhere) for reply in replies):
+            self._by_slot = []
+        return replies
+
+    def _by_node(self, calls: Sequence[Call], replies: list[Any]) -> dict[Node, list[int]]:
+        places: dict[Node, list[int]] = {}
+        for i, call in enumerate(calls):
+            try:
+                places.setdefault(self.node_of(call.lane.slot), []).append(i)
+            except Exception as error:  # noqa: BLE001 - it belongs to this call alone
+                replies[i] = error
+        return places
+
+    def _send(self, node: Node, link: Link, calls: Sequence[Call]) -> Broken | None:
+        try:
+            link.send(b"".join([call.wire() for call in calls]))
+        except Broken as error:
+            node.drop(link, sent=error.sent)
+            return error
+        except BaseException:
+            node.drop(link, sent=True)
+            raise
+        return None
+
+    def _collect(
+        self,
+        node: Node,
+        link: Link,
+        places: list[int],
+        broken: Broken | None,
+        calls: Sequence[Call],
+        replies: list[Any],
+    ) -> None:
+        if broken:
+            return _fill(replies, places, broken)
+        try:
+            for i in places:
+                replies[i] = link.receive()
+            self._teach(link, [i for i in places if isinstance(replies[i], NoScriptError)], calls, replies)
+        except Broken as error:
+            node.drop(link, sent=error.sent)
+            return _fill(replies, [i for i in places if replies[i] is None], error)
+        except BaseException:
+            node.drop(link, sent=True)
+            raise
+        node.give_back(link)
+        for i in places:
+            if isinstance(replies[i], Exception):
+                replies[i] = understood(replies[i])
+        return None
+
+    def _teach(self, link: Link, places: list[int], calls: Sequence[Call], replies: list[Any]) -> None:
+        """The server has forgotten the script (a restart, SCRIPT FLUSH): nothing was done, so send it whole."""
+        if places:
+            for i in places:
+                replies[i] = None
+            link.send(b"".join(calls[i].wire_whole() for i in places))
+            for i in places:
+                replies[i] = link.receive()
+
+    def run(self, node: Node, *commands: Command) -> list[Any]:
+        """Plain commands to one server; its errors are returned."""
+        link = node.borrow()
+        try:
+            replies = link.ask(*commands)
+        except BaseException as error:
+            node.drop(link, sent=getattr(error, "sent", True))
+            raise
+        node.give_back(link)
+        return replies
+
+    # -- greeting --------------------------------------------------------------------------------
+
+    def _borrow(self, node: Node, lanes: Sequence[Lane]) -> Link:
+        """A link to a server that is known to serve these lanes in this epoch."""
+        if self.target.cluster and node.sick_until > self._clock.monotonic():
+            raise Broken(ConnectionError(f"{node.name} did not answer a moment ago"), sent=False)
+        link = self._open(node)
+        fresh = [lane for lane in lanes if lane.number not in node.greeted]
+        if fresh:
+            self._greet(node, link, fresh if self.target.cluster else self.lanes)
+        return link
+
+    def _open(self, node: Node) -> Link:
+        began = self._clock.monotonic()
+        try:
+            return node.borrow()
+        except Broken:
+            # A server that is cut off costs seconds a try: the others' callers must not wait for it each time.
+            took = self._clock.monotonic() - began
+            node.sick_until = began + took + min(max(0.05, 2 * took), 10.0)
+            raise
+
+    def _greet(self, node: Node, link: Link, lanes: Sequence[Lane]) -> None:
+        """Has another process served these lanes in between? See epoch.lua."""
+        calls = [self._epoch_call(node, group) for group in self.groups(lanes)]
+        try:
+            link.send(b"".join(call.wire_whole() for call in calls))
+            replies = [link.receive() for _ in calls]
+        except Broken as error:
+            node.drop(link, sent=False)
+            raise Broken(error, sent=False) from error
+        except BaseException:
+            node.drop(link, sent=False)
+            raise
+        for reply in replies:
+            if isinstance(reply, Exception):
+                node.give_back(link)
+                raise understood(reply)
+        node.greeted |= {lane.number for lane in lanes}
+
+    def _epoch_call(self, node: Node, lanes: Sequence[Lane]) -> Call:
+        asked = (node.server, EPOCH_STRIDE, [lane.prefix for lane in lanes])
+        return Call(lanes[0], self._scripts.epoch, encode(asked))
+
+    def doubt(self) -> None:
+        """A server took our call but does not serve: connect afresh, and look at the map again."""
+        self._by_slot = []
+        self.close()
+
+    def open_ear(self) -> Link:
+        """A connection to listen on, for as long as it takes."""
+        link = self._seed.connection(socket_timeout=None)
+        link.connect()
+        return link
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        for node in list(self._nodes.values()):
+            node.close_spare()
+
+    def abandon(self) -> None:
+        # Shutting a parent's connection down in a child would cut it for both: keep it, unused, for ever.
+        for node in self._nodes.values():
+            self._leaked += node.abandon()
+
+
+def _fill(replies: list[Any], places: list[int], error: Exception) -> None:
+    for i in places:
+        replies[i] = error

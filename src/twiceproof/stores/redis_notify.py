@@ -1,0 +1,86 @@
+"""Wakes waiters in other processes with PUBLISH. A hint: it may be lost, and on a cluster there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import zlib
+from collections.abc import Callable
+
+from .redis_links import Link
+
+__all__ = ["CHANNEL", "Heard", "Listener", "mark"]
+
+CHANNEL = "twiceproof:changes"  # also in lua/commit.lua
+FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
+
+Heard = Callable[[Callable[[str], bool]], None]
+
+
+def mark(space: str) -> str:
+    """Short, and sometimes shared by two spaces: whoever is woken looks for itself."""
+    return f"{zlib.crc32(space.encode()):08x}"
+
+
+def meant_by(message: bytes) -> Callable[[str], bool]:
+    marks = frozenset(message.decode().split(","))
+    return lambda space: mark(space) in marks
+
+
+class Listener:
+    """Hears what other processes tell, on a thread and a connection of its own, from the first pause on."""
+
+    def __init__(self, open_link: Callable[[], Link]) -> None:
+        self._open_link = open_link
+        self._leaked: list[Link | None] = []
+        self._link: Link | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """In a forked child: the parent's thread does not exist here, and its connection is not ours to close."""
+        self._leaked.append(self._link)
+        self._link = None
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    def start(self, heard: Heard) -> None:
+        if self._thread is not None:
+            return
+        with self._mutex:
+            if self._thread is None:
+                self._stopped.clear()
+                self._thread = threading.Thread(target=self._run, args=(heard,), name="twiceproof-listen", daemon=True)
+                self._thread.start()
+
+    def close(self) -> None:
+        with self._mutex:
+            thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopped.set()
+        if self._link is not None:
+            self._link.close()
+        thread.join()
+
+    def _run(self, heard: Heard) -> None:
+        retry = FIRST_RETRY
+        while not self._stopped.wait(0 if retry == FIRST_RETRY else retry):
+            # Whatever breaks here, even a link closed under our hands: who waits still looks by itself.
+            with contextlib.suppress(Exception):
+                self._link = self._open_link()
+                (reply,) = self._link.ask(("SUBSCRIBE", CHANNEL))
+                if isinstance(reply, Exception):  # no right to it: try again much later
+                    raise reply
+                retry = FIRST_RETRY
+                heard(lambda space: True)  # what changed before we listened is not told again
+                self._hear(self._link, heard)
+            retry = min(retry * 2, LONGEST_RETRY)
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def _hear(self, link: Link, heard: Heard) -> None:
+        while not self._stopped.is_set():
+            _, _, message = link.receive()
+            heard(meant_by(message))

@@ -1,0 +1,101 @@
+"""A ledger with a claim in every state, and the command line to look at it with."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from click.testing import CliRunner
+
+from twiceproof import App, NotDone
+from twiceproof.claims.claim import address_of
+from twiceproof.claims.states import Ask
+from twiceproof.cli.main import cli
+from twiceproof.clock import Clock
+from twiceproof.drive import block
+
+LONG_AGO = 1_000.0
+CLAIM_KEYS = {
+    "operation", "key", "tenant", "state", "lapsed", "attempt", "owner", "run", "link", "created_at", "updated_at",
+    "age", "lease_until", "lease_left",
+}  # fmt: skip
+
+
+class Ledger:
+    """Written to by an app whose clock can be set back: what it holds has lapsed for everybody else."""
+
+    def __init__(self, folder):
+        self.path = folder / "ledger.db"
+        self.url = f"sqlite:///{self.path}"
+        self.back = 0.0
+        self.app = App(self.url, clock=Clock(now=lambda: time.time() - self.back))
+        self.ship = self.app.once(key="order:{n}", name="ship", stable=("n",))(self._ship)
+
+    def _ship(self, n: str):
+        if n == "timeout":
+            raise TimeoutError("no answer")
+        if n == "bug":
+            raise ValueError("a bug")
+        if n == "closed":
+            raise NotDone("closed")
+        return {"parcel": f"P-{n}", "price": 1.10}
+
+    def fill(self):
+        for n in ("done", "timeout", "bug", "closed"):
+            self.call(n)
+        self.hold("live")
+        self.back = LONG_AGO
+        self.hold("gone")
+        self.back = 0.0
+        return self
+
+    def call(self, n):
+        try:
+            return self.ship(n)
+        except (TimeoutError, ValueError, NotDone):
+            return None
+
+    def hold(self, n, owner="host:1:abc-1", operation="ship", key=None, tenant="default"):
+        key = key or f"order:{n}"
+        at = address_of(tenant, operation, key)
+        return block(self.app.claims.take(Ask(at, operation, key, owner, 60.0, tenant)))
+
+
+@pytest.fixture
+def ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TWICEPROOF_STORE", raising=False)
+    monkeypatch.delenv("TWICEPROOF_TENANT", raising=False)
+    ledger = Ledger(tmp_path)
+    yield ledger
+    ledger.app.close()
+
+
+@pytest.fixture
+def run(ledger):
+    """Runs `twiceproof --store LEDGER …`."""
+
+    def run(*words, store=ledger.url, code=0, **options):
+        before = ["--store", store] if store else []
+        result = CliRunner().invoke(cli, [*before, *words], **options)
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+@pytest.fixture
+def run_json(run):
+    def run_json(*words, **options):
+        return json.loads(run(*words, "--json", **options).stdout)
+
+    return run_json
+
+
+@pytest.fixture
+def claim_keys():
+    """What every claim that is shown has, in a list and alone."""
+    return CLAIM_KEYS

@@ -1,0 +1,129 @@
+"""The command as it is started: version, help, speed, a real terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+import twiceproof
+from twiceproof.cli.main import cli
+
+HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app", "twiceproof.claims.claims", "rich")
+
+
+def command(*words):
+    return [sys.executable, "-m", "twiceproof.cli.main", *words]
+
+
+def test_the_version_is_told(run, run_json):
+    assert twiceproof.__version__ in run("--version").stdout
+    assert twiceproof.__version__ in run("version").stdout
+    assert set(run_json("version")) == {"twiceproof", "python"}
+
+
+def test_telling_the_version_loads_nothing_heavy():
+    """The time it takes is this list: a clock would tell more about the machine than about us."""
+    code = (
+        "import sys; sys.argv[1:] = ['version']\n"
+        "from twiceproof.cli.main import main\n"
+        "try: main()\n"
+        f"finally: print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_every_public_name_can_still_be_had():
+    for name in twiceproof.__all__:
+        assert getattr(twiceproof, name) is not None
+    with pytest.raises(AttributeError):
+        _ = twiceproof.Nonsense
+
+
+@pytest.mark.parametrize(
+    "words", [(), ("claims",), ("claims", "list"), ("claims", "show"), ("claims", "settle"), ("claims", "release"),
+              ("claims", "sweep"), ("doctor",), ("demo",), ("version",)],
+)  # fmt: skip
+def test_every_command_has_help(run, words):
+    for flag in ("-h", "--help"):
+        text = run(*words, flag).stdout
+        assert text.startswith("Usage: ")
+    if words not in ((), ("claims",), ("version",)):
+        assert "Example" in text
+
+
+def test_help_lists_every_command(run):
+    text = run("--help").stdout
+    for name in cli.list_commands(None):
+        assert f"\n  {name} " in text
+
+
+def on_terminal(*words, typed=b"", env=None):
+    """Run on a real terminal, and give what it showed and how it ended."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        command(*words), stdin=child, stdout=child, stderr=child, env={**os.environ, "COLUMNS": "200", **(env or {})}
+    )
+    os.close(child)
+    os.write(parent, typed)
+    shown = b""
+    while True:
+        try:
+            part = os.read(parent, 65536)
+        except OSError:  # the other side is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(parent)
+    return shown.decode(), process.wait(timeout=30)
+
+
+@pytest.mark.parametrize(("typed", "code", "forgotten"), [(b"y\n", 0, True), (b"n\n", 1, False), (b"\n", 1, False)])
+def test_on_a_terminal_a_release_is_asked_about(ledger, typed, code, forgotten):
+    ledger.fill()
+    shown, ended = on_terminal("--store", ledger.url, "claims", "release", "ship", "order:done", typed=typed)
+    assert "Forget ship order:done, which is done?" in shown
+    assert ended == code
+    assert (ledger.ship.look("done") is None) == forgotten
+
+
+def test_on_a_terminal_with_rich_a_key_is_no_markup_and_no_escape(ledger):
+    pytest.importorskip("rich")
+    ledger.hold("", key="[red]order[/red]:\u202e17")
+    shown, code = on_terminal("--store", ledger.url, "claims", "list")
+    assert code == 0
+    assert "[red]order[/red]:\\u202e17" in shown
+    assert "━" in shown or "─" in shown
+
+
+@pytest.fixture
+def no_rich(tmp_path):
+    """An environment in which rich seems not to be installed."""
+    hide = "lambda name, *rest: None if name == 'rich' else find(name, *rest)"
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import importlib.util as util\nfind = util.find_spec\nutil.find_spec = {hide}\n"
+    )
+    return {"PYTHONPATH": str(tmp_path)}
+
+
+def test_without_rich_the_table_is_plain(ledger, no_rich):
+    ledger.hold("17")
+    shown, code = on_terminal("--store", ledger.url, "claims", "list", env=no_rich)
+    assert code == 0
+    assert "─" not in shown
+    assert "order:17  ship" in shown
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_a_long_command_shows_on_a_terminal_how_far_it_is(ledger, no_rich, rich):
+    ledger.back = 40 * 86_400.0
+    ledger.call("old")
+    shown, code = on_terminal("--store", ledger.url, "claims", "sweep", env={} if rich else no_rich)
+    assert code == 0
+    assert "swept" in shown
+    assert "Forgot 1 claims" in shown

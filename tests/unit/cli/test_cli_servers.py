@@ -1,0 +1,57 @@
+"""The same commands on real servers: the command line knows the store only through its seam."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from twiceproof import App
+from twiceproof.cli.main import cli
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture(params=["postgres_dsn", "redis_url"])
+def url(request):
+    return request.getfixturevalue(request.param)
+
+
+def run(url, *words):
+    return CliRunner().invoke(cli, [*words, "--json"], env={"TWICEPROOF_STORE": url})
+
+
+def answer(url, *words):
+    result = run(url, *words)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_a_claim_in_review_is_listed_shown_settled_and_released(url):
+    with App(url, best_effort=True) as app:
+
+        @app.once(key="order:{n}", stable=("n",))
+        def ship(n: str):
+            raise TimeoutError("no answer")
+
+        for n in ("a", "b", "c"):
+            with pytest.raises(TimeoutError):
+                ship(n)
+        first = answer(url, "claims", "list", "--limit", "2")
+        rest = answer(url, "claims", "list", "--limit", "2", "--after", first["after"])
+        found = sorted(claim["key"] for claim in (*first["claims"], *rest["claims"]))
+        assert found == ["order:a", "order:b", "order:c"]
+        assert answer(url, "claims", "show", "ship", "order:a")["claim"]["state"] == "review"
+        answer(url, "claims", "settle", "ship", "order:a", "--happened", "--result", '{"parcel": 1}')
+        assert ship("a") == {"parcel": 1}
+        assert answer(url, "claims", "release", "ship", "order:b", "--yes")["released"]
+        assert run(url, "claims", "show", "ship", "order:b").exit_code == 1
+        assert answer(url, "claims", "sweep") == {"forgotten": 0, "trimmed": 0, "pieces": 0}
+
+
+def test_the_doctor_examines_a_server(url):
+    result = run(url, "doctor")
+    report = json.loads(result.stdout)
+    assert result.exit_code == {"ok": 0, "warn": 1, "refuse": 2}[report["verdict"]]
+    assert {"clock skew", "clock step", "lease"} <= {finding["name"] for finding in report["findings"]}
