@@ -1,0 +1,172 @@
+"""The PostgreSQL store: many machines, one database, one round trip per commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from ..clock import Clock, system_clock
+from ..errors import Misuse, SchemaMismatch, StoreUnavailable
+from ..records import Address, Batch, Due, Found, Outcome, Page, Written
+from .base import Again, Disconnected, Finding
+from .grouped import is_transition
+from .postgres_doctor import (
+    SETTINGS,
+    SETTINGS_OF_AN_EMPTY_DATABASE,
+    Settings,
+    examine,
+    refuse_unsafe,
+)
+from .postgres_link import Link
+from .postgres_notify import Listener, Notifier
+from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
+from .postgres_schema import is_current, migrate
+
+__all__ = ["PostgresEngine"]
+
+FETCH = b"SELECT twiceproof_fetch($1, $2, $3, $4)"
+DUE = b"SELECT twiceproof_due($1, $2, $3, $4, $5)"
+SCAN = """
+SELECT clock.now, (page.r).id, twiceproof_json(page.r) FROM (SELECT twiceproof_now() AS now) AS clock
+LEFT JOIN (
+    SELECT r FROM twiceproof_records AS r WHERE kind = $1 AND id > $2 AND id > 0{where} ORDER BY id LIMIT $3
+) AS page ON true ORDER BY (page.r).id"""
+
+# A connection whose other end is gone without a word must not hang us: known within about ten seconds.
+DEFAULTS: dict[str, Any] = {
+    "application_name": "twiceproof",
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+PATIENCE = 10.0
+SIDE_PATIENCE = 60.0
+
+
+class PostgresEngine:
+    """Three connections, each opened when first needed: commits, reads, and everything else."""
+
+    batch_limit = 500
+    group_limit = 200
+    reads_first = False
+    best_effort = False
+    one_per_space = True
+
+    def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._parameters = _parameters(url)
+        self._commits = Link(self._connect, clock, PATIENCE, writes=True)
+        self._reads = Link(self._connect, clock, PATIENCE)
+        self._side = Link(self._connect, clock, SIDE_PATIENCE)
+        self._links = (self._commits, self._reads, self._side)
+        self._notifier = Notifier(self._side.ask, clock.sleep)
+        self._listener = Listener(self._connect)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        try:
+            settings = self._settings()
+            refuse_unsafe(settings)
+            if not is_current(settings.applied):
+                with self._side.session() as db:
+                    migrate(db)
+        except Disconnected as error:
+            raise StoreUnavailable(
+                f"PostgreSQL does not answer ({error}). Check that it runs and that the URL is right.",
+                unsure=False,
+            ) from None
+        except BaseException:
+            self._side.close()
+            raise
+
+    def _settings(self) -> Settings:
+        try:
+            text = self._side.ask(SETTINGS)[0][0]
+        except SchemaMismatch:  # no table yet
+            text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE)[0][0]
+        return msgspec.json.decode(text or b"", type=Settings)
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+
+    # -- the seam --------------------------------------------------------------------------------
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again]:
+        answers = outcomes(batches, _one(self._commits.ask(*commit_call(batches))))
+        self._notifier.tell(
+            batch.space
+            for batch, answer in zip(batches, answers, strict=True)
+            if type(answer) is Written and is_transition(batch)
+        )
+        return answers
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        return found(_one(self._reads.ask(FETCH, fetch_values(addresses))))
+
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+        values: list[bytes | None] = [kind.encode(), (after or "0").encode(), str(limit + 1).encode()]
+        where = ""
+        for name, value in (("space", space), ("state", state)):
+            if value is not None:
+                values.append(value.encode())
+                where += f" AND {name} = ${len(values)}"
+        return page_of(self._side.ask(SCAN.format(where=where).encode(), values), limit)
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        return due_of(_one(self._side.ask(DUE, due_values(kind, queues, limit, hide))))
+
+    def listen(self, heard: Callable[[Callable[[str], bool]], None]) -> None:
+        """From now on, tell which spaces changed in other processes."""
+        self._listener.start(heard)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def examine(self) -> Sequence[Finding]:
+        settings = self._settings()
+        with self._side.session() as db:
+            return examine(db, settings, self._clock)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._notifier.close()
+        for link in self._links:
+            link.close()
+
+    def abandon(self) -> None:
+        self._listener.reset()
+        self._notifier.reset()
+        for link in self._links:
+            link.abandon()
+
+
+def _one(rows: Sequence[Sequence[bytes | None]]) -> bytes:
+    return rows[0][0] or b""
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    """The URL taken apart, with our time-outs where it gives none."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error:
+        given = {}
+    if not given or _is_torn(url, given):
+        # Not even the reason: it would quote what could not be read, maybe a piece of the password.
+        raise Misuse(
+            "The PostgreSQL URL cannot be read; write it as postgresql://user:password@host:5432/database, "
+            "with special characters percent-encoded."
+        )
+    several = {"target_session_attrs": "read-write"} if "," in str(given.get("host", "")) else {}
+    return DEFAULTS | several | given | {"client_encoding": "UTF8"}
+
+
+def _is_torn(url: str, given: dict[str, Any]) -> bool:
+    """Whether a password's bare @ or / was taken for the end of it: errors would name the rest as a host."""
+    rest = url.partition("://")[2].partition("?")[0]
+    ports = str(given.get("port", "")).replace(",", "")
+    return "@" in rest.partition("@")[2] or "@" in rest.partition("/")[2] or not f"0{ports}".isdecimal()

@@ -1,0 +1,179 @@
+"""One connection to PostgreSQL, opened when needed and again after a fault; used by one thread at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import psycopg
+from psycopg import pq
+
+from ..clock import Clock, jitter
+from .base import Disconnected
+from .postgres_faults import READ_ONLY, Refused, named
+from .postgres_ghost import Ghost, lay, session_of
+
+__all__ = ["Link"]
+
+TRANSIENT_TRIES = 20
+TRANSIENT_PAUSE = 0.005
+
+
+class Link:
+    """Asks one question at a time and gives up on an answer after `patience` seconds.
+
+    Speaks to libpq directly: psycopg's cursors would cost as much again as the server's work. No `SET`, no
+    prepared statements, no session locks: behind a transaction pooler every question may meet another session.
+    """
+
+    def __init__(
+        self, connect: Callable[[], psycopg.Connection], clock: Clock, patience: float, *, writes: bool = False
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._patience = patience
+        self._writes = writes
+        self._db: psycopg.Connection | None = None
+        self._session: Ghost | None = None
+        self._ghost: Ghost | None = None
+        self._mutex = threading.Lock()
+        self._leaked: list[object] = []
+
+    def ask(self, sql: bytes, values: Sequence[bytes | None] = ()) -> list[list[bytes | None]]:
+        """The rows of the answer. What is asked must be one statement, and harmless if rolled back."""
+        with self._mutex:
+            for _ in range(TRANSIENT_TRIES):
+                try:
+                    return self._exchange(sql, values)
+                except Refused as error:
+                    if not error.transient:
+                        raise self._translated(error) from None
+                    last = error
+                self._clock.sleep(jitter(TRANSIENT_PAUSE))
+            raise named(last) from None
+
+    @contextlib.contextmanager
+    def session(self) -> Iterator[psycopg.Connection]:
+        """The connection itself, for what is not one question. Dropped on any error."""
+        with self._mutex:
+            db = self._opened()
+            try:
+                yield db
+            except psycopg.Error as error:
+                self._drop()
+                if error.sqlstate is None:
+                    raise Disconnected(error, sent=True) from error
+                raise named(Refused(error.sqlstate, error.diag.message_primary or "")) from error
+            except BaseException:
+                self._drop()
+                raise
+
+    def close(self) -> None:
+        with self._mutex:
+            self._drop()
+
+    def abandon(self) -> None:
+        """In a forked child: closing would say goodbye on the parent's socket."""
+        self._leaked.append(self._db)
+        self._db = self._session = self._ghost = None
+        self._mutex = threading.Lock()
+
+    def _exchange(self, sql: bytes, values: Sequence[bytes | None]) -> list[list[bytes | None]]:
+        libpq = self._opened().pgconn
+        try:
+            result = _answer(libpq, sql, values, self._patience)
+        except (psycopg.Error, OSError) as error:
+            self._lose()
+            raise Disconnected(error, sent=True) from error
+        except BaseException:
+            self._lose()  # Ctrl-C in the middle: the answer to this would be taken for the next one's
+            raise
+        if result.status != pq.ExecStatus.TUPLES_OK:
+            raise _refusal(result)
+        columns = range(result.nfields)
+        return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+
+    def _translated(self, error: Refused) -> Exception:
+        if error.code == READ_ONLY:
+            self._drop()  # after a failover the same name may lead to another server
+        if error.disconnects:
+            self._drop()
+            return Disconnected(error, sent=True)
+        return named(error)
+
+    def _opened(self) -> psycopg.Connection:
+        if self._db is not None and _is_stale(self._db.pgconn):
+            self._drop()
+        if self._db is None:
+            try:
+                self._db = self._connect()
+                if self._writes:
+                    self._exorcise(self._db)
+            except psycopg.Error as error:
+                self._drop()
+                raise Disconnected(error, sent=False) from None
+        return self._db
+
+    def _exorcise(self, db: psycopg.Connection) -> None:
+        if self._ghost is not None:
+            lay(self._ghost, db, self._clock)
+            self._ghost = None
+        self._session = session_of(db)
+
+    def _lose(self) -> None:
+        """Drop a connection that may still be carrying out what it was sent."""
+        self._ghost = self._ghost or self._session
+        self._drop()
+
+    def _drop(self) -> None:
+        db, self._db = self._db, None
+        self._session = None
+        if db is not None:
+            with contextlib.suppress(psycopg.Error):
+                db.close()
+
+
+def _is_stale(libpq: pq.abc.PGconn) -> bool:
+    """Whether the server hung up while we were idle: better known before anything is sent."""
+    try:
+        if _wait(libpq, select.POLLIN, 0.0):
+            libpq.consume_input()
+    except (psycopg.Error, OSError):
+        return True
+    return libpq.status != pq.ConnStatus.OK
+
+
+def _answer(libpq: pq.abc.PGconn, sql: bytes, values: Sequence[bytes | None], patience: float) -> pq.abc.PGresult:
+    libpq.send_query_params(sql, values)
+    while libpq.flush():
+        if _wait(libpq, select.POLLIN | select.POLLOUT, patience) & select.POLLIN:
+            libpq.consume_input()  # or both sides could wait for the other to read
+    last = None
+    while (result := _next_result(libpq, patience)) is not None:
+        last = result  # the transaction ends after its rows were sent: a failure there comes last
+    if last is None or libpq.status != pq.ConnStatus.OK:
+        raise psycopg.OperationalError("the connection broke while the answer was on its way")
+    return last
+
+
+def _next_result(libpq: pq.abc.PGconn, patience: float) -> pq.abc.PGresult | None:
+    while libpq.is_busy():
+        if not _wait(libpq, select.POLLIN, patience):
+            raise psycopg.OperationalError(f"no answer for {patience:g} s")
+        libpq.consume_input()
+    return libpq.get_result()
+
+
+def _wait(libpq: pq.abc.PGconn, events: int, seconds: float) -> int:
+    poller = select.poll()
+    poller.register(libpq.socket, events)
+    ready = poller.poll(seconds * 1000)
+    return ready[0][1] if ready else 0
+
+
+def _refusal(result: pq.abc.PGresult) -> Refused:
+    code = result.error_field(pq.DiagnosticField.SQLSTATE) or b"08006"
+    text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"the connection broke"
+    return Refused(code.decode(), text.decode(errors="replace"))

@@ -1,0 +1,149 @@
+"""Wakes waiters in other processes with NOTIFY. A hint: it may be lost, late or missing behind a pooler."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+
+import psycopg
+
+__all__ = ["Listener", "Notifier", "meant_by"]
+
+CHANNEL = "twiceproof"
+# Nobody waits for this commit to reach the disk; a NOTIFY inside the batch's own transaction would make
+# all commits of the database queue behind one lock.
+NOTIFY = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify('twiceproof', $1)"
+EVERYONE = "*"
+MOST_SPACES = 200
+PAUSE = 0.02
+FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
+
+
+def short(space: str) -> str:
+    return f"{zlib.crc32(space.encode()):08x}"
+
+
+def meant_by(payload: str) -> Callable[[str], bool]:
+    """Whether a notification is about a space. Sometimes about too many: whoever wakes looks for itself."""
+    if payload == EVERYONE:
+        return lambda space: True
+    marks = frozenset(payload.split(","))
+    return lambda space: short(space) in marks
+
+
+class Notifier:
+    """Tells other processes which spaces changed: from its own thread, at most once in 20 ms."""
+
+    def __init__(self, ask: Callable[[bytes, Sequence[bytes]], object], sleep: Callable[[float], None]) -> None:
+        self._ask = ask
+        self._sleep = sleep
+        self.reset()
+
+    def reset(self) -> None:
+        """In a forked child: the parent's thread does not exist here."""
+        self._mutex = threading.Lock()
+        self._spaces: set[str] = set()
+        self._some = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    def tell(self, spaces: Iterable[str]) -> None:
+        with self._mutex:
+            before = len(self._spaces)
+            self._spaces.update(spaces)
+            if len(self._spaces) == before:
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="twiceproof-notify", daemon=True)
+                self._thread.start()
+        self._some.set()
+
+    def close(self) -> None:
+        with self._mutex:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            self._closing = True
+            self._some.set()
+            thread.join()
+            self._closing = False
+
+    def _run(self) -> None:
+        while True:
+            self._some.wait()
+            self._some.clear()
+            payload = self._payload()
+            if payload:
+                with contextlib.suppress(Exception):  # a hint that is lost costs its waiter a poll
+                    self._ask(NOTIFY, [payload.encode()])
+            if self._closing:
+                return
+            self._sleep(PAUSE)
+
+    def _payload(self) -> str:
+        with self._mutex:
+            spaces, self._spaces = self._spaces, set()
+        return EVERYONE if len(spaces) > MOST_SPACES else ",".join(map(short, spaces))
+
+
+class Listener:
+    """Hears what other processes tell, on a thread and a connection of its own, from the first pause on."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
+        self._connect = connect
+        self._leaked: list[object] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """In a forked child: the parent's thread does not exist here."""
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._stop: socket.socket | None = None
+
+    def start(self, heard: Callable[[Callable[[str], bool]], None]) -> None:
+        if self._thread is not None:
+            return
+        with self._mutex:
+            if self._thread is None:
+                self._stop, stopped = socket.socketpair()
+                self._thread = threading.Thread(
+                    target=self._run, args=(heard, stopped), name="twiceproof-listen", daemon=True
+                )
+                self._thread.start()
+
+    def close(self) -> None:
+        with self._mutex:
+            thread, self._thread = self._thread, None
+            if thread is not None and self._stop is not None:
+                self._stop.close()
+                thread.join()
+
+    def _run(self, heard: Callable[[Callable[[str], bool]], None], stopped: socket.socket) -> None:
+        retry = FIRST_RETRY
+        with stopped:
+            while True:
+                with contextlib.suppress(psycopg.Error, OSError), self._connect() as db:
+                    db.execute(f"LISTEN {CHANNEL}")
+                    retry = FIRST_RETRY
+                    heard(meant_by(EVERYONE))  # what changed before we listened is not told again
+                    if _hear(db, heard, stopped):
+                        return
+                if _readable(stopped, timeout=retry):
+                    return
+                retry = min(retry * 2, LONGEST_RETRY)
+
+
+def _hear(db: psycopg.Connection, heard: Callable[[Callable[[str], bool]], None], stopped: socket.socket) -> bool:
+    """Pass on what is told until we are stopped (True) or the connection breaks (an error)."""
+    while not _readable(db.pgconn.socket, stopped, timeout=None) & {stopped}:
+        db.pgconn.consume_input()
+        while (told := db.pgconn.notifies()) is not None:
+            heard(meant_by(told.extra.decode()))
+    return True
+
+
+def _readable(*sources: int | socket.socket, timeout: float | None) -> set[int | socket.socket]:
+    return set(select.select(sources, [], [], timeout)[0])

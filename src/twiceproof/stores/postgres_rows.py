@@ -1,0 +1,186 @@
+"""PostgreSQL's side of the data: batches as a server function's arguments, its answers as outcomes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ..records import (
+    Address,
+    Batch,
+    Conflict,
+    Due,
+    Found,
+    Insert,
+    Outcome,
+    Page,
+    Record,
+    Remove,
+    Replace,
+    Write,
+    Written,
+)
+from .base import AGAIN, Again
+
+__all__ = ["Values", "commit_call", "due_of", "due_values", "fetch_values", "found", "outcomes", "page_of"]
+
+Values = list[bytes | None]
+
+
+def _call(name: str, count: int) -> bytes:
+    return f"SELECT twiceproof_{name}({', '.join(f'${n}' for n in range(1, count + 1))})".encode()
+
+
+INSERT = _call("insert", 10)
+REPLACE = _call("replace", 11)
+COMMIT = _call("commit", 14)
+MOST_BIGINT = 2**63 - 1
+
+Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | None]
+decode_answer = msgspec.json.Decoder(Answer).decode
+decode_found = msgspec.json.Decoder(tuple[float, list[Record | None]]).decode
+decode_due = msgspec.json.Decoder(tuple[float, list[Record], float | None]).decode
+decode_record = msgspec.json.Decoder(Record).decode
+
+
+# -- commits -------------------------------------------------------------------------------------
+
+
+def commit_call(batches: Sequence[Batch]) -> tuple[bytes, Values]:
+    """The server function for these batches, and its arguments. Lone inserts and replaces have their own."""
+    if len(batches) == 1 and len(batches[0].writes) == 1:
+        write, nonce = batches[0].writes[0], batches[0].nonce
+        if type(write) is Insert:
+            return INSERT, [*_address(write), nonce.encode(), *_content(write)]
+        if type(write) is Replace:
+            known = str(_known(write)).encode()
+            return REPLACE, [*_address(write), known, nonce.encode(), *_content(write)]
+    return COMMIT, _commit_values(batches)
+
+
+def _address(write: Write) -> Values:
+    return [write.at.space.encode(), write.at.kind.encode(), write.at.key.encode()]
+
+
+def _content(write: Insert | Replace) -> Values:
+    return [
+        write.state.encode(),
+        write.queue.encode(),
+        b"t" if write.draw else b"f",
+        None if write.lease is None else repr(write.lease).encode(),
+        None if write.due_in is None else repr(write.due_in).encode(),
+        None if write.body is None else write.body.encode(),
+    ]
+
+
+def _commit_values(batches: Sequence[Batch]) -> Values:
+    numbered = [(place, batch, write) for place, batch in enumerate(batches, 1) for write in batch.writes]
+    writes = [write for _, _, write in numbered]
+    puts = [write if isinstance(write, Insert | Replace) else NOTHING for write in writes]
+    mark, (spaces, kinds, keys, nonces, states, queues, bodies) = _joined(
+        [write.at.space for write in writes],
+        [write.at.kind for write in writes],
+        [write.at.key for write in writes],
+        [batch.nonce for _, batch, _ in numbered],
+        [put.state for put in puts],
+        [put.queue for put in puts],
+        [put.body or "" for put in puts],
+    )
+    acts = "".join([_act(write) for write in writes]).encode()
+    places = _array([str(place) for place, _, _ in numbered])
+    known = _array([str(_known(write)) for write in writes])
+    draws = _array(["t" if put.draw else "f" for put in puts])
+    leases = _array(["NULL" if put.lease is None else repr(put.lease) for put in puts])
+    dues = _array(["NULL" if put.due_in is None else repr(put.due_in) for put in puts])
+    return [
+        mark, acts, places, known, spaces, kinds, keys, nonces, states, queues, draws, leases, dues, bodies
+    ]  # fmt: skip
+
+
+NOTHING = Insert(Address("", "", ""), "")
+
+
+def _act(write: Write) -> str:
+    if isinstance(write, Insert):
+        return "i"
+    if isinstance(write, Replace):
+        return "r" if write.body is None else "R"
+    if isinstance(write, Remove):
+        return "d"
+    return "a" if write.absent else "c"
+
+
+def _known(write: Write) -> int:
+    """The fence that must be there or, below zero, the version; 0 is never found."""
+    if isinstance(write, Insert):
+        return 0
+    if write.fence is not None:
+        return write.fence if write.fence <= MOST_BIGINT else 0
+    # A version of another store, or one written differently ("007"), is simply not the one found.
+    version = write.version or ""
+    if not (version.isascii() and version.isdecimal()) or version[0] == "0" or int(version) > MOST_BIGINT:
+        return 0
+    return -int(version)
+
+
+def _joined(*columns: Sequence[str]) -> tuple[bytes, list[bytes]]:
+    """Texts joined by a mark that none of them holds, and the mark."""
+    for longer in itertools.count():
+        mark = "\x1f" + "\x1e" * longer
+        texts = [mark.join(column) for column in columns]
+        if all(text.count(mark) == len(columns[0]) - 1 for text in texts):
+            break
+    return mark.encode(), [text.encode() for text in texts]
+
+
+def _array(parts: Iterable[str]) -> bytes:
+    return f"{{{','.join(parts)}}}".encode()
+
+
+def outcomes(batches: Sequence[Batch], text: bytes) -> list[Outcome | Again]:
+    now, number, held, misfits = decode_answer(text)
+    answers: list[Outcome | Again] = [
+        Written(str(number + place), number + place, now) for place in range(1, len(batches) + 1)
+    ]
+    for place in held or ():
+        answers[place - 1] = AGAIN
+    if misfits:
+        at = [(place, write.at) for place, batch in enumerate(batches) for write in batch.writes]
+        for nth, there in misfits:
+            place, where = at[nth - 1]
+            answers[place] = Conflict(where, there, now)
+    return answers
+
+
+# -- reads ---------------------------------------------------------------------------------------
+
+
+def fetch_values(addresses: Sequence[Address]) -> Values:
+    mark, texts = _joined([at.space for at in addresses], [at.kind for at in addresses], [at.key for at in addresses])
+    return [mark, *texts]
+
+
+def found(text: bytes) -> list[Found]:
+    now, records = decode_found(text)
+    return [Found(record, now) for record in records]
+
+
+def page_of(rows: Sequence[Sequence[bytes | None]], limit: int) -> Page:
+    now = float(rows[0][0] or 0)
+    there = [(ident, text) for _, ident, text in rows if ident is not None and text is not None]
+    page = there[:limit]
+    after = page[-1][0].decode() if len(there) > limit else None
+    return Page([decode_record(text) for _, text in page], after, now)
+
+
+def due_values(kind: str, queues: Iterable[str], limit: int, hide: float) -> Values:
+    given = list(queues)
+    mark, (joined,) = _joined(given) if given else (b"", [None])
+    return [kind.encode(), mark, joined, str(limit).encode(), repr(hide).encode()]
+
+
+def due_of(text: bytes) -> Due:
+    now, records, later = decode_due(text)
+    return Due(records, None if later is None else max(0.0, later), now)

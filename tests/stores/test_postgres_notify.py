@@ -1,0 +1,130 @@
+"""A pause ends early when another process changes something, and simply ends where it cannot be told."""
+
+import threading
+import time
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from twiceproof.drive import block
+from twiceproof.records import Address, Insert, Remove, Replace
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres_notify import MOST_SPACES, Notifier, meant_by
+
+pytestmark = pytest.mark.server
+
+HERE = Address("space", "claim", "self")
+LONG = 30.0
+
+
+def paused(store, space):
+    """A thread that pauses on the space until it is woken three times: once when listening begins."""
+    times = []
+
+    def wait():
+        for _ in range(2):
+            block(iter(store.pause(space, LONG)))
+            times.append(time.monotonic())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread, times
+
+
+@pytest.fixture
+def stores(postgres_dsn):
+    both = [GroupedStore(PostgresEngine(postgres_dsn)) for _ in range(2)]
+    yield both
+    for store in both:
+        store.close()
+
+
+def wait_until(condition):
+    end = time.monotonic() + 10
+    while not condition() and time.monotonic() < end:
+        threading.Event().wait(0.005)
+    assert condition()
+
+
+@pytest.mark.parametrize("end", ["replace", "remove"])
+def test_a_pause_ends_when_the_claim_ends_in_another_process(stores, end):
+    one, two = stores
+    held = two.write(Insert(HERE, "", draw=True)).block()
+    thread, times = paused(one, "space")
+    wait_until(lambda: len(times) == 1 and one.bell)  # listening, and waiting again
+    write = Remove(HERE, fence=held.fence)
+    two.write(write if end == "remove" else Replace(HERE, "", fence=held.fence, draw=True)).block()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_heartbeat_wakes_nobody(stores):
+    one, two = stores
+    held = two.write(Insert(HERE, "", draw=True)).block()
+    thread, times = paused(one, "space")
+    wait_until(lambda: len(times) == 1 and one.bell)
+    two.write(Replace(HERE, "", fence=held.fence, lease=30.0)).block()
+    two.write(Insert(Address("elsewhere", "claim", "self"), "", draw=True)).block()
+    thread.join(0.2)
+    assert thread.is_alive()
+    two.write(Remove(HERE, fence=held.fence)).block()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_listener_that_lost_its_connection_listens_again_and_has_everyone_look(postgres_dsn, fault_proxy):
+    target = conninfo_to_dict(postgres_dsn)
+    proxy = fault_proxy(target["host"], int(target["port"]))
+    store = GroupedStore(PostgresEngine(proxy.url(postgres_dsn)))
+    thread, times = paused(store, "space")
+    wait_until(lambda: len(times) == 1 and store.bell)
+    proxy.cut()
+    thread.join(10)
+    assert len(times) == 2
+    store.close()
+
+
+def test_behind_a_pooler_a_pause_ends_by_itself(pgbouncer, postgres_dsn):
+    store = GroupedStore(PostgresEngine(pgbouncer.dsn(postgres_dsn)))
+    block(iter(store.pause("space", 0.01)))
+    block(iter(store.pause("space", 0.01)))
+    store.close()
+
+
+def test_closing_ends_the_threads_and_another_pause_starts_them_again(stores):
+    one, _ = stores
+    one.write(Insert(HERE, "", draw=True)).block()
+    for _ in range(2):
+        block(iter(one.pause("space", 0.01)))
+        one.write(Remove(HERE, version=one.read(HERE).block().record.version)).block()
+        one.write(Insert(HERE, "", draw=True)).block()
+        assert {"twiceproof-listen", "twiceproof-notify"} <= names()
+        one.engine.close()
+    assert not {"twiceproof-listen", "twiceproof-notify"} & names()
+
+
+def names():
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_changes_are_told_together_and_many_as_everyone():
+    told, hurry = [], threading.Event()
+
+    def ask(sql, values):
+        told.append(values[0].decode())
+        hurry.wait(10)
+
+    notifier = Notifier(ask, lambda seconds: None)
+    notifier.tell(["a"])
+    wait_until(lambda: told)
+    notifier.tell(["b", "c"])
+    notifier.tell(["c", "d"])
+    hurry.set()
+    wait_until(lambda: len(told) == 2)
+    notifier.tell(str(n) for n in range(MOST_SPACES + 1))
+    wait_until(lambda: len(told) == 3)
+    notifier.close()
+    assert meant_by(told[0])("a") and not meant_by(told[0])("b")
+    assert all(meant_by(told[1])(space) for space in "bcd") and not meant_by(told[1])("a")
+    assert meant_by(told[2])("anything")
