@@ -10,12 +10,15 @@ from collections.abc import Callable, Collection
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
+import msgspec
+
 from .claims.block import ClaimBlock
-from .claims.claim import address_of, run_id
+from .claims.claim import NO_RESULT, Settlement, address_of, run_id
 from .claims.claims import Claims
 from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
 from .claims.once import Link, Once, OnceFunction
+from .claims.outcomes import TakeOutcome
 from .claims.policy import (
     DEFAULT_KEEP,
     DEFAULT_LEASE,
@@ -25,10 +28,11 @@ from .claims.policy import (
     OnLarge,
     Policy,
     Repeat,
+    SettleVerdict,
     make_policy,
 )
 from .claims.retention import sweep
-from .claims.states import Ask
+from .claims.states import Ask, Lifetime
 from .clock import Clock, Ids, system_clock
 from .drive import await_, block
 from .errors import Misuse
@@ -57,7 +61,7 @@ class App:
         found = from_environment(os.environ)
         self.settings = Settings(
             store=store if isinstance(store, str) else found.store,
-            tenant=tenant or found.tenant,
+            tenant=found.tenant if tenant is None else tenant,
             best_effort=best_effort,
         )
         self.clock = clock
@@ -98,8 +102,8 @@ class App:
         def guard(function: Callable[P, R]) -> OnceFunction[P, R]:
             policy = make_policy(
                 name or function.__name__, tenant=self.settings.tenant, on_duplicate=on_duplicate,
-                on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result, keep_failed=keep_failed,
-                ignore=ignore,
+                on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result,
+                keep_failed=keep_failed, ignore=ignore,
             )  # fmt: skip
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
@@ -129,8 +133,8 @@ class App:
         over restarts may enter again what it holds.
         """
         policy = make_policy(
-            operation, tenant=tenant or self.settings.tenant, on_duplicate=on_duplicate, on_failure=on_failure,
-            repeat=repeat, lease=lease, keep=keep,
+            operation, tenant=self.settings.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
+            on_failure=on_failure, repeat=repeat, lease=lease, keep=keep,
         )  # fmt: skip
         valid = validate_key(key)
         at = address_of(policy.tenant, policy.operation, valid)
@@ -140,6 +144,17 @@ class App:
             link, policy.repeat, reentrant=owner is not None,
         )  # fmt: skip
         return ClaimBlock(self._guard(policy), self._heartbeat, ask)
+
+    def settle(
+        self, operation: str, key: str, verdict: SettleVerdict, *, by: str, result: Any = None, note: str = ""
+    ) -> TakeOutcome:
+        """End a review by a person's word: "happened" (with its result), "did-not-happen", or "abandon"."""
+        known = self.operations.get(operation)
+        life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
+        word = Settlement(verdict, by, self.clock.now(), note)
+        at = address_of(self.settings.tenant, operation, validate_key(key))
+        kept = msgspec.Raw(msgspec.json.encode(result)) if verdict == "happened" else NO_RESULT
+        return block(self.claims.settle(at, word, result=kept, life=life))
 
     def _guard(self, policy: Policy) -> Guard:
         return Guard(self.claims, self._heartbeat, policy, best_effort=self.settings.best_effort)

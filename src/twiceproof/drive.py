@@ -79,6 +79,8 @@ class Call(Request[Returned | Raised]):
     async def wait(self) -> Returned | Raised:
         try:
             return Returned(await self._work())
+        except GeneratorExit:  # the coroutine is being thrown away: it can await nothing more
+            raise
         except BaseException as error:  # noqa: BLE001 - also a cancellation leaves the outcome unknown
             return Raised(error)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from types import TracebackType
 from typing import Any
 
@@ -17,8 +16,8 @@ from .states import Ask
 __all__ = ["ClaimBlock"]
 
 
-def _plain() -> Any:
-    """An inline claim declares no result type: what was stored comes back as plain JSON."""
+def _plain() -> object:
+    """An inline claim has nowhere to declare a result type: what was stored comes back as plain JSON."""
 
 
 class ClaimBlock:
@@ -64,12 +63,16 @@ class ClaimBlock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if isinstance(error, GeneratorExit):  # the coroutine is being thrown away and cannot wait: the lease lapses
+            self._stop_keeping()
+            return
         await await_(self._leave(error))
 
     def _enter(self) -> Operation[ClaimBlock]:
         if self._entered:
             raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
         self._entered = True
+        self._results.prepare()
         taken = yield from self._guard.enter(self._ask, self._results)
         if isinstance(taken, Prior):
             self.result = taken.value
@@ -80,14 +83,16 @@ class ClaimBlock:
             keeper.__enter__()
         return self
 
+    def _stop_keeping(self) -> None:
+        while self._exits:
+            self._exits.pop().__exit__(None, None, None)
+
     def _leave(self, error: BaseException | None) -> Operation[None]:
         if self._hold is None:
             return
-        for keeper in reversed(self._exits):
-            keeper.__exit__(None, None, None)
+        self._stop_keeping()
         if error is None:
-            with warnings.catch_warnings():
-                self.result = yield from self._guard.leave(self._hold, Returned(self.result), self._results)
+            self.result = yield from self._guard.leave(self._hold, Returned(self.result), self._results)
             return
         try:
             yield from self._guard.leave(self._hold, Raised(error), self._results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Raw, structs
 
@@ -11,8 +11,8 @@ from ..drive import Operation
 from ..errors import Misuse
 from ..records import Address, Found, Insert, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
-from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, body_of, claim_of
-from .evidence import Evidence, evidence_write
+from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
+from .evidence import KEEP, Evidence, evidence_write
 from .outcomes import Held, InReview, LostHold, TakeOutcome
 from .results import Packed
 from .states import Answer, Ask, Begin, Lifetime, Park, decide, finish_times, glance, is_expired, is_lapsed
@@ -39,19 +39,20 @@ class Claims:
             if isinstance(move, Answer):
                 return move.outcome
             sent = self.clock.monotonic()
-            written = yield from self._attempt(ask, move)
+            written = yield from self._attempt(ask, move, found)
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)
             found = Found(written.found, written.now)
 
-    def _attempt(self, ask: Ask, move: Begin | Park) -> Operation[Outcome]:
+    def _attempt(self, ask: Ask, move: Begin | Park, before: Found) -> Operation[Outcome]:
         try:
-            return (yield from self.store.write(move.write))
-        except Exception:
+            written: Outcome = yield self.store.write(move.write)
+            return written
+        except (Exception, GeneratorExit):
             raise
         except BaseException:
             # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-            yield from self._withdraw(ask)
+            yield from self._withdraw(ask, before)
             raise
 
     def _won(self, ask: Ask, move: Begin | Park, written: Written, sent: float) -> TakeOutcome:
@@ -60,10 +61,15 @@ class Claims:
         deadline = sent + ask.lease
         return Held(ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline)
 
-    def _withdraw(self, ask: Ask) -> Operation[None]:
+    def _withdraw(self, ask: Ask, before: Found) -> Operation[None]:
+        """Only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be forgotten."""
         record = (yield from self.store.read(ask.at)).record
-        if record is not None and record.state == HELD and claim_of(record).owner == ask.owner:
-            yield from self.store.write(Remove(ask.at, version=record.version))
+        if record is None or (before.record is not None and record.version == before.record.version):
+            return
+        if record.state == HELD and claim_of(record).owner == ask.owner:
+            undo = _undo(record, before)
+            if undo is not None:
+                yield from self.store.write(undo)
 
     def look(self, at: Address) -> Operation[TakeOutcome | None]:
         """What a claim is now. Writes nothing."""
@@ -94,6 +100,7 @@ class Claims:
                 held,
                 Replace(held.at, body_of(done), DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in),
                 *packed.writes(held.at.space, due_in),
+                pieces=packed.writes(held.at.space, KEEP),
                 evidence=Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill),
             )
         )
@@ -116,12 +123,15 @@ class Claims:
         written = yield from self.store.write(Remove(held.at, fence=held.fence))
         return written if isinstance(written, Written) else _lost(written.found)
 
-    def _finish(self, held: Held, *writes: Replace | Insert, evidence: Evidence) -> Operation[Written | LostHold]:
+    def _finish(
+        self, held: Held, *writes: Replace | Insert, evidence: Evidence, pieces: Sequence[Insert] = ()
+    ) -> Operation[Written | LostHold]:
         """The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it."""
         written = yield from self.store.write(*writes)
         if isinstance(written, Written):
             return written
-        yield from self.store.write(evidence_write(held.at.space, evidence))
+        for report in (evidence_write(held.at.space, evidence), *pieces):
+            yield from self.store.write(report)
         return _lost(written.found)
 
     # -- by a person's word ----------------------------------------------------------------------
@@ -149,6 +159,19 @@ class Claims:
             written = yield from self.store.write(Remove(at, version=found.record.version))
             if isinstance(written, Written):
                 return True
+
+
+def _undo(record: Record, before: Found) -> Remove | Replace | None:
+    """What puts a take back. None: it took over from a holder, whose place lapses as it would have anyway."""
+    old = before.record
+    if old is None or is_expired(old, before.now):
+        return Remove(record.at, version=record.version)
+    if old.state == HELD:
+        return None
+    due_in = None if old.due_at is None else max(0.0, old.due_at - before.now)
+    return Replace(
+        old.at, old.body, old.state, version=record.version, draw=True, queue=old.queue, due_in=due_in
+    )  # fmt: skip
 
 
 def _lost(found: Record | None) -> LostHold:
@@ -190,5 +213,8 @@ def _settled(record: Record, settlement: Settlement, result: Raw, life: Lifetime
         raise Misuse(f"{settlement.verdict!r} is not a verdict; say one of {', '.join(VERDICTS)}.")
     state, fault = VERDICTS[settlement.verdict](settlement)
     queue, due_in, tombstone = finish_times(state, life)
-    claim = structs.replace(claim_of(record), settled=settlement, result=result, fault=fault, tombstone=tombstone)
+    spill = Spill("", 0, reason="settled without one") if state == DONE and not result else None
+    claim = structs.replace(
+        claim_of(record), settled=settlement, result=result or NO_RESULT, spill=spill, fault=fault, tombstone=tombstone
+    )
     return Replace(record.at, body_of(claim), state, version=record.version, draw=True, queue=queue, due_in=due_in)

@@ -14,7 +14,7 @@ from .heartbeat import Heartbeat
 from .hold import Hold, entered, is_inside
 from .outcomes import Busy, Done, Held, LostHold
 from .policy import Policy
-from .refusals import claim_lost, duplicate, named, refusal, result_not_kept
+from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, result_not_kept
 from .results import ResultType, pack, unpack
 from .states import Ask, claim_for
 from .verdict import fault_of, judge
@@ -81,7 +81,7 @@ class Guard:
         if self.claims.clock.monotonic() >= hold.held.deadline:
             renewed = yield from self.claims.renew(hold.held)
             if isinstance(renewed, LostHold):
-                raise claim_lost(hold, renewed, "before it began")
+                raise claim_lost(hold, renewed, BEFORE)
             hold.held = renewed
         return hold
 
@@ -114,7 +114,7 @@ class Guard:
             error.add_note(f"The work of {named(hold.ask)} was done; only its record is in doubt.")
             raise
         if isinstance(answer, LostHold):
-            raise claim_lost(hold, answer, "while it ran")
+            raise claim_lost(hold, answer, DURING)
         results.mind(value, packed)
         text = packed.inline or packed.text
         return results.restore(text) if text else value

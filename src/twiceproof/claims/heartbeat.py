@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 
 from ..clock import Clock, system_clock
 from ..drive import Operation, block
-from ..errors import StoreError
 from .hold import Hold
 from .outcomes import Held, LostHold
 
@@ -71,12 +70,16 @@ class Heartbeat:
             self._changed.notify()
 
     def _run(self) -> None:
-        while not self._stopped:
-            with self._changed:
-                self._changed.wait(self._tick)
+        while self._pause():
+            self.beat()
+            self._do_chore()
+
+    def _pause(self) -> bool:
+        """False: stopped. Looked at under the lock, or a stop just before the wait would be slept through."""
+        with self._changed:
             if not self._stopped:
-                self.beat()
-                self._do_chore()
+                self._changed.wait(self._tick)
+            return not self._stopped
 
     def beat(self) -> None:
         """Renew what is due. One claim that cannot be renewed must not starve the others."""
@@ -84,7 +87,7 @@ class Heartbeat:
             if hold.lost is None and self._clock.monotonic() >= hold.beat_at:
                 try:
                     self._beat_one(hold)
-                except StoreError as error:
+                except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
                     log.warning("heartbeat of %s failed, will try again: %s", hold.ask.at.space, error)
 
     def _beat_one(self, hold: Hold) -> None:
@@ -100,7 +103,7 @@ class Heartbeat:
         if self._chore is not None:
             try:
                 self._chore()
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
                 log.warning("housekeeping failed, will try again: %s", error)
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from ..clock import Ids
 from ..drive import Operation
-from ..errors import Misuse
+from ..errors import Misuse, NotDone
 from ..keys import KeyMaker, Watch, fingerprint
 from ..records import Address
 from .arguments import Arguments
@@ -70,7 +70,14 @@ class Once:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
         ask = self.ask(args, kwargs, retry=retry)
-        return self.guard.run(ask, lambda: self.function(*args, **kwargs), self._results)
+        return self.guard.run(ask, lambda: self._work(args, kwargs), self._results)
+
+    def _work(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        value = self.function(*args, **kwargs)
+        if inspect.iscoroutine(value) and not inspect.iscoroutinefunction(self.function):
+            value.close()  # work that has not begun: recorded as done, it would be lost
+            raise NotDone(f"{self.policy.operation} is a def that returns a coroutine; guard an `async def` instead.")
+        return value
 
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[TakeOutcome | None]:
         """What the claim of these arguments is now."""
@@ -109,5 +116,12 @@ def _refuse_generators(function: Callable[..., Any]) -> None:
 
 
 def _ignored(declared: tuple[str, ...], arguments: Arguments) -> tuple[str, ...]:
+    """A name that no argument has would be accepted and do nothing."""
+    for name in declared:
+        if name.partition(".")[0] not in arguments.signature.parameters:
+            raise Misuse(
+                f"ignore has {name!r}, but the function takes ({', '.join(arguments.signature.parameters)}); "
+                "name one of them, or a field in one."
+            )
     receiver = arguments.receiver
     return (*declared, receiver) if receiver else declared

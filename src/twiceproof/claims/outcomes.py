@@ -38,6 +38,7 @@ class Done(Struct, frozen=True):
     spill: Spill | None
     run: str
     finished_at: float
+    kept_until: float | None = None  # when the key may be forgotten; None: never
 
 
 class Failed(Struct, frozen=True):

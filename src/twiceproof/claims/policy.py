@@ -13,12 +13,13 @@ from ..keys.duration import lifetime, seconds
 from .claim import validate_name
 from .states import Lifetime
 
-__all__ = ["Duration", "OnDuplicate", "OnFailure", "OnLarge", "Policy", "Repeat", "make_policy"]
+__all__ = ["Duration", "OnDuplicate", "OnFailure", "OnLarge", "Policy", "Repeat", "SettleVerdict", "make_policy"]
 
 OnDuplicate = Literal["return_prior", "wait", "reject"]
 OnFailure = Literal["keep", "release"]
 OnLarge = Literal["spill", "digest"]
 Repeat = Literal["never", "safe"]
+SettleVerdict = Literal["happened", "did-not-happen", "abandon"]
 Duration = str | float | timedelta
 
 W = TypeVar("W", bound=str)

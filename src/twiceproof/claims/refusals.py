@@ -18,7 +18,10 @@ from .hold import Hold
 from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch
 from .states import Ask
 
-__all__ = ["claim_lost", "duplicate", "named", "refusal", "result_not_kept"]
+__all__ = ["BEFORE", "DURING", "claim_lost", "duplicate", "named", "refusal", "result_not_kept"]
+
+
+BEFORE, DURING = "before it began", "while it ran"
 
 
 def named(ask: Ask) -> str:
@@ -41,7 +44,7 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimErro
         return PriorFailure(
             f"{named(ask)} failed before with {outcome.fault.type}: {outcome.fault.message}; "
             "call .retry(…) with the same arguments to run it again.",
-            fault=outcome.fault, **data,
+            fault=outcome.fault, error=f"{outcome.fault.type}: {outcome.fault.message}", **data,
         )  # fmt: skip
     if isinstance(outcome, InReview):
         return NeedsReview(
@@ -62,9 +65,9 @@ def duplicate(ask: Ask, done: Done, value: Any) -> Duplicate:
 
 
 def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
+    known = "Nothing was done by this call" if when == BEFORE else "What it found out is kept as evidence"
     return ClaimLost(
-        f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. What it found out is kept as "
-        f"evidence: {show(hold.ask)}",
+        f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.ask)}",
         operation=hold.ask.operation, key=hold.ask.key, state=lost.state, owner=lost.owner,
     )  # fmt: skip
 

@@ -8,9 +8,11 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 from msgspec import Raw, Struct
 
 from ..drive import Operation
@@ -142,17 +144,41 @@ class ResultType:
 
 
 def _declared(function: Callable[..., Any]) -> Any:
+    """The return annotation alone: a parameter's type that exists only for type checkers must not hide it."""
+    written = getattr(function, "__annotations__", {})
+    only = SimpleNamespace(__annotations__={name: written[name] for name in ("return",) if name in written})
     try:
-        hints = typing.get_type_hints(function)
+        hints = typing.get_type_hints(only, getattr(inspect.unwrap(function), "__globals__", {}))
     except Exception:  # noqa: BLE001 - a name that exists only for type checkers
         return Any
     return hints.get("return", Any)
+
+
+def _refuse_customs(info: msgspec.inspect.Type) -> None:
+    """The decoder takes any class at all, and finds out only when the work is done that it cannot make one."""
+    for custom in _customs(info, set()):
+        raise TypeError(f"{custom.__qualname__} is a class of its own kind")
+
+
+def _customs(part: Any, seen: set[int]) -> Iterator[type]:
+    if id(part) in seen:  # a type may contain itself
+        return
+    seen.add(id(part))
+    if isinstance(part, msgspec.inspect.CustomType):
+        yield part.cls
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _customs(item, seen)
+    elif isinstance(part, msgspec.inspect.Type | msgspec.inspect.Field):
+        for name in part.__struct_fields__:
+            yield from _customs(getattr(part, name), seen)
 
 
 def _decoder(declared: Any, name: str) -> Callable[[Any], Any]:
     if declared in (Any, object) or isinstance(declared, typing.TypeVar):
         return msgspec.json.decode
     try:
+        _refuse_customs(msgspec.inspect.type_info(declared))
         return msgspec.json.Decoder(declared).decode
     except TypeError as error:
         shown = inspect.formatannotation(declared)

@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 from ..drive import Operation
 from ..records import Record, Remove, Replace, Written
 from ..stores.base import Store
-from .claim import DONE, body_of, claim_of
+from .claim import DONE, NO_RESULT, body_of, claim_of
 from .states import EXPIRE, TRIM
 
 __all__ = ["Swept", "sweep"]
@@ -51,7 +51,7 @@ def _tombstone(record: Record) -> Replace:
     """The key and the fact stay; the result goes."""
     claim = claim_of(record)
     rest = claim.tombstone
-    body = body_of(structs.replace(claim, result=None, spill=None, tombstone=None))
+    body = body_of(structs.replace(claim, result=NO_RESULT, spill=None, tombstone=None))
     for_ever = rest is None or rest < 0
     return Replace(
         record.at,

@@ -122,11 +122,18 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
             claim.spill if kept else None,
             claim.run,
             record.updated_at,
+            _kept_until(record, claim),
         )
     if record.state == FAILED:
         fault = claim.fault or Fault("unknown")
         return Failed(fault, fault.retryable, claim.run)
     return InReview(claim.reason, claim.run, record.updated_at)
+
+
+def _kept_until(record: Record, claim: Claim) -> float | None:
+    if record.due_at is None or (claim.tombstone or 0.0) < 0:
+        return None
+    return record.due_at + (claim.tombstone or 0.0)
 
 
 def is_expired(record: Record, now: float) -> bool:

@@ -18,19 +18,34 @@ CLEAN = (NotDone, ConnectionRefusedError, socket.gaierror)
 # The request may have arrived, and no answer came back.
 AMBIGUOUS = (TimeoutError, ConnectionError)
 MAYBE_DONE_STATUS = frozenset({408, 409, 425})
+# HTTP clients' own errors descend from none of the above; they are known by the names of their classes.
+CLEAN_NAMES = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError"})
+AMBIGUOUS_NAMES = frozenset(
+    {"TransportError", "Timeout", "TimeoutExpired", "ConnectionError", "ClientConnectionError", "ClientPayloadError"}
+)
 LONGEST_MESSAGE = 500
 
 
 def judge(error: BaseException) -> Verdict:
     """Clean: may be tried again. Ambiguous: nobody knows. Other: neither, so not without a word."""
-    if isinstance(error, CLEAN):
+    if isinstance(error, BaseExceptionGroup):
+        return _worst({judge(one) for one in error.exceptions})
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if isinstance(error, CLEAN) or not CLEAN_NAMES.isdisjoint(names):
         return "clean"
-    if isinstance(error, AMBIGUOUS) or not isinstance(error, Exception):
+    if isinstance(error, AMBIGUOUS) or not AMBIGUOUS_NAMES.isdisjoint(names) or not isinstance(error, Exception):
         return "ambiguous"
     status = _http_status(error)
     if status is None:
         return "other"
     return "clean" if 400 <= status < 500 and status not in MAYBE_DONE_STATUS else "ambiguous"
+
+
+def _worst(verdicts: set[Verdict]) -> Verdict:
+    """Of several errors at once: one that leaves a doubt leaves it for all of them."""
+    if "ambiguous" in verdicts:
+        return "ambiguous"
+    return "clean" if verdicts == {"clean"} else "other"
 
 
 def _http_status(error: BaseException) -> int | None:
@@ -39,11 +54,19 @@ def _http_status(error: BaseException) -> int | None:
     for name in ("status_code", "status", "code"):
         for carrier in carriers:
             status = getattr(carrier, name, None)
-            if type(status) is int and 400 <= status < 600:
+            if isinstance(status, int) and 400 <= status < 600:
                 return status
     return None
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:
-    message = " ".join(str(error).split())[:LONGEST_MESSAGE]
+    message = " ".join(_text_of(error).split())[:LONGEST_MESSAGE]
     return Fault(type(error).__name__, message.replace("\0", "\N{SYMBOL FOR NULL}"), retryable)
+
+
+def _text_of(error: BaseException) -> str:
+    """Never fails: an error whose text cannot be written must not hide the error itself."""
+    try:
+        return str(error).encode(errors="replace").decode()
+    except Exception as worse:  # noqa: BLE001 - its own __str__ is broken
+        return f"(its text could not be had: {type(worse).__name__})"

@@ -66,7 +66,8 @@ class Engine(Protocol):
     """What a backend implements. Blocking; `commit` is never called twice at once.
 
     `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
-    raise `Disconnected`, and is then called again.
+    raise `Disconnected`, and is then called again. An engine that hears of changes in other processes may also
+    have `listen(ring)`: called when somebody waits, it passes on which spaces are meant.
     """
 
     batch_limit: int
@@ -81,9 +82,7 @@ class Engine(Protocol):
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
         """What is at these addresses, in order."""
 
-    def scan(
-        self, kind: str, space: str | None, state: str | None, after: str | None, limit: int
-    ) -> Page: ...
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page: ...
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due: ...
 
@@ -103,7 +102,7 @@ AGAIN = Again()
 
 
 class Disconnected(Exception):
-    """Between engine and store, never seen outside: the connection broke. `sent` says whether the work may have reached the server."""
+    """The connection broke. `sent` says whether the work may have reached the server. Never seen outside."""
 
     def __init__(self, cause: BaseException, *, sent: bool) -> None:
         super().__init__(str(cause))

@@ -31,6 +31,11 @@ class Bell:
         for wake in wakers:
             wake()
 
+    def ring_where(self, meant: Callable[[str], bool]) -> None:
+        with self._mutex:
+            spaces = [space for space in self._waiters if meant(space)]
+        self.ring(spaces)
+
     def ring_all(self) -> None:
         self.ring(list(self._waiters))
 

@@ -19,7 +19,7 @@ from ..errors import StoreUnavailable
 from .base import Again
 from .hand import Hand
 
-__all__ = ["Gather"]
+__all__ = ["Gather", "held_elsewhere"]
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
@@ -63,6 +63,7 @@ class Gather(Generic[I, A]):
         sleep: Callable[[float], None],
         patience: float,
         apart: Callable[[I], Hashable] | None = None,
+        given_up: Callable[[I], Exception] | None = None,
     ) -> None:
         self._work = work
         self._limit = limit
@@ -70,6 +71,7 @@ class Gather(Generic[I, A]):
         self._sleep = sleep
         self._most_tries = max(1, round(patience / HELD_ELSEWHERE_PAUSE))
         self._apart = apart
+        self._given_up = given_up or (lambda item: held_elsewhere(unsure=False))
         self.reset()
 
     def reset(self) -> None:
@@ -77,18 +79,34 @@ class Gather(Generic[I, A]):
         self._mutex = threading.Lock()
         self._queue: deque[_Ticket[I, A]] = deque()
         self._busy = False
+        self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
         return _Ask(self, item)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a group is under way. A hint: it may have changed before the caller looks."""
+        return self._busy
 
     def enter(self, ticket: _Ticket[I, A]) -> bool:
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(ticket)
-            if self._busy:
+            # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread
+            # would wait for it for ever.
+            if self._busy and self._promised in (None, ticket.loop):
                 return False
             self._busy = True
+            self._promised = ticket.loop
             return True
+
+    def keep_promise(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._mutex:
+            if self._promised is not loop:
+                return
+            self._promised = None
+        self.lead_by_hand()
 
     def lead_by_hand(self) -> None:
         self._hand.do(self.lead)
@@ -98,6 +116,8 @@ class Gather(Generic[I, A]):
         group = self._next_group()
         try:
             answers: Sequence[Any] = self._work([ticket.item for ticket in group])
+            if len(answers) != len(group):  # or nobody would be answered, ever
+                raise TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
         except Exception as error:  # noqa: BLE001 - it belongs to the callers, who raise it
             answers = [error] * len(group)
         except BaseException as error:
@@ -146,7 +166,7 @@ class Gather(Generic[I, A]):
                 if ticket.tries < self._most_tries:
                     again.append(ticket)
                     continue
-                answer = _held_elsewhere()
+                answer = self._given_up(ticket.item)
             ticket.answer = answer
             answered.append(ticket)
         return answered, again
@@ -196,7 +216,7 @@ class _Ask(Request[A], Generic[I, A]):
         ticket: _Ticket[I, A] = _Ticket(self._item, loop)
         if self._gather.enter(ticket):
             # Not at once: whatever else is ready on this loop joins the group first.
-            loop.call_soon(self._gather.lead_by_hand)
+            loop.call_soon(self._gather.keep_promise, loop)
         try:
             await ticket.future
         except asyncio.CancelledError:
@@ -236,15 +256,18 @@ def _deliver(tickets: list[_Ticket[Any, Any]]) -> None:
             ticket.future.set_result(None)
 
 
-def _held_elsewhere() -> StoreUnavailable:
+def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
+    state = "the write may or may not have landed" if unsure else "nothing was written"
     return StoreUnavailable(
-        "Another transaction has held this space for too long; nothing was written. "
-        "Look for a long-running transaction in the database, then try again."
+        f"Another transaction has held this space for too long; {state}. "
+        "Look for a long-running transaction in the database, then try again.",
+        unsure=unsure,
     )
 
 
 def _interrupted(error: BaseException) -> StoreUnavailable:
     return StoreUnavailable(
         f"The thread that was committing for this caller was interrupted ({type(error).__name__}); "
-        "the write may or may not have landed. Read before you try again."
+        "the write may or may not have landed. Read before you try again.",
+        unsure=True,
     )

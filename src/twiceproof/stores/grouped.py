@@ -9,14 +9,14 @@ from typing import TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
 from ..drive import Inline, Request
-from ..errors import StoreUnavailable
+from ..errors import StoreError, StoreUnavailable
 from ..records import (
     Address,
     Batch,
-    Check,
     Conflict,
     Due,
     Found,
+    Insert,
     Lost,
     Outcome,
     Page,
@@ -27,10 +27,10 @@ from ..records import (
 )
 from .base import Again, Disconnected, Engine, Finding
 from .bell import Bell
-from .gather import Gather
+from .gather import Gather, held_elsewhere
 from .hand import Hand
 from .offload import Offload
-from .validate import validate_due, validate_scan, validate_writes
+from .validate import validate_address, validate_due, validate_scan, validate_writes
 
 __all__ = ["GroupedStore", "is_transition"]
 
@@ -54,7 +54,6 @@ class GroupedStore:
     ) -> None:
         self.engine = engine
         self.batch_limit = engine.batch_limit
-        self.reads_first = engine.reads_first
         self.best_effort = engine.best_effort
         self.bell = Bell()
         self._clock = clock
@@ -69,16 +68,30 @@ class GroupedStore:
             sleep=clock.sleep,
             patience=patience,
             apart=(lambda batch: batch.space) if engine.one_per_space else None,
+            given_up=self._give_up,
         )
         self._reads: Gather[Address, Found] = Gather(
             self._fetch, limit=READ_LIMIT, hand=self._side, sleep=clock.sleep, patience=patience
         )
+        self._unsure: set[str] = set()  # nonces of batches that may have landed unheard
         _at_fork(self)
 
+    @property
+    def reads_first(self) -> bool:
+        """While a commit is under way, joining the next one tells as much as a read, and saves it."""
+        return self.engine.reads_first and not self._writes.busy
+
     def read(self, at: Address) -> Request[Found]:
-        if self.reads_first:
-            return Inline(lambda: self._fetch([at])[0])
+        validate_address(at)
+        if self.engine.reads_first:
+            return Inline(lambda: self._read_here(at))
         return self._reads.ask(at)
+
+    def _read_here(self, at: Address) -> Found:
+        try:
+            return self.engine.fetch((at,))[0]
+        except Disconnected:
+            return self._fetch([at])[0]
 
     def write(self, *writes: Write) -> Request[Outcome]:
         validate_writes(writes, self.batch_limit)
@@ -93,16 +106,17 @@ class GroupedStore:
         after: str | None = None,
         limit: int = 100,
     ) -> Request[Page]:
-        validate_scan(limit)
-        return Offload(
-            self._side, lambda: self._persist(lambda: self.engine.scan(kind, space, state, after, limit))
-        )
+        validate_scan(limit, kind, space, state)
+        return Offload(self._side, lambda: self._persist(lambda: self.engine.scan(kind, space, state, after, limit)))
 
     def due(self, kind: str, *, queues: Collection[str], limit: int = 100, hide: float = 5.0) -> Request[Due]:
-        validate_due(limit, hide)
+        validate_due(limit, hide, kind, queues)
         return Offload(self._side, lambda: self._persist(lambda: self.engine.due(kind, queues, limit, hide)))
 
     def pause(self, space: str, seconds: float) -> Request[None]:
+        listen = getattr(self.engine, "listen", None)  # an engine may hear of changes in other processes
+        if listen is not None:
+            listen(self.bell.ring_where)
         return self.bell.pause(space, seconds)
 
     def examine(self) -> Sequence[Finding]:
@@ -120,37 +134,58 @@ class GroupedStore:
         self._writes.reset()
         self._reads.reset()
         self.bell.reset()
+        self._unsure.clear()
         self.engine.abandon()
 
     # -- commits ---------------------------------------------------------------------------------
 
     def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
         """Land the batches; after a lost acknowledgement find out what became of them."""
-        unsure = False
-        last: BaseException | None = None
+        answers: Sequence[Outcome | Again | Exception] = []
         for pause in self._pauses():
             if pause:
                 self._clock.sleep(pause)
             try:
                 answers = self.engine.commit(batches)
+                break
             except Disconnected as error:
-                unsure, last = unsure or error.sent, error
-                continue
-            except StoreUnavailable:
-                raise
+                self._unsure.update(batch.nonce for batch in batches if error.sent)
+                answers = [_no_answer(error, unsure=False)] * len(batches)
+            except StoreUnavailable as error:
+                answers = [error] * len(batches)
+                break
             except Exception as error:  # noqa: BLE001 - one bad batch must not harm its neighbours
-                return [error] if len(batches) == 1 else [self._commit([batch])[0] for batch in batches]
-            if unsure:
-                answers = [self._recognise(*pair) for pair in zip(batches, answers, strict=True)]
-            self._ring(batches, answers)
-            return answers
-        raise _no_answer(last, unsure=unsure)
+                if len(batches) > 1:
+                    return [self._commit([batch])[0] for batch in batches]
+                answers = [error]
+                break
+        if self._unsure:
+            answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
+        self._ring(batches, answers)
+        return answers
 
-    def _recognise(self, batch: Batch, answer: Outcome | Again | Exception) -> Outcome | Again | Exception:
+    def _give_up(self, batch: Batch) -> StoreUnavailable:
+        unsure = batch.nonce in self._unsure
+        self._unsure.discard(batch.nonce)
+        return held_elsewhere(unsure=unsure)
+
+    def _settle(self, batch: Batch, answer: Outcome | Again | Exception) -> Outcome | Again | Exception:
+        """What an answer means for a batch that may have landed before, unheard."""
+        if batch.nonce not in self._unsure or isinstance(answer, Again):
+            return answer  # tried later, it is still unsure: another commit will remember
+        self._unsure.discard(batch.nonce)
+        if isinstance(answer, Exception):
+            return _no_answer(answer, unsure=True)
+        try:
+            return self._recognise(batch, answer)
+        except StoreError as error:
+            return _no_answer(error, unsure=True)
+
+    def _recognise(self, batch: Batch, answer: Outcome) -> Outcome:
         """A conflict on the second try may be with our own first try: its nonce tells."""
         if not isinstance(answer, Conflict):
             return answer
-        marked = [write.at for write in batch.writes if not isinstance(write, Remove | Check)]
+        marked = _marked(batch)
         for found in self._fetch(marked) if marked else ():
             if found.record is not None and found.record.nonce == batch.nonce:
                 return Written(found.record.version, found.record.fence, found.now)
@@ -191,17 +226,26 @@ class GroupedStore:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
+def _marked(batch: Batch) -> list[Address]:
+    """Where a batch leaves its nonce; if it draws, only where the fence is that it has to tell."""
+    puts = [write for write in batch.writes if isinstance(write, Insert | Replace)]
+    return [write.at for write in puts if write.draw] or [write.at for write in puts]
+
+
 def is_transition(batch: Batch) -> bool:
     """Whether somebody may wait for this: a record changed hands or went away. Heartbeats do neither."""
-    return any(
-        isinstance(write, Remove) or (isinstance(write, Replace) and write.draw) for write in batch.writes
-    )
+    return any(isinstance(write, Remove) or (isinstance(write, Replace) and write.draw) for write in batch.writes)
 
 
 def _no_answer(cause: BaseException | None, *, unsure: bool) -> StoreUnavailable:
+    # Another error's own words may say "nothing was written", which is not known here.
+    why = cause.data["cause"] if isinstance(cause, StoreUnavailable) and "cause" in cause.data else cause
+    why = type(why).__name__ if isinstance(why, StoreError) else str(why)
     state = "The write may or may not have landed" if unsure else "Nothing was written"
     return StoreUnavailable(
-        f"The store does not answer ({cause}). {state}. Check that it runs, then try again.", unsure=unsure
+        f"The store does not answer ({why}). {state}. Check that it runs, then try again.",
+        unsure=unsure,
+        cause=why,
     )
 
 

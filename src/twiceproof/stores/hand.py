@@ -8,6 +8,8 @@ from queue import SimpleQueue
 
 __all__ = ["Hand"]
 
+Tasks = SimpleQueue["Callable[[], None] | None"]
+
 
 class Hand:
     """One daemon thread, started when first needed, that does what it is handed, in order."""
@@ -18,30 +20,34 @@ class Hand:
 
     def reset(self) -> None:
         """In a forked child: the parent's thread does not exist here."""
-        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._start = threading.Lock()
+        self._mutex = threading.Lock()
+        self._tasks: Tasks | None = None  # of the living thread; a thread that was told to end keeps its own
         self._thread: threading.Thread | None = None
 
     def do(self, task: Callable[[], None]) -> None:
-        self._tasks.put(task)
-        if self._thread is None:
-            self._ensure()
+        with self._mutex:
+            if self._tasks is None:
+                self._tasks = self._start()
+            self._tasks.put(task)
 
     def stop(self) -> None:
-        """Finish what was handed over, then end the thread."""
-        with self._start:
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            self._tasks.put(None)
-            if thread is not threading.current_thread():
-                thread.join()
+        """Finish what was handed over, then end the thread. Whoever comes later starts another."""
+        with self._mutex:
+            thread, tasks = self._thread, self._tasks
+            self._thread = self._tasks = None
+        if thread is None or tasks is None:
+            return
+        tasks.put(None)
+        if thread is not threading.current_thread():
+            thread.join()
 
-    def _ensure(self) -> None:
-        with self._start:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+    def _start(self) -> Tasks:
+        tasks: Tasks = SimpleQueue()
+        self._thread = threading.Thread(target=_run, args=(tasks,), name=self._name, daemon=True)
+        self._thread.start()
+        return tasks
 
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+
+def _run(tasks: Tasks) -> None:
+    while (task := tasks.get()) is not None:
+        task()

@@ -87,14 +87,12 @@ class MemoryEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         with self._mutex:
             now = self._clock.now()
-            waiting = [
-                r for r in self._matching(kind, None, None) if r.queue in queues and r.due_at is not None
-            ]
+            waiting = [r for r in self._matching(kind, None, None) if r.queue in queues and r.due_at is not None]
             waiting.sort(key=lambda record: record.due_at or 0.0)
             ripe = [record for record in waiting if (record.due_at or 0.0) <= now][:limit]
             hidden = [self._hide(record, now + hide) for record in ripe]
-            later = [record.due_at for record in waiting[len(ripe) :] if record.due_at is not None]
-            return Due(hidden, max(0.0, later[0] - now) if later else None, now)
+            later = [record.due_at for record in (*hidden, *waiting[len(ripe) :]) if record.due_at is not None]
+            return Due(hidden, max(0.0, min(later) - now) if later else None, now)
 
     def _hide(self, record: Record, until: float) -> Record:
         self._number += 1

@@ -27,8 +27,9 @@ def open_store(url: str, *, clock: Clock = system_clock) -> GroupedStore:
 
 
 def _scheme_of(url: str) -> str:
-    """Never the whole URL: it may hold a password."""
-    return url.split("://", 1)[0][:40]
+    """Never more than the scheme: the rest may hold a password."""
+    scheme, found, _ = url.partition("://")
+    return scheme[:40] if found else "what was given"
 
 
 def _memory(parts: SplitResult, clock: Clock) -> Engine:
@@ -41,13 +42,9 @@ def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
     from .sqlite import SqliteEngine
 
     if parts.netloc or len(parts.path) < 2:
-        raise Misuse(
-            "A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so."
-        )
+        raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so.")
     options = _options(parts, {"durability": ("power", "process")})
-    return SqliteEngine(
-        Path(unquote(parts.path[1:])), clock=clock, durability=options.get("durability", "power")
-    )
+    return SqliteEngine(Path(unquote(parts.path[1:])), clock=clock, durability=options.get("durability", "power"))
 
 
 def _postgres(parts: SplitResult, clock: Clock) -> Engine:
@@ -67,9 +64,7 @@ def _redis(parts: SplitResult, clock: Clock) -> Engine:
 
 
 def _extra(name: str, error: ImportError) -> Misuse:
-    return Misuse(
-        f"This store needs {error.name}, which is not installed; run: pip install 'twiceproof[{name}]'"
-    )
+    return Misuse(f"This store needs {error.name}, which is not installed; run: pip install 'twiceproof[{name}]'")
 
 
 def _options(parts: SplitResult, legal: dict[str, tuple[str, ...]]) -> dict[str, str]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..clock import Clock, system_clock
+from ..errors import BadWrite
 from ..records import Address, Batch, Due, Found, Outcome, Page, Written
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
@@ -44,8 +45,10 @@ class SqliteEngine:
     def _prepare(self) -> None:
         refuse_unsafe(self.path)
         create_private(self.path)
-        self._writer = self._open(busy_timeout=0)
-        migrate(self._writer, self._clock, self._patience)
+        with translated():
+            db = self._open()  # others may be creating the same file: SQLite's own patience is wanted here
+            migrate(db, self._clock, self._patience)
+            self._readers.append(db)
         with self._transaction() as (db, now):
             note_host(db, now)
 
@@ -81,8 +84,8 @@ class SqliteEngine:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, float]]:
         """A write transaction and the time at which its lock was had."""
-        with self._writing, translated(self):
-            db = self._writer = self._writer or self._open(busy_timeout=0)
+        with self._writing, translated(on_broken=self._drop_writer):
+            db = self._writer = self._writer or self._open_writer()
             begin_immediate(db, self._clock, self._patience)
             try:
                 yield db, self._clock.now()
@@ -100,13 +103,13 @@ class SqliteEngine:
         try:
             rows = [db.execute(READ, (at.space, at.kind, at.key)).fetchone() for at in addresses]
         except sqlite3.Error as error:
-            raise translate(self, error) from error
+            raise translate(error) from error
         self._readers.append(db)
         now = self._clock.now()
         return [Found(record_of(row) if row else None, now) for row in rows]
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        where, values = ["kind=?", "id>?"], [kind, int(after or 0)]
+        where, values = ["kind=?", "id>?"], [kind, _cursor(after)]
         if space is not None:
             where, values = [*where, "space=?"], [*values, space]
         if state is not None:
@@ -124,7 +127,7 @@ class SqliteEngine:
     @contextlib.contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
         db = self._borrow()
-        with translated(self):
+        with translated():
             yield db
         self._readers.append(db)
 
@@ -137,8 +140,14 @@ class SqliteEngine:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def _open(self, busy_timeout: float = 5.0) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=busy_timeout, isolation_level=None, check_same_thread=False)
+    def _open_writer(self) -> sqlite3.Connection:
+        """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
+        db = self._open()
+        db.execute("PRAGMA busy_timeout=0")
+        return db
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
         db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
         db.execute("PRAGMA cache_size=-65536")
         return db
@@ -160,9 +169,15 @@ class SqliteEngine:
         self._readers, self._writer = [], None
         self._writing = threading.Lock()
 
-    def drop_writer(self) -> None:
+    def _drop_writer(self) -> None:
         """After an I/O error the handle is not to be trusted: the next commit opens a fresh one."""
         if self._writer is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.close()
         self._writer = None
+
+
+def _cursor(after: str | None) -> int:
+    if after is None or (after.isascii() and after.isdecimal() and len(after) < 19):
+        return int(after or 0)
+    raise BadWrite(f"{after[:40]!r} is not a cursor of this store; begin the scan again without it.")

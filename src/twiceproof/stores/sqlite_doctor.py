@@ -108,9 +108,7 @@ def _integrity(db: sqlite3.Connection) -> Finding:
 def _free_space(path: Path) -> Finding:
     free = shutil.disk_usage(path.resolve().parent).free
     level = "ok" if free >= GIGABYTE else "warn"
-    return Finding(
-        level, "free space", f"{free / GIGABYTE:.1f} GiB", "" if level == "ok" else "Free some disk space."
-    )
+    return Finding(level, "free space", f"{free / GIGABYTE:.1f} GiB", "" if level == "ok" else "Free some disk space.")
 
 
 def _log_size(path: Path) -> Finding:
@@ -127,9 +125,7 @@ def _log_size(path: Path) -> Finding:
 def _private(path: Path) -> Finding:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        return Finding(
-            "warn", "permissions", f"{mode:04o}: others can read the results", f"chmod 600 {path.name}"
-        )
+        return Finding("warn", "permissions", f"{mode:04o}: others can read the results", f"chmod 600 {path.name}")
     return Finding("ok", "permissions", f"{mode:04o}")
 
 

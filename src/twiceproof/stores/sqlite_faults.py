@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
 from ..clock import Clock, jitter
 from ..errors import StoreError, StoreFull, StoreUnavailable
@@ -15,10 +14,6 @@ __all__ = ["begin_immediate", "is_busy", "patiently", "translate", "translated"]
 
 BUSY_PAUSE = 0.001
 BUSY, LOCKED, READ_ONLY, IO_ERROR, CORRUPT, FULL, CANNOT_OPEN, NOT_A_DATABASE = 5, 6, 8, 10, 11, 13, 14, 26
-
-
-class HasWriter(Protocol):
-    def drop_writer(self) -> None: ...
 
 
 def is_busy(error: sqlite3.Error) -> bool:
@@ -53,20 +48,20 @@ def patiently(db: sqlite3.Connection, sql: str, clock: Clock, patience: float) -
 
 
 @contextlib.contextmanager
-def translated(engine: HasWriter) -> Iterator[None]:
+def translated(on_broken: Callable[[], None] = lambda: None) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise translate(engine, error) from error
+        named = translate(error)
+        if isinstance(named, Disconnected):
+            on_broken()
+        raise named from error
 
 
-def translate(engine: HasWriter, error: sqlite3.Error) -> Exception:
+def translate(error: sqlite3.Error) -> Exception:
+    """A failed fsync leaves the outcome open: whoever wrote comes back with a fresh handle and looks."""
     code = _code(error)
-    if code == IO_ERROR:
-        # A failed fsync leaves the outcome open: come back with a fresh handle and look.
-        engine.drop_writer()
-        return Disconnected(error, sent=True)
-    return _named(code, error)
+    return Disconnected(error, sent=True) if code == IO_ERROR else _named(code, error)
 
 
 def _named(code: int, error: sqlite3.Error) -> StoreError:

@@ -21,13 +21,9 @@ def create_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except FileNotFoundError:
-        raise StoreError(
-            f"The directory {path.parent} does not exist; create it, or choose another."
-        ) from None
+        raise StoreError(f"The directory {path.parent} does not exist; create it, or choose another.") from None
     except OSError as error:
-        raise StoreError(
-            f"{path} cannot be opened for writing ({error.strerror}); choose another file."
-        ) from None
+        raise StoreError(f"{path} cannot be opened for writing ({error.strerror}); choose another file.") from None
 
 
 def migrate(db: sqlite3.Connection, clock: Clock, patience: float) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ..errors import BadWrite
 from ..records import Address, Check, Insert, Replace, Write
 
-__all__ = ["MOST_BODY", "validate_due", "validate_scan", "validate_writes"]
+__all__ = ["MOST_BODY", "validate_address", "validate_due", "validate_scan", "validate_writes"]
 
 MOST_SPACE = 1_400  # bytes; PostgreSQL's index rows end at 2,704
 MOST_KIND = 64
@@ -24,13 +24,11 @@ def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
     if not writes:
         raise BadWrite("A write needs at least one Insert, Replace, Remove or Check; give one.")
     if len(writes) > batch_limit:
-        raise BadWrite(
-            f"{len(writes)} writes are more than this store lands together ({batch_limit}); split them."
-        )
+        raise BadWrite(f"{len(writes)} writes are more than this store lands together ({batch_limit}); split them.")
     if len(writes) > 1:
         _validate_together(writes)
     for write in writes:
-        _validate_address(write.at)
+        validate_address(write.at)
         _validate_write(write)
 
 
@@ -69,14 +67,14 @@ def _validate_content(write: Insert | Replace) -> None:
         _validate_seconds("due_in", write.due_in)
 
 
-def _validate_address(at: Address) -> None:
+def validate_address(at: Address) -> None:
     _validate_text("space", at.space, MOST_SPACE)
     _validate_text("kind", at.kind, MOST_KIND)
     _validate_text("key", at.key, MOST_KEY)
 
 
 def _validate_text(name: str, text: str, most: int) -> None:
-    if type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= most:
+    if type(text) is str and text.isascii() and 0 < len(text) <= most and "\0" not in text:
         return
     if not isinstance(text, str):
         raise BadWrite(f"A record's {name} is text, not {type(text).__name__}; encode it first.")
@@ -93,9 +91,7 @@ def _size(name: str, text: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        raise BadWrite(
-            f"A record's {name} holds a lone surrogate, which is not text; repair it first."
-        ) from None
+        raise BadWrite(f"A record's {name} holds a lone surrogate, which is not text; repair it first.") from None
 
 
 def _validate_seconds(name: str, seconds: float, *, positive: bool = False) -> None:
@@ -105,16 +101,27 @@ def _validate_seconds(name: str, seconds: float, *, positive: bool = False) -> N
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
         raise BadWrite(f"{name}={seconds!r} is not a number of seconds; give one.")
     if seconds < 0 or (positive and seconds == 0) or seconds > MOST_SECONDS:
-        raise BadWrite(
-            f"{name}={seconds!r} is out of range; give {'more than ' if positive else ''}0 seconds."
-        )
+        raise BadWrite(f"{name}={seconds!r} is out of range; give {'more than ' if positive else ''}0 seconds.")
 
 
-def validate_scan(limit: int) -> None:
+def validate_scan(limit: int, kind: str, space: str | None, state: str | None) -> None:
+    _validate_limit(limit)
+    _validate_text("kind", kind, MOST_KIND)
+    if space is not None:
+        _validate_text("space", space, MOST_SPACE)
+    if state:
+        _validate_text("state", state, MOST_STATE)
+
+
+def validate_due(limit: int, hide: float, kind: str, queues: Collection[str]) -> None:
+    _validate_limit(limit)
+    _validate_seconds("hide", hide)
+    _validate_text("kind", kind, MOST_KIND)
+    for queue in queues:
+        if queue != "":
+            _validate_text("queue", queue, MOST_QUEUE)
+
+
+def _validate_limit(limit: int) -> None:
     if not 1 <= limit <= 10_000:
         raise BadWrite(f"limit={limit} is out of range; ask for 1 to 10,000 records at a time.")
-
-
-def validate_due(limit: int, hide: float) -> None:
-    validate_scan(limit)
-    _validate_seconds("hide", hide)

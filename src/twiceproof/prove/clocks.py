@@ -1,0 +1,36 @@
+"""Clocks that a test can move, so that none sleeps to wait for time."""
+
+from __future__ import annotations
+
+import time
+
+from ..clock import Clock
+
+__all__ = ["ManualClock", "ShiftedClock"]
+
+
+class ShiftedClock(Clock):
+    """The system's clock, shifted at will. Pauses are real: threads and processes can wait for each other."""
+
+    def __init__(self) -> None:
+        super().__init__(now=lambda: time.time() + self.shift)
+        self.shift = 0.0
+
+    def advance(self, seconds: float) -> None:
+        self.shift += seconds
+
+
+class ManualClock(Clock):
+    """Stands still until it is moved. A pause moves it, and takes no time."""
+
+    def __init__(self, start: float = 1_000_000.0) -> None:
+        super().__init__(now=lambda: start + self.shift, monotonic=lambda: self.shift, sleep=self._pause)
+        self.shift = 0.0
+        self.pauses: list[float] = []
+
+    def advance(self, seconds: float) -> None:
+        self.shift += seconds
+
+    def _pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.shift += seconds

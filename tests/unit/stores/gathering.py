@@ -1,0 +1,70 @@
+"""Work that a test can hold up, so that others gather behind it."""
+
+import threading
+
+from twiceproof.stores.gather import Gather
+from twiceproof.stores.hand import Hand
+
+PATIENT = 20.0
+
+
+class Work:
+    """Answers each item with itself in capitals. `hold` keeps the next group until `let_go`."""
+
+    def __init__(self, answer=str.upper):
+        self.answer = answer
+        self.groups = []
+        self.threads = []
+        self.begun = threading.Event()
+        self._go = threading.Event()
+        self._go.set()
+
+    def __call__(self, items):
+        self.groups.append(list(items))
+        self.threads.append(threading.current_thread().name)
+        self.begun.set()
+        assert self._go.wait(PATIENT)
+        return [self.answer(item) for item in items]
+
+    def hold(self):
+        self._go.clear()
+        self.begun.clear()
+
+    def let_go(self):
+        self._go.set()
+
+
+def gather_of(work, **options):
+    options = {"limit": 500, "hand": Hand("the hand"), "sleep": lambda _: None, "patience": 1.0} | options
+    return Gather(work, **options)
+
+
+def in_line(gather, count):
+    """Wait until so many stand in the queue. A spin of microseconds: the others are on their way."""
+    for _ in range(10_000_000):
+        if len(gather._queue) >= count:
+            return
+    raise AssertionError("They never came.")
+
+
+class Caller(threading.Thread):
+    """Asks on a thread of its own; `result` waits for the answer or raises the error."""
+
+    def __init__(self, gather, item):
+        super().__init__(daemon=True)
+        self.gather, self.item = gather, item
+        self.answer = self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self.answer = self.gather.ask(self.item).block()
+        except BaseException as error:  # noqa: BLE001 - told by `result`
+            self.error = error
+
+    def result(self):
+        self.join(PATIENT)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+        return self.answer

@@ -1,0 +1,301 @@
+"""Group commit: who comes while work is under way goes together, each with an answer of its own."""
+
+import asyncio
+import threading
+
+import pytest
+
+from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
+from twiceproof.errors import StoreUnavailable
+from twiceproof.stores.base import AGAIN
+
+
+def test_a_lone_blocking_caller_works_on_its_own_thread():
+    work = Work()
+    assert gather_of(work).ask("a").block() == "A"
+    assert work.threads == [threading.current_thread().name]
+
+
+def test_a_caller_on_an_event_loop_leaves_the_work_to_the_hand():
+    work = Work()
+    assert asyncio.run(gather_of(work).ask("a").wait()) == "A"
+    assert work.threads == ["the hand"]
+
+
+def test_who_comes_while_work_is_under_way_goes_together():
+    work = Work()
+    gather = gather_of(work)
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    others = [Caller(gather, f"other {nth}") for nth in range(5)]
+    in_line(gather, 5)
+    work.let_go()
+    assert [caller.result() for caller in (first, *others)] == ["FIRST", *(f"OTHER {nth}" for nth in range(5))]
+    assert [len(group) for group in work.groups] == [1, 5]
+
+
+def test_the_next_group_is_led_by_one_of_those_who_waited():
+    work = Work()
+    gather = gather_of(work)
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    second = Caller(gather, "second")
+    in_line(gather, 1)
+    work.let_go()
+    first.result()
+    second.result()
+    assert work.threads == [first.name, second.name]
+
+
+def test_all_that_is_ready_on_an_event_loop_goes_in_one_group():
+    work = Work()
+
+    async def ask_all():
+        gather = gather_of(work)
+        return await asyncio.gather(*(gather.ask(f"{nth}").wait() for nth in range(20)))
+
+    assert asyncio.run(ask_all()) == [str(nth) for nth in range(20)]
+    assert [len(group) for group in work.groups] == [20]
+
+
+def test_no_group_is_larger_than_the_limit():
+    work = Work()
+
+    async def ask_all():
+        gather = gather_of(work, limit=8)
+        return await asyncio.gather(*(gather.ask(f"{nth}").wait() for nth in range(20)))
+
+    assert len(asyncio.run(ask_all())) == 20
+    assert [len(group) for group in work.groups] == [8, 8, 4]
+
+
+def test_items_that_must_stay_apart_never_share_a_group_and_keep_their_order():
+    work = Work()
+    items = ["a1", "a2", "b1", "a3", "c1", "b2"]
+
+    async def ask_all():
+        gather = gather_of(work, apart=lambda item: item[0])
+        return await asyncio.gather(*(gather.ask(item).wait() for item in items))
+
+    assert asyncio.run(ask_all()) == [item.upper() for item in items]
+    assert work.groups == [["a1", "b1", "c1"], ["a2", "b2"], ["a3"]]
+
+
+def test_an_error_of_the_work_is_raised_by_everyone_in_the_group():
+    def fail(items):
+        raise ValueError("no")
+
+    async def ask_all():
+        gather = gather_of(fail)
+        return await asyncio.gather(*(gather.ask(nth).wait() for nth in range(3)), return_exceptions=True)
+
+    assert [type(answer) for answer in asyncio.run(ask_all())] == [ValueError] * 3
+    with pytest.raises(ValueError, match="no"):
+        gather_of(fail).ask(1).block()
+
+
+def test_an_error_among_the_answers_is_raised_by_its_own_caller_alone():
+    work = Work(answer=lambda item: ValueError(item) if item == "bad" else item)
+
+    async def ask_all():
+        gather = gather_of(work)
+        asked = [gather.ask(item).wait() for item in ("good", "bad", "fine")]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    good, bad, fine = asyncio.run(ask_all())
+    assert (good, fine) == ("good", "fine")
+    assert isinstance(bad, ValueError)
+
+
+@pytest.mark.parametrize("answers", [[], ["a", "b"]])
+def test_too_many_or_too_few_answers_are_an_error_and_no_silence(answers):
+    gather = gather_of(lambda items: answers)
+    with pytest.raises(TypeError, match="answers"):
+        gather.ask("x").block()
+
+
+def test_the_gather_works_on_after_an_error():
+    work = Work(answer=lambda item: item)
+    gather = gather_of(lambda items: work(items) if items != ["bad"] else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        gather.ask("bad").block()
+    assert gather.ask("good").block() == "good"
+    assert not gather.busy
+
+
+def test_an_item_held_elsewhere_is_tried_again_after_a_pause():
+    answers = [[AGAIN], [AGAIN], ["done"]]
+    pauses = []
+    gather = gather_of(lambda items: answers.pop(0), sleep=pauses.append)
+    assert gather.ask("x").block() == "done"
+    assert pauses == [0.005, 0.005]
+
+
+def test_an_item_held_elsewhere_does_not_hold_up_its_neighbours():
+    tries = {"held": 0}
+
+    def work(items):
+        tries["held"] += "held" in items
+        return [AGAIN if item == "held" and tries["held"] < 3 else item for item in items]
+
+    async def ask_all():
+        gather = gather_of(work)
+        done = []
+        asked = [asyncio.ensure_future(gather.ask(item).wait()) for item in ("held", "free")]
+        for item in asyncio.as_completed(asked):
+            done.append(await item)
+        return done
+
+    assert asyncio.run(ask_all()) == ["free", "held"]
+
+
+def test_an_item_held_for_longer_than_patience_is_given_up():
+    gather = gather_of(lambda items: [AGAIN] * len(items), patience=0.05)
+    with pytest.raises(StoreUnavailable, match="held this space") as caught:
+        gather.ask("x").block()
+    assert caught.value.unsure is False
+    assert not gather.busy
+
+
+def test_when_the_leader_is_interrupted_those_it_led_for_are_told():
+    work = Work()
+    gather = gather_of(work)
+
+    def interrupted(items):
+        work(items)
+        raise KeyboardInterrupt
+
+    gather._work = interrupted
+    work.hold()
+    leader = Caller(gather, "leader")
+    assert work.begun.wait(PATIENT)
+    gather._work = interrupted
+    others = [Caller(gather, f"{nth}") for nth in range(2)]
+    in_line(gather, 2)
+    work.let_go()
+    with pytest.raises(KeyboardInterrupt):
+        leader.result()
+    errors = [_error_of(caller) for caller in others]
+    assert sorted(type(error).__name__ for error in errors) == ["KeyboardInterrupt", "StoreUnavailable"]
+    (told,) = [error for error in errors if isinstance(error, StoreUnavailable)]
+    assert told.unsure is True
+    gather._work = work
+    assert gather.ask("after").block() == "AFTER"
+
+
+def _error_of(caller):
+    with pytest.raises(BaseException) as caught:
+        caller.result()
+    return caught.value
+
+
+def test_a_cancelled_task_ends_only_when_the_truth_is_known():
+    work = Work()
+
+    async def cancel():
+        gather = gather_of(work)
+        work.hold()
+        task = asyncio.ensure_future(gather.ask("x").wait())
+        await asyncio.to_thread(work.begun.wait, PATIENT)
+        task.cancel()
+        await asyncio.sleep(0)
+        still_waiting = not task.done()
+        work.let_go()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return still_waiting, gather.busy
+
+    assert asyncio.run(cancel()) == (True, False)
+
+
+def test_a_task_cancelled_twice_still_waits_for_the_truth():
+    work = Work()
+
+    async def cancel():
+        gather = gather_of(work)
+        work.hold()
+        task = asyncio.ensure_future(gather.ask("x").wait())
+        await asyncio.to_thread(work.begun.wait, PATIENT)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        still_waiting = not task.done()
+        work.let_go()
+        await asyncio.wait([task])
+        return still_waiting, task.cancelled()
+
+    assert asyncio.run(cancel()) == (True, True)
+
+
+def test_a_loop_that_is_closed_before_its_turn_leaves_the_gather_usable():
+    work = Work()
+    gather = gather_of(work)
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(gather.ask("lost").wait())
+    loop.call_soon(loop.stop)
+    loop.run_forever()
+    task._log_destroy_pending = False
+    loop.close()
+    assert Caller(gather, "x").result() == "X"
+    assert asyncio.run(asyncio.wait_for(gather.ask("y").wait(), PATIENT)) == "Y"
+
+
+def test_a_loop_that_is_closed_while_work_is_under_way_leaves_the_gather_usable():
+    work = Work()
+    gather = gather_of(work)
+    work.hold()
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(gather.ask("lost").wait())
+    for _ in range(3):
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    assert work.begun.wait(PATIENT)
+    task._log_destroy_pending = False
+    loop.close()
+    work.let_go()
+    assert Caller(gather, "x").result() == "X"
+
+
+def test_a_blocking_call_on_an_event_loops_own_thread_does_not_wait_for_that_loop():
+    work = Work()
+
+    async def mixed():
+        gather = gather_of(work)
+        task = asyncio.ensure_future(gather.ask("awaited").wait())
+        await asyncio.sleep(0)
+        blocked = gather.ask("blocking").block()
+        return blocked, await task
+
+    assert asyncio.run(asyncio.wait_for(mixed(), PATIENT)) == ("BLOCKING", "AWAITED")
+
+
+def test_threads_and_several_event_loops_share_one_gather():
+    work = Work()
+    gather = gather_of(work)
+
+    async def ask_some(name):
+        return await asyncio.gather(*(gather.ask(f"{name} {nth}").wait() for nth in range(10)))
+
+    answers = {}
+
+    def loop(name):
+        answers[name] = asyncio.run(ask_some(name))
+
+    threads = [threading.Thread(target=loop, args=(f"loop {nth}",)) for nth in range(3)]
+    for thread in threads:
+        thread.start()
+    callers = [Caller(gather, f"thread {nth}") for nth in range(10)]
+    assert [caller.result() for caller in callers] == [f"THREAD {nth}" for nth in range(10)]
+    for thread in threads:
+        thread.join(PATIENT)
+    assert answers == {f"loop {n}": [f"LOOP {n} {nth}" for nth in range(10)] for n in range(3)}
+
+
+def test_after_a_reset_nobody_waits_for_those_who_are_not_here():
+    work = Work()
+    gather = gather_of(work)
+    gather._busy = True  # as a forked child finds it: the leader stayed in the parent
+    gather.reset()
+    assert gather.ask("child").block() == "CHILD"
