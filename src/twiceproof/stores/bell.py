@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Iterable
@@ -72,6 +71,8 @@ class _Pause(Request[None]):
             self._bell.drop(self._space, rung.set)
 
     async def wait(self) -> None:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         rung = asyncio.Event()
 

@@ -7,12 +7,11 @@ work leads on its own thread, without a hop; on behalf of event loops the store'
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..drive import Request
 from ..errors import StoreUnavailable
@@ -20,6 +19,9 @@ from .base import Again
 from .hand import Hand
 
 __all__ = ["Gather", "held_elsewhere"]
+
+if TYPE_CHECKING:
+    import asyncio
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
@@ -212,6 +214,8 @@ class _Ask(Request[A], Generic[I, A]):
                 self._gather.lead()
 
     async def wait(self) -> A:
+        import asyncio  # half of the import time, which those who never await need not pay
+
         loop = asyncio.get_running_loop()
         ticket: _Ticket[I, A] = _Ticket(self._item, loop)
         if self._gather.enter(ticket):
@@ -227,6 +231,8 @@ class _Ask(Request[A], Generic[I, A]):
 
 async def _see_through(ticket: _Ticket[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
     """Wait for the truth about a write that is on its way, so that a cancelled caller can put it right."""
+    import asyncio
+
     while not ticket.answered:
         ticket.future = loop.create_future()  # the cancellation has used up the one before
         with contextlib.suppress(asyncio.CancelledError):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..drive import Request
 from .hand import Hand
 
 __all__ = ["Offload"]
+
+if TYPE_CHECKING:
+    import asyncio
 
 R = TypeVar("R")
 
@@ -28,6 +30,8 @@ class Offload(Request[R]):
         return self._work()
 
     async def wait(self) -> R:
+        import asyncio
+
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._hand.do(lambda: self._fill(loop, future))

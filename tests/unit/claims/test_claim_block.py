@@ -1,0 +1,207 @@
+"""`with app.claim(…)` and `async with`: a claim around a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from twiceproof import (
+    App,
+    Duplicate,
+    InProgress,
+    Misuse,
+    NeedsReview,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+    ResultTypeWarning,
+)
+
+
+class Blocks:
+    """Enters a block with `with` or with `async with`; `body` is what stands in it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, app: App, body: Callable[[Any], Any] = lambda claim: None, **how: Any) -> Any:
+        claim = app.claim("ship", how.pop("key", "order:1"), **how)
+        return self.enter(claim, body)
+
+    def enter(self, claim: Any, body: Callable[[Any], Any] = lambda claim: None) -> Any:
+        if self.name == "with":
+            with claim as entered:
+                body(entered)
+            return entered
+        return asyncio.run(_awaiting(claim, body))
+
+
+async def _awaiting(claim: Any, body: Callable[[Any], Any]) -> Any:
+    async with claim as entered:
+        await asyncio.sleep(0)
+        body(entered)
+    return entered
+
+
+@pytest.fixture(params=["with", "async with"])
+def ship(request: pytest.FixtureRequest) -> Blocks:
+    return Blocks(request.param)
+
+
+def says(value: Any) -> Callable[[Any], None]:
+    def body(claim: Any) -> None:
+        assert claim.held
+        claim.result = value
+
+    return body
+
+
+def fails(error: BaseException) -> Callable[[Any], None]:
+    def body(claim: Any) -> None:
+        raise error
+
+    return body
+
+
+def test_a_block_that_ends_well_is_done_with_its_result(app: App, ship: Blocks) -> None:
+    done = ship(app, says({"label": "x"}))
+    assert (done.result, done.attempt, done.key) == ({"label": "x"}, 1, "order:1")
+    with pytest.raises(Duplicate) as told:
+        ship(app, says("again"))
+    assert told.value.result == {"label": "x"}
+
+
+def test_a_block_without_a_result_is_done_with_none(app: App, ship: Blocks) -> None:
+    ship(app)
+    with pytest.raises(Duplicate) as told:
+        ship(app)
+    assert told.value.result is None
+
+
+def test_a_duplicate_block_that_asked_for_it_runs_unheld_with_the_prior_result(app: App, ship: Blocks) -> None:
+    ship(app, says(5))
+    seen: list[Any] = []
+    ship(app, lambda claim: seen.append((claim.held, claim.result, claim.attempt)), on_duplicate="return_prior")
+    assert seen == [(False, 5, 0)]
+
+
+def test_what_an_unheld_block_does_is_not_recorded(app: App, ship: Blocks) -> None:
+    ship(app, says(5))
+    ship(app, lambda claim: setattr(claim, "result", 6), on_duplicate="return_prior")
+    with pytest.raises(ValueError):
+        ship(app, fails(ValueError("mine")), on_duplicate="return_prior")
+    with pytest.raises(Duplicate) as told:
+        ship(app)
+    assert told.value.result == 5
+
+
+def test_a_block_that_fails_is_failed_and_raises_its_own_error(app: App, ship: Blocks) -> None:
+    error = ValueError("no label")
+    with pytest.raises(ValueError) as caught:
+        ship(app, fails(error))
+    assert caught.value is error
+    with pytest.raises(PriorFailure, match="no label"):
+        ship(app)
+
+
+def test_a_block_that_timed_out_waits_for_a_person(app: App, ship: Blocks) -> None:
+    with pytest.raises(TimeoutError):
+        ship(app, fails(TimeoutError("slow")))
+    with pytest.raises(NeedsReview):
+        ship(app)
+
+
+def test_a_block_can_release_its_key_when_it_fails(app: App, ship: Blocks) -> None:
+    with pytest.raises(ValueError):
+        ship(app, fails(ValueError("no")), on_failure="release")
+    assert ship(app, says(1)).attempt == 1
+
+
+def test_a_block_inside_a_block_of_the_same_key_is_refused(app: App, ship: Blocks) -> None:
+    def again(claim: Any) -> None:
+        with pytest.raises(InProgress), app.claim("ship", "order:1"):
+            raise AssertionError
+
+    ship(app, again)
+
+
+def test_the_same_owner_enters_again_what_it_holds(app: App, ship: Blocks) -> None:
+    """A replayed process, or a redelivered message: the first entry never came to its end."""
+    with pytest.raises(NeedsReview), app.claim("ship", "order:1", owner="job-7"):
+        inner = ship(app, says("by the second"), owner="job-7")
+        assert (inner.attempt, inner.result) == (1, "by the second")
+        raise NeedsReview("the first one gives up")
+    with pytest.raises(Duplicate) as told:
+        ship(app, owner="job-8")
+    assert told.value.result == "by the second"
+
+
+def test_another_owner_does_not_enter_what_is_held(app: App, ship: Blocks) -> None:
+    with app.claim("ship", "order:1", owner="job-7"), pytest.raises(InProgress) as told:
+        ship(app, owner="job-8")
+    assert told.value.owner == "job-7"
+
+
+def test_a_claim_is_entered_once(app: App, ship: Blocks) -> None:
+    claim = app.claim("ship", "order:1", on_duplicate="return_prior")
+    ship.enter(claim)
+    with pytest.raises(Misuse, match="entered once"):
+        ship.enter(claim)
+
+
+def test_a_block_with_another_payload_is_refused(app: App, ship: Blocks) -> None:
+    ship(app, says(1), payload={"to": "ann"})
+    with pytest.raises(PayloadMismatch):
+        ship(app, payload={"to": "bob"})
+    with pytest.raises(Duplicate):
+        ship(app, payload={"to": "ann"})
+    with pytest.raises(Duplicate):
+        ship(app)  # who gives no payload asks for the key alone
+
+
+def test_a_dataclass_comes_back_as_plain_json_and_without_advice_that_cannot_be_followed(
+    app: App, ship: Blocks
+) -> None:
+    @dataclasses.dataclass
+    class Label:
+        id: int
+
+    assert ship(app, says(Label(5))).result == {"id": 5}
+
+
+def test_a_result_that_cannot_be_kept_is_told(app: App, ship: Blocks) -> None:
+    with pytest.warns(ResultTypeWarning, match="is not kept"):
+        ship(app, says(math.nan))
+    with pytest.raises(ResultNotKept):
+        ship(app, on_duplicate="return_prior")
+
+
+def test_a_large_result_of_a_block_comes_back(app: App, ship: Blocks) -> None:
+    ship(app, says("x" * 100_000))
+    assert ship(app, on_duplicate="return_prior").result == "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "how", [{"tenant": ""}, {"tenant": "a/b"}, {"key": ""}, {"key": "  "}, {"lease": 0}, {"keep": "30"}]
+)
+def test_a_block_asked_for_wrongly_is_refused_before_anything_is_written(memory: App, ship: Blocks, how: Any) -> None:
+    with pytest.raises(Misuse):
+        ship(memory, **how)
+    assert not memory.store.scan("claim").block().records
+
+
+def test_a_generator_that_is_closed_inside_a_block_waits_for_a_person(app: App) -> None:
+    def steps() -> Any:
+        with app.claim("ship", "order:1"):
+            yield 1
+
+    running = steps()
+    next(running)
+    running.close()
+    with pytest.raises(NeedsReview), app.claim("ship", "order:1"):
+        pass

@@ -1,0 +1,213 @@
+"""Heartbeats: claims stay alive while their work runs, and a lost one is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from twiceproof import App, ClaimLost, InProgress, StoreUnavailable
+from twiceproof.claims.heartbeat import Heartbeat
+from twiceproof.claims.hold import Hold
+from twiceproof.claims.outcomes import Done, LostHold
+
+
+def elsewhere(call: Any) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result()
+
+
+def test_work_that_outlasts_its_lease_keeps_its_claim_by_beating(app: App, clock: Any, style: Any) -> None:
+    def pay(order: int) -> str:
+        for _ in range(10):
+            clock.advance(10)
+            app._heartbeat.beat()
+        with pytest.raises(InProgress) as told:
+            elsewhere(lambda: guarded(1))
+        assert told.value.retry_after == 30.0
+        return "paid"
+
+    guarded = style.once(app, pay)
+    assert (guarded(1), guarded(1)) == ("paid", "paid")
+
+
+def test_a_beat_before_a_third_of_the_lease_writes_nothing(desk: Any) -> None:
+    heartbeat, hold, beats = _keeping(desk)
+    with heartbeat.keeping(hold):
+        for seconds, count in ((9.9, 0), (0.1, 1), (9.9, 1), (0.1, 2)):
+            desk.clock.advance(seconds)
+            heartbeat.beat()
+            assert len(beats) == count
+    heartbeat.stop()
+
+
+def _keeping(desk: Any) -> tuple[Heartbeat, Hold, list[float]]:
+    beats: list[float] = []
+
+    def renew(held: Any) -> Any:
+        beats.append(desk.clock.now())
+        return desk.claims.renew(held)
+
+    held, _ = desk.held()
+    return Heartbeat(renew, clock=desk.clock), Hold(desk.ask(), held), beats
+
+
+def test_nothing_is_renewed_after_the_work_ended(desk: Any) -> None:
+    heartbeat, hold, beats = _keeping(desk)
+    with heartbeat.keeping(hold):
+        pass
+    desk.clock.advance(100)
+    heartbeat.beat()
+    assert beats == []
+    heartbeat.stop()
+
+
+def test_a_lost_claim_is_noticed_and_not_renewed_again(desk: Any, caplog: Any) -> None:
+    heartbeat, hold, beats = _keeping(desk)
+    with heartbeat.keeping(hold):
+        desk.clock.advance(31)
+        desk.held("bob", repeat="safe")
+        with caplog.at_level(logging.WARNING, "twiceproof"):
+            heartbeat.beat()
+        desk.clock.advance(31)
+        heartbeat.beat()
+    assert hold.lost == LostHold("held", "bob")
+    assert len(beats) == 1
+    assert "lost the claim default/pay/order:1" in caplog.text
+    heartbeat.stop()
+
+
+def test_a_claim_lost_while_the_work_ran_ends_in_claim_lost(app: App, clock: Any, style: Any) -> None:
+    runs: list[int] = []
+
+    def pay(order: int) -> int:
+        runs.append(order)
+        mine = len(runs)
+        if mine == 1:
+            clock.advance(31)
+            elsewhere(lambda: guarded(1))
+            app._heartbeat.beat()
+        return mine
+
+    guarded = style.once(app, pay, repeat="safe")
+    with pytest.raises(ClaimLost):
+        guarded(1)
+    assert (guarded(1), runs) == (2, [1, 1])
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), ValueError("a bug")], ids=["store", "bug"])
+def test_one_claim_that_cannot_be_renewed_does_not_starve_the_others(desk: Any, error: Exception) -> None:
+    renewed: list[str] = []
+
+    def renew(held: Any) -> Any:
+        renewed.append(held.owner)
+        if held.owner == "ann" and renewed.count("ann") == 1:
+            raise error
+        return desk.claims.renew(held)
+
+    heartbeat = Heartbeat(renew, clock=desk.clock)
+    ann, _ = desk.held("ann")
+    bob, _ = desk.held("bob", at=type(ann.at)("default/pay/order:2", "claim", "self"))
+    with heartbeat.keeping(Hold(desk.ask("ann"), ann)), heartbeat.keeping(Hold(desk.ask("bob"), bob)):
+        desk.clock.advance(10)
+        heartbeat.beat()
+        heartbeat.beat()
+    assert renewed == ["ann", "bob", "ann"]
+    heartbeat.stop()
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), ValueError("a bad record")], ids=["store", "bug"])
+def test_housekeeping_that_fails_does_not_end_the_heartbeats(desk: Any, error: Exception) -> None:
+    chores = threading.Semaphore(0)
+
+    def chore() -> None:
+        chores.release()
+        raise error
+
+    held, _ = desk.held(lease=0.01)
+    heartbeat = Heartbeat(desk.claims.renew, clock=desk.clock, chore=chore)
+    with heartbeat.keeping(Hold(desk.ask(), held)):
+        assert all(chores.acquire(timeout=10) for _ in range(3))
+    heartbeat.stop()
+
+
+def test_the_heartbeats_thread_beats_by_itself(tmp_path: Any) -> None:
+    """On real time: the work waits until it was renewed, however busy the machine is."""
+    with App(f"sqlite:///{tmp_path}/beat.db") as app:
+        renewed = threading.Semaphore(0)
+        renew = app._heartbeat._renew
+        app._heartbeat._renew = lambda held: (renewed.release(), renew(held))[1]
+
+        @app.once(key="order:{order}", lease=3)
+        def pay(order: int) -> str:
+            assert renewed.acquire(timeout=10)
+            return "paid"
+
+        assert pay(1) == "paid"
+
+
+def test_a_blocked_event_loop_does_not_stop_the_heartbeats(tmp_path: Any) -> None:
+    with App(f"sqlite:///{tmp_path}/beat.db") as app:
+        renewed = threading.Semaphore(0)
+        renew = app._heartbeat._renew
+        app._heartbeat._renew = lambda held: (renewed.release(), renew(held))[1]
+
+        @app.once(key="order:{order}", lease=3)
+        async def pay(order: int) -> str:
+            assert renewed.acquire(timeout=10)  # blocks the loop's own thread
+            return "paid"
+
+        assert asyncio.run(pay(1)) == "paid"
+
+
+def test_stopping_does_not_wait_for_a_tick() -> None:
+    """A stop that came between the thread's look and its wait was slept through: closing took five seconds."""
+    heartbeat = Heartbeat(lambda held: iter(()))  # type: ignore[arg-type, return-value]
+    in_the_gap, go = threading.Event(), threading.Event()
+
+    class Condition(threading.Condition):
+        def __enter__(self) -> Any:
+            if threading.current_thread().name == "twiceproof-heartbeat" and not in_the_gap.is_set():
+                in_the_gap.set()
+                go.wait(10)
+            return super().__enter__()
+
+    heartbeat._changed = Condition()
+    heartbeat._start(300.0)
+    in_the_gap.wait(10)
+    stopping = threading.Thread(target=heartbeat.stop)
+    stopping.start()
+    while not heartbeat._stopped:
+        pass
+    go.set()
+    stopping.join(4)
+    assert not stopping.is_alive()
+
+
+def test_a_stopped_heartbeat_starts_no_thread_again(memory: App) -> None:
+    @memory.once(key="order:{order}")
+    def pay(order: int) -> int:
+        return order
+
+    pay(1)
+    memory.close()
+    assert not memory._heartbeat._thread.is_alive()  # type: ignore[union-attr]
+
+
+def test_a_straggling_beat_after_the_end_is_no_loss(app: App, clock: Any) -> None:
+    """The beat was on its way when the work ended; it finds the claim done, and that is right."""
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> int:
+        held.append(next(iter(app._heartbeat._holds.values())))
+        return order
+
+    held: list[Hold] = []
+    pay(1)
+    app._heartbeat._beat_one(held[0])
+    assert held[0].lost is None
+    assert isinstance(pay.look(1), Done)

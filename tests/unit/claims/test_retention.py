@@ -1,0 +1,203 @@
+"""What is forgotten, when, and what never is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from twiceproof import App, ResultNotKept
+from twiceproof.claims.claim import Fault, address_of
+from twiceproof.claims.evidence import KEEP, evidence_of
+from twiceproof.claims.outcomes import Held
+from twiceproof.claims.results import Packed, pack
+from twiceproof.claims.retention import Swept, sweep
+from twiceproof.claims.states import Lifetime
+from twiceproof.drive import block
+
+DAY = 86_400.0
+
+
+def counted(app: App, **options: Any) -> Any:
+    runs = []
+
+    @app.once(key="order:{order}", name="pay", **options)
+    def pay(order: int) -> int:
+        runs.append(order)
+        return len(runs)
+
+    pay.runs = runs  # type: ignore[attr-defined]
+    return pay
+
+
+def test_a_key_is_kept_for_thirty_days_by_default(app: App, clock: Any) -> None:
+    pay = counted(app)
+    pay(1)
+    clock.advance(30 * DAY - 1)
+    block(sweep(app.store))
+    assert (pay(1), pay.runs) == (1, [1])
+    clock.advance(1)
+    assert (pay(1), pay.runs) == (2, [1, 1])
+
+
+def test_a_key_kept_forever_is_never_due(app: App, clock: Any) -> None:
+    pay = counted(app, keep="forever")
+    pay(1)
+    clock.advance(90 * 365 * DAY)
+    assert block(sweep(app.store)) == Swept()
+    assert pay(1) == 1
+
+
+def test_a_key_that_is_free_again_has_a_greater_fence(desk: Any) -> None:
+    held, claim = desk.held()
+    desk.run(desk.claims.complete(held, claim, Packed(), Lifetime(keep=10.0)))
+    desk.clock.advance(10)
+    assert block(sweep(desk.store)) == Swept(forgotten=1)
+    assert desk.record() is None
+    assert desk.take("bob").fence > held.fence
+
+
+def test_after_keep_result_the_duplicate_is_told_so_and_is_still_not_run(app: App, clock: Any) -> None:
+    pay = counted(app, keep="30d", keep_result="1d")
+    pay(1)
+    clock.advance(DAY - 1)
+    assert pay(1) == 1
+    clock.advance(1)
+    for _ in range(2):  # before the sweep and after it
+        with pytest.raises(ResultNotKept, match="its time is over"):
+            pay(1)
+        block(sweep(app.store))
+    assert pay.runs == [1]
+    clock.advance(29 * DAY)
+    assert pay(1) == 2
+
+
+def test_a_sweep_trims_a_result_to_a_tombstone_once(app: App, clock: Any) -> None:
+    pay = counted(app, keep="forever", keep_result="1d")
+    pay(1)
+    clock.advance(DAY)
+    assert block(sweep(app.store)) == Swept(trimmed=1)
+    clock.advance(10_000 * DAY)
+    assert block(sweep(app.store)) == Swept()
+    with pytest.raises(ResultNotKept):
+        pay(1)
+    assert pay.runs == [1]
+
+
+def test_a_failure_has_a_lifetime_of_its_own(app: App, clock: Any) -> None:
+    runs: list[int] = []
+
+    @app.once(key="order:{order}", keep="forever", keep_failed="1h")
+    def pay(order: int) -> None:
+        runs.append(order)
+        raise ValueError("no")
+
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            pay(1)
+        clock.advance(3_600)
+    assert runs == [1, 1]
+
+
+def test_a_failure_is_kept_as_long_as_a_result_unless_told(app: App, clock: Any) -> None:
+    @app.once(key="order:{order}", keep="1h")
+    def pay(order: int) -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError):
+        pay(1)
+    assert pay.look(1) is not None
+    clock.advance(3_600)
+    assert pay.look(1) is None
+
+
+def test_what_is_held_or_in_review_is_never_swept(desk: Any) -> None:
+    held, claim = desk.held()
+    desk.clock.advance(10**9)
+    assert block(sweep(desk.store)) == Swept()
+    desk.run(desk.claims.park(held, claim, Fault("TimeoutError"), "no answer"))
+    desk.clock.advance(10**9)
+    assert block(sweep(desk.store)) == Swept()
+    assert desk.record() is not None
+
+
+def test_a_key_that_was_taken_again_meanwhile_is_not_swept(desk: Any) -> None:
+    """The sweep found it due; before its write lands, somebody takes the expired key."""
+    held, claim = desk.held()
+    desk.run(desk.claims.complete(held, claim, Packed(), Lifetime(keep=10.0)))
+    desk.clock.advance(10)
+    due = desk.store.due
+
+    def due_and_then_taken(kind: str, **how: Any) -> Any:
+        answer = due(kind, **how)
+        if kind != "claim":
+            return answer
+        found = answer.block()
+        desk.clock.advance(60)  # past the time for which it is hidden, so that a take finds it expired
+        assert isinstance(desk.take("bob"), Held)
+        return type(answer)(answer._hand, lambda: found)
+
+    desk.store.due = due_and_then_taken
+    assert block(sweep(desk.store)) == Swept()
+    assert desk.record().state == "held"
+
+
+def test_a_spilled_result_goes_with_its_key(app: App, clock: Any) -> None:
+    big = "x" * 100_000
+
+    @app.once(key="order:{order}", keep="1h")
+    def pay(order: int) -> str:
+        return big
+
+    pay(1)
+    assert pay(1) == big
+    assert len(app.store.scan("resource").block().records) == 1
+    clock.advance(3_600)
+    assert block(sweep(app.store)) == Swept(forgotten=1, pieces=1)
+    assert app.store.scan("resource").block().records in ([], ())
+
+
+def test_a_spilled_result_goes_when_its_own_time_ends_and_leaves_the_tombstone(app: App, clock: Any) -> None:
+    @app.once(key="order:{order}", keep="1d", keep_result="1h")
+    def pay(order: int) -> str:
+        return "x" * 100_000
+
+    pay(1)
+    clock.advance(3_600)
+    assert block(sweep(app.store)) == Swept(trimmed=1, pieces=1)
+    with pytest.raises(ResultNotKept):
+        pay(1)
+
+
+def test_a_sweep_in_small_batches_gets_everything_in_the_end(memory: App, clock: Any) -> None:
+    pay = counted(memory, keep="1h")
+    for order in range(7):
+        pay(order)
+    clock.advance(3_600)
+    swept = [block(sweep(memory.store, limit=3)).forgotten for _ in range(4)]
+    assert swept == [3, 3, 1, 0]
+
+
+def test_evidence_goes_after_a_year(desk: Any) -> None:
+    held, claim = desk.held()
+    desk.clock.advance(31)
+    desk.held("bob", repeat="safe")
+    desk.run(desk.claims.complete(held, claim, pack("x" * 100_000, held)))
+    desk.clock.advance(KEEP - 1)
+    assert block(sweep(desk.store)) == Swept()
+    desk.clock.advance(1)
+    assert block(sweep(desk.store)) == Swept(pieces=2)
+    assert block(evidence_of(desk.store, held.at.space)) == []
+
+
+def test_the_heartbeats_chore_sweeps_when_five_minutes_have_gone_by(memory: App, clock: Any) -> None:
+    pay = counted(memory, keep="1h")
+    pay(1)
+    clock.advance(3_600)
+    memory._sweep_if_due()
+    assert memory.store.read(address_of("default", "pay", "order:1")).block().record is None
+    pay(2)
+    clock.advance(299)
+    swept_at = memory._swept_at
+    memory._sweep_if_due()
+    assert memory._swept_at == swept_at

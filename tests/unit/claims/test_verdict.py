@@ -1,0 +1,182 @@
+"""What an error says about the work: surely not done, perhaps done, or a fault of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import urllib.error
+from http import HTTPStatus
+from http.client import RemoteDisconnected
+from typing import Any
+
+import pytest
+
+from twiceproof import App, NeedsReview, NotDone, PriorFailure
+from twiceproof.claims.verdict import judge
+
+
+class Answer:
+    def __init__(self, status_code: Any) -> None:
+        self.status_code = status_code
+
+
+class WithResponse(Exception):  # httpx, requests
+    def __init__(self, status: Any) -> None:
+        self.response = Answer(status)
+
+
+class WithStatus(Exception):  # aiohttp
+    def __init__(self, status: Any) -> None:
+        self.status = status
+
+
+def urllib_error(status: Any) -> urllib.error.HTTPError:
+    return urllib.error.HTTPError("http://x", status, "", None, None)  # type: ignore[arg-type]
+
+
+CARRIERS = [WithResponse, WithStatus, urllib_error]
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 422, 429, HTTPStatus.NOT_FOUND])
+def test_a_refusal_by_status_is_clean(carrier: Any, status: int) -> None:
+    assert judge(carrier(status)) == "clean"
+
+
+@pytest.mark.parametrize("carrier", CARRIERS)
+@pytest.mark.parametrize("status", [408, 409, 425, 500, 502, 503, 504, 599, HTTPStatus.BAD_GATEWAY])
+def test_an_answer_that_tells_nothing_is_ambiguous(carrier: Any, status: int) -> None:
+    assert judge(carrier(status)) == "ambiguous"
+
+
+@pytest.mark.parametrize("status", [200, 302, 99, 600, None, "404", True, 404.0])
+def test_what_is_no_error_status_says_nothing(status: Any) -> None:
+    assert judge(WithResponse(status)) == "other"
+
+
+@pytest.mark.parametrize(
+    "error", [NotDone("no"), ConnectionRefusedError(), socket.gaierror(), type("Refused", (NotDone,), {})("x")]
+)
+def test_what_never_left_is_clean(error: Exception) -> None:
+    assert judge(error) == "clean"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TimeoutError(),
+        TimeoutError(),
+        TimeoutError(),
+        ConnectionResetError(),
+        ConnectionAbortedError(),
+        BrokenPipeError(),
+        RemoteDisconnected(),
+        KeyboardInterrupt(),
+        SystemExit(0),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        subprocess.TimeoutExpired("curl", 5),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_may_have_arrived_is_ambiguous(error: BaseException) -> None:
+    assert judge(error) == "ambiguous"
+
+
+@pytest.mark.parametrize("error", [ValueError(), KeyError(), AssertionError(), OSError(), RuntimeError(), Exception()])
+def test_everything_else_is_a_fault_of_the_program(error: Exception) -> None:
+    assert judge(error) == "other"
+
+
+def client_error(*names: str) -> Exception:
+    """An HTTP client's error, by the names of its classes from the root down: they share no base with Python's own."""
+    kind: type[Exception] = Exception
+    for name in names:
+        kind = type(name, (kind,), {})
+    return kind("x")
+
+
+@pytest.mark.parametrize(
+    ("names", "verdict"),
+    [
+        (("HTTPError", "RequestError", "TransportError", "TimeoutException", "ReadTimeout"), "ambiguous"),  # httpx
+        (("HTTPError", "RequestError", "TransportError", "NetworkError", "ReadError"), "ambiguous"),
+        (("HTTPError", "RequestError", "TransportError", "ProtocolError", "RemoteProtocolError"), "ambiguous"),
+        (("HTTPError", "RequestError", "TransportError", "NetworkError", "ConnectError"), "clean"),
+        (("HTTPError", "RequestError", "TransportError", "TimeoutException", "ConnectTimeout"), "clean"),
+        (("HTTPError", "RequestError", "TransportError", "TimeoutException", "PoolTimeout"), "clean"),
+        (("HTTPError", "RequestError", "DecodingError"), "other"),
+        (("RequestException", "Timeout", "ReadTimeout"), "ambiguous"),  # requests
+        (("RequestException", "ConnectionError"), "ambiguous"),
+        (("RequestException", "InvalidURL"), "other"),
+        (("ClientError", "ClientConnectionError", "ServerDisconnectedError"), "ambiguous"),  # aiohttp
+        (("ClientError", "ClientConnectionError", "ClientOSError", "ClientConnectorError"), "clean"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value[-1],
+)
+def test_http_clients_own_errors_are_known_by_name(names: tuple[str, ...], verdict: str) -> None:
+    assert judge(client_error(*names)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("errors", "verdict"),
+    [
+        ([ValueError(), TimeoutError()], "ambiguous"),
+        ([NotDone("a"), NotDone("b")], "clean"),
+        ([NotDone("a"), ValueError()], "other"),
+        ([NotDone("a"), ExceptionGroup("inner", [ConnectionResetError()])], "ambiguous"),
+    ],
+)
+def test_of_several_errors_the_doubt_counts(errors: list[Exception], verdict: str) -> None:
+    assert judge(ExceptionGroup("several", errors)) == verdict
+
+
+@pytest.mark.parametrize(("status", "runs"), [(422, 2), (503, 1)])
+def test_a_status_decides_whether_the_next_call_runs(app: App, style: Any, status: int, runs: int) -> None:
+    done: list[int] = []
+
+    def pay(order: int) -> int:
+        done.append(order)
+        if len(done) == 1:
+            raise WithResponse(status)
+        return len(done)
+
+    guarded = style.once(app, pay)
+    with pytest.raises(WithResponse):
+        guarded(1)
+    if runs == 1:
+        with pytest.raises(NeedsReview):
+            guarded(1)
+    else:
+        assert guarded(1) == 2
+    assert len(done) == runs
+
+
+def test_a_task_group_that_timed_out_is_not_released(app: App) -> None:
+    @app.once(key="order:{order}", on_failure="release")
+    async def pay(order: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(slow())
+
+    async def slow() -> None:
+        raise TimeoutError
+
+    async def scene() -> None:
+        with pytest.raises(ExceptionGroup):
+            await pay(1)
+        with pytest.raises(NeedsReview):
+            await pay(1)
+
+    asyncio.run(scene())
+
+
+def test_a_plain_error_still_fails_for_good(app: App) -> None:
+    @app.once(key="order:{order}")
+    def pay(order: int) -> None:
+        raise OSError("disk")
+
+    with pytest.raises(OSError):
+        pay(1)
+    with pytest.raises(PriorFailure):
+        pay(1)

@@ -1,0 +1,139 @@
+"""The app: opens the store, wires the parts, closes them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fake_clock import FakeClock
+from twiceproof import App, InProgress, Misuse, PriorFailure, StoreError
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.memory import MemoryEngine
+
+
+def test_an_app_without_words_keeps_its_ledger_in_a_file_here(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TWICEPROOF_STORE", raising=False)
+    with App() as app:
+
+        @app.once(key="order:{order}")
+        def pay(order: int) -> int:
+            return order
+
+        pay(1)
+    assert (tmp_path / "twiceproof.db").stat().st_mode & 0o077 == 0
+
+
+def test_what_one_app_recorded_the_next_one_replays(tmp_path: Path) -> None:
+    runs: list[int] = []
+    for _ in range(2):
+        with App(f"sqlite:///{tmp_path}/a.db") as app:
+
+            @app.once(key="order:{order}")
+            def pay(order: int) -> int:
+                runs.append(order)
+                return len(runs)
+
+            assert pay(1) == 1
+
+
+def test_an_app_takes_a_store_as_it_is() -> None:
+    clock = FakeClock()
+    store = GroupedStore(MemoryEngine(clock), clock=clock)
+    with App(store, clock=clock) as app:
+        assert app.store is store
+
+
+def test_a_closed_app_leaves_no_thread_behind(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with App(f"sqlite:///{tmp_path}/a.db") as app:
+
+        @app.once(key="order:{order}")
+        def pay(order: int) -> int:
+            return order
+
+        pay(1)
+    assert [thread for thread in threading.enumerate() if thread not in before] == []
+
+
+def test_closing_twice_does_no_harm() -> None:
+    app = App("memory://")
+    app.close()
+    app.close()
+
+
+def test_operations_are_known_by_name() -> None:
+    with App("memory://") as app:
+
+        @app.once(key="order:{order}", name="charge")
+        def pay(order: int) -> None: ...
+
+        assert app.operations == {"charge": pay.once}
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a b", "x" * 129, "é"])
+def test_an_operation_needs_a_name_that_is_one(name: str) -> None:
+    with App("memory://") as app, pytest.raises(Misuse, match="operation"):
+        app.claim(name, "order:1")
+
+
+def test_a_lambda_needs_a_name() -> None:
+    with App("memory://") as app, pytest.raises(Misuse, match="operation '<lambda>' is not a name"):
+        app.once(key="order:{order}")(lambda order: None)
+
+
+def test_a_person_settles_by_operation_and_key() -> None:
+    with App("memory://") as app:
+
+        @app.once(key="order:{order}")
+        def pay(order: int) -> str:
+            raise TimeoutError
+
+        for order in (1, 2, 3):
+            with pytest.raises(TimeoutError):
+                pay(order)
+        app.settle("pay", "order:1", "happened", by="eve", result="receipt 5")
+        app.settle("pay", "order:2", "did-not-happen", by="eve")
+        app.settle("pay", "order:3", "abandon", by="eve", note="cancelled by the customer")
+        assert pay(1) == "receipt 5"
+        with pytest.raises(TimeoutError):  # it ran again
+            pay(2)
+        with pytest.raises(PriorFailure, match="cancelled by the customer"):
+            pay(3)
+        with pytest.raises(Misuse, match="no such claim"):
+            app.settle("pay", "order:4", "happened", by="eve")
+
+
+SECRET = "s3cr3t-pass"
+URLS = [
+    f"mysql://ann:{SECRET}@db/x",
+    f"mysql+x://ann:{SECRET}@db/x",
+    f"sqlite://ann:{SECRET}@db/x",
+    f"postgresql://ann:{SECRET}@127.0.0.1:1/x",
+    f"redis://:{SECRET}@127.0.0.1:1/0",
+    f"ann:{SECRET}@db:5432/x",
+    f"//ann:{SECRET}@db/x",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_error_shows_the_stores_password(url: str) -> None:
+    clock = FakeClock()
+    with pytest.raises((Misuse, StoreError)) as told, App(url, clock=clock) as app:
+        app.store.examine()
+    seen: BaseException | None = told.value
+    while seen is not None:
+        assert SECRET not in str(seen)
+        assert SECRET not in repr(seen)
+        seen = seen.__cause__ or seen.__context__
+
+
+def test_a_busy_claims_error_names_its_owner_and_no_secret() -> None:
+    with App("memory://") as app, app.claim("pay", "order:1"):
+        again = app.claim("pay", "order:1")
+        with pytest.raises(InProgress) as told:
+            again.__enter__()
+    assert told.value.owner in str(told.value)
