@@ -17,6 +17,7 @@ from .claims.claim import NO_RESULT, Settlement, address_of, run_id
 from .claims.claims import Claims
 from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
+from .claims.housekeeper import Housekeeper
 from .claims.once import Link, Once, OnceFunction
 from .claims.outcomes import TakeOutcome
 from .claims.policy import (
@@ -31,7 +32,6 @@ from .claims.policy import (
     SettleVerdict,
     make_policy,
 )
-from .claims.retention import sweep
 from .claims.states import Ask, Lifetime
 from .clock import Clock, Ids, system_clock
 from .drive import await_, block
@@ -71,8 +71,8 @@ class App:
         self.claims = Claims(self.store, clock=clock)
         self.operations: dict[str, Once] = {}
         self._owner = Ids(_process_name)
-        self._swept_at = clock.monotonic()
-        self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._sweep_if_due)
+        self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
+        self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
 
     # -- guarding --------------------------------------------------------------------------------
 
@@ -140,8 +140,9 @@ class App:
         at = address_of(policy.tenant, policy.operation, valid)
         asked = "" if payload is None else fingerprint({"payload": payload})
         ask = Ask(
-            at, policy.operation, valid, owner or self._owner(), policy.lease, policy.tenant, asked, run_id(at.space),
-            link, policy.repeat, reentrant=owner is not None,
+            at, policy.operation, valid, self._owner() if owner is None else validate_key(owner), policy.lease,
+            policy.tenant, asked, run_id(at.space), link and validate_key(link), policy.repeat,
+            reentrant=owner is not None,
         )  # fmt: skip
         return ClaimBlock(self._guard(policy), self._heartbeat, ask)
 
@@ -171,13 +172,10 @@ class App:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def _sweep_if_due(self) -> None:
-        if self.clock.monotonic() - self._swept_at >= self.settings.sweep_every:
-            self._swept_at = self.clock.monotonic()
-            block(sweep(self.store))
-
     def close(self) -> None:
+        """Finish what is under way. What is called afterwards is refused."""
         self._heartbeat.stop()
+        self._housekeeper.stop()
         self.store.close()
 
     def __enter__(self) -> App:

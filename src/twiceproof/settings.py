@@ -19,6 +19,11 @@ class Settings(Struct, frozen=True):
     best_effort: bool = False
     sweep_every: float = 300.0
 
+    def __repr__(self) -> str:
+        """Without the store's address: it may hold a password."""
+        scheme = self.store.partition("://")[0]
+        return f"Settings({scheme}://…, tenant={self.tenant!r}, best_effort={self.best_effort})"
+
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """TWICEPROOF_STORE and TWICEPROOF_TENANT."""

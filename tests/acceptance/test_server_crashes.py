@@ -29,7 +29,10 @@ def server(request):
 
 @pytest.fixture
 def fragile(server, tmp_path):
-    place = RedisPlace(server.url, tmp_path) if hasattr(server, "url") else PostgresPlace(server.create_database(), tmp_path)
+    if isinstance(server, ValkeyServer):
+        place = RedisPlace(server.url, tmp_path)
+    else:
+        place = PostgresPlace(server.create_database(), tmp_path)
     place.app().close()
     return place
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.fake_clock import FakeClock
-from twiceproof import App, InProgress, Misuse, PriorFailure, StoreError
+from twiceproof import App, InProgress, KeyRefused, Misuse, PriorFailure, StoreError, StoreUnavailable
+from twiceproof.prove.clocks import ManualClock
+from twiceproof.settings import Settings
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -41,7 +42,7 @@ def test_what_one_app_recorded_the_next_one_replays(tmp_path: Path) -> None:
 
 
 def test_an_app_takes_a_store_as_it_is() -> None:
-    clock = FakeClock()
+    clock = ManualClock()
     store = GroupedStore(MemoryEngine(clock), clock=clock)
     with App(store, clock=clock) as app:
         assert app.store is store
@@ -121,7 +122,7 @@ URLS = [
 
 @pytest.mark.parametrize("url", URLS)
 def test_no_error_shows_the_stores_password(url: str) -> None:
-    clock = FakeClock()
+    clock = ManualClock()
     with pytest.raises((Misuse, StoreError)) as told, App(url, clock=clock) as app:
         app.store.examine()
     seen: BaseException | None = told.value
@@ -137,3 +138,30 @@ def test_a_busy_claims_error_names_its_owner_and_no_secret() -> None:
         with pytest.raises(InProgress) as told:
             again.__enter__()
     assert told.value.owner in str(told.value)
+
+
+def test_a_closed_app_refuses_work_before_anything_is_done(tmp_path: Path) -> None:
+    app, done = App(f"sqlite:///{tmp_path}/closed.db"), []
+
+    @app.once(key="{order}")
+    def pay(order: int) -> int:
+        done.append(order)
+        return order
+
+    pay(1)
+    app.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        pay(2)
+    assert done == [1]
+
+
+def test_the_settings_show_no_password() -> None:
+    assert "s3cret" not in repr(Settings(store="postgresql://me:s3cret@host/db"))
+
+
+@pytest.mark.parametrize("argument", ["owner", "link"])
+def test_a_poisoned_owner_or_link_is_refused_before_anything_is_written(argument: str) -> None:
+    with App("memory://") as app:
+        with pytest.raises(KeyRefused):
+            app.claim("ship", "order:1", **{argument: "\ud800"})
+        assert app.store.scan("claim").block().records == []

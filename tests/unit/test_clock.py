@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from tests.fake_clock import FakeClock
 from twiceproof.clock import Ids, jitter, system_clock
+from twiceproof.prove.clocks import ManualClock
 
 
 def test_ids_never_repeat_over_many_threads() -> None:
@@ -59,7 +59,7 @@ def test_the_systems_clock_goes_forwards() -> None:
 
 
 def test_a_fake_clock_moves_only_when_it_is_moved() -> None:
-    clock = FakeClock()
+    clock = ManualClock()
     before = (clock.now(), clock.monotonic())
     clock.sleep(5)
     clock.set_wall(-3_600)

@@ -46,6 +46,11 @@ class ClaimBlock:
         return self._ask.run
 
     @property
+    def lost(self) -> bool:
+        """Whether a heartbeat has found that the claim is no longer ours: time to stop before the next effect."""
+        return self._hold is not None and self._hold.lost is not None
+
+    @property
     def attempt(self) -> int:
         return self._hold.held.attempt if self._hold else 0
 

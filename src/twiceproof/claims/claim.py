@@ -79,6 +79,7 @@ class Claim(Struct, frozen=True, omit_defaults=True):
     fault: Fault | None = None
     reason: str = ""
     settled: Settlement | None = None
+    finished_at: float | None = None  # where the record was written again since
     tombstone: float | None = None  # seconds for which the key outlives its result; -1: for ever
 
 

@@ -14,7 +14,7 @@ from ..stores.base import Store
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
 from .evidence import KEEP, Evidence, evidence_write
 from .outcomes import Held, InReview, LostHold, TakeOutcome
-from .results import Packed
+from .results import Packed, resource_address
 from .states import Answer, Ask, Begin, Lifetime, Park, decide, finish_times, glance, is_expired, is_lapsed
 
 __all__ = ["Claims"]
@@ -156,9 +156,18 @@ class Claims:
                 return False
             if not force and _is_live(found.record, found.now):
                 raise Misuse(_still_held(found.record, found.now, "release it with --force if you know it is gone"))
-            written = yield from self.store.write(Remove(at, version=found.record.version))
+            resource = yield from self._resource_of(found.record)
+            written = yield from self.store.write(Remove(at, version=found.record.version), *resource)
             if isinstance(written, Written):
                 return True
+
+    def _resource_of(self, record: Record) -> Operation[tuple[Remove, ...]]:
+        """A result kept beside the claim goes with it: one kept for ever would never be swept."""
+        spill = claim_of(record).spill
+        if spill is None or not spill.ref:
+            return ()
+        found = yield from self.store.read(resource_address(record.at.space, spill.ref))
+        return (Remove(found.record.at, version=found.record.version),) if found.record else ()
 
 
 def _undo(record: Record, before: Found) -> Remove | Replace | None:

@@ -11,10 +11,10 @@ from ..drive import Call, Operation, Raised, Returned
 from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
-from .hold import Hold, entered, is_inside
+from .hold import Hold, enclosing, entered
 from .outcomes import Busy, Done, Held, LostHold
 from .policy import Policy
-from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, result_not_kept
+from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
 from .results import ResultType, pack, unpack
 from .states import Ask, claim_for
 from .verdict import fault_of, judge
@@ -42,7 +42,9 @@ class Guard:
 
     def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
         """Do the work if it was not done before; otherwise answer with what the first one returned."""
-        if is_inside(ask.at.space):
+        outer = enclosing(ask.at.space)
+        if outer is not None:
+            refuse_other_payload(outer.ask, ask)
             return _value_of((yield from Call(work)))
         results.prepare()
         taken = yield from self.enter(ask, results)

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from .outcomes import Held, LostHold
 from .states import Ask
 
-__all__ = ["Hold", "entered", "is_inside"]
+__all__ = ["Hold", "enclosing", "entered"]
 
 
 class Hold:
@@ -40,5 +40,6 @@ def entered(hold: Hold) -> Iterator[None]:
         _inside.reset(token)
 
 
-def is_inside(space: str) -> bool:
-    return any(hold.active and hold.ask.at.space == space for hold in _inside.get())
+def enclosing(space: str) -> Hold | None:
+    """The hold on this space that the caller is inside of, if any."""
+    return next((hold for hold in _inside.get() if hold.active and hold.ask.at.space == space), None)

@@ -14,11 +14,12 @@ from ..errors import (
     PriorFailure,
     ResultNotKept,
 )
+from .claim import HELD
 from .hold import Hold
 from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch
 from .states import Ask
 
-__all__ = ["BEFORE", "DURING", "claim_lost", "duplicate", "named", "refusal", "result_not_kept"]
+__all__ = ["BEFORE", "DURING", "claim_lost", "duplicate", "named", "refusal", "refuse_other_payload", "result_not_kept"]
 
 
 BEFORE, DURING = "before it began", "while it ran"
@@ -55,6 +56,12 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimErro
         f"{named(ask)} is known with another payload; use another key, or send what was sent the first time.",
         found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
     )  # fmt: skip
+
+
+def refuse_other_payload(outer: Ask, ask: Ask) -> None:
+    """A call for the same key from inside the work is part of it only if it asks for the same."""
+    if outer.fingerprint != ask.fingerprint:
+        raise refusal(ask, Mismatch(outer.fingerprint, ask.fingerprint, HELD, outer.run))
 
 
 def duplicate(ask: Ask, done: Done, value: Any) -> Duplicate:

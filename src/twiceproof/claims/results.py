@@ -23,7 +23,7 @@ from .claim import NO_RESULT, Spill
 from .outcomes import Held
 from .states import EXPIRE
 
-__all__ = ["Packed", "ResultType", "pack", "unpack"]
+__all__ = ["Packed", "ResultType", "pack", "resource_address", "unpack"]
 
 KIND = "resource"
 INLINE_LIMIT = 64 * 1024

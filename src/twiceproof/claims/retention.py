@@ -10,9 +10,10 @@ from ..stores.base import Store
 from .claim import DONE, NO_RESULT, body_of, claim_of
 from .states import EXPIRE, TRIM
 
-__all__ = ["Swept", "sweep"]
+__all__ = ["PASS", "Swept", "sweep"]
 
 KINDS = ("claim", "evidence", "resource")
+PASS = 200
 
 
 class Swept(Struct, frozen=True):
@@ -22,8 +23,12 @@ class Swept(Struct, frozen=True):
     trimmed: int = 0
     pieces: int = 0
 
+    @property
+    def total(self) -> int:
+        return self.forgotten + self.trimmed + self.pieces
 
-def sweep(store: Store, *, limit: int = 200) -> Operation[Swept]:
+
+def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
     """One pass. Each write is conditional on what was read: a key that is taken meanwhile stays."""
     counts = {"forgotten": 0, "trimmed": 0, "pieces": 0}
     for kind in KINDS:
@@ -51,7 +56,7 @@ def _tombstone(record: Record) -> Replace:
     """The key and the fact stay; the result goes."""
     claim = claim_of(record)
     rest = claim.tombstone
-    body = body_of(structs.replace(claim, result=NO_RESULT, spill=None, tombstone=None))
+    body = body_of(structs.replace(claim, result=NO_RESULT, spill=None, tombstone=None, finished_at=record.updated_at))
     for_ever = rest is None or rest < 0
     return Replace(
         record.at,

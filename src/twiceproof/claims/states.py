@@ -121,7 +121,7 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
             claim.result if kept else NO_RESULT,
             claim.spill if kept else None,
             claim.run,
-            record.updated_at,
+            claim.finished_at or record.updated_at,
             _kept_until(record, claim),
         )
     if record.state == FAILED:

@@ -23,14 +23,21 @@ class ShiftedClock(Clock):
 class ManualClock(Clock):
     """Stands still until it is moved. A pause moves it, and takes no time."""
 
-    def __init__(self, start: float = 1_000_000.0) -> None:
-        super().__init__(now=lambda: start + self.shift, monotonic=lambda: self.shift, sleep=self._pause)
-        self.shift = 0.0
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        super().__init__(now=lambda: self.wall, monotonic=lambda: self.ticks, sleep=self._pause)
+        self.wall = start
+        self.ticks = 0.0
         self.pauses: list[float] = []
 
     def advance(self, seconds: float) -> None:
-        self.shift += seconds
+        """Time goes by."""
+        self.wall += seconds
+        self.ticks += seconds
+
+    def set_wall(self, seconds: float) -> None:
+        """Somebody sets the wall clock forwards or back; the monotonic one does not notice."""
+        self.wall += seconds
 
     def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
-        self.shift += seconds
+        self.advance(seconds)

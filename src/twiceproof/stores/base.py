@@ -22,7 +22,8 @@ __all__ = ["AGAIN", "Again", "Disconnected", "Engine", "Finding", "Store"]
 class Store(Protocol):
     """Records with versions. Knows neither claims nor flows.
 
-    Each method returns a request: `yield from` it in an operation, or run it with `drive.block`.
+    A request that a method returns is answered by `yield from` in an operation, by `.block()`, or by
+    awaiting `.wait()`.
     """
 
     batch_limit: int  # writes that land together; 1 = the backend has no transactions

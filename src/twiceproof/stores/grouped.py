@@ -73,6 +73,7 @@ class GroupedStore:
         self._reads: Gather[Address, Found] = Gather(
             self._fetch, limit=READ_LIMIT, hand=self._side, sleep=clock.sleep, patience=patience
         )
+        self._closed = False
         self._unsure: set[str] = set()  # nonces of batches that may have landed unheard
         _at_fork(self)
 
@@ -83,6 +84,7 @@ class GroupedStore:
 
     def read(self, at: Address) -> Request[Found]:
         validate_address(at)
+        self._refuse_if_closed()
         if self.engine.reads_first:
             return Inline(lambda: self._read_here(at))
         return self._reads.ask(at)
@@ -95,6 +97,7 @@ class GroupedStore:
 
     def write(self, *writes: Write) -> Request[Outcome]:
         validate_writes(writes, self.batch_limit)
+        self._refuse_if_closed()
         return self._writes.ask(Batch(writes, self._ids()))
 
     def scan(
@@ -122,7 +125,13 @@ class GroupedStore:
     def examine(self) -> Sequence[Finding]:
         return self._persist(self.engine.examine)
 
+    def _refuse_if_closed(self) -> None:
+        """An engine would open itself again, and nobody would keep its claims alive."""
+        if self._closed:
+            raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False)
+
     def close(self) -> None:
+        self._closed = True
         self._hand.stop()
         self._side.stop()
         self.bell.ring_all()

@@ -72,7 +72,7 @@ def _options(parts: SplitResult, legal: dict[str, tuple[str, ...]]) -> dict[str,
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name, value in options.items():
         if value not in legal.get(name, ()):
-            raise Misuse(f"The store URL has {name}={value}, which means nothing here; legal: {legal}.")
+            raise Misuse(f"The store URL's {name}= means nothing here, or not with that value; legal: {legal}.")
     return options
 
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.fake_clock import FakeClock
 
 from twiceproof import App
 from twiceproof.claims.claim import Claim, address_of
@@ -17,6 +16,7 @@ from twiceproof.claims.claims import Claims
 from twiceproof.claims.outcomes import Held
 from twiceproof.claims.states import Ask, claim_for
 from twiceproof.drive import block
+from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.records import Address, Record
 from twiceproof.stores.grouped import GroupedStore
@@ -43,7 +43,7 @@ class MeddledEngine(FaultyEngine):
 class Desk:
     """Claims over a memory store that can be meddled with, and short words for what tests do all the time."""
 
-    def __init__(self, clock: FakeClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.engine = MeddledEngine(MemoryEngine(clock))
         self.store = GroupedStore(self.engine, clock=clock)
@@ -70,19 +70,19 @@ class Desk:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def desk(clock: FakeClock) -> Iterator[Desk]:
+def desk(clock: ManualClock) -> Iterator[Desk]:
     made = Desk(clock)
     yield made
     made.store.close()
 
 
 @pytest.fixture
-def meddled(clock: FakeClock) -> Iterator[tuple[App, MeddledEngine]]:
+def meddled(clock: ManualClock) -> Iterator[tuple[App, MeddledEngine]]:
     """An app whose store can be told to lose acknowledgements."""
     engine = MeddledEngine(MemoryEngine(clock))
     with App(GroupedStore(engine, clock=clock), clock=clock) as app:
@@ -90,13 +90,13 @@ def meddled(clock: FakeClock) -> Iterator[tuple[App, MeddledEngine]]:
 
 
 @pytest.fixture
-def memory(clock: FakeClock) -> Iterator[App]:
+def memory(clock: ManualClock) -> Iterator[App]:
     with App("memory://", clock=clock) as app:
         yield app
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def app(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Any) -> Iterator[App]:
+def app(request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Any) -> Iterator[App]:
     """The file is real; that it survives a power cut is not these tests' subject, and costs a sync per commit."""
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/claims.db?durability=process"
     with App(url, clock=clock) as made:

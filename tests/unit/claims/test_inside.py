@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, InProgress
+from twiceproof import App, InProgress, PayloadMismatch
 from twiceproof.claims.outcomes import Done
 
 
@@ -130,3 +130,12 @@ def test_a_task_started_inside_is_part_of_it_while_it_runs(app: App) -> None:
         return len(runs)
 
     assert asyncio.run(pay(1)) == 2
+
+
+def test_the_same_key_inside_itself_with_another_payload_is_refused(app: App) -> None:
+    @app.once(key="order:{order}")
+    def pay(order: int, total: int) -> int:
+        return total if total == 1 else pay(order, 1)
+
+    with pytest.raises(PayloadMismatch):
+        pay(7, 2)

@@ -87,9 +87,9 @@ def test_a_child_finds_its_parents_claim_busy(forking: Any) -> None:
 
 
 def test_a_killed_child_leaves_its_claim_to_a_person(tmp_path: Path) -> None:
-    from tests.fake_clock import FakeClock
+    from twiceproof.prove.clocks import ManualClock
 
-    clock = FakeClock()
+    clock = ManualClock()
     with App(f"sqlite:///{tmp_path}/kill.db", clock=clock) as app:
 
         @app.once(key="order:{order}")

@@ -9,9 +9,10 @@ import pytest
 from twiceproof import App, ResultNotKept
 from twiceproof.claims.claim import Fault, address_of
 from twiceproof.claims.evidence import KEEP, evidence_of
+from twiceproof.claims.housekeeper import Housekeeper
 from twiceproof.claims.outcomes import Held
 from twiceproof.claims.results import Packed, pack
-from twiceproof.claims.retention import Swept, sweep
+from twiceproof.claims.retention import PASS, Swept, sweep
 from twiceproof.claims.states import Lifetime
 from twiceproof.drive import block
 
@@ -190,14 +191,60 @@ def test_evidence_goes_after_a_year(desk: Any) -> None:
     assert block(evidence_of(desk.store, held.at.space)) == []
 
 
-def test_the_heartbeats_chore_sweeps_when_five_minutes_have_gone_by(memory: App, clock: Any) -> None:
+def test_the_housekeeper_sweeps_when_its_time_has_come_and_not_before(memory: App, clock: Any) -> None:
+    keeper = Housekeeper(memory.store, clock=clock, every=300.0)
     pay = counted(memory, keep="1h")
     pay(1)
-    clock.advance(3_600)
-    memory._sweep_if_due()
-    assert memory.store.read(address_of("default", "pay", "order:1")).block().record is None
-    pay(2)
     clock.advance(299)
-    swept_at = memory._swept_at
-    memory._sweep_if_due()
-    assert memory._swept_at == swept_at
+    keeper.tidy_up_if_due()
+    assert keeper._thread is None
+    clock.advance(3_600)
+    keeper.tidy_up_if_due()
+    keeper._thread.join()
+    assert memory.store.read(address_of("default", "pay", "order:1")).block().record is None
+
+
+def test_the_housekeeper_goes_on_while_there_is_much_to_do(memory: App, clock: Any) -> None:
+    pay = counted(memory, keep="1h")
+    for order in range(PASS + 50):
+        pay(order)
+    clock.advance(3_600)
+    keeper = Housekeeper(memory.store, clock=clock, every=0.0)
+    keeper.tidy_up_if_due()
+    keeper._thread.join()
+    assert memory.store.scan("claim").block().records == []
+
+
+def test_a_housekeeper_that_was_stopped_begins_nothing(memory: App, clock: Any) -> None:
+    keeper = Housekeeper(memory.store, clock=clock, every=0.0)
+    keeper.stop()
+    keeper.tidy_up_if_due()
+    assert keeper._thread is None
+
+
+def test_a_store_that_fails_does_not_end_housekeeping(memory: App, clock: Any) -> None:
+    keeper = Housekeeper(memory.store, clock=clock, every=0.0)
+    memory.close()  # everything the sweep asks for is refused now
+    keeper.tidy_up_if_due()
+    keeper._thread.join()
+
+
+def test_a_trimmed_claim_still_knows_when_it_was_finished(memory: App, clock: Any) -> None:
+    pay = counted(memory, keep="2h", keep_result="1h")
+    pay(1)
+    finished = pay.look(1).finished_at
+    clock.advance(3_600)
+    block(sweep(memory.store))
+    assert pay.look(1).finished_at == finished
+
+
+def test_a_released_key_takes_its_large_result_along(memory: App) -> None:
+    @memory.once(key="{name}", keep="forever")
+    def report(name: str) -> str:
+        return name * 100_000
+
+    report("x")
+    at = address_of("default", "report", "x")
+    assert len(memory.store.scan("resource").block().records) == 1
+    assert block(memory.claims.free(at))
+    assert memory.store.scan("resource").block().records == []

@@ -8,7 +8,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import Raw
-from tests.fake_clock import FakeClock
 
 from twiceproof.claims.claim import DONE, HELD, Claim, Fault, Settlement, address_of, claim_of
 from twiceproof.claims.claims import Claims
@@ -18,6 +17,7 @@ from twiceproof.claims.retention import sweep
 from twiceproof.claims.states import Ask, Begin, Lifetime, Park, claim_for, decide
 from twiceproof.drive import block
 from twiceproof.errors import Misuse
+from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Record
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
@@ -34,7 +34,7 @@ class ClaimWalk(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.clock = FakeClock()
+        self.clock = ManualClock()
         self.store = GroupedStore(MemoryEngine(self.clock), clock=self.clock)
         self.claims = Claims(self.store, clock=self.clock)
         self.holders: list[tuple[Held, Claim]] = []  # everyone who was ever told Held, in order

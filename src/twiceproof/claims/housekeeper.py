@@ -1,0 +1,47 @@
+"""Sweeps now and then, on a thread of its own: cleaning up must not hold up heartbeats."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from ..clock import Clock
+from ..drive import block
+from ..stores.base import Store
+from .retention import PASS, sweep
+
+__all__ = ["Housekeeper"]
+
+log = logging.getLogger("twiceproof")
+
+
+class Housekeeper:
+    """Asked often, it does something every `every` seconds, and goes on while there is much to do."""
+
+    def __init__(self, store: Store, *, clock: Clock, every: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._every = every
+        self._swept_at = clock.monotonic()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def tidy_up_if_due(self) -> None:
+        at_work = self._thread is not None and self._thread.is_alive()
+        if at_work or self._stopped or self._clock.monotonic() - self._swept_at < self._every:
+            return
+        self._swept_at = self._clock.monotonic()
+        self._thread = threading.Thread(target=self._tidy_up, name="twiceproof-sweep", daemon=True)
+        self._thread.start()
+
+    def _tidy_up(self) -> None:
+        try:
+            while not self._stopped and block(sweep(self._store)).total >= PASS:
+                continue
+        except Exception as error:  # noqa: BLE001 - it will be tried again, and nobody waits for it
+            log.warning("sweeping failed, will try again: %s", error)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
