@@ -1,0 +1,1 @@
+"""What is measured: ours, the raw stores, and a peer."""

@@ -1,0 +1,53 @@
+"""The goals: a floor that must be met, and an aim."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from .findings import Line
+from .series import Ratio
+
+__all__ = ["GOALS", "Goal", "line"]
+
+
+class Goal(Struct, frozen=True):
+    text: str
+    floor: float | None = None
+    aim: float | None = None
+    unit: str = "×"
+    lower_is_better: bool = False
+
+
+SEQUENTIAL = Goal("1 caller claims, beside the raw single statement", 0.5, 0.8)
+LIMIT = Goal("claim, beside the raw limit of 64 rows per commit", 0.4, 0.6)
+SCALE = Goal("cost per claim, large store / small", 1.4, 1.4, lower_is_better=True)
+
+GOALS: dict[str, Goal] = {
+    "SQLite sequential": SEQUENTIAL,
+    "PostgreSQL sequential": SEQUENTIAL,
+    "Valkey sequential": SEQUENTIAL,
+    "SQLite usual": Goal("claim, beside one commit per claim", 4, 8),
+    "PostgreSQL usual": Goal("claim, beside one INSERT per commit on 32 connections", 2, 4),
+    "Valkey usual": Goal("claim, beside one SET NX"),
+    "SQLite limit": LIMIT,
+    "PostgreSQL limit": LIMIT,
+    "Valkey limit": Goal("claim, beside the raw limit of 64 SET NX per round trip"),
+    "SQLite replay": Goal("a replay, beside the raw read of one row"),
+    "PostgreSQL replay": Goal("a replay, beside the raw read of one row"),
+    "Valkey replay": Goal("a replay, beside the raw read of one key"),
+    "engine calls": Goal("calls to the database per replay", 1, 1, unit="", lower_is_better=True),
+    "peer, 1 caller": Goal("@app.once, beside Powertools, 1 caller", 1.2, 2),
+    "peer, 8 threads": Goal("@app.once, beside Powertools, 8 threads", 3, 8),
+    "scale growing": SCALE,
+    "scale random": SCALE,
+    "import": Goal("import twiceproof", 80, 80, unit="ms", lower_is_better=True),
+    "import ratio": Goal("starting Python with it, beside without", unit="×", lower_is_better=True),
+    "memory": Goal("memory of a process with an open App", 40, 40, unit="MB", lower_is_better=True),
+}
+
+
+def line(goal: str, part: str, value: Ratio, who: str = "") -> Line:
+    """The figure beside its goal. `who` says which callers, where several kinds have the same goal."""
+    known = GOALS[goal]
+    text = f"{who} {known.text}".strip()
+    return Line(part, text, value, known.unit, known.floor, known.aim, known.lower_is_better)

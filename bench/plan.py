@@ -1,0 +1,34 @@
+"""How long and how much is measured."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["FULL", "QUICK", "SECTIONS", "Plan"]
+
+SECTIONS = ("sqlite", "postgres", "valkey", "peers", "scale", "import")
+
+
+class Plan(Struct, frozen=True):
+    """A slot is the time one contender gets in one round."""
+
+    name: str
+    rounds: int
+    slot: float
+    replayed: int  # finished claims that the replays go through
+    few: int  # finished claims in the small store of the scale section
+    many: int  # and in the large one
+    many_valkey: int  # which lives in memory
+    scale_slot: float
+    scale_rounds: int
+    interpreters: int
+
+
+FULL = Plan(
+    "full", rounds=7, slot=0.25, replayed=1_000, few=10_000, many=1_000_000, many_valkey=200_000,
+    scale_slot=0.4, scale_rounds=7, interpreters=7,
+)  # fmt: skip
+QUICK = Plan(
+    "quick", rounds=2, slot=0.03, replayed=100, few=500, many=5_000, many_valkey=2_000,
+    scale_slot=0.05, scale_rounds=2, interpreters=2,
+)  # fmt: skip

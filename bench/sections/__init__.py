@@ -1,0 +1,1 @@
+"""The parts of a run, each of which can be asked for alone."""
