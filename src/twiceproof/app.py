@@ -144,7 +144,7 @@ class App:
             policy.tenant, asked, run_id(at.space), link and validate_key(link), policy.repeat,
             reentrant=owner is not None,
         )  # fmt: skip
-        return ClaimBlock(self._guard(policy), self._heartbeat, ask)
+        return ClaimBlock(self._guard(policy), ask)
 
     def settle(
         self, operation: str, key: str, verdict: SettleVerdict, *, by: str, result: Any = None, note: str = ""

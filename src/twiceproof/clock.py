@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import time
+import weakref
 from collections.abc import Callable
 
 __all__ = ["Clock", "Ids", "jitter", "system_clock"]
@@ -29,22 +30,27 @@ system_clock = Clock()
 
 
 class Ids:
-    """Unique ids: a random stem per process and a counter. A fork draws a new stem."""
+    """Unique ids: a random stem per process and a counter. A forked child draws a new stem."""
 
     def __init__(self, prefix: Callable[[], str] = str, entropy: Callable[[int], bytes] = os.urandom) -> None:
         self._prefix = prefix
         self._entropy = entropy
         self._draw()
+        reference = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _draw_again(reference))
 
     def _draw(self) -> None:
-        self._pid = os.getpid()
         self._stem = self._prefix() + self._entropy(8).hex()
         self._count = itertools.count(1)
 
     def __call__(self) -> str:
-        if os.getpid() != self._pid:
-            self._draw()
         return f"{self._stem}-{next(self._count):x}"
+
+
+def _draw_again(reference: weakref.ref[Ids]) -> None:
+    ids = reference()
+    if ids is not None:
+        ids._draw()
 
 
 def jitter(span: float, roll: Callable[[], float] = random.random) -> float:

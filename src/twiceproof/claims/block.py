@@ -8,8 +8,7 @@ from typing import Any
 from ..drive import Operation, Raised, Returned, await_, block
 from ..errors import Misuse
 from .guard import Guard, Prior
-from .heartbeat import Heartbeat
-from .hold import Hold, entered
+from .hold import Hold
 from .results import ResultType
 from .states import Ask
 
@@ -23,13 +22,11 @@ def _plain() -> object:
 class ClaimBlock:
     """Inside it, `held` says whether the work is ours. What is assigned to `result` is recorded at the end."""
 
-    def __init__(self, guard: Guard, heartbeat: Heartbeat, ask: Ask) -> None:
+    def __init__(self, guard: Guard, ask: Ask) -> None:
         self._guard = guard
-        self._heartbeat = heartbeat
         self._ask = ask
         self._results = ResultType(_plain, ask.operation)
         self._hold: Hold | None = None
-        self._exits: list[Any] = []
         self._entered = False
         self.result: Any = None
 
@@ -69,7 +66,8 @@ class ClaimBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, GeneratorExit):  # the coroutine is being thrown away and cannot wait: the lease lapses
-            self._stop_keeping()
+            if self._hold is not None:
+                self._guard.end(self._hold)
             return
         await await_(self._leave(error))
 
@@ -83,19 +81,13 @@ class ClaimBlock:
             self.result = taken.value
             return self
         self._hold = taken
-        self._exits = [self._heartbeat.keeping(taken), entered(taken)]
-        for keeper in self._exits:
-            keeper.__enter__()
+        self._guard.begin(taken)
         return self
-
-    def _stop_keeping(self) -> None:
-        while self._exits:
-            self._exits.pop().__exit__(None, None, None)
 
     def _leave(self, error: BaseException | None) -> Operation[None]:
         if self._hold is None:
             return
-        self._stop_keeping()
+        self._guard.end(self._hold)
         if error is None:
             self.result = yield from self._guard.leave(self._hold, Returned(self.result), self._results)
             return

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Raw, structs
 
 from ..clock import Clock, system_clock
 from ..drive import Operation
 from ..errors import Misuse
-from ..records import Address, Found, Insert, Outcome, Record, Remove, Replace, Written
+from ..records import Address, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
 from .evidence import KEEP, Evidence, evidence_write
@@ -19,6 +19,7 @@ from .states import Answer, Ask, Begin, Lifetime, Park, decide, finish_times, gl
 
 __all__ = ["Claims"]
 
+NOT_LOOKED = Found(None, 0.0)
 FOR_EVER = Lifetime(keep=None, keep_failed=None)
 
 
@@ -33,27 +34,23 @@ class Claims:
 
     def take(self, ask: Ask) -> Operation[TakeOutcome]:
         """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
-        found = (yield from self.store.read(ask.at)) if self.store.reads_first else Found(None, 0.0)
+        found = (yield from self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
         while True:
             move = decide(ask, found.record, found.now)
             if isinstance(move, Answer):
                 return move.outcome
             sent = self.clock.monotonic()
-            written = yield from self._attempt(ask, move, found)
+            try:
+                written: Outcome = yield self.store.write(move.write)
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException:
+                # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
+                yield from self._withdraw(ask, found)
+                raise
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)
             found = Found(written.found, written.now)
-
-    def _attempt(self, ask: Ask, move: Begin | Park, before: Found) -> Operation[Outcome]:
-        try:
-            written: Outcome = yield self.store.write(move.write)
-            return written
-        except (Exception, GeneratorExit):
-            raise
-        except BaseException:
-            # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-            yield from self._withdraw(ask, before)
-            raise
 
     def _won(self, ask: Ask, move: Begin | Park, written: Written, sent: float) -> TakeOutcome:
         if isinstance(move, Park):
@@ -89,50 +86,49 @@ class Claims:
             return structs.replace(held, lease=span, deadline=sent + span)
         return _lost(written.found)
 
+    # The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it.
+
     def complete(
         self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER
     ) -> Operation[Written | LostHold]:
         """Record the result. A holder that lost its claim leaves it as evidence instead."""
         queue, due_in, tombstone = finish_times(DONE, life)
-        done = structs.replace(claim, result=packed.inline, spill=packed.spill, tombstone=tombstone)
-        return (
-            yield from self._finish(
-                held,
-                Replace(held.at, body_of(done), DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in),
-                *packed.writes(held.at.space, due_in),
-                pieces=packed.writes(held.at.space, KEEP),
-                evidence=Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill),
-            )
-        )
+        body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, tombstone=tombstone))
+        write = Replace(held.at, body, DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in)
+        written: Outcome = yield self.store.write(write, *packed.writes(held.at.space, due_in))
+        if isinstance(written, Written):
+            return written
+        evidence = Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill)
+        return (yield from self._report(held, written, evidence, *packed.writes(held.at.space, KEEP)))
 
     def fail(self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER) -> Operation[Written | LostHold]:
         """Record a failure: retryable, or only by a person's word."""
         queue, due_in, _ = finish_times(FAILED, life)
         body = body_of(structs.replace(claim, fault=fault))
         write = Replace(held.at, body, FAILED, fence=held.fence, draw=True, queue=queue, due_in=due_in)
-        return (yield from self._finish(held, write, evidence=Evidence(held.owner, held.fence, fault=fault)))
+        return (yield from self._end(held, write, fault))
 
     def park(self, held: Held, claim: Claim, fault: Fault, reason: str) -> Operation[Written | LostHold]:
         """Record that the outcome is unknown: a person must settle it."""
         body = body_of(structs.replace(claim, fault=fault, reason=reason))
-        write = Replace(held.at, body, REVIEW, fence=held.fence, draw=True)
-        return (yield from self._finish(held, write, evidence=Evidence(held.owner, held.fence, fault=fault)))
+        return (yield from self._end(held, Replace(held.at, body, REVIEW, fence=held.fence, draw=True), fault))
 
     def release(self, held: Held) -> Operation[Written | LostHold]:
         """Give the key back as if it had never been taken. Only the holder can."""
         written = yield from self.store.write(Remove(held.at, fence=held.fence))
         return written if isinstance(written, Written) else _lost(written.found)
 
-    def _finish(
-        self, held: Held, *writes: Replace | Insert, evidence: Evidence, pieces: Sequence[Insert] = ()
-    ) -> Operation[Written | LostHold]:
-        """The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it."""
-        written = yield from self.store.write(*writes)
+    def _end(self, held: Held, write: Replace, fault: Fault) -> Operation[Written | LostHold]:
+        written = yield from self.store.write(write)
         if isinstance(written, Written):
             return written
-        for report in (evidence_write(held.at.space, evidence), *pieces):
-            yield from self.store.write(report)
-        return _lost(written.found)
+        return (yield from self._report(held, written, Evidence(held.owner, held.fence, fault=fault)))
+
+    def _report(self, held: Held, refused: Conflict | Lost, evidence: Evidence, *pieces: Insert) -> Operation[LostHold]:
+        """What a holder found out that is not one any more."""
+        for write in (evidence_write(held.at.space, evidence), *pieces):
+            yield from self.store.write(write)
+        return _lost(refused.found)
 
     # -- by a person's word ----------------------------------------------------------------------
 

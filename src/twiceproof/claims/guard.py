@@ -11,7 +11,7 @@ from ..drive import Call, Operation, Raised, Returned
 from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
-from .hold import Hold, enclosing, entered
+from .hold import Hold, come_outside, enclosing, go_inside
 from .outcomes import Busy, Done, Held, LostHold
 from .policy import Policy
 from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
@@ -50,9 +50,21 @@ class Guard:
         taken = yield from self.enter(ask, results)
         if isinstance(taken, Prior):
             return taken.value
-        with self._heartbeat.keeping(taken), entered(taken):
-            finding = yield from Call(work)
+        self.begin(taken)
+        try:
+            finding: Returned | Raised = yield Call(work)
+        finally:
+            self.end(taken)
         return (yield from self.leave(taken, finding, results))
+
+    def begin(self, hold: Hold) -> None:
+        """The work starts: keep its claim alive, and know who is inside."""
+        self._heartbeat.keep(hold)
+        go_inside(hold)
+
+    def end(self, hold: Hold) -> None:
+        come_outside(hold)
+        self._heartbeat.drop(hold)
 
     # -- before the work -------------------------------------------------------------------------
 
@@ -62,7 +74,10 @@ class Guard:
         while True:
             outcome = yield from self.claims.take(ask)
             if isinstance(outcome, Held):
-                return (yield from self._begin(Hold(ask, outcome)))
+                hold = Hold(ask, outcome)
+                if self.claims.clock.monotonic() >= outcome.deadline:
+                    yield from self._ask_once_more(hold)
+                return hold
             if isinstance(outcome, Done):
                 return (yield from self._prior(ask, outcome, results))
             if not isinstance(outcome, Busy) or self.policy.on_duplicate != "wait":
@@ -78,14 +93,12 @@ class Guard:
                 "App(best_effort=True)."
             )
 
-    def _begin(self, hold: Hold) -> Operation[Hold]:
-        """Nothing acts past its own deadline: a process that slept through its lease asks once more."""
-        if self.claims.clock.monotonic() >= hold.held.deadline:
-            renewed = yield from self.claims.renew(hold.held)
-            if isinstance(renewed, LostHold):
-                raise claim_lost(hold, renewed, BEFORE)
-            hold.held = renewed
-        return hold
+    def _ask_once_more(self, hold: Hold) -> Operation[None]:
+        """Nothing acts past its own deadline: a process that slept through its lease asks whether it still holds."""
+        renewed = yield from self.claims.renew(hold.held)
+        if isinstance(renewed, LostHold):
+            raise claim_lost(hold, renewed, BEFORE)
+        hold.held = renewed
 
     def _prior(self, ask: Ask, done: Done, results: ResultType) -> Operation[Prior]:
         text = yield from unpack(self.claims.store, done.at, done.result, done.spill)

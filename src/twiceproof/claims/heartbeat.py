@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ..clock import Clock, system_clock
 from ..drive import Operation, block
@@ -46,20 +45,16 @@ class Heartbeat:
         self._stopped = False
         self._tick = LONGEST_TICK
 
-    @contextlib.contextmanager
-    def keeping(self, hold: Hold) -> Iterator[None]:
-        self._add(hold)
-        try:
-            yield
-        finally:
-            self._holds.pop(id(hold), None)
-
-    def _add(self, hold: Hold) -> None:
+    def keep(self, hold: Hold) -> None:
+        """From now on, until it is dropped."""
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
         self._holds[id(hold)] = hold
         if self._thread is None or pace / 2 < self._tick:
             self._start(pace)
+
+    def drop(self, hold: Hold) -> None:
+        self._holds.pop(id(hold), None)
 
     def _start(self, pace: float) -> None:
         with self._changed:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 from .outcomes import Held, LostHold
 from .states import Ask
 
-__all__ = ["Hold", "enclosing", "entered"]
+__all__ = ["Hold", "come_outside", "enclosing", "go_inside"]
 
 
 class Hold:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
-    __slots__ = ("active", "ask", "beat_at", "held", "lost")
+    __slots__ = ("active", "ask", "beat_at", "held", "lost", "token")
 
     def __init__(self, ask: Ask, held: Held) -> None:
         self.ask = ask
@@ -23,21 +21,23 @@ class Hold:
         self.lost: LostHold | None = None
         self.active = True
         self.beat_at = 0.0
+        self.token: Token[tuple[Hold, ...]] | None = None
 
 
 _inside: ContextVar[tuple[Hold, ...]] = ContextVar("twiceproof_inside", default=())
 
 
-@contextlib.contextmanager
-def entered(hold: Hold) -> Iterator[None]:
-    """While the work runs, a call for the same key from inside it is part of it, not a duplicate."""
-    token = _inside.set((*_inside.get(), hold))
-    try:
-        yield
-    finally:
-        # A task left behind keeps a copy of this context: what it holds on to must not open the door later.
-        hold.active = False
-        _inside.reset(token)
+def go_inside(hold: Hold) -> None:
+    """From now on, a call for the same key from inside the work is part of it, not a duplicate."""
+    hold.token = _inside.set((*_inside.get(), hold))
+
+
+def come_outside(hold: Hold) -> None:
+    # A task left behind keeps a copy of this context: what it holds on to must not open the door later.
+    hold.active = False
+    if hold.token is not None:
+        _inside.reset(hold.token)
+        hold.token = None
 
 
 def enclosing(space: str) -> Hold | None:

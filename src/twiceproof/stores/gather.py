@@ -29,30 +29,6 @@ A = TypeVar("A")  # an answer
 HELD_ELSEWHERE_PAUSE = 0.005
 
 
-class _Ticket(Generic[I, A]):
-    """An item and whoever waits for its answer: a thread (gate) or an event loop (future)."""
-
-    __slots__ = ("answer", "answered", "future", "gate", "item", "loop", "tries")
-
-    def __init__(self, item: I, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self.item = item
-        self.answer: Any = None
-        self.answered = False
-        self.tries = 0
-        self.loop = loop
-        if loop is None:
-            self.gate = threading.Lock()
-            self.gate.acquire()
-        else:
-            self.future: asyncio.Future[None] = loop.create_future()
-
-    def outcome(self) -> A:
-        if isinstance(self.answer, BaseException):
-            raise self.answer.with_traceback(None)
-        answer: A = self.answer
-        return answer
-
-
 class Gather(Generic[I, A]):
     """Runs `work` on groups of items, one group at a time."""
 
@@ -79,7 +55,7 @@ class Gather(Generic[I, A]):
     def reset(self) -> None:
         """In a forked child: whoever was waiting or leading does not exist here."""
         self._mutex = threading.Lock()
-        self._queue: deque[_Ticket[I, A]] = deque()
+        self._queue: deque[_Ask[I, A]] = deque()
         self._busy = False
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
@@ -91,16 +67,16 @@ class Gather(Generic[I, A]):
         """Whether a group is under way. A hint: it may have changed before the caller looks."""
         return self._busy
 
-    def enter(self, ticket: _Ticket[I, A]) -> bool:
+    def enter(self, ask: _Ask[I, A]) -> bool:
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
-            self._queue.append(ticket)
+            self._queue.append(ask)
             # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread
             # would wait for it for ever.
-            if self._busy and self._promised in (None, ticket.loop):
+            if self._busy and self._promised in (None, ask.loop):
                 return False
             self._busy = True
-            self._promised = ticket.loop
+            self._promised = ask.loop
             return True
 
     def keep_promise(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -117,7 +93,7 @@ class Gather(Generic[I, A]):
         """Work on one group, answer its callers, and pass the lead on."""
         group = self._next_group()
         try:
-            answers: Sequence[Any] = self._work([ticket.item for ticket in group])
+            answers: Sequence[Any] = self._work([ask.item for ask in group])
             if len(answers) != len(group):  # or nobody would be answered, ever
                 raise TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
         except Exception as error:  # noqa: BLE001 - it belongs to the callers, who raise it
@@ -128,7 +104,7 @@ class Gather(Generic[I, A]):
             raise
         self._finish(group, answers)
 
-    def _next_group(self) -> list[_Ticket[I, A]]:
+    def _next_group(self) -> list[_Ask[I, A]]:
         with self._mutex:
             if self._apart is None and len(self._queue) <= self._limit:
                 group = list(self._queue)
@@ -136,44 +112,47 @@ class Gather(Generic[I, A]):
                 return group
             return self._pick()
 
-    def _pick(self) -> list[_Ticket[I, A]]:
-        group: list[_Ticket[I, A]] = []
+    def _pick(self) -> list[_Ask[I, A]]:
+        group: list[_Ask[I, A]] = []
         seen: set[Hashable] = set()
-        left: deque[_Ticket[I, A]] = deque()
+        left: deque[_Ask[I, A]] = deque()
         while self._queue and len(group) < self._limit:
-            ticket = self._queue.popleft()
-            mark = None if self._apart is None else self._apart(ticket.item)
+            ask = self._queue.popleft()
+            mark = None if self._apart is None else self._apart(ask.item)
             if mark is not None and mark in seen:
-                left.append(ticket)
+                left.append(ask)
                 continue
             seen.add(mark)
-            group.append(ticket)
+            group.append(ask)
         self._queue.extendleft(reversed(left))
         return group
 
-    def _finish(self, group: list[_Ticket[I, A]], answers: Sequence[Any]) -> None:
-        answered, again = self._sort(group, answers)
-        _wake(answered)
-        if again and not answered:
+    def _finish(self, group: list[_Ask[I, A]], answers: Sequence[Any]) -> None:
+        """Answer everyone: each thread by its gate, each event loop once for all of its asks."""
+        again: list[_Ask[I, A]] = []
+        loops: dict[asyncio.AbstractEventLoop, list[_Ask[I, A]]] = {}
+        for ask, answer in zip(group, answers, strict=True):
+            if type(answer) is Again and self._may_try_again(ask):
+                again.append(ask)
+                continue
+            ask.answer = self._given_up(ask.item) if type(answer) is Again else answer
+            if ask.loop is None:
+                ask.answered = True
+                ask.gate.release()
+            else:
+                loops.setdefault(ask.loop, []).append(ask)
+        for loop, asks in loops.items():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                loop.call_soon_threadsafe(_deliver, asks)
+        if len(again) == len(group):
             self._sleep(HELD_ELSEWHERE_PAUSE)
         self._pass_on(again)
 
-    def _sort(
-        self, group: list[_Ticket[I, A]], answers: Sequence[Any]
-    ) -> tuple[list[_Ticket[I, A]], list[_Ticket[I, A]]]:
-        answered, again = [], []
-        for ticket, answer in zip(group, answers, strict=True):
-            if type(answer) is Again:
-                ticket.tries += 1
-                if ticket.tries < self._most_tries:
-                    again.append(ticket)
-                    continue
-                answer = self._given_up(ticket.item)
-            ticket.answer = answer
-            answered.append(ticket)
-        return answered, again
+    def _may_try_again(self, ask: _Ask[I, A]) -> bool:
+        ask.tries += 1
+        return ask.tries < self._most_tries
 
-    def _pass_on(self, again: list[_Ticket[I, A]]) -> None:
+    def _pass_on(self, again: list[_Ask[I, A]]) -> None:
         with self._mutex:
             self._queue.extendleft(reversed(again))
             if not self._queue:
@@ -187,79 +166,80 @@ class Gather(Generic[I, A]):
 
 
 class _Ask(Request[A], Generic[I, A]):
-    """One caller's item on its way through a gather."""
+    """One caller's item on its way through a gather, and who waits for its answer: a thread or an event loop."""
 
-    __slots__ = ("_gather", "_item")
+    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "tries")
 
     def __init__(self, gather: Gather[I, A], item: I) -> None:
         self._gather = gather
-        self._item = item
+        self.item = item
+        self.answer: Any = None
+        self.answered = False
+        self.tries = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.gate: threading.Lock
+        self.future: asyncio.Future[None]
 
     def block(self) -> A:
-        ticket: _Ticket[I, A] = _Ticket(self._item)
-        if self._gather.enter(ticket):
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        if self._gather.enter(self):
             self._gather.lead()
+        if not self.answered:
+            self._wait_at_the_gate()
+        return self._outcome()
+
+    def _wait_at_the_gate(self) -> None:
         try:
-            self._await_gate(ticket)
+            self._pass_the_gate()
         except BaseException:
             # The item may be on its way, and others may count on us to lead: see it through, then go.
-            self._await_gate(ticket)
+            self._pass_the_gate()
             raise
-        return ticket.outcome()
 
-    def _await_gate(self, ticket: _Ticket[I, A]) -> None:
-        while not ticket.answered:
-            ticket.gate.acquire()
-            if not ticket.answered:
+    def _pass_the_gate(self) -> None:
+        while not self.answered:
+            self.gate.acquire()
+            if not self.answered:
                 self._gather.lead()
 
     async def wait(self) -> A:
         import asyncio  # half of the import time, which those who never await need not pay
 
-        loop = asyncio.get_running_loop()
-        ticket: _Ticket[I, A] = _Ticket(self._item, loop)
-        if self._gather.enter(ticket):
+        self.loop = loop = asyncio.get_running_loop()
+        self.future = loop.create_future()
+        if self._gather.enter(self):
             # Not at once: whatever else is ready on this loop joins the group first.
             loop.call_soon(self._gather.keep_promise, loop)
         try:
-            await ticket.future
+            await self.future
         except asyncio.CancelledError:
-            await _see_through(ticket, loop)
+            await _see_through(self, loop)
             raise
-        return ticket.outcome()
+        return self._outcome()
+
+    def _outcome(self) -> A:
+        if isinstance(self.answer, BaseException):
+            raise self.answer.with_traceback(None)
+        answer: A = self.answer
+        return answer
 
 
-async def _see_through(ticket: _Ticket[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+async def _see_through(ask: _Ask[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
     """Wait for the truth about a write that is on its way, so that a cancelled caller can put it right."""
     import asyncio
 
-    while not ticket.answered:
-        ticket.future = loop.create_future()  # the cancellation has used up the one before
+    while not ask.answered:
+        ask.future = loop.create_future()  # the cancellation has used up the one before
         with contextlib.suppress(asyncio.CancelledError):
-            await ticket.future
+            await ask.future
 
 
-def _wake(tickets: list[_Ticket[Any, Any]]) -> None:
-    """Answer everyone: each thread by its gate, each event loop once for all of its tickets."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Ticket[Any, Any]]] = {}
-    for ticket in tickets:
-        if ticket.loop is None:
-            ticket.answered = True
-            ticket.gate.release()
-        else:
-            loops.setdefault(ticket.loop, []).append(ticket)
-    for loop, mine in loops.items():
-        try:
-            loop.call_soon_threadsafe(_deliver, mine)
-        except RuntimeError:  # the loop is closed: nobody is left to tell
-            continue
-
-
-def _deliver(tickets: list[_Ticket[Any, Any]]) -> None:
-    for ticket in tickets:
-        ticket.answered = True
-        if not ticket.future.done():
-            ticket.future.set_result(None)
+def _deliver(asks: list[_Ask[Any, Any]]) -> None:
+    for ask in asks:
+        ask.answered = True
+        if not ask.future.done():
+            ask.future.set_result(None)
 
 
 def held_elsewhere(*, unsure: bool) -> StoreUnavailable:

@@ -21,6 +21,8 @@ MOST_SECONDS = 100 * 365 * 86_400.0
 
 
 def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
+    if len(writes) == 1 and _is_plain(writes[0]):
+        return
     if not writes:
         raise BadWrite("A write needs at least one Insert, Replace, Remove or Check; give one.")
     if len(writes) > batch_limit:
@@ -30,6 +32,34 @@ def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
     for write in writes:
         validate_address(write.at)
         _validate_write(write)
+
+
+def _is_plain(write: Write) -> bool:
+    """The everyday write, waved through in one look: piece by piece it took a tenth of a claim's time."""
+    if not isinstance(write, Insert | Replace):
+        return False
+    at = write.at
+    try:
+        text = "".join((at.space, at.kind, at.key, write.state, write.queue, write.body or ""))
+    except TypeError:
+        return False
+    return (
+        text.isascii()
+        and "\0" not in text
+        and 0 < len(at.space) <= MOST_SPACE
+        and 0 < len(at.kind) <= MOST_KIND
+        and 0 < len(at.key) <= MOST_KEY
+        and len(write.state) <= MOST_STATE
+        and len(write.queue) <= MOST_QUEUE
+        and len(text) <= MOST_BODY
+        and (write.lease is None or (type(write.lease) is float and 0.0 < write.lease <= MOST_SECONDS))
+        and (write.due_in is None or (type(write.due_in) is float and 0.0 <= write.due_in <= MOST_SECONDS))
+        and (isinstance(write, Insert) or _has_plain_fence(write))
+    )
+
+
+def _has_plain_fence(write: Replace) -> bool:
+    return write.version is None and type(write.fence) is int and 0 < write.fence <= MOST_FENCE
 
 
 def _validate_together(writes: Sequence[Write]) -> None:

@@ -124,29 +124,17 @@ def test_a_cancelled_take_of_an_expired_key_leaves_it_free(desk: Any) -> None:
     assert desk.record() is None
 
 
-def test_a_cancelled_take_that_found_the_key_busy_takes_nothing_away(desk: Any) -> None:
+def test_a_cancelled_take_that_found_the_key_busy_takes_nothing_away(desk: Any, monkeypatch: Any) -> None:
     held, _ = desk.held("ann")
+    # as on a store that does not read first: the insert is sent at once, and finds ann's claim
+    monkeypatch.setattr(desk.engine, "reads_first", False)
 
     async def scene() -> None:
         slow = Slow(desk.engine)
-        # as on a store that does not read first: the insert is sent at once, and finds ann's claim
-        operation = desk.claims._attempt(desk.ask("bob"), _insert(desk), _nothing())
-        await slow.cancel(asyncio.create_task(await_(operation)))
+        await slow.cancel(asyncio.create_task(await_(desk.claims.take(desk.ask("bob")))))
 
     asyncio.run(scene())
     assert desk.record().fence == held.fence
-
-
-def _insert(desk: Any) -> Any:
-    from twiceproof.claims.states import decide
-
-    return decide(desk.ask("bob"), None, 0.0)
-
-
-def _nothing() -> Any:
-    from twiceproof.records import Found
-
-    return Found(None, 0.0)
 
 
 def test_an_interrupt_while_the_take_is_in_flight_gives_the_key_back(desk: Any) -> None:

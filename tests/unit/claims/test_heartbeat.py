@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,12 +39,19 @@ def test_work_that_outlasts_its_lease_keeps_its_claim_by_beating(app: App, clock
 
 def test_a_beat_before_a_third_of_the_lease_writes_nothing(desk: Any) -> None:
     heartbeat, hold, beats = _keeping(desk)
-    with heartbeat.keeping(hold):
+    with kept(heartbeat, hold):
         for seconds, count in ((9.9, 0), (0.1, 1), (9.9, 1), (0.1, 2)):
             desk.clock.advance(seconds)
             heartbeat.beat()
             assert len(beats) == count
     heartbeat.stop()
+
+
+@contextlib.contextmanager
+def kept(heartbeat: Heartbeat, hold: Hold) -> Iterator[None]:
+    heartbeat.keep(hold)
+    yield
+    heartbeat.drop(hold)
 
 
 def _keeping(desk: Any) -> tuple[Heartbeat, Hold, list[float]]:
@@ -58,7 +67,7 @@ def _keeping(desk: Any) -> tuple[Heartbeat, Hold, list[float]]:
 
 def test_nothing_is_renewed_after_the_work_ended(desk: Any) -> None:
     heartbeat, hold, beats = _keeping(desk)
-    with heartbeat.keeping(hold):
+    with kept(heartbeat, hold):
         pass
     desk.clock.advance(100)
     heartbeat.beat()
@@ -68,7 +77,7 @@ def test_nothing_is_renewed_after_the_work_ended(desk: Any) -> None:
 
 def test_a_lost_claim_is_noticed_and_not_renewed_again(desk: Any, caplog: Any) -> None:
     heartbeat, hold, beats = _keeping(desk)
-    with heartbeat.keeping(hold):
+    with kept(heartbeat, hold):
         desk.clock.advance(31)
         desk.held("bob", repeat="safe")
         with caplog.at_level(logging.WARNING, "twiceproof"):
@@ -112,7 +121,7 @@ def test_one_claim_that_cannot_be_renewed_does_not_starve_the_others(desk: Any, 
     heartbeat = Heartbeat(renew, clock=desk.clock)
     ann, _ = desk.held("ann")
     bob, _ = desk.held("bob", at=type(ann.at)("default/pay/order:2", "claim", "self"))
-    with heartbeat.keeping(Hold(desk.ask("ann"), ann)), heartbeat.keeping(Hold(desk.ask("bob"), bob)):
+    with kept(heartbeat, Hold(desk.ask("ann"), ann)), kept(heartbeat, Hold(desk.ask("bob"), bob)):
         desk.clock.advance(10)
         heartbeat.beat()
         heartbeat.beat()
@@ -130,7 +139,7 @@ def test_housekeeping_that_fails_does_not_end_the_heartbeats(desk: Any, error: E
 
     held, _ = desk.held(lease=0.01)
     heartbeat = Heartbeat(desk.claims.renew, clock=desk.clock, chore=chore)
-    with heartbeat.keeping(Hold(desk.ask(), held)):
+    with kept(heartbeat, Hold(desk.ask(), held)):
         assert all(chores.acquire(timeout=10) for _ in range(3))
     heartbeat.stop()
 
