@@ -37,7 +37,7 @@ class Address(Struct, frozen=True, gc=False):
     key: str
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """What is stored at an address. `version` changes with every write, `fence` only when one is drawn."""
 
     at: Address
@@ -53,7 +53,7 @@ class Record(Struct, frozen=True):
     due_at: float | None = None
 
 
-class Insert(Struct, frozen=True):
+class Insert(Struct, frozen=True, gc=False):
     """Put a record where there is none."""
 
     at: Address
@@ -65,7 +65,7 @@ class Insert(Struct, frozen=True):
     due_in: float | None = None
 
 
-class Replace(Struct, frozen=True):
+class Replace(Struct, frozen=True, gc=False):
     """Put a record in another's place, if its fence or its version is still the one given.
 
     What is not given is cleared (lease, queue, due), except the body: None leaves it as it is.
@@ -82,7 +82,7 @@ class Replace(Struct, frozen=True):
     due_in: float | None = None
 
 
-class Remove(Struct, frozen=True):
+class Remove(Struct, frozen=True, gc=False):
     """Take a record away, if its fence or its version is still the one given."""
 
     at: Address
@@ -90,7 +90,7 @@ class Remove(Struct, frozen=True):
     version: str | None = None
 
 
-class Check(Struct, frozen=True):
+class Check(Struct, frozen=True, gc=False):
     """Write nothing, but let the batch land only if this holds: a fence, a version, or absence."""
 
     at: Address
@@ -102,7 +102,7 @@ class Check(Struct, frozen=True):
 Write = Insert | Replace | Remove | Check
 
 
-class Batch(Struct, frozen=True):
+class Batch(Struct, frozen=True, gc=False):
     """Writes to one space that land together or not at all. The nonce recognises them again."""
 
     writes: Sequence[Write]
@@ -113,14 +113,14 @@ class Batch(Struct, frozen=True):
         return self.writes[0].at.space
 
 
-class Found(Struct, frozen=True):
+class Found(Struct, frozen=True, gc=False):
     """The answer to a read."""
 
     record: Record | None
     now: float
 
 
-class Written(Struct, frozen=True):
+class Written(Struct, frozen=True, gc=False):
     """The batch landed. Its records share one version; a fence drawn in it has the number `fence`."""
 
     version: str
@@ -128,7 +128,7 @@ class Written(Struct, frozen=True):
     now: float
 
 
-class Conflict(Struct, frozen=True):
+class Conflict(Struct, frozen=True, gc=False):
     """Nothing was written: the write at `at` did not fit what was found there."""
 
     at: Address
@@ -136,7 +136,7 @@ class Conflict(Struct, frozen=True):
     now: float
 
 
-class Lost(Struct, frozen=True):
+class Lost(Struct, frozen=True, gc=False):
     """An acknowledgement was lost and what was written cannot be recognised any more.
 
     It may have landed and been overwritten since, or never have landed. Read, and decide afresh.
@@ -150,7 +150,7 @@ class Lost(Struct, frozen=True):
 Outcome = Written | Conflict | Lost
 
 
-class Page(Struct, frozen=True):
+class Page(Struct, frozen=True, gc=False):
     """Part of a scan. `after` continues it; None means that this was the last part."""
 
     records: Sequence[Record]
@@ -158,7 +158,7 @@ class Page(Struct, frozen=True):
     now: float
 
 
-class Due(Struct, frozen=True):
+class Due(Struct, frozen=True, gc=False):
     """Records that are due, the longest overdue first, and in how many seconds the next one will be."""
 
     records: Sequence[Record]

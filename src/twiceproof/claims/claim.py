@@ -37,7 +37,7 @@ SELF = "self"
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
 
 
-class Fault(Struct, frozen=True, omit_defaults=True):
+class Fault(Struct, frozen=True, omit_defaults=True, gc=False):
     """An error as it is remembered: enough for a person, never enough to run."""
 
     type: str
@@ -45,7 +45,7 @@ class Fault(Struct, frozen=True, omit_defaults=True):
     retryable: bool = False
 
 
-class Spill(Struct, frozen=True, omit_defaults=True):
+class Spill(Struct, frozen=True, omit_defaults=True, gc=False):
     """A result that is not in the claim itself: kept as a resource, or only its digest."""
 
     digest: str
@@ -54,7 +54,7 @@ class Spill(Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class Settlement(Struct, frozen=True, omit_defaults=True):
+class Settlement(Struct, frozen=True, omit_defaults=True, gc=False):
     """A person's word about an unknown outcome."""
 
     verdict: str
@@ -63,7 +63,7 @@ class Settlement(Struct, frozen=True, omit_defaults=True):
     note: str = ""
 
 
-class Claim(Struct, frozen=True, omit_defaults=True):
+class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     """The body of a claim's record. Its state, fence and lease are the record's own."""
 
     operation: str

@@ -34,7 +34,7 @@ class Claims:
 
     def take(self, ask: Ask) -> Operation[TakeOutcome]:
         """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
-        found = (yield from self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
+        found: Found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
         while True:
             move = decide(ask, found.record, found.now)
             if isinstance(move, Answer):

@@ -10,7 +10,7 @@ from .claim import Fault, Spill
 __all__ = ["Busy", "Done", "Failed", "Held", "InReview", "LostHold", "Mismatch", "TakeOutcome"]
 
 
-class Held(Struct, frozen=True):
+class Held(Struct, frozen=True, gc=False):
     """The claim is ours. Every later write of ours carries the fence; nothing is done past the deadline."""
 
     at: Address
@@ -22,7 +22,7 @@ class Held(Struct, frozen=True):
     deadline: float  # local, monotonic: counted from before the store was asked
 
 
-class Busy(Struct, frozen=True):
+class Busy(Struct, frozen=True, gc=False):
     """Somebody else is at work."""
 
     owner: str
@@ -30,7 +30,7 @@ class Busy(Struct, frozen=True):
     run: str
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """The work was done before. `result` is its JSON, byte for byte; empty if it is elsewhere (`spill`) or gone."""
 
     at: Address
@@ -41,7 +41,7 @@ class Done(Struct, frozen=True):
     kept_until: float | None = None  # when the key may be forgotten; None: never
 
 
-class Failed(Struct, frozen=True):
+class Failed(Struct, frozen=True, gc=False):
     """The work failed before. Retryable ones are simply taken again: only a look shows them so."""
 
     fault: Fault
@@ -49,7 +49,7 @@ class Failed(Struct, frozen=True):
     run: str
 
 
-class InReview(Struct, frozen=True):
+class InReview(Struct, frozen=True, gc=False):
     """The outcome is unknown: a person must settle it."""
 
     reason: str
@@ -57,7 +57,7 @@ class InReview(Struct, frozen=True):
     since: float
 
 
-class Mismatch(Struct, frozen=True):
+class Mismatch(Struct, frozen=True, gc=False):
     """The key is known, with another payload."""
 
     found: str
@@ -69,7 +69,7 @@ class Mismatch(Struct, frozen=True):
 TakeOutcome = Held | Busy | Done | Failed | InReview | Mismatch
 
 
-class LostHold(Struct, frozen=True):
+class LostHold(Struct, frozen=True, gc=False):
     """A holder's write was refused: the claim is no longer its own. What it found out is now evidence."""
 
     state: str  # what the claim is now; "" if it is gone

@@ -30,7 +30,7 @@ EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when 
 TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due, leaving a tombstone
 
 
-class Ask(Struct, frozen=True):
+class Ask(Struct, frozen=True, gc=False):
     """What a caller wants to claim, and how."""
 
     at: Address
@@ -47,20 +47,20 @@ class Ask(Struct, frozen=True):
     reentrant: bool = False  # the owner's name is stable: the same owner may find itself
 
 
-class Answer(Struct, frozen=True):
+class Answer(Struct, frozen=True, gc=False):
     """Nothing to write."""
 
     outcome: TakeOutcome
 
 
-class Begin(Struct, frozen=True):
+class Begin(Struct, frozen=True, gc=False):
     """Write this; if it lands, the claim is ours."""
 
     write: Insert | Replace
     attempt: int
 
 
-class Park(Struct, frozen=True):
+class Park(Struct, frozen=True, gc=False):
     """Write this; if it lands, the claim waits for a person."""
 
     write: Replace
@@ -70,7 +70,7 @@ class Park(Struct, frozen=True):
 Move = Answer | Begin | Park
 
 
-class Lifetime(Struct, frozen=True):
+class Lifetime(Struct, frozen=True, gc=False):
     """How long a finished claim is kept. None is for ever."""
 
     keep: float | None = 30 * 86_400.0

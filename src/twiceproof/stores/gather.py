@@ -29,6 +29,18 @@ A = TypeVar("A")  # an answer
 HELD_ELSEWHERE_PAUSE = 0.005
 
 
+def _import_running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop library is a third of the import time: those who never await need not pay for it."""
+    global running_loop
+    from asyncio import get_running_loop
+
+    running_loop = get_running_loop
+    return get_running_loop()
+
+
+running_loop = _import_running_loop
+
+
 class Gather(Generic[I, A]):
     """Runs `work` on groups of items, one group at a time."""
 
@@ -56,16 +68,11 @@ class Gather(Generic[I, A]):
         """In a forked child: whoever was waiting or leading does not exist here."""
         self._mutex = threading.Lock()
         self._queue: deque[_Ask[I, A]] = deque()
-        self._busy = False
+        self.busy = False  # whether a group is under way; to others a hint: it may have changed when they look
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
         return _Ask(self, item)
-
-    @property
-    def busy(self) -> bool:
-        """Whether a group is under way. A hint: it may have changed before the caller looks."""
-        return self._busy
 
     def enter(self, ask: _Ask[I, A]) -> bool:
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
@@ -73,9 +80,9 @@ class Gather(Generic[I, A]):
             self._queue.append(ask)
             # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread
             # would wait for it for ever.
-            if self._busy and self._promised in (None, ask.loop):
+            if self.busy and self._promised in (None, ask.loop):
                 return False
-            self._busy = True
+            self.busy = True
             self._promised = ask.loop
             return True
 
@@ -156,7 +163,7 @@ class Gather(Generic[I, A]):
         with self._mutex:
             self._queue.extendleft(reversed(again))
             if not self._queue:
-                self._busy = False
+                self.busy = False
                 return
             head = self._queue[0]
         if head.loop is None:
@@ -204,16 +211,16 @@ class _Ask(Request[A], Generic[I, A]):
                 self._gather.lead()
 
     async def wait(self) -> A:
-        import asyncio  # half of the import time, which those who never await need not pay
-
-        self.loop = loop = asyncio.get_running_loop()
+        self.loop = loop = running_loop()
         self.future = loop.create_future()
         if self._gather.enter(self):
             # Not at once: whatever else is ready on this loop joins the group first.
             loop.call_soon(self._gather.keep_promise, loop)
         try:
             await self.future
-        except asyncio.CancelledError:
+        except GeneratorExit:  # thrown away, and cannot wait any more
+            raise
+        except BaseException:  # a cancellation
             await _see_through(self, loop)
             raise
         return self._outcome()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
 from ..drive import Inline, Request
@@ -55,6 +55,7 @@ class GroupedStore:
         self.engine = engine
         self.batch_limit = engine.batch_limit
         self.best_effort = engine.best_effort
+        self._reads_here = engine.reads_first
         self.bell = Bell()
         self._clock = clock
         self._ids = ids or Ids()
@@ -80,12 +81,13 @@ class GroupedStore:
     @property
     def reads_first(self) -> bool:
         """While a commit is under way, joining the next one tells as much as a read, and saves it."""
-        return self.engine.reads_first and not self._writes.busy
+        return self._reads_here and not self._writes.busy
 
     def read(self, at: Address) -> Request[Found]:
         validate_address(at)
-        self._refuse_if_closed()
-        if self.engine.reads_first:
+        if self._closed:
+            self._refuse()
+        if self._reads_here:
             return Inline(lambda: self._read_here(at))
         return self._reads.ask(at)
 
@@ -97,7 +99,8 @@ class GroupedStore:
 
     def write(self, *writes: Write) -> Request[Outcome]:
         validate_writes(writes, self.batch_limit)
-        self._refuse_if_closed()
+        if self._closed:
+            self._refuse()
         return self._writes.ask(Batch(writes, self._ids()))
 
     def scan(
@@ -125,10 +128,9 @@ class GroupedStore:
     def examine(self) -> Sequence[Finding]:
         return self._persist(self.engine.examine)
 
-    def _refuse_if_closed(self) -> None:
+    def _refuse(self) -> NoReturn:
         """An engine would open itself again, and nobody would keep its claims alive."""
-        if self._closed:
-            raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False)
+        raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False)
 
     def close(self) -> None:
         self._closed = True

@@ -78,7 +78,7 @@ def _content(write: Insert | Replace) -> Values:
 def _commit_values(batches: Sequence[Batch]) -> Values:
     numbered = [(place, batch, write) for place, batch in enumerate(batches, 1) for write in batch.writes]
     writes = [write for _, _, write in numbered]
-    puts = [write if isinstance(write, Insert | Replace) else NOTHING for write in writes]
+    puts = [write if isinstance(write, (Insert, Replace)) else NOTHING for write in writes]
     mark, (spaces, kinds, keys, nonces, states, queues, bodies) = _joined(
         [write.at.space for write in writes],
         [write.at.kind for write in writes],

@@ -22,7 +22,7 @@ def settled(replies: list[Any]) -> list[Any]:
     A server that is away for longer must not hold up the callers of the others: once nothing was sent to
     it any more, its part alone fails.
     """
-    down = [reply for reply in replies if isinstance(reply, Broken | NotNow)]
+    down = [reply for reply in replies if isinstance(reply, (Broken, NotNow))]
     sent = any(isinstance(reply, Broken) and reply.sent for reply in down)
     if sent or (down and len(down) == len(replies)):
         raise Disconnected(down[0], sent=sent)
@@ -32,7 +32,7 @@ def settled(replies: list[Any]) -> list[Any]:
 def commit_answers(reply: Any, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
     if isinstance(reply, Elsewhere):
         return [AGAIN] * len(batches)
-    if isinstance(reply, Broken | NotNow):
+    if isinstance(reply, (Broken, NotNow)):
         return [_unserved(reply)] * len(batches)
     if isinstance(reply, Exception):
         return [reply] * len(batches)

@@ -39,35 +39,41 @@ REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
 
 def land_all(db: sqlite3.Connection, batches: Sequence[Batch], number: int, now: float) -> list[Outcome]:
-    """Land each batch or not. Plain ones go through one statement together."""
-    outcomes: dict[int, Outcome] = {}
+    """Land each batch or not. Plain ones, a lone insert or replace, go through one statement together."""
+    outcomes: list[Any] = [None] * len(batches)
     for statement, places in _alike(batches).items():
-        plain = [(batches[place], number + place) for place in places]
-        outcomes.update(zip(places, _land_alike(db, statement, plain, now), strict=True))
-    for place, batch in enumerate(batches):
-        if place not in outcomes:
-            outcomes[place] = _land(db, batch, number + place, now)
-    return [outcomes[place] for place in range(len(batches))]
+        _land_alike(db, statement, batches, places, number, now, outcomes)
+    for place, outcome in enumerate(outcomes):
+        if outcome is None:
+            outcomes[place] = _land(db, batches[place], number + place, now)
+    return outcomes
 
 
 def _alike(batches: Sequence[Batch]) -> dict[str, list[int]]:
-    """The places of lone inserts and replaces by their statement. A space's second batch must see its first."""
+    """The places of plain batches by their statement. A space's second batch must see its first: not plain."""
     groups: dict[str, list[int]] = {}
     seen: set[str] = set()
     for place, batch in enumerate(batches):
         write = batch.writes[0]
-        if len(batch.writes) == 1 and isinstance(write, Insert | Replace) and write.at.space not in seen:
+        space = write.at.space
+        if len(batch.writes) == 1 and isinstance(write, (Insert, Replace)) and space not in seen:
             groups.setdefault(_statement(write), []).append(place)
-        seen.add(write.at.space)
+        seen.add(space)
     return groups
 
 
-def _land_alike(db: sqlite3.Connection, statement: str, plain: list[tuple[Batch, int]], now: float) -> list[Outcome]:
+def _land_alike(
+    db: sqlite3.Connection, statement: str, batches: Sequence[Batch], places: list[int], number: int, now: float,
+    outcomes: list[Any],
+) -> None:  # fmt: skip
     before = db.total_changes
-    db.executemany(statement, [_values(batch.writes[0], number, batch.nonce, now) for batch, number in plain])
-    if db.total_changes - before == len(plain):
-        return [Written(str(number), number, now) for _, number in plain]
-    return [_told_apart(db, batch, number, now) for batch, number in plain]
+    db.executemany(statement, [_values(batches[at].writes[0], number + at, batches[at].nonce, now) for at in places])
+    everyone_fits = db.total_changes - before == len(places)
+    for at in places:
+        if everyone_fits:
+            outcomes[at] = Written(str(number + at), number + at, now)
+        else:
+            outcomes[at] = _told_apart(db, batches[at], number + at, now)
 
 
 def _told_apart(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:

@@ -127,7 +127,7 @@ def test_a_cancelled_take_of_an_expired_key_leaves_it_free(desk: Any) -> None:
 def test_a_cancelled_take_that_found_the_key_busy_takes_nothing_away(desk: Any, monkeypatch: Any) -> None:
     held, _ = desk.held("ann")
     # as on a store that does not read first: the insert is sent at once, and finds ann's claim
-    monkeypatch.setattr(desk.engine, "reads_first", False)
+    monkeypatch.setattr(desk.store, "_reads_here", False)
 
     async def scene() -> None:
         slow = Slow(desk.engine)

@@ -296,6 +296,6 @@ def test_threads_and_several_event_loops_share_one_gather():
 def test_after_a_reset_nobody_waits_for_those_who_are_not_here():
     work = Work()
     gather = gather_of(work)
-    gather._busy = True  # as a forked child finds it: the leader stayed in the parent
+    gather.busy = True  # as a forked child finds it: the leader stayed in the parent
     gather.reset()
     assert gather.ask("child").block() == "CHILD"
