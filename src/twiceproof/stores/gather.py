@@ -135,25 +135,19 @@ class Gather(Generic[I, A]):
         return group
 
     def _finish(self, group: list[_Ask[I, A]], answers: Sequence[Any]) -> None:
-        """Answer everyone: each thread by its gate, each event loop once for all of its asks."""
+        """Pass the lead on, then answer everyone: the next group is on its way while these callers wake up."""
         again: list[_Ask[I, A]] = []
-        loops: dict[asyncio.AbstractEventLoop, list[_Ask[I, A]]] = {}
+        answered: list[_Ask[I, A]] = []
         for ask, answer in zip(group, answers, strict=True):
             if type(answer) is Again and self._may_try_again(ask):
                 again.append(ask)
-                continue
-            ask.answer = self._given_up(ask.item) if type(answer) is Again else answer
-            if ask.loop is None:
-                ask.answered = True
-                ask.gate.release()
             else:
-                loops.setdefault(ask.loop, []).append(ask)
-        for loop, asks in loops.items():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                loop.call_soon_threadsafe(_deliver, asks)
-        if len(again) == len(group):
+                ask.answer = self._given_up(ask.item) if type(answer) is Again else answer
+                answered.append(ask)
+        if not answered:
             self._sleep(HELD_ELSEWHERE_PAUSE)
         self._pass_on(again)
+        _wake(answered)
 
     def _may_try_again(self, ask: _Ask[I, A]) -> bool:
         ask.tries += 1
@@ -240,6 +234,20 @@ async def _see_through(ask: _Ask[Any, Any], loop: asyncio.AbstractEventLoop) -> 
         ask.future = loop.create_future()  # the cancellation has used up the one before
         with contextlib.suppress(asyncio.CancelledError):
             await ask.future
+
+
+def _wake(asks: list[_Ask[Any, Any]]) -> None:
+    """Each thread by its gate, each event loop once for all of its asks."""
+    loops: dict[asyncio.AbstractEventLoop, list[_Ask[Any, Any]]] = {}
+    for ask in asks:
+        if ask.loop is None:
+            ask.answered = True
+            ask.gate.release()
+        else:
+            loops.setdefault(ask.loop, []).append(ask)
+    for loop, mine in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            loop.call_soon_threadsafe(_deliver, mine)
 
 
 def _deliver(asks: list[_Ask[Any, Any]]) -> None:
