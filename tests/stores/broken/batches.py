@@ -6,7 +6,7 @@ from twiceproof.records import Batch, Conflict, Written
 from twiceproof.stores.conditions import fits
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.validate import _validate_address, _validate_write
+from twiceproof.stores.validate import _validate_write, validate_address
 
 
 @breaks("batches", "checks")
@@ -76,7 +76,7 @@ class Unchecked(GroupedStore):
 
     def write(self, *writes):
         for write in writes:
-            _validate_address(write.at)
+            validate_address(write.at)
             _validate_write(write)
         return self._writes.ask(Batch(writes, self._ids()))
 

@@ -44,9 +44,7 @@ class LeaseBornDead(GroupedStore):
                 finally:
                     engine.commit = commit
 
-        early = Early.__new__(Early)
-        early._gather, early._item = request._gather, request._item
-        return early
+        return Early(request._gather, request.item)
 
 
 def _earlier(batch, delay):
