@@ -38,4 +38,4 @@ app.close()
 # Invoice(id='inv-10492', total=Decimal('119.90'))
 # Invoice(id='inv-10492', total=Decimal('119.90'))
 # invoices made: 1
-# create_invoice for 'shop:order:10492' is known with another payload; use another key, or send what was sent the first time.
+# create_invoice for 'shop:order:10492' is known with another payload; use another key, send what was sent the first time, or leave out what varies with ignore=.

@@ -100,6 +100,8 @@ class App:
         """
 
         def guard(function: Callable[P, R]) -> OnceFunction[P, R]:
+            if not callable(function):  # `@app.once` without parentheses took the function for its key
+                raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
             policy = make_policy(
                 name or function.__name__, tenant=self.settings.tenant, on_duplicate=on_duplicate,
                 on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result,

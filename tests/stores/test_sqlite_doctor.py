@@ -127,7 +127,7 @@ def test_a_journal_that_loses_writes_is_refused(path, mode, expected):
 @pytest.mark.parametrize(("version", "expected"), [((3, 34, 1), "warn"), ((3, 35, 0), "ok")])
 def test_an_old_sqlite_is_warned_of(path, monkeypatch, version, expected):
     monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
-    assert level(path, "version") == expected
+    assert level(path, "SQLite version") == expected
 
 
 # -- the file ------------------------------------------------------------------------------------

@@ -195,9 +195,9 @@ def _still_held(record: Record, now: float, advice: str) -> str:
 def _settleable(found: Found) -> Record:
     record = found.record
     if record is None:
-        raise Misuse("There is no such claim; list what is there with: twiceproof claims list")
+        raise Misuse("There is no such claim; list what is there with: claims list --state all")
     if record.state == DONE:
-        raise Misuse("This claim is done and needs no word; look at it with: twiceproof claims show")
+        raise Misuse("This claim is done: there is nothing to settle. Look at it with: claims show OPERATION KEY")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))
     return record

@@ -38,7 +38,8 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimErro
     data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": outcome.run}
     if isinstance(outcome, Busy):
         return InProgress(
-            f"{named(ask)} is being worked on by {outcome.owner}; try again in {outcome.retry_after:.1f} s.",
+            f"{named(ask)} is being worked on by {outcome.owner}; try again later "
+            f"(its lease runs for another {outcome.retry_after:.1f} s).",
             owner=outcome.owner, retry_after=outcome.retry_after, **data,
         )  # fmt: skip
     if isinstance(outcome, Failed):
@@ -53,7 +54,8 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimErro
             reason=outcome.reason, since=outcome.since, **data,
         )  # fmt: skip
     return PayloadMismatch(
-        f"{named(ask)} is known with another payload; use another key, or send what was sent the first time.",
+        f"{named(ask)} is known with another payload; use another key, send what was sent the first time, "
+        "or leave out what varies with ignore=.",
         found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
     )  # fmt: skip
 
@@ -66,7 +68,7 @@ def refuse_other_payload(outer: Ask, ask: Ask) -> None:
 
 def duplicate(ask: Ask, done: Done, value: Any) -> Duplicate:
     return Duplicate(
-        f"{named(ask)} was done before; use on_duplicate='return_prior' to get its result instead.",
+        f"{named(ask)} was done before; what it returned is in this error's .result.",
         operation=ask.operation, key=ask.key, result=value, run=done.run,
     )  # fmt: skip
 

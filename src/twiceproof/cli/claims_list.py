@@ -15,7 +15,7 @@ from .target import Target, target_options
 
 __all__ = ["list_"]
 
-HEAD = ("KEY", "OPERATION", "STATE", "ATTEMPT", "OWNER", "AGE", "LEASE LEFT", "RUN")
+HEAD = ("OPERATION", "KEY", "STATE", "ATTEMPT", "OWNER", "AGE", "LEASE LEFT", "RUN")
 
 EPILOG = """\b
 Examples:
@@ -47,23 +47,23 @@ def list_(target: Target, operation: str | None, state: str | None, limit: int, 
     if target.json:
         show_json(page)
     else:
-        _show(target, page, state, operation)
+        _show(target, page, state, operation, limit)
 
 
-def _show(target: Target, page: ClaimPage, state: str | None, operation: str | None) -> None:
+def _show(target: Target, page: ClaimPage, state: str | None, operation: str | None, limit: int) -> None:
     if page.claims:
         show_table(
             HEAD,
             [
-                (c.key, c.operation, c.word, c.attempt, c.owner, span(c.age), span(c.lease_left), c.run)
+                (c.operation, c.key, c.word, c.attempt, c.owner, span(c.age), span(c.lease_left), c.run)
                 for c in page.claims
             ],
         )
     else:
         show_text("No claims." if state else "No claims in review, held or failed.")
-    same = [*(["--operation", operation] if operation else [])]
+    same = ["--operation", operation] if operation else []
     if page.after is not None:
-        chosen = ["--state", state] if state else []
+        chosen = [*(["--state", state] if state else []), "--limit", str(limit)]
         show_text(f"There is more: {command(target, 'claims', 'list', *same, *chosen, '--after', page.after)}")
     if state is None:
         show_text(f"Done ones are not shown: {command(target, 'claims', 'list', *same, '--state', 'done')}")

@@ -28,10 +28,10 @@ __all__ = ["settle", "settle_claim"]
 VERDICTS = {
     "happened": "is done; whoever delivers it again gets the recorded result.",
     "did-not-happen": "may be tried again; the next delivery does the work.",
-    "abandon": "is failed for good; nothing tries it again without a word.",
+    "abandon": "is failed for good; only .retry(…) or another settlement runs it again.",
 }
 NO_RESULT_GIVEN = (
-    "No result was given: whoever delivers it again is told that it is done, and that its result is not kept. "
+    "is done, without a result: whoever delivers it again is told that it is done and that its result is not kept. "
     "Where nothing is returned, say --result null."
 )
 
@@ -84,9 +84,8 @@ def _tell(target: Target, word: dict[str, Any]) -> None:
     if target.json:
         show_json({"settled": word})
         return
-    show_text(f"{word['operation']} {word['key']} {VERDICTS[word['verdict']]}")
-    if word["verdict"] == "happened" and not word["result_kept"]:
-        show_text(NO_RESULT_GIVEN)
+    silent = word["verdict"] == "happened" and not word["result_kept"]
+    show_text(f"{word['operation']} {word['key']} {NO_RESULT_GIVEN if silent else VERDICTS[word['verdict']]}")
 
 
 def _one_verdict(flags: dict[str, bool]) -> str:

@@ -122,7 +122,7 @@ def _next_moves(target: Target, claim: LongClaimShape) -> Iterator[tuple[str, st
         return command(target, "claims", "settle", *words, about=about)
 
     if claim.state == REVIEW or claim.lapsed:
-        yield "If it happened (with what it returned):", settle("--happened", "--result", "null")
+        yield "If it happened (with what it returned):", settle("--happened", "--result", "JSON")
         yield "If it did not, and may be tried again:", settle("--did-not-happen")
         yield "If it shall never be tried again:", settle("--abandon")
     elif claim.state == FAILED and not (claim.fault and claim.fault["retryable"]):

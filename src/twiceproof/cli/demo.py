@@ -22,7 +22,7 @@ from .failures import NEGATIVE, OK
 from .ledger import sqlite_url
 from .output import show_json, show_table, show_text
 from .progress import Progress
-from .shell import quoted
+from .shell import program, quoted
 from .target import Target, json_option
 
 __all__ = ["demo"]
@@ -142,7 +142,11 @@ def _show(report: dict[str, Any]) -> None:
             ("answered with new work", answers["done"], ""),
             ("duplicates replayed", answers["replayed"], "with the first one's result"),
             ("answered “in progress”", answers["in_progress"], "delivered again later"),
-            ("answered “needs review”", answers["review"], "outcome unknown, so not repeated"),
+            (
+                "answered “needs review”",
+                answers["review"],
+                "outcome unknown, so not repeated: a person settles each claim",
+            ),
             ("  settled: it happened", settled["happened"], "the parcel was found outside"),
             ("  settled: it did not", settled["did_not_happen"], "then delivered again"),
             ("effects", report["effects"], "counted outside the ledger"),
@@ -155,5 +159,5 @@ def _show(report: dict[str, Any]) -> None:
     show_text(f"\n{verdict} ({report['seconds']} s)")
     if report["ledger"]:
         show_text(
-            f"The ledger is kept. Look at it:\n  twiceproof --store {quoted(report['ledger'])} claims list --state all"
+            f"The ledger is kept. Look at it:\n  {program()} --store {quoted(report['ledger'])} claims list --state all"
         )

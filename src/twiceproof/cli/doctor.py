@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 from msgspec import structs
@@ -24,7 +25,7 @@ __all__ = ["doctor"]
 LEVELS = ("ok", "warn", "refuse")
 VERDICTS = {
     "ok": "Fine: this store keeps what it acknowledges.",
-    "warn": "It works; the warnings say what it does not promise.",
+    "warn": "It can be used; the warnings say what it does not promise, or what could not be checked.",
     "refuse": "Refused: this store would lose acknowledged writes, or cannot be used as it is.",
 }
 SILENT = "The store does not answer: what it promises could not be checked."
@@ -84,7 +85,7 @@ class Examination:
         except StoreUnsafe as error:
             yield from error.data.get("findings") or [_refusal("store", error)]
         except NoLedger as error:
-            yield _no_ledger(error, missing=path is not None and not path.exists())
+            yield _no_ledger(error, path)
         except StoreUnavailable as error:
             self.code = UNAVAILABLE
             yield _refusal("answers", error)
@@ -102,8 +103,10 @@ class Examination:
             store.close()
 
 
-def _no_ledger(error: NoLedger, *, missing: bool) -> Finding:
-    if missing:
+def _no_ledger(error: NoLedger, path: Path | None) -> Finding:
+    if path is not None and not path.resolve().parent.is_dir():
+        return Finding("refuse", "ledger", "its directory does not exist", "Create it, or name another file.")
+    if path is not None and not path.exists():
         return Finding("warn", "ledger", "there is none yet", "It is made when an App first opens it; look again then.")
     return Finding("refuse", "ledger", str(error))
 

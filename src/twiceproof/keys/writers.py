@@ -66,7 +66,7 @@ def _writer_for(kind: type) -> Writer:
 
 def _unknown(value: Any, room: int) -> bytes:
     raise Refused(
-        f"is a {type(value).__qualname__}, which has no JSON form",
+        f"is of type {type(value).__qualname__}, which has no JSON form",
         'leave it out with ignore=("name",), or pass plain data: text, numbers, dicts, lists, dataclasses',
     )
 
@@ -88,7 +88,7 @@ def _atom(text: Callable[[Any], str]) -> Writer:
         try:
             return text(value).encode()
         except ValueError as why:
-            reason = f"is a {type(value).__qualname__} without JSON form: {why}"
+            reason = f"is of type {type(value).__qualname__}, without JSON form: {why}"
             raise Refused(reason, "pass it as text, or None") from None
 
     return write_atom

@@ -19,17 +19,15 @@ def open_store(url: str, *, clock: Clock = system_clock) -> GroupedStore:
     parts = urlsplit(url)
     opener = OPENERS.get(parts.scheme)
     if opener is None:
-        raise Misuse(
-            f"{_scheme_of(url)!r} is not a store that twiceproof knows; "
-            f"use one of {', '.join(f'{name}://' for name in sorted(OPENERS))}."
-        )
+        known = ", ".join(f"{name}://" for name in sorted(OPENERS))
+        raise Misuse(f"{_scheme_of(url)}; use one of {known}. A file is written sqlite:///file.db")
     return GroupedStore(opener(parts, clock), clock=clock)
 
 
 def _scheme_of(url: str) -> str:
     """Never more than the scheme: the rest may hold a password."""
     scheme, found, _ = url.partition("://")
-    return scheme[:40] if found else "what was given"
+    return f"{scheme[:40]!r} is not a store that twiceproof knows" if found else "A store is named by a URL"
 
 
 def _memory(parts: SplitResult, clock: Clock) -> Engine:

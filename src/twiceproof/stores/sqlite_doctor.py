@@ -94,7 +94,7 @@ def _synchronous(db: sqlite3.Connection) -> Finding:
 def _version() -> Finding:
     level = "ok" if sqlite3.sqlite_version_info >= (3, 35) else "warn"
     return Finding(
-        level, "version", sqlite3.sqlite_version, "" if level == "ok" else "Upgrade SQLite to 3.35 or later."
+        level, "SQLite version", sqlite3.sqlite_version, "" if level == "ok" else "Upgrade SQLite to 3.35 or later."
     )
 
 

@@ -165,7 +165,7 @@ def test_while_the_first_runs_others_are_told_who_and_how_long(app: App, clock: 
     pay = guard(style, app, work, lease="20s")
     assert pay(1) == 1
     assert (told[0].retry_after, told[0].key, work.runs) == (15.0, "order:1", 1)
-    assert told[0].owner in str(told[0]) and "try again in 15.0 s" in str(told[0])
+    assert told[0].owner in str(told[0]) and "another 15.0 s" in str(told[0])
 
 
 @pytest.mark.parametrize("policy", ["return_prior", "reject"])

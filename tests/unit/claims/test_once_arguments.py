@@ -259,3 +259,14 @@ def test_keys_that_look_like_other_names_stay_apart(app: App) -> None:
     assert app.claim("a", "b/c")._ask.at != app.claim("a", "b", tenant="default")._ask.at
     with pytest.raises(Misuse):
         app.claim("a/b", "c")
+
+
+def test_once_without_parentheses_is_told_what_to_write() -> None:
+    with App("memory://") as app:
+
+        @app.once
+        def pay(order: int) -> int:
+            return order
+
+        with pytest.raises(Misuse, match="needs a key"):
+            pay(1)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
+from click.testing import CliRunner
 
 from twiceproof.cli import checks, doctor
+from twiceproof.cli.main import cli
 from twiceproof.clock import Clock
 from twiceproof.errors import SchemaMismatch, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Found, Page, Record
@@ -165,3 +170,14 @@ def test_few_open_files_are_warned_about(monkeypatch):
     assert {f.name: f.level for f in checks.check_machine(None)}["open files"] == "warn"
     monkeypatch.setattr(checks.resource, "getrlimit", lambda what: (checks.resource.RLIM_INFINITY,) * 2)
     assert {f.name: f.level for f in checks.check_machine(None)}["open files"] == "ok"
+
+
+def test_a_file_in_a_directory_that_does_not_exist_is_refused(tmp_path):
+    done = CliRunner().invoke(cli, ["--store", f"sqlite:///{tmp_path}/no/such.db", "doctor"])
+    assert done.exit_code == 2
+    assert "directory does not exist" in done.output
+
+
+def test_python_m_runs_the_same_program():
+    done = subprocess.run([sys.executable, "-m", "twiceproof", "version"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -30,7 +30,7 @@ def test_the_json_shape_is_exact(run_json, claim_keys):
 def test_people_see_a_table_and_how_to_see_the_rest(run):
     text = run("claims", "list").stdout
     head, *rows = text.splitlines()
-    assert head.split() == ["KEY", "OPERATION", "STATE", "ATTEMPT", "OWNER", "AGE", "LEASE", "LEFT", "RUN"]
+    assert head.split() == ["OPERATION", "KEY", "STATE", "ATTEMPT", "OWNER", "AGE", "LEASE", "LEFT", "RUN"]
     assert any("order:gone" in row and "held, lapsed" in row for row in rows)
     assert any("order:live" in row and "held, lapsed" not in row for row in rows)
     assert "claims list --state done" in rows[-1]
@@ -71,7 +71,7 @@ def test_pages_meet_every_claim_once(run_json, limit):
 
 
 def test_a_page_says_how_to_go_on(run):
-    assert "--state all --after" in run("claims", "list", "--state", "all", "--limit", "2").stdout
+    assert "--state all --limit 2 --after" in run("claims", "list", "--state", "all", "--limit", "2").stdout
 
 
 def test_a_cursor_of_another_list_is_refused(run):

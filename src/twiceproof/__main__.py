@@ -1,0 +1,5 @@
+"""`python -m twiceproof`."""
+
+from .cli.main import main
+
+main()
