@@ -70,6 +70,7 @@ class App:
         )
         self.claims = Claims(self.store, clock=clock)
         self.operations: dict[str, Once] = {}
+        self._where = _where(store)
         self._owner = Ids(_process_name)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
@@ -105,7 +106,7 @@ class App:
             policy = make_policy(
                 name or function.__name__, tenant=self.settings.tenant, on_duplicate=on_duplicate,
                 on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result,
-                keep_failed=keep_failed, ignore=ignore,
+                keep_failed=keep_failed, ignore=ignore, where=self._where,
             )  # fmt: skip
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
@@ -144,7 +145,7 @@ class App:
         ask = Ask(
             at, policy.operation, valid, self._owner() if owner is None else validate_key(owner), policy.lease,
             policy.tenant, asked, run_id(at.space), link and validate_key(link), policy.repeat,
-            reentrant=owner is not None,
+            where=self._where, reentrant=owner is not None,
         )  # fmt: skip
         return ClaimBlock(self._guard(policy), ask)
 
@@ -213,6 +214,13 @@ def _with_extras(wrapper: Any, once: Once, drive: Callable[..., Any]) -> Any:
     wrapper.look = lambda *args, **kwargs: drive(once.look(args, kwargs))
     wrapper.retry = lambda *args, **kwargs: drive(once.call(args, kwargs, retry=True))
     return wrapper
+
+
+def _where(store: object) -> str:
+    """How the command line is told of this store. Other URLs may hold a password: they are only hinted at."""
+    if not isinstance(store, str):
+        return ""
+    return f" --store {store}" if store.startswith("sqlite:") else " --store …"
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, InProgress, KeyRefused, Misuse, PriorFailure, StoreError, StoreUnavailable
+from twiceproof import App, InProgress, KeyRefused, Misuse, NeedsReview, PriorFailure, StoreError, StoreUnavailable
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.settings import Settings
 from twiceproof.stores.grouped import GroupedStore
@@ -165,3 +165,24 @@ def test_a_poisoned_owner_or_link_is_refused_before_anything_is_written(argument
         with pytest.raises(KeyRefused):
             app.claim("ship", "order:1", **{argument: "\ud800"})
         assert app.store.scan("claim").block().records == []
+
+
+@pytest.mark.parametrize(
+    ("store", "hint"),
+    [
+        ("sqlite:///{}/shop.db", "twiceproof --store sqlite:///{}/shop.db claims show"),
+        ("memory://", "--store … claims"),
+    ],
+)
+def test_a_hint_can_be_pasted_and_holds_no_password(store: str, hint: str, tmp_path: Path) -> None:
+    with App(store.format(tmp_path)) as app:
+
+        @app.once(key="{order}")
+        def pay(order: int) -> int:
+            raise TimeoutError
+
+        with pytest.raises(TimeoutError):
+            pay(1)
+        with pytest.raises(NeedsReview) as told:
+            pay(1)
+        assert hint.format(tmp_path) in str(told.value)

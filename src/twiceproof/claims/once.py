@@ -104,6 +104,7 @@ class Once:
             self._link.make(arguments) if self._link else "",
             self.policy.repeat,
             retry,
+            self.policy.where,
         )
 
     def _address(self, key: str) -> Address:

@@ -40,6 +40,7 @@ class Policy(Struct, frozen=True):
     lease: float = DEFAULT_LEASE
     life: Lifetime = Lifetime()
     ignore: tuple[str, ...] = ()
+    where: str = ""
 
 
 def make_policy(
@@ -55,6 +56,7 @@ def make_policy(
     keep_result: Duration | None = None,
     keep_failed: Duration | None = None,
     ignore: Collection[str] = (),
+    where: str = "",
 ) -> Policy:
     kept = lifetime(keep, name="keep")
     return Policy(
@@ -71,6 +73,7 @@ def make_policy(
             kept if keep_failed is None else lifetime(keep_failed, name="keep_failed"),
         ),
         (ignore,) if isinstance(ignore, str) else tuple(ignore),
+        where,
     )
 
 

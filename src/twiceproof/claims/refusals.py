@@ -31,7 +31,7 @@ def named(ask: Ask) -> str:
 
 def show(ask: Ask) -> str:
     tenant = "" if ask.tenant == "default" else f" --tenant {ask.tenant}"
-    return f"twiceproof claims show {ask.operation} {ask.key!r}{tenant}"
+    return f"twiceproof{ask.where} claims show {ask.operation} {ask.key!r}{tenant}"
 
 
 def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimError:
