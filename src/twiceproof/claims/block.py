@@ -8,7 +8,8 @@ from typing import Any
 from ..drive import Operation, Raised, Returned, await_, block
 from ..errors import Misuse
 from .guard import Guard, Prior
-from .hold import Hold
+from .hold import Hold, enclosing
+from .refusals import refuse_other_payload
 from .results import ResultType
 from .states import Ask
 
@@ -28,11 +29,12 @@ class ClaimBlock:
         self._results = ResultType(_plain, ask.operation)
         self._hold: Hold | None = None
         self._entered = False
+        self._nested = False
         self.result: Any = None
 
     @property
     def held(self) -> bool:
-        return self._hold is not None
+        return self._hold is not None or self._nested
 
     @property
     def key(self) -> str:
@@ -75,13 +77,18 @@ class ClaimBlock:
         if self._entered:
             raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
         self._entered = True
+        outer = enclosing(self._ask.at.space)
+        if outer is not None and not self._ask.reentrant:  # part of the work around it, which records the result
+            refuse_other_payload(outer.ask, self._ask)
+            self._nested = True
+            return self
         self._results.prepare()
         taken = yield from self._guard.enter(self._ask, self._results)
         if isinstance(taken, Prior):
             self.result = taken.value
             return self
+        yield from self._guard.begin(taken)
         self._hold = taken
-        self._guard.begin(taken)
         return self
 
     def _leave(self, error: BaseException | None) -> Operation[None]:

@@ -50,21 +50,25 @@ class Guard:
         taken = yield from self.enter(ask, results)
         if isinstance(taken, Prior):
             return taken.value
-        self.begin(taken)
+        yield from self.begin(taken)
         try:
             finding: Returned | Raised = yield Call(work)
         finally:
             self.end(taken)
         return (yield from self.leave(taken, finding, results))
 
-    def begin(self, hold: Hold) -> None:
+    def begin(self, hold: Hold) -> Operation[None]:
         """The work starts: keep its claim alive, and know who is inside."""
-        self._heartbeat.keep(hold)
+        try:
+            self._heartbeat.keep(hold)
+        except BaseException:  # no thread to be had: nothing was done yet, so give it back
+            yield from self.claims.release(hold.held)
+            raise
         go_inside(hold)
 
     def end(self, hold: Hold) -> None:
-        come_outside(hold)
         self._heartbeat.drop(hold)
+        come_outside(hold)
 
     # -- before the work -------------------------------------------------------------------------
 

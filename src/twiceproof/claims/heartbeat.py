@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..clock import Clock, system_clock
 from ..drive import Operation, block
@@ -15,10 +16,14 @@ from .outcomes import Held, LostHold
 
 __all__ = ["Heartbeat"]
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
 log = logging.getLogger("twiceproof")
 
 BEATS_PER_LEASE = 3  # two may be missed before the lease lapses
 LONGEST_TICK = 5.0
+HELPERS = 8
 
 
 class Heartbeat:
@@ -44,6 +49,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
         self._stopped = False
         self._tick = LONGEST_TICK
+        self._helpers: ThreadPoolExecutor | None = None
 
     def keep(self, hold: Hold) -> None:
         """From now on, until it is dropped."""
@@ -66,7 +72,7 @@ class Heartbeat:
 
     def _run(self) -> None:
         while self._pause():
-            self.beat()
+            self._send_out(self._due())
             self._do_chore()
 
     def _pause(self) -> bool:
@@ -76,14 +82,32 @@ class Heartbeat:
                 self._changed.wait(self._tick)
             return not self._stopped
 
+    def _send_out(self, holds: list[Hold]) -> None:
+        """Each by a helper: one claim that cannot be renewed must not starve the others."""
+        if not holds:
+            return
+        helpers = self._helpers = self._helpers or _make_helpers()
+        for hold in holds:
+            hold.beating = True
+            helpers.submit(self._try_beat, hold)
+
     def beat(self) -> None:
-        """Renew what is due. One claim that cannot be renewed must not starve the others."""
-        for hold in list(self._holds.values()):
-            if hold.lost is None and self._clock.monotonic() >= hold.beat_at:
-                try:
-                    self._beat_one(hold)
-                except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
-                    log.warning("heartbeat of %s failed, will try again: %s", hold.ask.at.space, error)
+        """Renew what is due, here and now."""
+        for hold in self._due():
+            self._try_beat(hold)
+
+    def _due(self) -> list[Hold]:
+        now = self._clock.monotonic()
+        holds = list(self._holds.values())
+        return [hold for hold in holds if hold.lost is None and not hold.beating and now >= hold.beat_at]
+
+    def _try_beat(self, hold: Hold) -> None:
+        try:
+            self._beat_one(hold)
+        except Exception as error:  # noqa: BLE001 - it is tried again until the lease is over
+            log.warning("heartbeat of %s failed, will try again: %s", hold.ask.at.space, error)
+        finally:
+            hold.beating = False
 
     def _beat_one(self, hold: Hold) -> None:
         answer = block(self._renew(hold.held))
@@ -107,6 +131,14 @@ class Heartbeat:
             self._changed.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+        if self._helpers is not None:
+            self._helpers.shutdown(cancel_futures=True)
+
+
+def _make_helpers() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # not needed before a claim is held for long
+
+    return ThreadPoolExecutor(HELPERS, thread_name_prefix="twiceproof-heartbeat")
 
 
 def _reset(reference: weakref.ref[Heartbeat]) -> None:

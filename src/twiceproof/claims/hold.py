@@ -13,7 +13,7 @@ __all__ = ["Hold", "come_outside", "enclosing", "go_inside"]
 class Hold:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
-    __slots__ = ("active", "ask", "beat_at", "held", "lost", "token")
+    __slots__ = ("active", "ask", "beat_at", "beating", "held", "lost", "token")
 
     def __init__(self, ask: Ask, held: Held) -> None:
         self.ask = ask
@@ -21,6 +21,7 @@ class Hold:
         self.lost: LostHold | None = None
         self.active = True
         self.beat_at = 0.0
+        self.beating = False
         self.token: Token[tuple[Hold, ...]] | None = None
 
 
@@ -35,9 +36,13 @@ def go_inside(hold: Hold) -> None:
 def come_outside(hold: Hold) -> None:
     # A task left behind keeps a copy of this context: what it holds on to must not open the door later.
     hold.active = False
-    if hold.token is not None:
+    if hold.token is None:
+        return
+    try:
         _inside.reset(hold.token)
-        hold.token = None
+    except ValueError:  # left in another context than entered: a generator closed elsewhere, a pool's other thread
+        _inside.set(tuple(other for other in _inside.get() if other is not hold))
+    hold.token = None
 
 
 def enclosing(space: str) -> Hold | None:

@@ -6,10 +6,9 @@ import socket
 from typing import Literal
 
 from ..errors import NotDone
+from .claim import Fault
 
 __all__ = ["Verdict", "fault_of", "judge"]
-
-from .claim import Fault
 
 Verdict = Literal["clean", "ambiguous", "other"]
 

@@ -51,6 +51,7 @@ class Gather(Generic[I, A]):
         limit: int,
         hand: Hand,
         sleep: Callable[[float], None],
+        monotonic: Callable[[], float],
         patience: float,
         apart: Callable[[I], Hashable] | None = None,
         given_up: Callable[[I], Exception] | None = None,
@@ -59,7 +60,8 @@ class Gather(Generic[I, A]):
         self._limit = limit
         self._hand = hand
         self._sleep = sleep
-        self._most_tries = max(1, round(patience / HELD_ELSEWHERE_PAUSE))
+        self._monotonic = monotonic
+        self._patience = patience
         self._apart = apart
         self._given_up = given_up or (lambda item: held_elsewhere(unsure=False))
         self.reset()
@@ -68,70 +70,121 @@ class Gather(Generic[I, A]):
         """In a forked child: whoever was waiting or leading does not exist here."""
         self._mutex = threading.Lock()
         self._queue: deque[_Ask[I, A]] = deque()
-        self.busy = False  # whether a group is under way; to others a hint: it may have changed when they look
+        self._group: list[_Ask[I, A]] | None = None  # what is being worked on
+        self.leader: _Ask[I, A] | None = None  # the blocking caller whose turn it is to lead
+        self._handed = False  # whether the hand was told to lead
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
         return _Ask(self, item)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a group is under way or about to be. To others a hint: it may have changed when they look.
+
+        Put together from what is so, and each of these changes in one step: a signal's exception that hits in between
+        can never leave a gather that is busy for ever.
+        """
+        return self._group is not None or self.leader is not None or self._promised is not None or self._handed
+
     def enter(self, ask: _Ask[I, A]) -> bool:
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(ask)
-            # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread
-            # would wait for it for ever.
-            if self.busy and self._promised in (None, ask.loop):
+            if not self.busy:
+                return self._must_lead(ask)
+            if self._promised is None or self._promised is ask.loop:
                 return False
-            self.busy = True
+            # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread would
+            # wait for it for ever, and another loop for as long as that one is held up.
+            if ask.loop is None:
+                self.leader = ask
+            else:
+                self._handed = True
+            self._promised = None
+        if ask.loop is not None:
+            self._hand.do(self.lead)
+        return False
+
+    def _must_lead(self, ask: _Ask[I, A]) -> bool:
+        if ask.loop is None:
+            self.leader = ask
+        else:
             self._promised = ask.loop
-            return True
+        return True
+
+    def still_has(self, ask: _Ask[I, A]) -> bool:
+        """For an interrupted caller: whether its item is still on its way. If nobody leads, it must."""
+        with self._mutex:
+            waiting = ask in self._queue
+            if waiting and not self.busy:
+                self.leader = ask
+            return not ask.answered and (waiting or (self._group is not None and ask in self._group))
 
     def keep_promise(self, loop: asyncio.AbstractEventLoop) -> None:
         with self._mutex:
             if self._promised is not loop:
                 return
+            self._handed = True
             self._promised = None
-        self.lead_by_hand()
-
-    def lead_by_hand(self) -> None:
         self._hand.do(self.lead)
 
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
-        group = self._next_group()
+        try:
+            group = self._next_group()
+            self._finish(group, self._answers(group))
+        except BaseException as error:
+            # A signal's exception can hit anywhere in the main thread: those it leads for must not wait for ever.
+            self._recover(error)
+            raise
+
+    def _answers(self, group: list[_Ask[I, A]]) -> Sequence[Any]:
         try:
             answers: Sequence[Any] = self._work([ask.item for ask in group])
-            if len(answers) != len(group):  # or nobody would be answered, ever
-                raise TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
         except Exception as error:  # noqa: BLE001 - it belongs to the callers, who raise it
-            answers = [error] * len(group)
-        except BaseException as error:
-            # Ctrl-C hit the thread that leads for others: they must not wait for ever.
-            self._finish(group, [_interrupted(error)] * len(group))
-            raise
-        self._finish(group, answers)
+            return [error] * len(group)
+        if len(answers) != len(group):  # or nobody would be answered, ever
+            wrong = TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
+            return [wrong] * len(group)
+        return answers
+
+    def _recover(self, error: BaseException) -> None:
+        """Finish what was interrupted: tell whoever was not answered, and pass the lead on unless that was done."""
+        group = self._group
+        if group is None:
+            self._wake_leader()  # the lead was passed on, the word of it perhaps not
+            return
+        for ask in group:
+            if ask.answer is None:
+                ask.answer = _interrupted(error)
+        self._pass_on([])
+        _wake(group)
 
     def _next_group(self) -> list[_Ask[I, A]]:
         with self._mutex:
-            if self._apart is None and len(self._queue) <= self._limit:
-                group = list(self._queue)
-                self._queue.clear()
-                return group
-            return self._pick()
+            group = self._group = list(self._queue) if self._fits() else self._pick()
+            self._handed, self.leader = False, None
+            for _ in group:
+                self._queue.popleft()
+            return group
+
+    def _fits(self) -> bool:
+        return self._apart is None and len(self._queue) <= self._limit
 
     def _pick(self) -> list[_Ask[I, A]]:
+        """As many as may go together, brought to the front of the queue in their order."""
         group: list[_Ask[I, A]] = []
+        rest: list[_Ask[I, A]] = []
         seen: set[Hashable] = set()
-        left: deque[_Ask[I, A]] = deque()
-        while self._queue and len(group) < self._limit:
-            ask = self._queue.popleft()
+        for ask in self._queue:
             mark = None if self._apart is None else self._apart(ask.item)
-            if mark is not None and mark in seen:
-                left.append(ask)
-                continue
-            seen.add(mark)
-            group.append(ask)
-        self._queue.extendleft(reversed(left))
+            if len(group) == self._limit or (mark is not None and mark in seen):
+                rest.append(ask)
+            else:
+                seen.add(mark)
+                group.append(ask)
+        self._queue = deque([*group, *rest])
         return group
 
     def _finish(self, group: list[_Ask[I, A]], answers: Sequence[Any]) -> None:
@@ -144,39 +197,49 @@ class Gather(Generic[I, A]):
             else:
                 ask.answer = self._given_up(ask.item) if type(answer) is Again else answer
                 answered.append(ask)
-        if not answered:
-            self._sleep(HELD_ELSEWHERE_PAUSE)
-        self._pass_on(again)
-        _wake(answered)
+        try:
+            if not answered:
+                self._sleep(HELD_ELSEWHERE_PAUSE)
+        finally:  # also when Ctrl-C hits in the pause: others count on somebody to lead
+            self._pass_on(again)
+            _wake(answered)
 
     def _may_try_again(self, ask: _Ask[I, A]) -> bool:
-        ask.tries += 1
-        return ask.tries < self._most_tries
+        now = self._monotonic()
+        if ask.until is None:
+            ask.until = now + self._patience
+        return now < ask.until
 
     def _pass_on(self, again: list[_Ask[I, A]]) -> None:
         with self._mutex:
             self._queue.extendleft(reversed(again))
-            if not self._queue:
-                self.busy = False
-                return
-            head = self._queue[0]
-        if head.loop is None:
-            head.gate.release()  # unanswered: it learns that it leads
-        else:
-            self.lead_by_hand()
+            head = self._queue[0] if self._queue else None
+            if head is not None and head.loop is None:
+                self.leader = head
+            elif head is not None:
+                self._handed = True
+            self._group = None
+        if head is not None and head.loop is not None:
+            self._hand.do(self.lead)
+        self._wake_leader()
+
+    def _wake_leader(self) -> None:
+        leader = self.leader
+        if leader is not None and leader.gate.locked():
+            leader.gate.release()  # unanswered: it learns that it leads
 
 
 class _Ask(Request[A], Generic[I, A]):
     """One caller's item on its way through a gather, and who waits for its answer: a thread or an event loop."""
 
-    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "tries")
+    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "until")
 
     def __init__(self, gather: Gather[I, A], item: I) -> None:
         self._gather = gather
         self.item = item
         self.answer: Any = None
         self.answered = False
-        self.tries = 0
+        self.until: float | None = None  # when to give up on a space that is held elsewhere
         self.loop: asyncio.AbstractEventLoop | None = None
         self.gate: threading.Lock
         self.future: asyncio.Future[None]
@@ -184,25 +247,22 @@ class _Ask(Request[A], Generic[I, A]):
     def block(self) -> A:
         self.gate = threading.Lock()
         self.gate.acquire()
-        if self._gather.enter(self):
-            self._gather.lead()
-        if not self.answered:
-            self._wait_at_the_gate()
-        return self._outcome()
-
-    def _wait_at_the_gate(self) -> None:
         try:
+            self._gather.enter(self)
             self._pass_the_gate()
         except BaseException:
             # The item may be on its way, and others may count on us to lead: see it through, then go.
-            self._pass_the_gate()
+            if self._gather.still_has(self):
+                self._pass_the_gate()
             raise
+        return self._outcome()
 
     def _pass_the_gate(self) -> None:
         while not self.answered:
-            self.gate.acquire()
-            if not self.answered:
+            if self._gather.leader is self:
                 self._gather.lead()
+            else:
+                self.gate.acquire()
 
     async def wait(self) -> A:
         self.loop = loop = running_loop()
@@ -242,7 +302,8 @@ def _wake(asks: list[_Ask[Any, Any]]) -> None:
     for ask in asks:
         if ask.loop is None:
             ask.answered = True
-            ask.gate.release()
+            if ask.gate.locked():  # or it is awake already: an interrupted leader's callers are woken once more
+                ask.gate.release()
         else:
             loops.setdefault(ask.loop, []).append(ask)
     for loop, mine in loops.items():

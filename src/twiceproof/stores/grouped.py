@@ -67,12 +67,18 @@ class GroupedStore:
             limit=engine.group_limit,
             hand=self._hand,
             sleep=clock.sleep,
+            monotonic=clock.monotonic,
             patience=patience,
             apart=(lambda batch: batch.space) if engine.one_per_space else None,
             given_up=self._give_up,
         )
         self._reads: Gather[Address, Found] = Gather(
-            self._fetch, limit=READ_LIMIT, hand=self._side, sleep=clock.sleep, patience=patience
+            self._fetch,
+            limit=READ_LIMIT,
+            hand=self._side,
+            sleep=clock.sleep,
+            monotonic=clock.monotonic,
+            patience=patience,
         )
         self._closed = False
         self._unsure: set[str] = set()  # nonces of batches that may have landed unheard
@@ -113,10 +119,14 @@ class GroupedStore:
         limit: int = 100,
     ) -> Request[Page]:
         validate_scan(limit, kind, space, state)
+        if self._closed:
+            self._refuse()
         return Offload(self._side, lambda: self._persist(lambda: self.engine.scan(kind, space, state, after, limit)))
 
     def due(self, kind: str, *, queues: Collection[str], limit: int = 100, hide: float = 5.0) -> Request[Due]:
         validate_due(limit, hide, kind, queues)
+        if self._closed:
+            self._refuse()
         return Offload(self._side, lambda: self._persist(lambda: self.engine.due(kind, queues, limit, hide)))
 
     def pause(self, space: str, seconds: float) -> Request[None]:
@@ -134,6 +144,9 @@ class GroupedStore:
 
     def close(self) -> None:
         self._closed = True
+        deadline = self._clock.monotonic() + self._patience
+        while (self._writes.busy or self._reads.busy) and self._clock.monotonic() < deadline:
+            self._clock.sleep(0.001)  # a blocking caller may be committing on its own thread
         self._hand.stop()
         self._side.stop()
         self.bell.ring_all()
@@ -167,13 +180,21 @@ class GroupedStore:
                 break
             except Exception as error:  # noqa: BLE001 - one bad batch must not harm its neighbours
                 if len(batches) > 1:
-                    return [self._commit([batch])[0] for batch in batches]
+                    return [self._commit_alone(batch) for batch in batches]
                 answers = [error]
                 break
         if self._unsure:
             answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
         self._ring(batches, answers)
         return answers
+
+    def _commit_alone(self, batch: Batch) -> Outcome | Again | Exception:
+        """After a group failed as a whole. The fault may have come after it landed: look for our own nonce."""
+        (answer,) = self._commit([batch])
+        if isinstance(answer, Conflict):
+            recognised = self._recognise(batch, answer)
+            return recognised if isinstance(recognised, Written) else answer
+        return answer
 
     def _give_up(self, batch: Batch) -> StoreUnavailable:
         unsure = batch.nonce in self._unsure

@@ -58,8 +58,12 @@ class Notifier:
             if len(self._spaces) == before:
                 return
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="twiceproof-notify", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="twiceproof-notify", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no thread to be had: a hint less; what was committed must not look failed
+                    return
+                self._thread = thread
         self._some.set()
 
     def close(self) -> None:

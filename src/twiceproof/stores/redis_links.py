@@ -131,10 +131,10 @@ class Node:
         What was sent on them may still lie in a buffer: an insert that arrives after its retry has landed
         and been removed would bring the record back. A restarted server numbers afresh: leave it alone.
         """
-        doomed, self._doomed = self._doomed, []
-        ids = [number for server, number in doomed if server == self.server]
+        ids = [number for server, number in self._doomed if server == self.server]
         if ids:
             link.ask(*(("CLIENT", "KILL", "ID", number) for number in ids))
+        self._doomed = []  # not before the server has answered
 
 
 def facts_of(text: bytes) -> dict[str, str]:

@@ -102,7 +102,7 @@ def _condition(write: Replace | Remove | Check) -> tuple[int, int]:
 
 def _number(version: str) -> int:
     """A version of another store, or none at all, is simply not the one found."""
-    plain = version.isascii() and version.isdecimal() and len(version) < 16
+    plain = version.isascii() and version.isdecimal() and len(version) < 17
     return int(version) if plain and str(int(version)) == version else NO_SUCH_VERSION
 
 

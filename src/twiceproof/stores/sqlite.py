@@ -86,11 +86,11 @@ class SqliteEngine:
         """A write transaction and the time at which its lock was had."""
         with self._writing, translated(on_broken=self._drop_writer):
             db = self._writer = self._writer or self._open_writer()
-            begin_immediate(db, self._clock, self._patience)
             try:
+                begin_immediate(db, self._clock, self._patience)
                 yield db, self._clock.now()
                 db.execute("COMMIT")
-            except BaseException:
+            except BaseException:  # also an interrupt, wherever it hits: a transaction left open blocks every process
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
@@ -159,10 +159,11 @@ class SqliteEngine:
 
     def close(self) -> None:
         readers, self._readers = self._readers, []
-        for db in (*readers, self._writer):
-            if db is not None:
-                db.close()
-        self._writer = None
+        with self._writing:  # closing a handle under another thread's statement crashes the interpreter
+            for db in (*readers, self._writer):
+                if db is not None:
+                    db.close()
+            self._writer = None
 
     def abandon(self) -> None:
         # Closing a parent's handle in a child can drop locks and truncate the log: keep it, unused, for ever.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import dataclasses
 import math
 from collections.abc import Callable
@@ -122,12 +123,50 @@ def test_a_block_can_release_its_key_when_it_fails(app: App, ship: Blocks) -> No
     assert ship(app, says(1)).attempt == 1
 
 
-def test_a_block_inside_a_block_of_the_same_key_is_refused(app: App, ship: Blocks) -> None:
+@pytest.mark.parametrize("policy", ["reject", "wait", "return_prior"])
+def test_a_block_inside_a_block_of_the_same_key_is_part_of_it(app: App, ship: Blocks, policy: Any) -> None:
     def again(claim: Any) -> None:
-        with pytest.raises(InProgress), app.claim("ship", "order:1"):
+        with app.claim("ship", "order:1", on_duplicate=policy) as inner:
+            assert inner.held
+            inner.result = "not this"
+        claim.result = "of the outer"
+
+    ship(app, again)
+    with pytest.raises(Duplicate) as told:
+        ship(app, lambda claim: None)
+    assert told.value.result == "of the outer"
+
+
+def test_a_block_inside_a_block_of_the_same_key_with_another_payload_is_refused(app: App, ship: Blocks) -> None:
+    def again(claim: Any) -> None:
+        with pytest.raises(PayloadMismatch), app.claim("ship", "order:1", payload={"other": 1}):
             raise AssertionError
 
     ship(app, again)
+
+
+def test_a_block_left_in_another_context_than_it_was_entered_in_is_recorded(app: App) -> None:
+    """As a framework does that enters and leaves a generator on two threads of its pool."""
+    claim = app.claim("ship", "order:9")
+    contextvars.Context().run(claim.__enter__)
+    claim.result = "P-9"
+    contextvars.Context().run(claim.__exit__, None, None, None)
+    assert app._heartbeat._holds == {}
+    with pytest.raises(Duplicate) as told, app.claim("ship", "order:9"):
+        raise AssertionError
+    assert told.value.result == "P-9"
+
+
+def test_a_take_is_given_back_when_nobody_can_keep_it_alive(app: App, monkeypatch: Any) -> None:
+    def no_thread(hold: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app._heartbeat, "keep", no_thread)
+        with pytest.raises(RuntimeError), app.claim("ship", "order:8"):
+            raise AssertionError
+    with app.claim("ship", "order:8") as claim:
+        assert claim.held
 
 
 def test_the_same_owner_enters_again_what_it_holds(app: App, ship: Blocks) -> None:

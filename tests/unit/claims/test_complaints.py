@@ -436,7 +436,7 @@ def test_starts_are_counted_and_not_only_failures(app: App, clock: Any) -> None:
 
 
 def test_an_orphan_is_never_taken_for_a_failure(app: App, clock: Any) -> None:
-    """An orphaned "pending" must never be treated as failed: agents paid and mailed twice. (crewAI 5802)"""
+    """An orphaned "pending" must never be treated as failed: tools paid and mailed twice. (crewAI 5802)"""
     pay = counting(app)
     killed(app, pay)
     clock.advance(31)

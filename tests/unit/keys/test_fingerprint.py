@@ -38,7 +38,7 @@ def test_an_ignored_argument_makes_no_difference_and_every_other_does():
 
 
 def test_an_argument_that_has_no_text_is_refused_unless_ignored():
-    with pytest.raises(ValueRefused, match=r"^db is a object"):
+    with pytest.raises(ValueRefused, match=r"^db is of type object"):
         fingerprint({"order": 1, "db": object()})
 
 

@@ -2,6 +2,7 @@
 
 import threading
 
+from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.gather import Gather
 from twiceproof.stores.hand import Hand
 
@@ -35,7 +36,11 @@ class Work:
 
 
 def gather_of(work, **options):
-    options = {"limit": 500, "hand": Hand("the hand"), "sleep": lambda _: None, "patience": 1.0} | options
+    """A gather whose pauses take no time and move its clock."""
+    clock = ManualClock()
+    options = {
+        "limit": 500, "hand": Hand("the hand"), "sleep": clock.sleep, "monotonic": clock.monotonic, "patience": 1.0
+    } | options  # fmt: skip
     return Gather(work, **options)
 
 

@@ -296,6 +296,37 @@ def test_threads_and_several_event_loops_share_one_gather():
 def test_after_a_reset_nobody_waits_for_those_who_are_not_here():
     work = Work()
     gather = gather_of(work)
-    gather.busy = True  # as a forked child finds it: the leader stayed in the parent
+    gather._handed = True  # as a forked child finds it: the leader stayed in the parent
     gather.reset()
     assert gather.ask("child").block() == "CHILD"
+
+
+def test_a_leader_interrupted_while_its_space_is_held_elsewhere_passes_the_lead_on():
+    work, pauses = Work(), []
+
+    def held_once(items):
+        return [AGAIN] * len(items) if not pauses else work(items)
+
+    def interrupted_pause(seconds):
+        pauses.append(seconds)
+        raise KeyboardInterrupt
+
+    gather = gather_of(held_once, sleep=interrupted_pause)
+    with pytest.raises(KeyboardInterrupt):
+        gather.ask("first").block()
+    assert gather.ask("second").block() == "SECOND"
+    assert not gather.busy
+
+
+def test_a_loop_that_takes_over_anothers_promise_does_not_keep_it_waiting():
+    work = Work()
+    gather = gather_of(work)
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+    promised = first.create_task(gather.ask("first").wait())
+    first.call_soon(first.stop)
+    first.run_forever()  # it has promised a leader, and is held up before it can keep its word
+    gather._promised = first
+    assert second.run_until_complete(gather.ask("second").wait()) == "SECOND"
+    assert first.run_until_complete(promised) == "FIRST"
+    first.close()
+    second.close()

@@ -6,7 +6,10 @@ for _, lane in ipairs(asked[3]) do
   local last = call('HGET', lane .. ':epoch', 'server')
   if last ~= asked[1] then
     call('HSET', lane .. ':epoch', 'server', asked[1])
-    if last then
+    if not last then
+      -- A new lane, or one that lost everything: begin above whatever it may have drawn before.
+      call('SETNX', lane .. ':number', string.format('%.0f', now * 1000000))
+    else
       call('INCRBY', lane .. ':number', asked[2])
       call('HINCRBY', lane .. ':epoch', 'changes', 1)
     end

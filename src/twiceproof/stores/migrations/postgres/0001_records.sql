@@ -56,19 +56,19 @@ RETURN CASE WHEN r.id IS NOT NULL THEN json_build_object(
 -- For people: the claims, readable with plain SQL.
 CREATE VIEW twiceproof_claims AS
 SELECT
-    body::jsonb ->> 'tenant'           AS tenant,
-    body::jsonb ->> 'operation'        AS operation,
-    body::jsonb ->> 'key'              AS key,
+    coalesce(body::json ->> 'tenant', 'default') AS tenant,
+    body::json ->> 'operation'        AS operation,
+    body::json ->> 'key'              AS key,
     state,
-    body::jsonb ->> 'owner'            AS owner,
-    (body::jsonb ->> 'attempt')::int   AS attempt,
-    body::jsonb ->> 'run'              AS run,
+    body::json ->> 'owner'            AS owner,
+    coalesce((body::json ->> 'attempt')::int, 1) AS attempt,
+    body::json ->> 'run'              AS run,
     fence,
     to_timestamp(created_at)           AS created_at,
     to_timestamp(updated_at)           AS updated_at,
     to_timestamp(lease_until)          AS lease_until,
-    body::jsonb -> 'result'            AS result,
-    body::jsonb -> 'error'             AS error,
+    body::json -> 'result'            AS result,
+    body::json -> 'fault'              AS fault,
     body
 FROM twiceproof_records
 WHERE kind = 'claim';

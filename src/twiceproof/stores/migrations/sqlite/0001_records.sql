@@ -37,19 +37,19 @@ CREATE TABLE twiceproof_facts (
 -- For people: the claims, readable with plain SQL.
 CREATE VIEW twiceproof_claims AS
 SELECT
-    json_extract(body, '$.tenant')             AS tenant,
+    coalesce(json_extract(body, '$.tenant'), 'default') AS tenant,
     json_extract(body, '$.operation')          AS operation,
     json_extract(body, '$.key')                AS key,
     state,
     json_extract(body, '$.owner')              AS owner,
-    json_extract(body, '$.attempt')            AS attempt,
+    coalesce(json_extract(body, '$.attempt'), 1) AS attempt,
     json_extract(body, '$.run')                AS run,
     fence,
     datetime(created_at, 'unixepoch')          AS created_at,
     datetime(updated_at, 'unixepoch')          AS updated_at,
     datetime(lease_until, 'unixepoch')         AS lease_until,
     json_extract(body, '$.result')             AS result,
-    json_extract(body, '$.error')              AS error,
+    json_extract(body, '$.fault')              AS fault,
     body
 FROM twiceproof_records
 WHERE kind = 'claim';

@@ -1,0 +1,105 @@
+"""A signal's exception hits anywhere in the main thread; a store is closed under its callers. Nobody waits for ever."""
+
+import gc
+import random
+import signal
+import sqlite3
+import threading
+
+import pytest
+
+from twiceproof import App, StoreUnavailable
+from twiceproof.records import Address, Insert, Written
+from twiceproof.stores.open import open_store
+
+SIGNALS = 1_000
+
+
+class Alarm(Exception):
+    """What soft time limits of job runners raise."""
+
+
+@pytest.fixture
+def alarms():
+    def ring(*_):
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    gc.disable()  # an exception in some library's collection callback is lost, and complained about
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+    gc.enable()
+
+
+def write_until_interrupted(store, key, alarms, seconds):
+    """True: acknowledged. None: interrupted."""
+    try:
+        try:
+            alarms(seconds)
+            return isinstance(store.write(Insert(Address(key, "claim", "self"), "{}")).block(), Written)
+        finally:
+            alarms(0)
+    except Alarm:
+        return None
+
+
+@pytest.mark.slow
+def test_a_thousand_interruptions_leave_a_store_that_works(tmp_path, alarms):
+    store, dice = open_store(f"sqlite:///{tmp_path}/s.db"), random.Random(1)
+    acknowledged, hits, nth = [], 0, 0
+    while hits < SIGNALS:
+        nth += 1
+        answer = write_until_interrupted(store, f"s{nth}", alarms, dice.uniform(0.00005, 0.0006))
+        hits += answer is None
+        acknowledged += [f"s{nth}"] if answer else []
+        assert not store._writes.busy
+        assert not store.engine._writer.in_transaction
+    store.close()
+    with sqlite3.connect(tmp_path / "s.db") as db:
+        there = {space for (space,) in db.execute("SELECT space FROM twiceproof_records")}
+    assert set(acknowledged) <= there
+
+
+def test_a_store_closed_under_its_callers_refuses_the_next_call_and_leaves_nothing_half_done(tmp_path):
+    app, at_work = App(f"sqlite:///{tmp_path}/c.db"), threading.Barrier(9)
+    refusals = []
+
+    @app.once(key="{name}")
+    def work(name):
+        return name
+
+    def call_on(caller):
+        work(f"{caller}-first")
+        at_work.wait()
+        for nth in range(1_000_000):
+            try:
+                work(f"{caller}-{nth}")
+            except StoreUnavailable as error:
+                refusals.append(str(error))
+                return
+
+    threads = [threading.Thread(target=call_on, args=(caller,)) for caller in range(8)]
+    for thread in threads:
+        thread.start()
+    at_work.wait()
+    app.close()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(refusals) == 8
+    assert all("closed" in refusal for refusal in refusals)
+
+
+def test_the_view_of_the_claims_shows_what_was_left_at_its_default(tmp_path):
+    with App(f"sqlite:///{tmp_path}/v.db") as app:
+
+        @app.once(key="{name}")
+        def work(name):
+            raise ValueError("boom")
+
+        with pytest.raises(ValueError, match="boom"):
+            work("a")
+    with sqlite3.connect(tmp_path / "v.db") as db:
+        (row,) = db.execute("SELECT tenant, operation, key, state, attempt, fault FROM twiceproof_claims").fetchall()
+    assert row == ("default", "work", "a", "failed", 1, '{"type":"ValueError","message":"boom"}')
