@@ -8,10 +8,13 @@ from .version import __version__
 if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
+    from .effects.look import Absent, Happened, Unknown
     from .errors import (
+        Cancelled,
         ClaimError,
         ClaimLost,
         Duplicate,
+        FlowError,
         InProgress,
         KeyRefused,
         Misuse,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         PriorFailure,
         ResultNotKept,
         ResultTypeWarning,
+        StepFailed,
         StoreError,
         StoreFull,
         StoreUnavailable,
@@ -29,17 +33,25 @@ if TYPE_CHECKING:
         TwiceproofWarning,
         UnstableKeyWarning,
         ValueRefused,
+        Waiting,
+        WaitSwallowed,
     )
+    from .flows.repeat import check, keyed
+    from .flows.retry import Retry
     from .keys import body_hash, composite, fingerprint, stage, windowed
 
 __all__ = [
+    "Absent",
     "App",
     "Busy",
+    "Cancelled",
     "ClaimError",
     "ClaimLost",
     "Done",
     "Duplicate",
     "Failed",
+    "FlowError",
+    "Happened",
     "Held",
     "InProgress",
     "InReview",
@@ -52,18 +64,25 @@ __all__ = [
     "PriorFailure",
     "ResultNotKept",
     "ResultTypeWarning",
+    "Retry",
+    "StepFailed",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
     "StoreUnsafe",
     "TwiceproofError",
     "TwiceproofWarning",
+    "Unknown",
     "UnstableKeyWarning",
     "ValueRefused",
+    "WaitSwallowed",
+    "Waiting",
     "__version__",
     "body_hash",
+    "check",
     "composite",
     "fingerprint",
+    "keyed",
     "stage",
     "windowed",
 ]
@@ -71,6 +90,9 @@ __all__ = [
 _HOMES = {
     ".app": ("App",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
+    ".effects.look": ("Absent", "Happened", "Unknown"),
+    ".flows.repeat": ("check", "keyed"),
+    ".flows.retry": ("Retry",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
 }
 

@@ -36,6 +36,9 @@ from .claims.states import Ask, Lifetime
 from .clock import Clock, Ids, system_clock
 from .drive import await_, block
 from .errors import Misuse
+from .flows.api import FlowApi
+from .flows.flow import Flow
+from .flows.parts import Parts
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
 from .stores.base import Store
@@ -47,7 +50,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App:
+class App(FlowApi):
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(
@@ -74,6 +77,11 @@ class App:
         self._owner = Ids(_process_name)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
+        self.flows: dict[str, Flow] = {}
+        self.parts = Parts(
+            self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
+            best_effort=best_effort,
+        )  # fmt: skip
 
     # -- guarding --------------------------------------------------------------------------------
 
@@ -173,10 +181,21 @@ class App:
             )
         self.operations[once.policy.operation] = once
 
+    def _register_flow(self, flow: Flow) -> None:
+        """A flow and a guarded function under one name would share their claims."""
+        known: Any = self.flows.get(flow.name) or self.operations.get(flow.name)
+        if known is not None and _place(known.function) != _place(flow.function):
+            raise Misuse(
+                f"{_place(known.function)} and {_place(flow.function)} are both called "
+                f'"{flow.name}"; give one of them another name=.'
+            )
+        self.flows[flow.name] = flow
+
     # -- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
+        self.parts.courier.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
         self.store.close()

@@ -10,8 +10,13 @@ TwiceproofError
 │   ├── PayloadMismatch     the key is known, with another payload
 │   ├── NeedsReview         the outcome is unknown: a person must settle it
 │   ├── PriorFailure        the work failed before, and may not be repeated without a word
+│   ├── Waiting             the run is parked on a timer, a callback, a person or a retry: nobody is at work
 │   ├── ClaimLost           this holder lost its claim; what it found out is kept as evidence
 │   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
+├── FlowError               inside a flow
+│   ├── StepFailed          a step failed for good; the flow may catch it and go another way
+│   ├── WaitSwallowed       an `except` ate a wait; the flow cannot go on as if nothing had been
+│   └── Cancelled           the run was cancelled by somebody's word
 ├── NotDone                 raised by the user's code: "nothing happened, you may try again"
 └── StoreError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
@@ -27,9 +32,11 @@ from typing import Any
 
 __all__ = [
     "BadWrite",
+    "Cancelled",
     "ClaimError",
     "ClaimLost",
     "Duplicate",
+    "FlowError",
     "InProgress",
     "KeyRefused",
     "Misuse",
@@ -40,6 +47,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "SchemaMismatch",
+    "StepFailed",
     "StoreError",
     "StoreFull",
     "StoreUnavailable",
@@ -48,6 +56,8 @@ __all__ = [
     "TwiceproofWarning",
     "UnstableKeyWarning",
     "ValueRefused",
+    "WaitSwallowed",
+    "Waiting",
 ]
 
 
@@ -109,6 +119,10 @@ class PriorFailure(ClaimError):
     """Failed before. Carries `error` (its type and message) and `run`."""
 
 
+class Waiting(ClaimError):
+    """The run is parked and holds nothing. Carries `run`, `why` and `until`; `handle` where a flow was called."""
+
+
 class ClaimLost(ClaimError):
     """This holder lost its claim. Its finding is kept as evidence, not taken as the result."""
 
@@ -117,8 +131,27 @@ class ResultNotKept(ClaimError):
     """Done, but there is no result to give back. Carries `digest` and `size` where known."""
 
 
+class FlowError(TwiceproofError):
+    """Inside a flow."""
+
+
+class StepFailed(FlowError):
+    """A step failed for good. Carries `step`, `fault` and `run`; its cause is the step's own error, where known."""
+
+
+class WaitSwallowed(FlowError):
+    """Something caught a wait. Let BaseException pass, or use app.gather for concurrent waits."""
+
+
+class Cancelled(FlowError):
+    """The run was cancelled. Carries `by`."""
+
+
 class NotDone(TwiceproofError):
-    """Raise it from your own code to say: the other side said no, nothing happened."""
+    """Raise it from your own code to say: the other side said no, nothing happened.
+
+    `NotDone("…", retry_after=30)` says when to come back.
+    """
 
 
 class StoreError(TwiceproofError):

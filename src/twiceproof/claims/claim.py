@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 import msgspec
@@ -16,7 +16,9 @@ __all__ = [
     "FAILED",
     "HELD",
     "NO_RESULT",
+    "QUEUED",
     "REVIEW",
+    "WAITING",
     "Claim",
     "Fault",
     "Settlement",
@@ -25,12 +27,15 @@ __all__ = [
     "body_of",
     "claim_of",
     "run_id",
+    "space_of",
+    "space_of_run",
     "validate_name",
 ]
 
 NO_RESULT = Raw()  # as opposed to the result null
 
 HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
+QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on a timer, a callback or a retry
 
 KIND = "claim"
 SELF = "self"
@@ -81,6 +86,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     settled: Settlement | None = None
     finished_at: float | None = None  # where the record was written again since
     tombstone: float | None = None  # seconds for which the key outlives its result; -1: for ever
+    work: Raw = NO_RESULT  # what a run adds to its claim; flows know its shape
 
 
 _decode = msgspec.json.Decoder(Claim).decode
@@ -105,8 +111,20 @@ def address_of(tenant: str, operation: str, key: str) -> Address:
 
 
 def run_id(space: str) -> str:
-    """A run's id follows from what it is about, so that a second start finds the first."""
-    return "run_" + blake2b(space.encode(), digest_size=10).hexdigest()
+    """A run's id follows from what it is about, so that a second start finds the first, and leads back to it."""
+    return "run_" + urlsafe_b64encode(space.encode()).rstrip(b"=").decode()
+
+
+def space_of_run(run: str) -> str:
+    """The way back, without an index that could disagree."""
+    text = run.removeprefix("run_")
+    try:
+        space = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    except ValueError:
+        space = ""
+    if space.count("/") < 2 or run_id(space) != run:
+        raise Misuse(f"{run[:80]!r} is not the id of a run; list them with: twiceproof runs list")
+    return space
 
 
 def validate_name(what: str, name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeGuard
 
 from msgspec import Raw, structs
 
@@ -15,9 +16,11 @@ from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settleme
 from .evidence import KEEP, Evidence, evidence_write
 from .outcomes import Held, InReview, LostHold, TakeOutcome
 from .results import Packed, resource_address
-from .states import Answer, Ask, Begin, Lifetime, Park, decide, finish_times, glance, is_expired, is_lapsed
+from .states import Answer, Ask, Begin, Lifetime, Move, Park, decide, finish_times, glance, is_expired, is_lapsed
 
-__all__ = ["Claims"]
+__all__ = ["Claims", "Decide", "is_beckoned"]
+
+Decide = Callable[[Ask, Record | None, float], Move]
 
 NOT_LOOKED = Found(None, 0.0)
 FOR_EVER = Lifetime(keep=None, keep_failed=None)
@@ -32,7 +35,7 @@ class Claims:
 
     # -- taking ----------------------------------------------------------------------------------
 
-    def take(self, ask: Ask) -> Operation[TakeOutcome]:
+    def take(self, ask: Ask, decide: Decide = decide) -> Operation[TakeOutcome]:
         """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
         found: Found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
         while True:
@@ -56,7 +59,10 @@ class Claims:
         if isinstance(move, Park):
             return InReview(move.reason, ask.run, written.now)
         deadline = sent + ask.lease
-        return Held(ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline)
+        return Held(
+            ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline, move.write.queue,
+            written.now,
+        )  # fmt: skip
 
     def _withdraw(self, ask: Ask, before: Found) -> Operation[None]:
         """Only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be forgotten."""
@@ -80,11 +86,16 @@ class Claims:
     def renew(self, held: Held, lease: float | None = None) -> Operation[Held | LostHold]:
         """Hold on for another lease, counted from now."""
         span = held.lease if lease is None else lease
-        sent = self.clock.monotonic()
-        written = yield from self.store.write(Replace(held.at, None, HELD, fence=held.fence, lease=span))
-        if isinstance(written, Written):
-            return structs.replace(held, lease=span, deadline=sent + span)
-        return _lost(written.found)
+        while True:
+            sent = self.clock.monotonic()
+            due_in = span if held.queue else None  # a run is due when its lease is over
+            again = Replace(held.at, None, HELD, fence=held.fence, lease=span, queue=held.queue, due_in=due_in)
+            written = yield from self.store.write(again)
+            if isinstance(written, Written):
+                return structs.replace(held, lease=span, deadline=sent + span)
+            if not is_beckoned(written.found, held):
+                return _lost(written.found)
+            held = structs.replace(held, fence=written.found.fence)
 
     # The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it.
 
@@ -177,6 +188,17 @@ def _undo(record: Record, before: Found) -> Remove | Replace | None:
     return Replace(
         old.at, old.body, old.state, version=record.version, draw=True, queue=old.queue, due_in=due_in
     )  # fmt: skip
+
+
+def is_beckoned(found: Record | None, held: Held) -> TypeGuard[Record]:
+    """Whether a refused holder still holds: somebody drew a new fence to have its attention (a cancellation)."""
+    return (
+        found is not None
+        and found.state == HELD
+        and found.fence != held.fence
+        and bool(held.queue)
+        and claim_of(found).owner == held.owner
+    )
 
 
 def _lost(found: Record | None) -> LostHold:

@@ -25,12 +25,13 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
     result: Raw = NO_RESULT
     spill: Spill | None = None
     fault: Fault | None = None
+    step: str = ""  # which step of a run; "": the whole work
     seen_at: float = 0.0
 
 
 def evidence_write(space: str, evidence: Evidence) -> Insert:
     """Addressed by the fence, so that a report made twice is one piece of evidence."""
-    at = Address(space, KIND, str(evidence.fence))
+    at = Address(space, KIND, f"{evidence.fence}:{evidence.step}" if evidence.step else str(evidence.fence))
     return Insert(at, body_of(evidence), queue=EXPIRE, due_in=KEEP)
 
 

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 from ..records import Address
 from .claim import Fault, Spill
 
-__all__ = ["Busy", "Done", "Failed", "Held", "InReview", "LostHold", "Mismatch", "TakeOutcome"]
+__all__ = ["Busy", "Done", "Failed", "Held", "InReview", "LostHold", "Mismatch", "Parked", "TakeOutcome"]
 
 
 class Held(Struct, frozen=True, gc=False):
@@ -20,6 +20,8 @@ class Held(Struct, frozen=True, gc=False):
     run: str
     lease: float
     deadline: float  # local, monotonic: counted from before the store was asked
+    queue: str = ""  # where a lapsed run is found by workers
+    taken_at: float = 0.0  # the store's time
 
 
 class Busy(Struct, frozen=True, gc=False):
@@ -66,7 +68,16 @@ class Mismatch(Struct, frozen=True, gc=False):
     run: str
 
 
-TakeOutcome = Held | Busy | Done | Failed | InReview | Mismatch
+class Parked(Struct, frozen=True, gc=False):
+    """Only runs: nobody is at work now. Left to a worker, or waiting for a timer, a callback, a person."""
+
+    state: str
+    why: str
+    run: str
+    until: float | None = None  # when it goes on by itself; None: not before something arrives
+
+
+TakeOutcome = Held | Busy | Done | Failed | InReview | Mismatch | Parked
 
 
 class LostHold(Struct, frozen=True, gc=False):

@@ -13,13 +13,26 @@ from ..errors import (
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
+    Waiting,
 )
-from .claim import HELD
+from ..records import Record
+from .claim import HELD, claim_of
 from .hold import Hold
-from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch
+from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch, Parked
 from .states import Ask
 
-__all__ = ["BEFORE", "DURING", "claim_lost", "duplicate", "named", "refusal", "refuse_other_payload", "result_not_kept"]
+__all__ = [
+    "BEFORE",
+    "DURING",
+    "claim_lost",
+    "duplicate",
+    "named",
+    "refusal",
+    "refuse_other_fingerprint",
+    "refuse_other_payload",
+    "result_not_kept",
+    "waiting",
+]
 
 
 BEFORE, DURING = "before it began", "while it ran"
@@ -34,7 +47,7 @@ def show(ask: Ask) -> str:
     return f"twiceproof{ask.where} claims show {ask.operation} {ask.key!r}{tenant}"
 
 
-def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimError:
+def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
     data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": outcome.run}
     if isinstance(outcome, Busy):
         return InProgress(
@@ -53,6 +66,8 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimErro
             f"{named(ask)} waits for a person: {outcome.reason}. Look at it with: {show(ask)}",
             reason=outcome.reason, since=outcome.since, **data,
         )  # fmt: skip
+    if isinstance(outcome, Parked):
+        return waiting(ask, outcome)
     return PayloadMismatch(
         f"{named(ask)} is known with another payload; use another key, send what was sent the first time, "
         "or leave out what varies with ignore=.",
@@ -60,10 +75,25 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch) -> ClaimErro
     )  # fmt: skip
 
 
+def waiting(ask: Ask, parked: Parked) -> Waiting:
+    return Waiting(
+        f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
+        f"(twiceproof work), or call again later. Look at it with: twiceproof{ask.where} runs show {parked.run}",
+        operation=ask.operation, key=ask.key, run=parked.run, until=parked.until, why=parked.why,
+    )  # fmt: skip
+
+
 def refuse_other_payload(outer: Ask, ask: Ask) -> None:
     """A call for the same key from inside the work is part of it only if it asks for the same."""
     if outer.fingerprint != ask.fingerprint:
         raise refusal(ask, Mismatch(outer.fingerprint, ask.fingerprint, HELD, outer.run))
+
+
+def refuse_other_fingerprint(ask: Ask, found: Record) -> None:
+    """A second start of the same run is welcome only if it asks for the same."""
+    claim = claim_of(found)
+    if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
+        raise refusal(ask, Mismatch(claim.fingerprint, ask.fingerprint, found.state, claim.run))
 
 
 def duplicate(ask: Ask, done: Done, value: Any) -> Duplicate:

@@ -48,8 +48,11 @@ class Packed(Struct, frozen=True):
         return (Insert(resource_address(space, self.spill.ref), self.text, queue=queue, due_in=due_in),)
 
 
-def pack(value: Any, held: Held, *, large: str = "spill") -> Packed:
-    """Never fails: the work is done, and whatever its result is like, that fact must be kept."""
+def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "") -> Packed:
+    """Never fails: the work is done, and whatever its result is like, that fact must be kept.
+
+    `mark` tells the results of one run's steps apart.
+    """
     try:
         encoded = _encode(value)
         if b"null" in encoded:
@@ -61,7 +64,7 @@ def pack(value: Any, held: Held, *, large: str = "spill") -> Packed:
     digest = sha256(encoded).hexdigest()
     if large == "digest" or len(encoded) > SPILL_LIMIT:
         return Packed(spill=Spill(digest, len(encoded), reason="too large to keep"))
-    ref = f"res://{held.run}/{held.fence}"
+    ref = f"res://{held.run}/{held.fence}{mark}"
     return Packed(spill=Spill(digest, len(encoded), ref), text=encoded.decode())
 
 

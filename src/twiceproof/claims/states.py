@@ -8,8 +8,8 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from ..records import Address, Insert, Record, Replace
-from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, body_of, claim_of
-from .outcomes import Busy, Done, Failed, InReview, Mismatch, TakeOutcome
+from .claim import DONE, FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Claim, Fault, body_of, claim_of
+from .outcomes import Busy, Done, Failed, InReview, Mismatch, Parked, TakeOutcome
 
 __all__ = [
     "EXPIRE",
@@ -128,6 +128,8 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
     if record.state == FAILED:
         fault = claim.fault or Fault("unknown")
         return Failed(fault, fault.retryable, claim.run)
+    if record.state in (QUEUED, WAITING):
+        return Parked(record.state, claim.reason, claim.run, record.due_at)
     return InReview(claim.reason, claim.run, record.updated_at)
 
 

@@ -1,0 +1,1 @@
+"""What happens outside: performed, and looked for."""

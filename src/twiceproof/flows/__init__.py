@@ -1,0 +1,1 @@
+"""Durable runs whose steps say how they may be repeated."""

@@ -1,0 +1,271 @@
+"""What an app offers to flows: the public words, each a line or two above the part that does it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import random
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+from uuid import UUID, uuid4
+
+from ..claims.asking import Asking, Link
+from ..claims.claim import address_of, run_id, space_of_run
+from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
+from ..claims.results import ResultType
+from ..claims.verdict import Verdict
+from ..drive import await_, block
+from ..errors import Misuse
+from ..keys import validate_key
+from ..keys.duration import seconds
+from ..records import Address
+from .context import current_attempt, current_session, inside_flow
+from .drawn import drawn
+from .engine import Plan
+from .external import external_maker
+from .flow import Flow
+from .handle import Handle, RunHandle
+from .parts import Parts
+from .repeat import NEVER, Repeat, declare
+from .retry import Retry
+from .sleeping import sleep
+from .step import Step, StepFunction
+from .verdicts import Judge
+
+__all__ = ["FlowApi", "FlowFunction"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+DEFAULT_RETRY = Retry()
+
+
+class FlowFunction(Protocol[P, R_co]):
+    """What `@app.flow` leaves in place of a function. Of an `async def` flow all but `key` are awaited."""
+
+    flow: Flow
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Leave it to a worker."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Run again what failed for good; what is done stays done."""
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of these arguments."""
+
+
+class FlowApi:
+    """The part of an app that is about flows."""
+
+    parts: Parts
+    flows: dict[str, Flow]
+
+    # -- declaring -------------------------------------------------------------------------------
+
+    def flow(
+        self,
+        key: str | Callable[..., str],
+        *,
+        name: str | None = None,
+        version: str = "1",
+        accepts: Collection[str] = (),
+        on_duplicate: OnDuplicate = "return_prior",
+        keep: Duration = DEFAULT_KEEP,
+        keep_result: Duration | None = None,
+        keep_failed: Duration | None = None,
+        lease: Duration = DEFAULT_LEASE,
+        ignore: Collection[str] = (),
+        stable: Collection[str] = (),
+        link: Link = None,
+    ) -> Callable[[Callable[P, R]], FlowFunction[P, R]]:
+        """A function whose work is ledgered: called twice with one key, it happens once, step by step."""
+
+        def declare_flow(function: Callable[P, R]) -> FlowFunction[P, R]:
+            if not callable(function):
+                raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
+            policy = make_policy(
+                name or function.__name__, tenant=self.parts.tenant, on_duplicate=on_duplicate, lease=lease, keep=keep,
+                keep_result=keep_result, keep_failed=keep_failed, ignore=ignore, where=self.parts.where,
+            )  # fmt: skip
+            asking = Asking(
+                function, policy, key=key, owner=self.parts.owner, clock=self.parts.clock, stable=stable, link=link
+            )  # fmt: skip
+            flow = Flow(function, self.parts, policy, asking, version=version, accepts=tuple(accepts))
+            self._register_flow(flow)
+            return cast(FlowFunction[P, R], _wrapped_flow(flow))
+
+        return declare_flow
+
+    @overload
+    def step(self, function: Callable[P, R], /) -> StepFunction[P, R]: ...
+
+    @overload
+    def step(
+        self,
+        /,
+        *,
+        repeat: Repeat = ...,
+        retry: Retry | None = ...,
+        undo: Callable[..., Any] | None = ...,
+        timeout: Duration | None = ...,
+        name: str | None = ...,
+        id: str | Callable[..., str] | None = ...,
+        external: str | None = ...,
+    ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
+
+    def step(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        repeat: Repeat = NEVER,
+        retry: Retry | None = None,
+        undo: Callable[..., Any] | None = None,
+        timeout: Duration | None = None,
+        name: str | None = None,
+        id: str | Callable[..., str] | None = None,  # noqa: A002 - the word that users know
+        external: str | None = None,
+    ) -> Any:
+        """A ledgered part of a flow. `repeat` says how it may be repeated; undeclared, it never is blindly.
+
+        `undo` names its compensation; `id` tells calls in a loop apart; `external` is a template for the id that
+        the outside gave, over `result` and the arguments. Outside a flow it runs plainly.
+        """
+        limit = None if timeout is None else seconds(timeout, name="timeout")
+        plan = Plan(declare(repeat), retry or DEFAULT_RETRY, limit)
+
+        def declare_step(function: Callable[..., Any]) -> Any:
+            step = Step(
+                function, plan, name=name, own_id=id, undo=_undo_step(undo), external=external_maker(external)
+            )  # fmt: skip
+            return wrapped_step(step)
+
+        return declare_step if function is None else declare_step(function)
+
+    def classify(self, error: type[BaseException], verdict: Verdict | Judge) -> None:
+        """Say what an exception of your client means: "clean" (nothing happened), "ambiguous", or "other"."""
+        self.parts.verdicts.add(error, verdict)
+
+    def _register_flow(self, flow: Flow) -> None:
+        raise NotImplementedError
+
+    # -- in a flow -------------------------------------------------------------------------------
+
+    def effect_key(self) -> str:
+        """The key to send along with an effect: the same for every attempt at this step, in every process."""
+        attempt = current_attempt()
+        if attempt is None:
+            raise Misuse("app.effect_key() belongs to a step; call it inside a function under @app.step.")
+        return attempt.effect_key
+
+    def now(self) -> datetime:
+        """The time, the same in a replay."""
+        session = current_session()
+
+        def draw() -> datetime:
+            return datetime.fromtimestamp(self.parts.clock.now(), UTC)
+
+        return draw() if session is None else drawn(session, "now", datetime, draw)
+
+    def uuid(self) -> UUID:
+        """A random id, the same in a replay."""
+        session = current_session()
+        return uuid4() if session is None else drawn(session, "uuid", UUID, uuid4)
+
+    def random(self) -> float:
+        """A number between 0 and 1, the same in a replay."""
+        session = current_session()
+        return random.random() if session is None else drawn(session, "random", float, random.random)  # noqa: S311
+
+    def sleep(self, duration: Duration) -> Any:
+        """Go on after this long. Nothing is held meanwhile. Awaited in an `async def` flow."""
+        session = inside_flow("app.sleep")
+        return session.drive(sleep(session, seconds(duration, name="sleep", positive=False)))
+
+    # -- from outside ----------------------------------------------------------------------------
+
+    def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> RunHandle:
+        """A handle on a run of any process: by its id, or by flow and key."""
+        if run is not None:
+            at = Address(space_of_run(run), "claim", "self")
+        elif flow is not None and key is not None:
+            at = address_of(self.parts.tenant, flow, validate_key(key))
+        else:
+            raise Misuse("app.attach needs the id of a run, or flow= and key=.")
+        known = self.flows.get(at.space.split("/", 2)[1])
+        results = known.results if known else ResultType(_plain, "run")
+        return RunHandle(Handle(self.parts, at, run_id(at.space), results), block)
+
+
+def _plain() -> object:
+    """Of a flow that is not declared here, results come back as plain JSON."""
+
+
+def _undo_step(undo: Callable[..., Any] | None) -> Step | None:
+    """An undo that is a step keeps its own declaration; a plain function is never repeated blindly."""
+    if undo is None:
+        return None
+    declared = getattr(undo, "step", None)
+    return declared if isinstance(declared, Step) else Step(undo, Plan(NEVER, DEFAULT_RETRY))
+
+
+def wrapped_step(step: Step) -> Any:
+    function = step.function
+    if step.is_async:
+
+        @functools.wraps(function)
+        async def awaiting(*args: Any, **kwargs: Any) -> Any:
+            session = current_session()
+            if session is None:
+                return await function(*args, **kwargs)
+            return await await_(session.step(step, args, kwargs))
+
+        awaiting.step = step  # type: ignore[attr-defined]
+        return awaiting
+
+    @functools.wraps(function)
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        session = current_session()
+        if session is None:
+            return function(*args, **kwargs)
+        return block(session.step(step, args, kwargs))
+
+    blocking.step = step  # type: ignore[attr-defined]
+    return blocking
+
+
+def _wrapped_flow(flow: Flow) -> Any:
+    function, drive = flow.function, flow.drive
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaiting(*args: Any, **kwargs: Any) -> Any:
+            return await await_(flow.call(args, kwargs))
+
+        return _with_extras(awaiting, flow, _awaited_start(flow))
+
+    @functools.wraps(function)
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        return drive(flow.call(args, kwargs))
+
+    return _with_extras(blocking, flow, lambda *args, **kwargs: RunHandle(block(flow.start(args, kwargs)), block))
+
+
+def _awaited_start(flow: Flow) -> Callable[..., Any]:
+    async def start(*args: Any, **kwargs: Any) -> RunHandle:
+        return RunHandle(await await_(flow.start(args, kwargs)), await_)
+
+    return start
+
+
+def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
+    wrapper.flow = flow
+    wrapper.start = start
+    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.call(args, kwargs, retry=True))
+    wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
+    return wrapper

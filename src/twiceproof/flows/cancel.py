@@ -1,0 +1,57 @@
+"""Cancelling a run: nothing new is begun, what was done is undone."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, Fault, body_of, claim_of
+from ..claims.states import is_lapsed
+from ..drive import Operation
+from ..errors import Misuse
+from ..records import Address, Record, Replace, Written
+from .parts import Parts
+from .work import queue_of, with_work, work_of
+
+__all__ = ["cancel"]
+
+
+def cancel(parts: Parts, at: Address, by: str) -> Operation[str]:
+    """Says the state the run is in now. One that somebody is at is beckoned: it stops before its next step."""
+    while True:
+        found = yield from parts.store.read(at)
+        record = _cancellable(found.record)
+        if record.state in (DONE, FAILED) or work_of(claim_of(record)).undoing:
+            return record.state
+        live = record.state == HELD and not is_lapsed(record, found.now)
+        write = _beckon(record, by, found.now) if live else _stop(record, by)
+        written = yield from parts.store.write(write)
+        if isinstance(written, Written):
+            return write.state
+
+
+def _cancellable(record: Record | None) -> Record:
+    if record is None:
+        raise Misuse("There is no such run; list them with: twiceproof runs list")
+    if record.state == REVIEW:
+        raise Misuse("This run waits for a person; settle it instead, with undo or abandon: twiceproof review settle")
+    return record
+
+
+def _beckon(record: Record, by: str, now: float) -> Replace:
+    """A new fence, the same holder: its next write is refused, and it looks why."""
+    claim = with_work(claim_of(record), undoing="cancelled", by=by)
+    lease = max(0.001, (record.lease_until or now) - now)
+    return Replace(
+        record.at, body_of(claim), HELD, version=record.version, draw=True,
+        lease=lease, queue=record.queue, due_in=lease,
+    )  # fmt: skip
+
+
+def _stop(record: Record, by: str) -> Replace:
+    """Nobody is at it. One that never began just ends; any other is undone by whoever takes it."""
+    claim = with_work(claim_of(record), undoing="cancelled", by=by)
+    if claim.attempt == 0:
+        body = body_of(structs.replace(claim, fault=Fault("Cancelled", f"cancelled by {by}")))
+        return Replace(record.at, body, FAILED, version=record.version, draw=True)
+    queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
+    return Replace(record.at, body_of(claim), QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)

@@ -1,0 +1,57 @@
+"""Where a call finds itself: in which run, and in which step of it."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from ..errors import Misuse
+
+__all__ = ["Attempt", "Unwind", "attempt_var", "current_attempt", "current_session", "inside_flow", "session_var"]
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Attempt(Struct, frozen=True):
+    """A step that is being carried out: its place in the ledger and what it may tell the outside."""
+
+    step: str
+    effect_key: str
+    starts: int
+    run: str
+
+
+class Unwind(BaseException):
+    """Leaves the flow's function without an end: it waits, or a person must decide. `except Exception` lets it pass."""
+
+
+session_var: ContextVar[Session | None] = ContextVar("twiceproof_run", default=None)
+attempt_var: ContextVar[Attempt | None] = ContextVar("twiceproof_step", default=None)
+
+
+def current_attempt() -> Attempt | None:
+    return attempt_var.get()
+
+
+def current_session() -> Session | None:
+    """The run whose function is calling. None inside a step: what a step calls is part of that step."""
+    session = session_var.get()
+    if session is None or attempt_var.get() is not None:
+        return None
+    if not session.open:
+        raise Misuse(
+            "This run has ended or is parked, but something it started is still going on; wait for tasks and threads "
+            "in the flow itself, with app.gather."
+        )
+    return session
+
+
+def inside_flow(what: str) -> Session:
+    session = current_session()
+    if session is None:
+        where = "a step" if attempt_var.get() is not None else "no flow"
+        raise Misuse(f"{what} was called from {where}; call it in the body of a function under @app.flow.")
+    return session

@@ -1,0 +1,168 @@
+"""Pure decisions about a step: what the ledger says and how it was declared go in, what to do comes out.
+
+`before` looks at the entry that was found; `after` at an attempt that raised; `looked` at what a probe said. The table
+they carry out is in docs/why/steps.md. No I/O, no clock, no dice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ..claims.verdict import Verdict
+from ..effects.look import Absent, Happened, Look, Unknown
+from .entry import DONE, FAILED, RETRY, STARTED, Entry
+from .repeat import Declared
+from .retry import Retry
+
+__all__ = ["Act", "Adopt", "Ask", "Later", "Park", "Plan", "Refuse", "Replay", "after", "before", "looked"]
+
+
+class Plan(Struct, frozen=True):
+    """What a step declares, as far as decisions go."""
+
+    repeat: Declared
+    retry: Retry
+    timeout: float | None = None
+
+
+class Replay(Struct, frozen=True, gc=False):
+    """It is done: answer with what it returned."""
+
+
+class Refuse(Struct, frozen=True, gc=False):
+    """It failed for good: say so again."""
+
+
+class Act(Struct, frozen=True, gc=False):
+    """Do it. `intent`: write down first that it starts."""
+
+    starts: int = 1
+    intent: bool = False
+
+
+class Ask(Struct, frozen=True, gc=False):
+    """Ask the destination whether it happened."""
+
+
+class Adopt(Struct, frozen=True, gc=False):
+    """It happened: take the receipt for the result."""
+
+    receipt: object
+
+
+class Later(Struct, frozen=True, gc=False):
+    """Not yet: in so many seconds. `state` is what the entry is until then."""
+
+    seconds: float
+    state: str
+
+
+class Park(Struct, frozen=True, gc=False):
+    """Nobody knows: a person must settle it."""
+
+    reason: str
+
+
+Before = Replay | Refuse | Act | Ask | Later | Park
+After = Later | Refuse | Park
+Looked = Adopt | Act | Refuse | Park
+
+
+def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float) -> Before:
+    """What to do about a step that the flow has reached.
+
+    `crashed`: the run was taken over from a holder that stopped without a word, and this is the first step it may
+    have been at. `since`: the last time in the ledger before this step could have begun.
+    """
+    if entry is None:
+        return _unseen(plan, now, crashed=crashed, since=since)
+    if entry.state == DONE:
+        return Replay()
+    if entry.state == FAILED:
+        return Refuse()
+    if entry.state == RETRY:
+        return _again(plan, entry, now, crashed=crashed)
+    if entry.state == STARTED:
+        return _unfinished(plan, entry, now)
+    return Park(entry.note.reason or "its outcome is unknown")
+
+
+def _unseen(plan: Plan, now: float, *, crashed: bool, since: float) -> Before:
+    intent = plan.repeat.writes_intent
+    if not crashed or intent or plan.repeat.kind == "transaction":
+        return Act(1, intent)  # a start of these would have left a trace
+    return _repeat(plan, 2, since, now)
+
+
+def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
+    """An attempt failed, and was recorded so."""
+    wait = (entry.note.not_before or now) - now
+    if wait > 0:
+        return Later(wait, RETRY)
+    starts = entry.note.starts + 1
+    if crashed and not plan.repeat.writes_intent:
+        return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
+    return Act(starts, plan.repeat.writes_intent)
+
+
+def _unfinished(plan: Plan, entry: Entry, now: float) -> Before:
+    """A start is on record, and no end."""
+    kind = plan.repeat.kind
+    if kind == "never":
+        return Park("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
+    if kind == "check":
+        wait = _settled_at(plan, entry) - now
+        return Later(wait, STARTED) if wait > 0 else Ask()
+    return _repeat(plan, entry.note.starts + 1, entry.note.first_at or entry.at, now)
+
+
+def _settled_at(plan: Plan, entry: Entry) -> float:
+    """From when on Absent means absent: the first request may still be on its way."""
+    return (entry.note.began_at or entry.at) + (plan.timeout or 0.0) + plan.repeat.settling
+
+
+def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
+    """Start again after an attempt that ended without a word."""
+    spent = max(0.0, now - first_at)
+    if plan.repeat.kind == "keyed" and spent > plan.repeat.window:
+        return Park(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
+    if not plan.retry.may_start(starts, spent):
+        return Park(f"it was started {starts - 1} times and never came to an end")
+    return Act(starts, intent=True)
+
+
+def after(
+    plan: Plan, starts: int, first_at: float, verdict: Verdict, now: float, *,
+    asked: float | None = None, roll: Callable[[], float],
+) -> After:  # fmt: skip
+    """What follows from an attempt that raised. `asked` is the other side's Retry-After."""
+    kind = plan.repeat.kind
+    if kind == "never" and verdict != "clean":
+        return Park("no answer came: whether it was done is unknown") if verdict == "ambiguous" else Refuse()
+    if kind == "check" and verdict != "clean":
+        return Later((plan.timeout or 0.0) + plan.repeat.settling, STARTED)
+    spent = max(0.0, now - first_at)
+    delay = plan.retry.delay(starts, spent, asked, roll)
+    if delay is None:
+        unknown = verdict == "ambiguous" and kind == "keyed"
+        return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
+    if kind == "keyed" and verdict == "ambiguous" and spent + delay > plan.repeat.window:
+        return Park(f"no answer came, and the provider forgets keys after {plan.repeat.window:.0f} s")
+    return Later(delay, RETRY)
+
+
+def looked(plan: Plan, entry: Entry, look: Look, now: float, *, roll: Callable[[], float]) -> Looked:
+    """What follows from asking the destination."""
+    if isinstance(look, Happened):
+        return Adopt(look.receipt)
+    if isinstance(look, Unknown):
+        return Park(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
+    assert isinstance(look, Absent)  # noqa: S101 - the type says so
+    starts = entry.note.starts
+    if plan.retry.delay(starts, max(0.0, now - (entry.note.first_at or entry.at)), None, roll) is None:
+        if entry.note.fault is not None:
+            return Refuse()
+        return Park(f"it was started {starts} times, never came to an end, and the destination has not seen it")
+    return Act(starts + 1, intent=True)

@@ -1,0 +1,204 @@
+"""The flow: a function whose work is ledgered. Its calls become runs, here or on a worker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ..claims.asking import Asking
+from ..claims.claim import Claim, claim_of, run_id
+from ..claims.hold import Hold
+from ..claims.outcomes import Busy, Done, Held, Parked
+from ..claims.policy import Policy
+from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
+from ..claims.results import ResultType, unpack
+from ..claims.states import Ask, Move
+from ..drive import Operation, await_, block
+from ..errors import NeedsReview, StepFailed, StoreUnsafe, Waiting
+from ..records import Record, Written
+from .ending import Asleep, Ended, Fell, Finished, GivenBack
+from .handle import Handle
+from .inputs import Inputs
+from .parts import Parts
+from .run import Taken, run_flow
+from .run_states import BeginRun, RunAsk, decide_run, enqueue
+from .session import Drive
+from .work import Work, encoded, queue_of, work_of
+
+__all__ = ["Flow"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
+HERE_PATIENCE = 5.0  # a caller waits this long for a retry; longer ones are left to workers
+WORKER_PATIENCE = 0.2
+
+
+class Flow:
+    """One declaration. Holds no state between calls: everything rests in the store."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        parts: Parts,
+        policy: Policy,
+        asking: Asking,
+        *,
+        version: str = "1",
+        accepts: tuple[str, ...] = (),
+    ) -> None:
+        self.function = function
+        self.parts = parts
+        self.policy = policy
+        self.name = policy.operation
+        self.version = version
+        self.versions = (version, *accepts)
+        self.drive: Drive = await_ if inspect.iscoroutinefunction(function) else block
+        self.inputs = Inputs(function, policy.operation)
+        self._asking = asking
+        self.results = ResultType(function, policy.operation)
+
+    @property
+    def queues(self) -> list[str]:
+        """Where runs of this flow are found that this process can carry out."""
+        return [queue_of(self.policy.tenant, self.name, version) for version in self.versions]
+
+    # -- here ------------------------------------------------------------------------------------
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
+        """Run it here, or answer with what the first run returned."""
+        ask, work = self._request(args, kwargs, retry=retry)
+        self.results.prepare()
+        taken = yield from self._enter(ask, work)
+        if not isinstance(taken, Taken):
+            return taken[0]
+        ended = yield from self._run(taken)
+        return self._answer(ask, ended)
+
+    def _request(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
+    ) -> tuple[Ask, Raw]:  # fmt: skip
+        arguments = self._asking.arguments.bind(args, kwargs)
+        ask = self._asking.ask(arguments, retry=retry)
+        packed = self.inputs.pack(arguments)
+        return ask, encoded(Work(self.version, packed, **work))
+
+    def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
+        """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
+        self._refuse_best_effort()
+        pause = FIRST_PAUSE
+        while True:
+            taken = yield from self._take(RunAsk(ask, work, self.versions), HERE_PATIENCE)
+            if isinstance(taken, Taken):
+                return taken
+            if isinstance(taken, Done):
+                return ((yield from self._prior(ask, taken)),)
+            if isinstance(taken, Parked):
+                raise self._waiting(ask, taken)
+            if not isinstance(taken, Busy) or self.policy.on_duplicate != "wait":
+                raise refusal(ask, taken)
+            yield from self.parts.store.pause(ask.at.space, min(pause, taken.retry_after + 0.001))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _take(self, run: RunAsk, patience: float) -> Operation[Any]:
+        latest: list[Move] = []
+
+        def decide(ask: Ask, record: Record | None, now: float) -> Move:
+            latest[:] = [decide_run(run, record, now)]
+            return latest[0]
+
+        outcome = yield from self.parts.claims.take(run.ask, decide)
+        move = latest[0]
+        if isinstance(outcome, Held) and isinstance(move, BeginRun):
+            return Taken(Hold(run.ask, outcome), move.claim, move.before, patience, self.drive)
+        return outcome
+
+    def _run(self, taken: Taken) -> Operation[Ended]:
+        arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, work_of(taken.claim))
+        return (yield from run_flow(
+            self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments)
+        ))  # fmt: skip
+
+    def _answer(self, ask: Ask, ended: Ended) -> Any:
+        if isinstance(ended, Finished):
+            return ended.value
+        if isinstance(ended, GivenBack):
+            raise ended.error
+        if isinstance(ended, Fell):
+            raise _original(ended.error)
+        if isinstance(ended, Asleep):
+            raise self._waiting(ask, Parked("waiting", ended.why, ask.run, ended.until))
+        raise NeedsReview(
+            f"{self.name} for {ask.key!r} waits for a person: {ended.reason}. Look at it with: "
+            f"twiceproof{ask.where} review show {ask.run}",
+            operation=self.name, key=ask.key, run=ask.run, reason=ended.reason,
+        )  # fmt: skip
+
+    def _prior(self, ask: Ask, done: Done) -> Operation[Any]:
+        text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
+        value = self.results.restore(text) if text else None
+        if self.policy.on_duplicate == "reject":
+            raise duplicate(ask, done, value)
+        if not text:
+            raise result_not_kept(ask, done)
+        return value
+
+    def _waiting(self, ask: Ask, parked: Parked) -> Waiting:
+        error = waiting(ask, parked)
+        error.data["handle"] = self.handle(ask.key)
+        return error
+
+    def _refuse_best_effort(self) -> None:
+        if self.parts.store.best_effort and not self.parts.best_effort:
+            raise StoreUnsafe(
+                f"{self.name} keeps a ledger, but this store can lose acknowledged writes on failover; use PostgreSQL "
+                "or SQLite, or accept it with App(best_effort=True)."
+            )
+
+    # -- on a worker -----------------------------------------------------------------------------
+
+    def start(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
+    ) -> Operation[Handle]:  # fmt: skip
+        """Leave it to a worker. A second start of the same run is the first one's handle."""
+        self._refuse_best_effort()
+        ask, packed = self._request(args, kwargs, **work)
+        written = yield from self.parts.store.write(enqueue(ask, packed, delay))
+        if not isinstance(written, Written) and written.found is not None:
+            refuse_other_fingerprint(ask, written.found)
+        return self.handle(ask.key)
+
+    def resume(self, record: Record) -> Operation[Ended | None]:
+        """Go on with a run that the store handed out as due. None: somebody else has it."""
+        claim = claim_of(record)
+        ask = Ask(
+            record.at, self.name, claim.key, self.parts.owner(), self.policy.lease, claim.tenant, "", claim.run,
+            claim.link, self.policy.repeat, where=self.policy.where,
+        )  # fmt: skip
+        self.results.prepare()
+        taken = yield from self._take(RunAsk(ask, claim.work, self.versions, picked=True), WORKER_PATIENCE)
+        if not isinstance(taken, Taken):
+            return None
+        return (yield from self._run(taken))
+
+    def handle(self, key: str) -> Handle:
+        at = self._asking.address(key)
+        return Handle(self.parts, at, run_id(at.space), self.results)
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        return self._asking.key(args, kwargs)
+
+
+def _original(error: BaseException) -> BaseException:
+    """What the step itself raised, where it was raised in this process."""
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        return error.__cause__
+    return error
+
+
+def claim_input(claim: Claim) -> Any:
+    """A run's arguments as plain JSON, for people."""
+    work = work_of(claim)
+    return msgspec.json.decode(work.input) if work.input else None

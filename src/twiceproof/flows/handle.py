@@ -1,0 +1,112 @@
+"""A handle: one run, from any process. Asks the store, holds nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..claims.claim import HELD
+from ..claims.outcomes import Done, Failed, InReview
+from ..claims.results import ResultType, unpack
+from ..claims.states import glance, is_expired, is_lapsed
+from ..drive import Operation
+from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept
+from ..records import Address, Found, Record
+from .cancel import cancel
+from .parts import Parts
+
+__all__ = ["Handle", "RunHandle"]
+
+LONGEST_PAUSE = 1.0
+
+
+class Handle:
+    """The operations; `RunHandle` drives them."""
+
+    def __init__(self, parts: Parts, at: Address, run: str, results: ResultType) -> None:
+        self.parts = parts
+        self.at = at
+        self.id = run
+        self._results = results
+
+    def state(self) -> Operation[str]:
+        """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
+        found = yield from self.parts.store.read(self.at)
+        if found.record is None or is_expired(found.record, found.now):
+            return ""
+        lapsed = found.record.state == HELD and is_lapsed(found.record, found.now)
+        return "lapsed" if lapsed else found.record.state
+
+    def result(self, timeout: float | None = None) -> Operation[Any]:
+        """What the run returns, as soon as it has."""
+        clock = self.parts.clock
+        until = None if timeout is None else clock.monotonic() + timeout
+        while True:
+            found = yield from self.parts.store.read(self.at)
+            outcome = glance(self._there(found), found.now)
+            if isinstance(outcome, Done):
+                return (yield from self._value(outcome))
+            if isinstance(outcome, Failed):
+                raise self._failed(outcome)
+            if isinstance(outcome, InReview):
+                raise self._in_review(outcome)
+            left = LONGEST_PAUSE if until is None else until - clock.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{self.id} did not end within {timeout:g} s; ask again, or look at it: runs show")
+            yield from self.parts.store.pause(self.at.space, min(left, LONGEST_PAUSE))
+
+    def cancel(self, by: str = "") -> Operation[str]:
+        """Stop it before its next step, and undo what was done. Says the state it is in then."""
+        return cancel(self.parts, self.at, by or self.parts.owner())
+
+    def _there(self, found: Found) -> Record:
+        if found.record is None or is_expired(found.record, found.now):
+            raise Misuse(f"There is no run {self.id}; list them with: twiceproof runs list")
+        return found.record
+
+    def _value(self, done: Done) -> Operation[Any]:
+        text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
+        if not text:
+            raise ResultNotKept(f"{self.id} is done, but its result is not kept; look at the run.", run=self.id)
+        return self._results.restore(text)
+
+    def _failed(self, failed: Failed) -> PriorFailure:
+        fault = failed.fault
+        return PriorFailure(
+            f"{self.id} failed with {fault.type}: {fault.message}; run it again with: twiceproof runs retry {self.id}",
+            run=self.id, fault=fault, error=f"{fault.type}: {fault.message}",
+        )  # fmt: skip
+
+    def _in_review(self, review: InReview) -> NeedsReview:
+        return NeedsReview(
+            f"{self.id} waits for a person: {review.reason}. Look at it with: twiceproof review show {self.id}",
+            run=self.id, reason=review.reason,
+        )  # fmt: skip
+
+
+class RunHandle:
+    """What `.start()` returns. For an `async def` flow each of these is awaited, `state` too."""
+
+    def __init__(self, handle: Handle, drive: Any) -> None:
+        self._handle = handle
+        self._drive = drive
+
+    @property
+    def id(self) -> str:
+        return self._handle.id
+
+    @property
+    def key(self) -> str:
+        return self._handle.at.space.split("/", 2)[2]
+
+    @property
+    def state(self) -> Any:
+        return self._drive(self._handle.state())
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._drive(self._handle.result(timeout))
+
+    def cancel(self, by: str = "") -> Any:
+        return self._drive(self._handle.cancel(by))
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"

@@ -1,0 +1,85 @@
+"""A run's input: its arguments on their way into the ledger and back, with their types."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ..claims.claim import NO_RESULT
+from ..claims.results import unpack
+from ..drive import Operation
+from ..errors import Misuse, ValueRefused
+from ..records import Address
+from ..stores.base import Store
+from .work import Work
+
+__all__ = ["Inputs"]
+
+MOST = 256 * 1024
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Inputs:
+    """By the function's annotations. A run sees decoded values, the first time too: a worker sees nothing else."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        self._function = function
+        self._name = name
+        self._parameters = inspect.signature(function).parameters
+        self._positional = [p.name for p in self._parameters.values() if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+        self._types: dict[str, Any] | None = None
+        if any(p.kind in VARIADIC for p in self._parameters.values()):
+            raise Misuse(f"{name} takes *args or **kwargs, which a ledger cannot name; give its parameters names.")
+
+    def pack(self, arguments: dict[str, Any]) -> Raw:
+        try:
+            encoded = _encode(arguments)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            raise ValueRefused(
+                f"{self._name} was given something with no JSON form ({error}); pass ids and plain data, and open "
+                "connections inside its steps."
+            ) from None
+        if len(encoded) > MOST:
+            raise ValueRefused(
+                f"{self._name} was given {len(encoded):,} bytes of input, more than {MOST:,}; pass a reference "
+                "(app.resource(…)) instead."
+            )
+        return Raw(encoded)
+
+    def unpack(self, store: Store, at: Address, work: Work) -> Operation[dict[str, Any]]:
+        text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
+        given = msgspec.json.decode(text, type=dict[str, Raw]) if text else {}
+        return {name: self._restore(name, raw) for name, raw in given.items() if name in self._parameters}
+
+    def call(self, arguments: dict[str, Any]) -> Any:
+        rest = dict(arguments)
+        first = [rest.pop(name) for name in self._positional if name in rest]
+        return self._function(*first, **rest)
+
+    def _restore(self, name: str, raw: Raw) -> Any:
+        if self._types is None:
+            self._types = _hints(self._function)
+        declared = self._types.get(name, Any)
+        try:
+            return msgspec.json.decode(raw) if declared is Any else msgspec.json.decode(raw, type=declared)
+        except msgspec.ValidationError as error:
+            raise Misuse(
+                f"{self._name} declares {name}: {inspect.formatannotation(declared)}, but was given something else "
+                f"({error}); correct the annotation or the call."
+            ) from None
+        except TypeError:  # an annotation that has no JSON form: plain values are better than none
+            return msgspec.json.decode(raw)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(inspect.unwrap(function))
+    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
+        return {}

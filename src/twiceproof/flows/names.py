@@ -1,0 +1,54 @@
+"""How a call is found again: a step's name, its own id or its number, and a digest of what it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from ..keys import validate_key
+
+__all__ = ["asked_of", "changes", "effect_key", "numbered", "with_id"]
+
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: f"<{type(value).__qualname__}>").encode
+
+
+def asked_of(arguments: Mapping[str, Any]) -> str:
+    """A short digest per argument, so that a difference can be named. What has no JSON form counts by its type."""
+    return " ".join(f"{name}={_digest(value)}" for name, value in arguments.items())
+
+
+def _digest(value: Any) -> str:
+    try:
+        encoded = _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+        encoded = type(value).__qualname__.encode()
+    return blake2b(encoded, digest_size=6).hexdigest()
+
+
+def changes(found: str, asked: str) -> str:
+    """What is different between two calls, in words."""
+    before, after = (dict(part.split("=", 1) for part in text.split()) for text in (found, asked))
+    parts = [
+        *(f"no {name} any more" for name in before if name not in after),
+        *(f"a new {name}" for name in after if name not in before),
+        *(f"another {name}" for name in after if name in before and before[name] != after[name]),
+    ]
+    return ", ".join(parts) or "nothing"
+
+
+def numbered(name: str, count: int) -> str:
+    """The second call in sequence is `name#2`."""
+    return name if count == 1 else f"{name}#{count}"
+
+
+def with_id(name: str, own: str) -> str:
+    """A key may hold anything printable; in brackets it cannot pose as a number."""
+    return f"{name}[{validate_key(own)}]"
+
+
+def effect_key(space: str, name: str) -> str:
+    """Derived from tenant, flow, key and step: it survives edits, reruns and other machines."""
+    return "tp_" + blake2b(f"{space}\0{name}".encode(), digest_size=16).hexdigest()

@@ -1,0 +1,45 @@
+"""How often and how long a step is tried: backoff with jitter, capped by starts and by total time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from ..clock import jitter
+from ..errors import Misuse
+from ..keys.duration import seconds
+
+__all__ = ["NO_RETRY", "Retry"]
+
+
+class Retry(Struct, frozen=True):
+    """`attempts` counts starts: a killed attempt counts. `within` is counted from the first of them."""
+
+    attempts: int = 8
+    first: Any = 1.0  # durations, as people write them; seconds once made
+    most: Any = "10m"
+    within: Any = "2d"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise Misuse(f"attempts={self.attempts!r} is not a number of starts; give 1 or more.")
+        for name in ("first", "most", "within"):
+            span = seconds(getattr(self, name), name=name, positive=False)
+            force_setattr(self, name, span)
+
+    def delay(self, starts: int, spent: float, asked: float | None, roll: Callable[[], float]) -> float | None:
+        """Seconds until the next start; None: there is none. `asked` is what the other side said (Retry-After)."""
+        if starts >= self.attempts:
+            return None
+        span: float = max(jitter(min(self.first * 2.0 ** (starts - 1), self.most), roll), asked or 0.0)
+        return None if spent + span > self.within else span
+
+    def may_start(self, starts: int, spent: float) -> bool:
+        """Whether a start is allowed that nobody waited for: the one after a crash."""
+        return bool(starts <= self.attempts and spent <= self.within)
+
+
+NO_RETRY = Retry(attempts=1)

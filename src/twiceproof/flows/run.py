@@ -1,0 +1,190 @@
+"""Runs a flow's function under its claim, to its end or to where it stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import structs
+
+from ..claims.claim import DONE, HELD, Claim, Fault
+from ..claims.hold import Hold
+from ..claims.policy import Policy
+from ..claims.results import ResultType, pack
+from ..claims.states import finish_times
+from ..claims.verdict import fault_of
+from ..drive import Call, Operation, Raised, Returned
+from ..errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
+from ..records import Address, Remove
+from .context import Unwind, session_var
+from .ending import (
+    Asleep,
+    Ended,
+    Fell,
+    Finished,
+    GivenBack,
+    Reviewed,
+    as_done,
+    as_failed,
+    as_queued,
+    as_review,
+    as_waiting,
+)
+from .entry import FAILED, KIND, RETRY, UNKNOWN
+from .parts import Parts
+from .run_states import EXPIRED, FRESH
+from .session import Drive, Session
+from .stop import Review, Undo, Wait
+from .undo import has_begun_undoing, undo_all
+
+__all__ = ["Taken", "run_flow"]
+
+
+class Taken:
+    """A run that is ours, as it was found."""
+
+    __slots__ = ("before", "claim", "drive", "hold", "patience")
+
+    def __init__(self, hold: Hold, claim: Claim, before: str, patience: float, drive: Drive) -> None:
+        self.drive = drive
+        self.hold = hold
+        self.claim = claim
+        self.before = before
+        self.patience = patience
+
+
+def run_flow(
+    parts: Parts, taken: Taken, policy: Policy, results: ResultType, body: Callable[[], Any]
+) -> Operation[Ended]:  # fmt: skip
+    session = Session(
+        parts, taken.hold, taken.claim, crashed=taken.before == HELD, patience=taken.patience, drive=taken.drive
+    )  # fmt: skip
+    parts.heartbeat.keep(taken.hold)
+    try:
+        yield from _prepare(session, taken.before)
+        finding = yield from _call(session, body)
+        return (yield from _finish(session, policy, results, finding))
+    finally:
+        session.open = False
+        parts.heartbeat.drop(taken.hold)
+
+
+def _prepare(session: Session, before: str) -> Operation[None]:
+    """A rerun reads the ledger once; a fresh run has none."""
+    session.ledger.hear(session.hold.held.taken_at)
+    session.started_at = session.hold.held.taken_at
+    if before == FRESH:
+        return
+    yield from session.load()
+    if before == EXPIRED:
+        yield from _forget(session)
+    elif before == FAILED:
+        _try_failures_again(session)
+
+
+def _forget(session: Session) -> Operation[None]:
+    """What an expired run of the same key left behind is nobody's."""
+    for entry in list(session.ledger.entries.values()):
+        at = Address(session.space, KIND, entry.name)
+        yield from session.parts.store.write(Remove(at, version=entry.version))
+    session.ledger.entries.clear()
+    session.unvisited.clear()
+
+
+def _try_failures_again(session: Session) -> None:
+    """By a person's word: what failed is tried anew, what is done stays done."""
+    if has_begun_undoing(session):
+        raise Misuse("This run was undone; what it did is gone. Start it anew under another key.")
+    for name, entry in session.ledger.entries.items():
+        if entry.state == FAILED:
+            note = structs.replace(entry.note, starts=0, first_at=None, not_before=None)
+            session.ledger.entries[name] = structs.replace(entry, state=RETRY, note=note)
+
+
+def _call(session: Session, body: Callable[[], Any]) -> Operation[Returned | Raised]:
+    token = session_var.set(session)
+    try:
+        finding: Returned | Raised = yield Call(body)
+    finally:
+        session_var.reset(token)
+    return finding
+
+
+def _finish(
+    session: Session, policy: Policy, results: ResultType, finding: Returned | Raised
+) -> Operation[Ended]:  # fmt: skip
+    """A stop counts for more than what the function made of it."""
+    try:
+        if isinstance(finding, Raised) and isinstance(finding.error, (ClaimLost, StoreError)):
+            raise finding.error
+        if session.stop is None and isinstance(finding, Returned) and not has_begun_undoing(session):
+            if session.unvisited:
+                gone = ", ".join(sorted(session.unvisited))
+                session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
+            return (yield from _complete(session, policy, results, finding.value))
+        if session.stop is None and isinstance(finding, Raised) and not isinstance(finding.error, Exception):
+            return (yield from _give_back(session, finding.error))
+        if isinstance(finding, Raised) and isinstance(finding.error, WaitSwallowed):
+            session.halt(Review(str(finding.error)))
+        if session.stop is None or isinstance(session.stop, Undo):
+            error = finding.error if isinstance(finding, Raised) else Misuse("it was being undone")
+            return (yield from _fail(session, policy, error))
+    except Unwind:
+        pass
+    return (yield from _stop(session))
+
+
+def _complete(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
+    held = session.hold.held
+    packed = pack(value, held, large=policy.large)
+    _, due_in, _ = finish_times(DONE, policy.life)
+    pieces = packed.writes(session.space, due_in)
+    yield from session.ledger.flush(*pieces, end=as_done(held.at, session.claim, packed, policy.life))
+    results.mind(value, packed)
+    text = packed.inline or packed.text
+    return Finished(results.restore(text) if text else value)
+
+
+def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[Fell]:
+    """Undo what was done, then say that it failed. A stop in between is a stop."""
+    yield from undo_all(session)
+    if session.work.undoing:
+        error = Cancelled(f"{session.work.undoing} by {session.work.by or 'somebody'}", by=session.work.by)
+    fault = _fault(error)
+    yield from session.ledger.flush(end=as_failed(session.hold.held.at, session.claim, fault, policy.life))
+    return Fell(error)
+
+
+def _fault(error: BaseException) -> Fault:
+    """What is remembered of it: the step's own error, not that it was in a step."""
+    if isinstance(error, StepFailed):
+        fault = error.data["fault"]
+        return Fault(fault.type, f"{error.data['step']}: {fault.message}")
+    return fault_of(error)
+
+
+def _stop(session: Session) -> Operation[Ended]:
+    at, claim, stop = session.hold.held.at, session.claim, session.stop
+    if isinstance(stop, Wait):
+        until = None if stop.seconds is None else session.ledger.now() + stop.seconds
+        end = as_waiting(at, claim, stop.why, session.hold.held.queue, stop.seconds)
+        refused = yield from session.ledger.flush(*stop.unless, end=end)
+        if refused is None:
+            return Asleep(stop.why, until)
+        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))  # it came meanwhile
+        return Asleep("goes on at once", session.ledger.now())
+    reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
+    yield from session.ledger.flush(end=as_review(at, claim, reason))
+    return Reviewed(reason)
+
+
+def _give_back(session: Session, error: BaseException) -> Operation[Ended]:
+    """The process is told to stop. Unknown outcomes go to a person; everything else to whoever comes next."""
+    at, claim = session.hold.held.at, session.claim
+    unknown = [entry.name for entry in session.ledger.entries.values() if entry.state == UNKNOWN]
+    if unknown:
+        reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
+        yield from session.ledger.flush(end=as_review(at, claim, reason))
+    else:
+        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))
+    return GivenBack(error)

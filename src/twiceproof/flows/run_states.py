@@ -1,0 +1,102 @@
+"""Pure decisions about a run: what a take should do about the record it found. Claims know the rest."""
+
+from __future__ import annotations
+
+from msgspec import Raw, Struct, structs
+
+from ..claims.claim import FAILED, HELD, NO_RESULT, QUEUED, WAITING, Claim, body_of, claim_of
+from ..claims.outcomes import Busy, Parked
+from ..claims.states import Answer, Ask, Begin, Move, claim_for, decide, is_expired, is_lapsed
+from ..records import Insert, Record, Replace
+from .work import queue_of, with_work, work_of
+
+__all__ = ["FRESH", "BeginRun", "RunAsk", "decide_run", "enqueue"]
+
+FRESH, EXPIRED = "", "expired"  # what was there before: nothing, or something that may be forgotten
+
+
+class RunAsk(Struct, frozen=True):
+    """Which run is wanted, by whom, and which versions of its flow are here."""
+
+    ask: Ask
+    work: Raw
+    versions: tuple[str, ...]
+    picked: bool = False  # the store handed it out as due
+
+
+class BeginRun(Begin, frozen=True, gc=False):
+    """Write this; if it lands, the run is ours. `before` is the state it was in."""
+
+    claim: Claim
+    before: str = FRESH
+
+
+def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
+    if record is None or is_expired(record, now):
+        return _begin(run, record)
+    claim = claim_of(record)
+    if _asks_for_another(run.ask, claim):
+        return decide(run.ask, record, now)  # says so
+    if record.state == HELD:
+        return _decide_held(run, record, claim, now)
+    if record.state in (QUEUED, WAITING):
+        due = run.picked or (record.due_at is not None and record.due_at <= now)
+        return _resume(run, record, claim, now) if due else Answer(_parked(record, claim))
+    if record.state == FAILED and run.ask.retry:
+        return _resume(run, record, claim, now)
+    return decide(run.ask, record, now)
+
+
+def _asks_for_another(ask: Ask, claim: Claim) -> bool:
+    return bool(ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint)
+
+
+def _decide_held(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
+    """Only a lapsed lease is taken over. What its holder was at, the ledger and the steps' words tell."""
+    if not is_lapsed(record, now):
+        return Answer(Busy(claim.owner, (record.lease_until or now) - now, claim.run))
+    return _resume(run, record, claim, now)
+
+
+def _parked(record: Record, claim: Claim) -> Parked:
+    return Parked(record.state, claim.reason, claim.run, record.due_at)
+
+
+def _begin(run: RunAsk, record: Record | None) -> BeginRun:
+    ask = run.ask
+    claim = structs.replace(claim_for(ask, 1), work=run.work)
+    queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
+    body, lease = body_of(claim), ask.lease
+    if record is None:
+        insert = Insert(ask.at, body, HELD, draw=True, lease=lease, queue=queue, due_in=lease)
+        return BeginRun(insert, 1, claim)
+    replace = Replace(
+        ask.at, body, HELD, version=record.version, draw=True, lease=lease, queue=queue, due_in=lease
+    )  # fmt: skip
+    return BeginRun(replace, 1, claim, EXPIRED)
+
+
+def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
+    """Go on with a run that nobody is at. Its input, version and history stay as they are."""
+    work, ask = work_of(claim), run.ask
+    if work.version not in run.versions:
+        why = f"belongs to version {work.version} of its flow, which this process does not have"
+        return Answer(Parked(record.state, why, claim.run, record.due_at))
+    claim = structs.replace(
+        claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT
+    )  # fmt: skip
+    if record.state == HELD:
+        claim = with_work(claim, crashes=work.crashes + 1)
+    queue = queue_of(claim.tenant, claim.operation, work.version)
+    write = Replace(
+        record.at, body_of(claim), HELD, version=record.version, draw=True,
+        lease=ask.lease, queue=queue, due_in=ask.lease,
+    )  # fmt: skip
+    return BeginRun(write, claim.attempt, claim, record.state)
+
+
+def enqueue(ask: Ask, work: Raw, delay: float) -> Insert:
+    """A run that is left to a worker."""
+    claim = structs.replace(claim_for(ask, 0), work=work)
+    queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
+    return Insert(ask.at, body_of(claim), QUEUED, draw=True, queue=queue, due_in=delay)

@@ -1,0 +1,173 @@
+"""A run in progress in this process: its ledger, its calls, and why it stops."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from msgspec import structs
+
+from ..claims.claim import Claim, claim_of
+from ..claims.hold import Hold
+from ..drive import Operation
+from ..errors import Misuse, WaitSwallowed
+from .carry import Calling, carry_out
+from .context import Unwind
+from .entry import DONE, Entry, Note
+from .ledger import Ledger
+from .names import asked_of, changes, numbered, with_id
+from .parts import Parts
+from .step import Step
+from .stop import Review, Stop, Undo
+from .work import work_of
+
+__all__ = ["Drive", "Session"]
+
+Drive = Callable[[Operation[Any]], Any]
+
+
+class Session:
+    """What a flow's function talks to. Everything in it may be lost at any instant: the ledger is in the store."""
+
+    def __init__(
+        self, parts: Parts, hold: Hold, claim: Claim, *, crashed: bool, patience: float, drive: Drive
+    ) -> None:  # fmt: skip
+        self.parts = parts
+        self.drive = drive  # how the flow's function waits: blocking, or awaiting
+        self.hold = hold
+        self.claim = claim
+        self.work = work_of(claim)
+        self.ledger = Ledger(parts.claims, hold, parts.courier)
+        self.crashed = crashed  # the holder before stopped without a word, and nothing was finished since
+        self.patience = patience  # how long a retry may hold this caller up; longer ones are left to workers
+        self.open = True
+        self.stop: Stop | None = None
+        self.calls: dict[str, Calling] = {}
+        self.unvisited: set[str] = set()
+        self.undoing = bool(self.work.undoing)
+        self.started_at = 0.0
+        self._counts: dict[str, int] = {}
+        self._under_way: set[str] = set()
+        self._finished = 0
+        self._mutex = threading.Lock()
+
+    @property
+    def space(self) -> str:
+        return self.hold.held.at.space
+
+    def load(self) -> Operation[None]:
+        yield from self.ledger.load()
+        entries = self.ledger.entries
+        self.unvisited = set(entries)
+        self._finished = max((entry.note.order for entry in entries.values()), default=0)
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def step(
+        self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str | None = None
+    ) -> Operation[Any]:  # fmt: skip
+        """Carry out a step, or answer it from the ledger."""
+        self.refuse_if_stopped()
+        step.results.prepare()
+        arguments = step.arguments.bind(args, kwargs)
+        name = self._begin(step, step.own_id(arguments) if name is None else None, name)
+        try:
+            calling = Calling(step, name, args, kwargs, arguments, asked_of(arguments))
+            self.calls[name] = calling
+            self.visit(name, calling.asked)
+            return (yield from carry_out(self, calling))
+        finally:
+            self._under_way.discard(name)
+
+    def _begin(self, step: Step, own: str | None, name: str | None) -> str:
+        with self._mutex:
+            if name is None:
+                name = self._next_name(step.name) if own is None else with_id(step.name, own)
+            elif name in self._under_way:
+                raise Misuse(f"{name} is already under way in this run; wait for it.")
+            self._under_way.add(name)
+            return name
+
+    def _next_name(self, stem: str) -> str:
+        """By number, in sequence: at once, nobody could say which is the second."""
+        count = self._counts.get(stem, 0)
+        if count and numbered(stem, count) in self._under_way:
+            raise Misuse(
+                f"{stem} was called twice at once, and nothing tells the two apart; give it an id: "
+                f'@app.step(id="{{…}}"), a template over its arguments.'
+            )
+        self._counts[stem] = count + 1
+        return numbered(stem, count + 1)
+
+    def name_for(self, stem: str) -> str:
+        """The ledger's name for a call that is not a step: a timer, a time, a number drawn."""
+        self.refuse_if_stopped()
+        with self._mutex:
+            return self._next_name(stem)
+
+    def visit(self, name: str, asked: str) -> Entry | None:
+        """The entry of a call, if there is one. One that was asked with something else stops the run."""
+        entry = self.ledger.entries.get(name)
+        if entry is None:
+            return None
+        self.unvisited.discard(name)
+        if entry.note.asked != asked:
+            what = changes(entry.note.asked, asked)
+            self.halt(Review(f"the flow changed under this run: {name} was called with {what} than is in the ledger"))
+        return entry
+
+    def refuse_unvisited(self, name: str) -> None:
+        """Before something new is done: a step that is done and no longer called was renamed or taken out."""
+        if not self.unvisited:
+            return
+        gone = sorted(other for other in self.unvisited if not self.ledger.entries[other].note.beside)
+        if gone:
+            self.halt(Review(f"the flow changed under this run: {name} is new before {', '.join(gone)}, in the ledger"))
+
+    @property
+    def has_company(self) -> bool:
+        """Whether other calls are under way at the same time."""
+        return len(self._under_way) > 1
+
+    def finished(self, name: str, state: str, note: Note, *pieces: Any) -> Entry:
+        """A call came to its end. It is on its way to the store when this returns."""
+        self._finished += 1
+        self.crashed = False
+        old = self.ledger.entries.get(name)
+        note = structs.replace(note, order=self._finished, beside=self.has_company)
+        entry = Entry(name, state, note, old.version if old else "", self.ledger.now())
+        self.ledger.note(entry, *pieces)
+        return entry
+
+    def last_time(self) -> float:
+        """The latest time in the ledger: what is under way now began after it."""
+        return max((entry.at for entry in self.ledger.entries.values() if entry.state == DONE), default=self.started_at)
+
+    # -- stopping --------------------------------------------------------------------------------
+
+    def halt(self, stop: Stop) -> NoReturn:
+        """Leave the flow's function without an end. The first reason counts."""
+        if self.stop is None or isinstance(stop, Review):
+            self.stop = stop
+        raise Unwind
+
+    def refuse_if_stopped(self) -> None:
+        if self.stop is not None:
+            raise WaitSwallowed(
+                f"{self.claim.operation} for {self.claim.key!r} went on after it was told to stop; let BaseException "
+                "pass through your except clauses, and use app.gather for concurrent steps and waits."
+            )
+
+    def heed(self) -> Operation[None]:
+        """Somebody drew a new fence to have our attention: see what for."""
+        if not self.ledger.beckoned:
+            return
+        found = yield from self.parts.store.read(self.hold.held.at)
+        if found.record is not None:
+            self.claim = claim_of(found.record)
+            self.work = work_of(self.claim)
+        self.ledger.beckoned = False
+        if self.work.undoing and not self.undoing:
+            self.undoing = True
+            self.halt(Undo())

@@ -1,0 +1,67 @@
+"""The step: a function whose outcome is ledgered, and what it declares about being repeated."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from ..claims.arguments import Arguments
+from ..claims.claim import validate_name
+from ..claims.once import refuse_generators
+from ..claims.results import ResultType
+from ..errors import Misuse
+from ..keys import KeyMaker
+from .engine import Plan
+
+__all__ = ["Step", "StepFunction", "called_with"]
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class StepFunction(Protocol[P, R_co]):
+    """What `@app.step` leaves in place of a function."""
+
+    step: Step
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class Step:
+    """One declaration. Holds no state: what happened rests in the ledger."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        plan: Plan,
+        *,
+        name: str | None = None,
+        own_id: str | Callable[..., str] | None = None,
+        undo: Step | None = None,
+        external: Callable[[dict[str, Any]], str] | None = None,
+    ) -> None:
+        if not callable(function):
+            raise Misuse('@app.step takes keywords only; write it as @app.step(repeat="safe").')
+        refuse_generators(function)
+        self.function = function
+        self.plan = plan
+        self.name = validate_name("step", name or function.__name__)
+        self.undo = undo
+        self.external = external
+        self.arguments = Arguments(function)
+        self.results = ResultType(function, self.name)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None
+
+    def own_id(self, arguments: dict[str, Any]) -> str | None:
+        """What tells this call from others of the same step: in loops, an item's own id."""
+        return self._own_id.make(arguments) if self._own_id is not None else None
+
+
+def called_with(function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+    """Of what is offered, what the function names: probes and undos take the arguments they need."""
+    parameters = inspect.signature(function).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return offered
+    return {name: value for name, value in offered.items() if name in parameters}

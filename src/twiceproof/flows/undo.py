@@ -1,0 +1,55 @@
+"""Compensation: what is recorded as done is undone, in reverse, once each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..claims.results import unpack
+from ..drive import Operation
+from .entry import DONE, FAILED, WAITS, Entry
+from .step import Step, called_with
+from .stop import Review
+
+if TYPE_CHECKING:
+    from .carry import Calling
+    from .session import Session
+
+__all__ = ["UNDO", "has_begun_undoing", "undo_all"]
+
+UNDO = "undo:"
+
+
+def has_begun_undoing(session: Session) -> bool:
+    return any(name.startswith(UNDO) for name in session.ledger.entries)
+
+
+def undo_all(session: Session) -> Operation[int]:
+    """How many steps were undone. Leaves by Unwind if one waits, or a person must decide."""
+    _refuse_unknown(session)
+    session.stop = None
+    session.undoing = True
+    session.unvisited = {name for name in session.unvisited if name.startswith(UNDO)}
+    undone = 0
+    for entry in sorted(session.ledger.entries.values(), key=lambda entry: -entry.note.order):
+        calling = session.calls.get(entry.name)
+        if entry.state == DONE and calling is not None and calling.step.undo is not None:
+            yield from _undo(session, entry, calling, calling.step.undo)
+            undone += 1
+    return undone
+
+
+def _refuse_unknown(session: Session) -> None:
+    """Undoing around an open question could undo what has not happened yet."""
+    open_ones = [
+        entry.name for entry in session.ledger.entries.values() if entry.state not in (DONE, FAILED, WAITS, "retry")
+    ]
+    if open_ones:
+        session.halt(Review(f"it must be undone, but the outcome of {', '.join(sorted(open_ones))} is unknown"))
+
+
+def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Operation[None]:
+    """A step like any other, with a declaration of its own, under a name that is found again."""
+    text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
+    result: Any = calling.step.results.restore(text) if text else None
+    given = called_with(undo.function, {**calling.arguments, "result": result})
+    yield from session.step(undo, (), given, name=UNDO + entry.name)

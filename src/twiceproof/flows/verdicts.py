@@ -1,0 +1,73 @@
+"""What an error says about a step's effect: a registry of known exceptions, open to the user."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from typing import Any, get_args
+
+from ..claims.verdict import Verdict, judge
+from ..errors import Misuse
+
+__all__ = ["Judge", "Verdicts", "retry_after"]
+
+Judge = Callable[[Any], Verdict | None]
+LONGEST = 7 * 86_400.0  # a Retry-After beyond a week is a mistake of the other side
+
+
+class Verdicts:
+    """The user's own words first, the latest first; then what is known of sockets, HTTP clients and `NotDone`."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[type[BaseException], Judge]] = []
+
+    def add(self, kind: type[BaseException], verdict: Verdict | Judge) -> None:
+        """`verdict` is "clean", "ambiguous" or "other", or a function of the error that returns one, or None."""
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise Misuse(f"{kind!r} is not an exception class; name the class that your client raises.")
+        if not callable(verdict) and verdict not in get_args(Verdict):
+            raise Misuse(f'{verdict!r} is not a verdict; say "clean", "ambiguous" or "other".')
+        word = verdict
+        self._known.insert(0, (kind, word if callable(word) else lambda error: word))
+
+    def judge(self, error: BaseException) -> Verdict:
+        for kind, word in self._known:
+            found = word(error) if isinstance(error, kind) else None
+            if found is not None:
+                return found
+        return judge(error)
+
+
+def retry_after(error: BaseException, now: float) -> float | None:
+    """When the other side wants to be asked again, in seconds: an attribute of the error, or the HTTP header."""
+    value = getattr(error, "retry_after", None)
+    if value is None:
+        value = _header(getattr(error, "response", None)) or _header(error)
+    return None if value is None else _seconds(value, now)
+
+
+def _header(answer: object) -> object:
+    headers = getattr(answer, "headers", None)
+    if headers is None or not (isinstance(headers, Mapping) or hasattr(headers, "get")):
+        return None
+    found: object = headers.get("Retry-After") or headers.get("retry-after")
+    return found
+
+
+def _seconds(value: object, now: float) -> float | None:
+    try:
+        found = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        found = _until(str(value), now)
+    return min(max(found, 0.0), LONGEST) if math.isfinite(found) else None
+
+
+def _until(date: str, now: float) -> float:
+    from email.utils import parsedate_to_datetime  # costs milliseconds, and is seldom needed
+
+    try:
+        when = parsedate_to_datetime(date)
+    except (TypeError, ValueError):
+        return math.nan
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now

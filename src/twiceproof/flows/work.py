@@ -1,0 +1,47 @@
+"""The work: what a run adds to its claim. Which version it began on, its input, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ..claims.claim import NO_RESULT, Claim, Spill
+
+__all__ = ["Work", "encoded", "queue_of", "with_work", "work_of"]
+
+
+class Work(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Kept in the claim's record as JSON."""
+
+    version: str = "1"
+    input: Raw = NO_RESULT
+    spill: Spill | None = None  # where the input is, if it is large
+    correlation: str = ""
+    crashes: int = 0  # take-overs from a holder that stopped without a word
+    undoing: str = ""  # why it is being undone: "settled", "cancelled"
+    by: str = ""  # who said so
+    priority: int = 0
+    parent: str = ""
+
+
+_decode = msgspec.json.Decoder(Work).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def work_of(claim: Claim) -> Work:
+    return _decode(claim.work) if claim.work else Work()
+
+
+def with_work(claim: Claim, **changes: Any) -> Claim:
+    return structs.replace(claim, work=Raw(_encode(structs.replace(work_of(claim), **changes))))
+
+
+def encoded(work: Work) -> Raw:
+    return Raw(_encode(work))
+
+
+def queue_of(tenant: str, operation: str, version: str) -> str:
+    """Where workers that have this version of this flow look for runs."""
+    return f"{tenant}/{operation}@{version}"
