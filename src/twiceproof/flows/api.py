@@ -211,7 +211,7 @@ def _undo_step(undo: Callable[..., Any] | None) -> Step | None:
     if undo is None:
         return None
     declared = getattr(undo, "step", None)
-    return declared if isinstance(declared, Step) else Step(undo, Plan(NEVER, DEFAULT_RETRY))
+    return declared if isinstance(declared, Step) else Step(undo, Plan(NEVER, DEFAULT_RETRY), name="undo")
 
 
 def wrapped_step(step: Step) -> Any:

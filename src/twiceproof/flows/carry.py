@@ -56,16 +56,18 @@ class Calling:
 
 def carry_out(session: Session, calling: Calling) -> Operation[Any]:
     """Until there is a result, a failure, or a reason to stop."""
-    plan = calling.step.plan
+    plan, tried = calling.step.plan, False
     while True:
         entry = session.ledger.entries.get(calling.name)
-        since = session.last_time() if session.crashed and entry is None else 0.0
-        move: Any = before(plan, entry, session.ledger.now(), crashed=session.crashed, since=since)
+        crashed = session.crashed and not tried
+        since = session.last_time() if crashed and entry is None else 0.0
+        move: Any = before(plan, entry, session.ledger.now(), crashed=crashed, since=since)
         if isinstance(move, Ask) and entry is not None:
             move = yield from _ask(session, calling, entry)
         if isinstance(move, Act):
             if (yield from _act(session, calling, entry, move)):
                 return (yield from _restore(session, calling))
+            tried = True
         elif isinstance(move, Replay):
             return (yield from _restore(session, calling))
         elif isinstance(move, Refuse):
@@ -81,7 +83,7 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
 
 def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Operation[bool]:
     """One attempt. False: it failed, and will be tried again."""
-    if session.undoing and not calling.name.startswith("undo:"):
+    if session.undoing and not session.compensating:
         session.halt(Undo())  # somebody said stop: nothing new is begun
     if entry is None:
         session.refuse_unvisited(calling.name)

@@ -21,7 +21,7 @@ from ..drive import Operation, await_, block
 from ..errors import NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Record, Written
 from .ending import Asleep, Ended, Fell, Finished, GivenBack
-from .handle import Handle
+from .handle import Handle, RunHandle
 from .inputs import Inputs
 from .parts import Parts
 from .run import Taken, run_flow
@@ -147,7 +147,7 @@ class Flow:
 
     def _waiting(self, ask: Ask, parked: Parked) -> Waiting:
         error = waiting(ask, parked)
-        error.data["handle"] = self.handle(ask.key)
+        error.data["handle"] = RunHandle(self.handle(ask.key), self.drive)
         return error
 
     def _refuse_best_effort(self) -> None:

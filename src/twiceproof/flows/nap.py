@@ -19,6 +19,4 @@ class Nap(Request[None]):
         self._clock.sleep(self._seconds)
 
     async def wait(self) -> None:
-        import asyncio
-
-        await asyncio.sleep(self._seconds)
+        await self._clock.rest(self._seconds)

@@ -19,7 +19,7 @@ from .ledger import Ledger
 from .names import asked_of, changes, numbered, with_id
 from .parts import Parts
 from .step import Step
-from .stop import Review, Stop, Undo
+from .stop import Review, Stop, Undo, Wait
 from .work import work_of
 
 __all__ = ["Drive", "Session"]
@@ -45,7 +45,8 @@ class Session:
         self.stop: Stop | None = None
         self.calls: dict[str, Calling] = {}
         self.unvisited: set[str] = set()
-        self.undoing = bool(self.work.undoing)
+        self.undoing = bool(self.work.undoing)  # somebody said stop
+        self.compensating = False  # what was done is being undone
         self.started_at = 0.0
         self._counts: dict[str, int] = {}
         self._under_way: set[str] = set()
@@ -121,9 +122,13 @@ class Session:
         """Before something new is done: a step that is done and no longer called was renamed or taken out."""
         if not self.unvisited:
             return
-        gone = sorted(other for other in self.unvisited if not self.ledger.entries[other].note.beside)
+        gone = sorted(other for other in self.unvisited if self._came_before(other))
         if gone:
             self.halt(Review(f"the flow changed under this run: {name} is new before {', '.join(gone)}, in the ledger"))
+
+    def _came_before(self, other: str) -> bool:
+        """Not what ran beside others or has an id of its own: these come in any order. They are asked for at the end."""
+        return not self.ledger.entries[other].note.beside and not other.endswith("]")
 
     @property
     def has_company(self) -> bool:
@@ -148,6 +153,8 @@ class Session:
 
     def halt(self, stop: Stop) -> NoReturn:
         """Leave the flow's function without an end. The first reason counts."""
+        if isinstance(stop, Wait) and self.undoing and not self.compensating:
+            stop = Undo()  # nothing is worth waiting for any more
         if self.stop is None or isinstance(stop, Review):
             self.stop = stop
         raise Unwind

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..claims.results import unpack
 from ..drive import Operation
-from .entry import DONE, FAILED, WAITS, Entry
+from .entry import DONE, STARTED, UNKNOWN, Entry
 from .step import Step, called_with
 from .stop import Review
 
@@ -20,15 +20,15 @@ UNDO = "undo:"
 
 
 def has_begun_undoing(session: Session) -> bool:
-    return any(name.startswith(UNDO) for name in session.ledger.entries)
+    return any(is_undo(name) for name in session.ledger.entries)
 
 
 def undo_all(session: Session) -> Operation[int]:
     """How many steps were undone. Leaves by Unwind if one waits, or a person must decide."""
     _refuse_unknown(session)
     session.stop = None
-    session.undoing = True
-    session.unvisited = {name for name in session.unvisited if name.startswith(UNDO)}
+    session.compensating = True
+    session.unvisited = {name for name in session.unvisited if is_undo(name)}
     undone = 0
     for entry in sorted(session.ledger.entries.values(), key=lambda entry: -entry.note.order):
         calling = session.calls.get(entry.name)
@@ -40,11 +40,14 @@ def undo_all(session: Session) -> Operation[int]:
 
 def _refuse_unknown(session: Session) -> None:
     """Undoing around an open question could undo what has not happened yet."""
-    open_ones = [
-        entry.name for entry in session.ledger.entries.values() if entry.state not in (DONE, FAILED, WAITS, "retry")
-    ]
-    if open_ones:
-        session.halt(Review(f"it must be undone, but the outcome of {', '.join(sorted(open_ones))} is unknown"))
+    entries = session.ledger.entries.values()
+    unknown = sorted(entry.name for entry in entries if entry.state in (STARTED, UNKNOWN) and not is_undo(entry.name))
+    if unknown:
+        session.halt(Review(f"it must be undone, but the outcome of {', '.join(unknown)} is unknown"))
+
+
+def is_undo(name: str) -> bool:
+    return name.startswith(UNDO)
 
 
 def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Operation[None]:

@@ -38,6 +38,9 @@ class ManualClock(Clock):
         """Somebody sets the wall clock forwards or back; the monotonic one does not notice."""
         self.wall += seconds
 
+    async def rest(self, seconds: float) -> None:
+        self._pause(seconds)
+
     def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.advance(seconds)

@@ -1,0 +1,349 @@
+"""Replay by name: finished steps are answered from the ledger, and a flow that changed under its run stops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from twiceproof import App, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, StepFailed
+
+from .stage import Died, Stage
+
+ONCE = Retry(attempts=1)
+
+
+def three(stage: Stage, app: App, names: str = "abc", **options: Any) -> Any:
+    """A flow of safe steps with these names."""
+    steps = {name: _step(stage, app, name) for name in names}
+
+    @app.flow(key="order:{order}", name="sync", **options)
+    def sync(order: int) -> str:
+        return "".join(steps[name](order) for name in names)
+
+    return sync
+
+
+def _step(stage: Stage, app: App, name: str) -> Callable[[int], str]:
+    @app.step(repeat="safe", name=name)
+    def work(order: int) -> str:
+        stage.do(name)
+        return name
+
+    return work
+
+
+def die_after(stage: Stage, names: str, commits: int) -> None:
+    """A run of these steps that was killed when so many commits had landed."""
+    with pytest.raises(Died):
+        three(stage, stage.process(commits + 1), names)(1)
+    stage.lapse()
+
+
+def test_a_second_call_is_answered_without_doing_anything(stage: Stage) -> None:
+    flow = three(stage, stage.process())
+    assert flow(1) == flow(1) == "abc"
+    assert stage.effects == {"a": 1, "b": 1, "c": 1}
+
+
+def test_another_payload_under_the_same_key_is_refused(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, int]) -> int:
+        return order["total"]
+
+    assert sync({"id": 1, "total": 5}) == 5
+    with pytest.raises(PayloadMismatch):
+        sync({"id": 1, "total": 6})
+    with pytest.raises(PayloadMismatch):
+        sync.start({"id": 1, "total": 6})
+
+
+def test_a_rerun_skips_finished_steps(stage: Stage) -> None:
+    die_after(stage, "abc", 3)
+    assert three(stage, stage.process())(1) == "abc"
+    assert stage.effects == {"a": 1, "b": 1, "c": 2}  # c was done and could not be recorded; it is safe
+
+
+def test_n_steps_cost_one_commit_more_than_steps(stage: Stage) -> None:
+    app = stage.process()
+    three(stage, app)(1)
+    assert app.engine.commits == 4  # type: ignore[attr-defined]
+
+
+def test_a_step_added_after_the_frontier_does_not_disturb_a_run(stage: Stage) -> None:
+    die_after(stage, "abc", 2)  # a is recorded
+    assert three(stage, stage.process(), "abxc")(1) == "abxc"
+
+
+def test_a_step_removed_after_the_frontier_does_not_disturb_a_run(stage: Stage) -> None:
+    die_after(stage, "abc", 2)
+    assert three(stage, stage.process(), "ac")(1) == "ac"
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("axbc", "x is new before b"),
+        ("xbc", "x is new before a, b"),
+        ("aBc", "B is new before b"),
+        ("ac", "c is new before b"),
+    ],
+    ids=["added", "first renamed", "renamed", "removed"],
+)
+def test_a_change_before_the_frontier_stops_in_review(stage: Stage, names: str, said: str) -> None:
+    die_after(stage, "abc", 3)  # a and b are recorded
+    before = dict(stage.effects)
+    with pytest.raises(NeedsReview, match=said):
+        three(stage, stage.process(), names)(1)
+    assert stage.effects == before
+
+
+def test_a_flow_that_ends_without_a_step_that_is_done_stops_in_review(stage: Stage) -> None:
+    die_after(stage, "abc", 3)
+    with pytest.raises(NeedsReview, match="no longer calls b"):
+        three(stage, stage.process(), "a")(1)
+
+
+def test_other_arguments_stop_in_review_and_are_named(stage: Stage) -> None:
+    def flow(app: App, total: int) -> Any:
+        @app.step(repeat="safe")
+        def charge(order: int, total: int) -> None:
+            stage.do("charge")
+
+        @app.step(repeat="safe")
+        def mail(order: int) -> None:
+            stage.do("mail")
+
+        @app.flow(key="order:{order}")
+        def sync(order: int) -> None:
+            charge(order, total)
+            mail(order)
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(3), 5)(1)
+    stage.lapse()
+    with pytest.raises(NeedsReview, match="charge was called with another total"):
+        flow(stage.process(), 6)(1)
+    assert stage.effects["charge"] == 1
+
+
+def test_a_step_called_again_is_numbered_and_found_again(stage: Stage) -> None:
+    app = stage.process()
+    step = _step(stage, app, "a")
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> None:
+        step(order)
+        step(order)
+
+    sync(1)
+    assert list(stage.entries("sync", "order:1")) == ["a", "a#2"]
+    assert stage.effects == {"a": 2}
+
+
+def test_in_a_loop_each_item_has_an_id_of_its_own(stage: Stage) -> None:
+    def flow(app: App, skus: str) -> Any:
+        @app.step(repeat="safe", id="{sku}")
+        def ship(sku: str) -> str:
+            stage.do(sku)
+            return sku
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> list[str]:
+            return [ship(sku) for sku in skus]
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(3), "xyz")(1)
+    stage.lapse()
+    assert flow(stage.process(), "yxz")(1) == ["y", "x", "z"]  # in another order: found by id
+    assert stage.effects["x"] == 1
+
+
+@dataclass
+class Invoice:
+    id: str
+    total: Decimal
+    due: datetime
+
+
+def test_results_come_back_with_their_type_the_first_time_too(stage: Stage) -> None:
+    seen: list[Any] = []
+
+    def flow(app: App) -> Any:
+        @app.step(repeat="safe")
+        def invoice(order: int) -> Invoice:
+            return Invoice("inv_1", Decimal("9.90"), datetime(2026, 1, 2))
+
+        @app.step(repeat="safe")
+        def plain(order: int) -> tuple[int, int]:
+            return (1, 2)
+
+        @app.flow(key="order:{order}")
+        def sync(order: int) -> Invoice:
+            made = invoice(order)
+            seen.append((made, plain(order)))
+            return made
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(3))(1)
+    stage.lapse()
+    assert flow(stage.process())(1) == Invoice("inv_1", Decimal("9.90"), datetime(2026, 1, 2))
+    assert seen[0] == seen[1]
+
+
+def test_a_step_that_failed_for_good_says_so_again(stage: Stage) -> None:
+    """The flow branches on it: a replay must branch the same way."""
+
+    def flow(app: App) -> Any:
+        @app.step(repeat="safe", retry=ONCE)
+        def first(order: int) -> None:
+            stage.do("first")
+            raise NotDone("no")
+
+        second = _step(stage, app, "second")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> str:
+            try:
+                first(order)
+            except StepFailed as failed:
+                assert failed.step == "first"
+                return second(order)
+            return "first"
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(3))(1)
+    stage.lapse()
+    assert flow(stage.process())(1) == "second"
+    assert stage.effects["first"] == 1
+
+
+def test_times_ids_and_numbers_are_the_same_in_a_replay(stage: Stage) -> None:
+    drawn: list[Any] = []
+
+    def flow(app: App) -> Any:
+        step = _step(stage, app, "a")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> None:
+            drawn.append((app.now(), app.uuid(), app.random(), app.now()))
+            step(order)
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(3))(1)
+    stage.lapse()
+    flow(stage.process())(1)
+    assert drawn[0] == drawn[1]
+    assert drawn[0][0] <= drawn[0][3]
+
+
+def test_the_effect_key_is_the_same_for_every_attempt_and_after_an_edit(stage: Stage) -> None:
+    keys: list[str] = []
+
+    def flow(app: App, names: str) -> Any:
+        @app.step(repeat="keyed", name="pay")
+        def pay(order: int) -> None:
+            keys.append(app.effect_key())
+
+        others = {name: _step(stage, app, name) for name in names}
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> None:
+            pay(order)
+            for name in names:
+                others[name](order)
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(2), "")(1)
+    stage.lapse()
+    flow(stage.process(), "xy")(1)
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+    flow(stage.process(), "")(2)
+    assert len(set(keys)) == 2  # another order, another key
+
+
+def test_a_step_called_outside_a_flow_runs_plainly(stage: Stage) -> None:
+    app = stage.process()
+    assert _step(stage, app, "a")(1) == "a"
+    assert app.engine.commits == 0  # type: ignore[attr-defined]
+
+
+def test_what_a_step_calls_is_part_of_that_step(stage: Stage) -> None:
+    app = stage.process()
+    inner = _step(stage, app, "inner")
+
+    @app.step(repeat="safe")
+    def outer(order: int) -> str:
+        return inner(order)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> str:
+        return outer(order)
+
+    assert sync(1) == "inner"
+    assert list(stage.entries("sync", "order:1")) == ["outer"]
+
+
+def test_the_effect_key_belongs_to_a_step(stage: Stage) -> None:
+    with pytest.raises(Misuse, match="inside a function under @app.step"):
+        stage.process().effect_key()
+
+
+def test_a_result_without_a_json_form_is_refused_the_first_time_and_again(stage: Stage) -> None:
+    from twiceproof import ResultNotKept, ResultTypeWarning
+
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def odd(order: int) -> Any:
+        return object()
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> None:
+        odd(order)
+
+    with pytest.warns(ResultTypeWarning), pytest.raises(ResultNotKept, match="odd was done"):
+        sync(1)
+
+
+def test_a_large_result_comes_back(stage: Stage) -> None:
+    def flow(app: App) -> Any:
+        @app.step(repeat="safe")
+        def big(order: int) -> str:
+            stage.do("big")
+            return "x" * 200_000
+
+        step = _step(stage, app, "a")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> int:
+            size = len(big(order))
+            step(order)
+            return size
+
+        return sync
+
+    with pytest.raises(Died):
+        flow(stage.process(3))(1)
+    stage.lapse()
+    assert flow(stage.process())(1) == 200_000
+    assert stage.effects["big"] == 1

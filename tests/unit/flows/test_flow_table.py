@@ -1,0 +1,205 @@
+"""The table of docs/why/steps.md: declared x clean, ambiguous, other, crash. Each cell as seen from outside."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from twiceproof import Absent, Happened, NeedsReview, NotDone, Retry, Unknown, check, keyed
+
+from .stage import Died, Stage, Style
+
+CLEAN = [NotDone("no"), ConnectionRefusedError(), socket.gaierror()]
+AMBIGUOUS = [TimeoutError(), ConnectionResetError()]
+QUICK = Retry(attempts=3, first=0.01, most=0.01)
+
+
+def probe_of(stage: Stage, answer: Any = None) -> Any:
+    """Looks at the outside itself, unless told what to say."""
+
+    def find(order: int) -> Any:
+        if answer is not None:
+            return answer
+        return Happened("paid") if stage.effects["pay"] else Absent
+
+    return find
+
+
+def declared(stage: Stage, name: str) -> Any:
+    return check(probe_of(stage), settling=2.0) if name == "check" else name
+
+
+def pay_flow(
+    stage: Stage, style: Style, repeat: Any, errors: list[BaseException], *, done: bool = True, **process: Any
+) -> Any:
+    """A flow of one step. It raises the errors in turn, each after its effect was done (or not), then succeeds."""
+    app = stage.process(**process)
+
+    def pay(order: int) -> str:
+        error = errors.pop(0) if errors else None
+        if error is None or done:
+            stage.do("pay")
+        if error is not None:
+            raise error
+        return "paid"
+
+    step = style.step(app, pay, repeat=repeat, retry=QUICK)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    return style.flow(app, steps)
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "check", "never"])
+@pytest.mark.parametrize("error", CLEAN, ids=lambda error: type(error).__name__)
+def test_after_a_clean_error_every_step_is_tried_again(
+    stage: Stage, style: Style, repeat: str, error: Exception
+) -> None:
+    flow = pay_flow(stage, style, declared(stage, repeat), [error], done=False)
+    assert flow(1) == "paid"
+    assert stage.effects == {"pay": 1}
+    assert stage.entries("sync", "order:1")["pay"].note.starts == 2
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed"])
+@pytest.mark.parametrize("error", AMBIGUOUS, ids=lambda error: type(error).__name__)
+def test_after_an_ambiguous_error_a_safe_or_keyed_step_is_tried_again(
+    stage: Stage, style: Style, repeat: str, error: Exception
+) -> None:
+    assert pay_flow(stage, style, repeat, [error])(1) == "paid"
+    assert stage.effects == {"pay": 2}
+
+
+@pytest.mark.parametrize("error", AMBIGUOUS, ids=lambda error: type(error).__name__)
+def test_after_an_ambiguous_error_a_never_step_goes_to_a_person(stage: Stage, style: Style, error: Exception) -> None:
+    flow = pay_flow(stage, style, "never", [error])
+    for _ in range(2):
+        with pytest.raises(NeedsReview, match="pay: no answer came"):
+            flow(1)
+    assert stage.effects == {"pay": 1}
+    assert stage.entries("sync", "order:1")["pay"].state == "unknown"
+
+
+def test_an_undeclared_step_is_a_never_step(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step
+    def pay(order: int) -> None:
+        stage.do("pay")
+        raise TimeoutError
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> None:
+        pay(order)
+
+    with pytest.raises(NeedsReview):
+        sync(1)
+
+
+def test_after_an_ambiguous_error_a_check_step_looks_and_adopts_what_it_finds(stage: Stage, style: Style) -> None:
+    assert pay_flow(stage, style, declared(stage, "check"), [TimeoutError()])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+    assert stage.clock.pauses[-1] == pytest.approx(2.0)  # not before it had time to settle
+
+
+def test_after_an_ambiguous_error_a_check_step_that_is_absent_is_done(stage: Stage, style: Style) -> None:
+    assert pay_flow(stage, style, declared(stage, "check"), [TimeoutError()], done=False)(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+@pytest.mark.parametrize("answer", [Unknown("busy"), "nonsense"])
+def test_a_check_step_whose_destination_cannot_tell_goes_to_a_person(stage: Stage, style: Style, answer: Any) -> None:
+    repeat = check(probe_of(stage, answer), settling=0.0)
+    with pytest.raises(NeedsReview, match="cannot tell"):
+        pay_flow(stage, style, repeat, [TimeoutError()])(1)
+
+
+def test_a_probe_that_fails_tells_nothing(stage: Stage, style: Style) -> None:
+    def find(order: int) -> Any:
+        raise OSError("down")
+
+    with pytest.raises(NeedsReview, match="the probe failed with OSError"):
+        pay_flow(stage, style, check(find, settling=0.0), [TimeoutError()])(1)
+
+
+def test_a_keyed_step_is_not_tried_after_the_provider_has_forgotten_the_key(stage: Stage, style: Style) -> None:
+    slow = Retry(attempts=3, first=200.0)
+    app = stage.process()
+
+    def pay(order: int) -> str:
+        raise TimeoutError
+
+    step = style.step(app, pay, repeat=keyed(window="1m"), retry=slow)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    with pytest.raises(NeedsReview, match="forgets keys after 60 s"):
+        style.flow(app, steps)(1)
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])
+def test_a_bug_in_a_repeatable_step_is_tried_again_by_policy(stage: Stage, style: Style, repeat: str) -> None:
+    assert pay_flow(stage, style, declared(stage, repeat), [ValueError("bug")], done=False)(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_bug_in_a_never_step_fails_the_run_with_the_original_error(stage: Stage, style: Style) -> None:
+    flow = pay_flow(stage, style, "never", [ValueError("bug")], done=False)
+    with pytest.raises(ValueError, match="bug"):
+        flow(1)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert flow.retry(1) == "paid"  # only an explicit word runs it again
+    assert stage.effects == {"pay": 1}
+
+
+# -- crashes: the effect was done, and the process died before it could be recorded -----------------
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed"])
+def test_a_safe_or_keyed_step_that_was_cut_off_is_done_again(stage: Stage, style: Style, repeat: str) -> None:
+    with pytest.raises(Died):
+        pay_flow(stage, style, repeat, [], at=2)(1)
+    stage.lapse()
+    assert pay_flow(stage, style, repeat, [])(1) == "paid"
+    assert stage.effects == {"pay": 2}
+
+
+def test_a_never_step_that_was_cut_off_goes_to_a_person(stage: Stage, style: Style) -> None:
+    with pytest.raises(Died):
+        pay_flow(stage, style, "never", [], at=3)(1)
+    assert stage.effects == {"pay": 1}
+    stage.lapse()
+    with pytest.raises(NeedsReview, match="nobody knows how it ended"):
+        pay_flow(stage, style, "never", [])(1)
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_never_step_that_was_surely_not_begun_is_begun(stage: Stage, style: Style) -> None:
+    with pytest.raises(Died):
+        pay_flow(stage, style, "never", [], at=2)(1)  # its start was to be written, and was not
+    assert not stage.effects
+    stage.lapse()
+    assert pay_flow(stage, style, "never", [])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_check_step_that_was_cut_off_is_found(stage: Stage, style: Style) -> None:
+    with pytest.raises(Died):
+        pay_flow(stage, style, declared(stage, "check"), [], at=3)(1)
+    stage.lapse()
+    assert pay_flow(stage, style, declared(stage, "check"), [])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_step_that_is_killed_again_and_again_ends_in_review(stage: Stage, style: Style) -> None:
+    for attempt in range(3):
+        with pytest.raises(Died):  # the second time on, its start is written first: one commit more
+            pay_flow(stage, style, "safe", [], at=2 if attempt == 0 else 3)(1)
+        stage.lapse()
+    with pytest.raises(NeedsReview, match="started 3 times and never came to an end"):
+        pay_flow(stage, style, "safe", [])(1)
+    assert stage.effects == {"pay": 3}
