@@ -127,7 +127,7 @@ class Session:
             self.halt(Review(f"the flow changed under this run: {name} is new before {', '.join(gone)}, in the ledger"))
 
     def _came_before(self, other: str) -> bool:
-        """Not what ran beside others or has an id of its own: these come in any order. They are asked for at the end."""
+        """Not what ran beside others or has an id of its own: these come in any order, and are missed at the end."""
         return not self.ledger.entries[other].note.beside and not other.endswith("]")
 
     @property

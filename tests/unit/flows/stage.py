@@ -170,7 +170,7 @@ def _awaited_flow(steps: Callable[[Any], Any]) -> Callable[..., Any]:
                 if inspect.isawaitable(answer):
                     try:
                         answer = await answer
-                    except Exception as error:
+                    except Exception as error:  # noqa: BLE001 - the flow is told
                         answer = calls.throw(error)
         except StopIteration as end:
             return end.value

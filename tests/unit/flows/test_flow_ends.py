@@ -211,7 +211,7 @@ def test_a_swallowed_wait_is_found_out(stage: Stage) -> None:
     def sync(order: int) -> None:
         try:
             app.sleep("3d")
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - that is the point
             app.sleep("1d")
 
     with pytest.raises(NeedsReview, match="let BaseException pass"):
@@ -225,7 +225,7 @@ def test_a_wait_that_was_swallowed_at_the_end_is_a_wait_all_the_same(stage: Stag
     def sync(order: int) -> None:
         try:
             app.sleep("3d")
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - that is the point
             return
 
     with pytest.raises(Waiting):
@@ -306,8 +306,8 @@ def test_undoing_survives_a_crash_at_every_commit(stage: Stage, commits: int, la
         return
     assert state == "review"
     (unknown,) = [entry.name for entry in stage.entries("sync", "order:1").values() if entry.state == "unknown"]
-    # Killed in the refund, or in the third of three attempts to ship: then nothing is undone yet.
-    assert (unknown, stage.effects["refund ch_1"]) in [("undo:charge", 1), ("ship", 0)]
+    # Killed about the refund, or in the third of three attempts to ship: then nothing is undone yet.
+    assert (unknown, stage.effects["refund ch_1"]) in [("undo:charge", 0), ("undo:charge", 1), ("ship", 0)]
 
 
 def test_nothing_is_undone_while_an_outcome_is_unknown(stage: Stage) -> None:

@@ -304,7 +304,7 @@ def test_what_a_step_calls_is_part_of_that_step(stage: Stage) -> None:
 
 
 def test_the_effect_key_belongs_to_a_step(stage: Stage) -> None:
-    with pytest.raises(Misuse, match="inside a function under @app.step"):
+    with pytest.raises(Misuse, match=r"inside a function under @app\.step"):
         stage.process().effect_key()
 
 
