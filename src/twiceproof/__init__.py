@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.look import Absent, Happened, Unknown
     from .errors import (
+        BatchFailed,
         Cancelled,
         ClaimError,
         ClaimLost,
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
         KeyRefused,
         Misuse,
         NeedsReview,
+        NoSuchWait,
         NotDone,
         PayloadMismatch,
         PriorFailure,
+        Rejected,
         ResultNotKept,
         ResultTypeWarning,
         StepFailed,
@@ -35,18 +38,28 @@ if TYPE_CHECKING:
         ValueRefused,
         Waiting,
         WaitSwallowed,
+        WaitTimedOut,
     )
+    from .flows.approval import Approval, Decided, Decision
+    from .flows.arrivals import Delivered
+    from .flows.batch import ItemDone, ItemFailed
     from .flows.repeat import check, keyed
     from .flows.retry import Retry
+    from .flows.triggers.poll import Polled
     from .keys import body_hash, composite, fingerprint, stage, windowed
 
 __all__ = [
     "Absent",
     "App",
+    "Approval",
+    "BatchFailed",
     "Busy",
     "Cancelled",
     "ClaimError",
     "ClaimLost",
+    "Decided",
+    "Decision",
+    "Delivered",
     "Done",
     "Duplicate",
     "Failed",
@@ -55,13 +68,18 @@ __all__ = [
     "Held",
     "InProgress",
     "InReview",
+    "ItemDone",
+    "ItemFailed",
     "KeyRefused",
     "Mismatch",
     "Misuse",
     "NeedsReview",
+    "NoSuchWait",
     "NotDone",
     "PayloadMismatch",
+    "Polled",
     "PriorFailure",
+    "Rejected",
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
@@ -76,6 +94,7 @@ __all__ = [
     "UnstableKeyWarning",
     "ValueRefused",
     "WaitSwallowed",
+    "WaitTimedOut",
     "Waiting",
     "__version__",
     "body_hash",
@@ -91,8 +110,12 @@ _HOMES = {
     ".app": ("App",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
+    ".flows.approval": ("Approval", "Decided", "Decision"),
+    ".flows.arrivals": ("Delivered",),
+    ".flows.batch": ("ItemDone", "ItemFailed"),
     ".flows.repeat": ("check", "keyed"),
     ".flows.retry": ("Retry",),
+    ".flows.triggers.poll": ("Polled",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
 }
 

@@ -37,8 +37,19 @@ from .clock import Clock, Ids, system_clock
 from .drive import await_, block
 from .errors import Misuse
 from .flows.api import FlowApi
-from .flows.flow import Flow
+from .flows.api_batches import BatchApi
+from .flows.api_history import HistoryApi
+from .flows.api_transactions import TransactionApi
+from .flows.api_waits import WaitApi
+from .flows.api_work import WorkApi
+from .flows.duty import Duty
+from .flows.flow import HIGH, LOW, NORMAL, Flow
+from .flows.nested import guarding
 from .flows.parts import Parts
+from .flows.run_duty import RunDuty
+from .flows.triggers.api import TriggerApi
+from .flows.triggers.poll_duty import PollDuty
+from .flows.triggers.schedule_duty import ScheduleDuty
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
 from .stores.base import Store
@@ -50,7 +61,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(FlowApi):
+class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, TransactionApi):
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(
@@ -59,13 +70,15 @@ class App(FlowApi):
         *,
         tenant: str | None = None,
         best_effort: bool = False,
+        url: str | None = None,
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
         self.settings = Settings(
-            store=store if isinstance(store, str) else found.store,
+            store=found.store if store is None else store if isinstance(store, str) else "",
             tenant=found.tenant if tenant is None else tenant,
             best_effort=best_effort,
+            url=found.url if url is None else url,
         )
         self.clock = clock
         self.store: Store = (
@@ -80,8 +93,12 @@ class App(FlowApi):
         self.flows: dict[str, Flow] = {}
         self.parts = Parts(
             self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
-            best_effort=best_effort,
+            best_effort=best_effort, url=self.settings.url,
         )  # fmt: skip
+        self.schedules = ScheduleDuty(self.store)
+        self.polls = PollDuty(self.store)
+        ranks = [RunDuty(self.store, self.flows, rank) for rank in (HIGH, NORMAL, LOW)]
+        self.duties: list[Duty] = [self.schedules, self.polls, *ranks]
 
     # -- guarding --------------------------------------------------------------------------------
 
@@ -211,19 +228,13 @@ class App(FlowApi):
 
 def _wrapped(function: Callable[..., Any], once: Once) -> Any:
     """The guarded function, with the same signature, and `.once` for who wants to look behind it."""
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def awaiting(*args: Any, **kwargs: Any) -> Any:
-            return await await_(once.call(args, kwargs))
-
-        return _with_extras(awaiting, once, await_)
 
     @functools.wraps(function)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        return block(once.call(args, kwargs))
+    def key(*args: Any, **kwargs: Any) -> str:
+        return once.key(args, kwargs)
 
-    return _with_extras(blocking, once, block)
+    drive = await_ if inspect.iscoroutinefunction(function) else block
+    return _with_extras(guarding(function, once.policy.operation, key, once.call), once, drive)
 
 
 def _with_extras(wrapper: Any, once: Once, drive: Callable[..., Any]) -> Any:

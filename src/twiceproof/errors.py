@@ -3,6 +3,7 @@
 TwiceproofError
 ├── Misuse                  the call, the decorator or the setting is wrong: change the code
 │   ├── KeyRefused          the key is empty, missing, too long or has control characters
+│   ├── NoSuchWait          the callback, the approval or the run is not known, or its time is over
 │   └── ValueRefused        a value has no canonical form (NaN, a lone surrogate, too deep)
 ├── ClaimError              the claim did not let the work run, or did not let it finish
 │   ├── Duplicate           the work was done before, and `on_duplicate="reject"` was asked for
@@ -15,6 +16,9 @@ TwiceproofError
 │   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
 ├── FlowError               inside a flow
 │   ├── StepFailed          a step failed for good; the flow may catch it and go another way
+│   ├── BatchFailed         some items of a batch failed for good; the others are done
+│   ├── WaitTimedOut        what the flow waited for did not arrive in time
+│   ├── Rejected            somebody was asked for approval and said no
 │   ├── WaitSwallowed       an `except` ate a wait; the flow cannot go on as if nothing had been
 │   └── Cancelled           the run was cancelled by somebody's word
 ├── NotDone                 raised by the user's code: "nothing happened, you may try again"
@@ -32,6 +36,7 @@ from typing import Any
 
 __all__ = [
     "BadWrite",
+    "BatchFailed",
     "Cancelled",
     "ClaimError",
     "ClaimLost",
@@ -41,9 +46,11 @@ __all__ = [
     "KeyRefused",
     "Misuse",
     "NeedsReview",
+    "NoSuchWait",
     "NotDone",
     "PayloadMismatch",
     "PriorFailure",
+    "Rejected",
     "ResultNotKept",
     "ResultTypeWarning",
     "SchemaMismatch",
@@ -57,6 +64,7 @@ __all__ = [
     "UnstableKeyWarning",
     "ValueRefused",
     "WaitSwallowed",
+    "WaitTimedOut",
     "Waiting",
 ]
 
@@ -89,6 +97,10 @@ class Misuse(TwiceproofError, ValueError):
 
 class KeyRefused(Misuse):
     """The key cannot name an intent."""
+
+
+class NoSuchWait(Misuse):
+    """Nobody waits for this: no such callback, approval or run, or its time is over."""
 
 
 class ValueRefused(Misuse):
@@ -137,6 +149,18 @@ class FlowError(TwiceproofError):
 
 class StepFailed(FlowError):
     """A step failed for good. Carries `step`, `fault` and `run`; its cause is the step's own error, where known."""
+
+
+class WaitTimedOut(FlowError):
+    """What the flow waited for did not arrive in time. Carries `name` and `run`."""
+
+
+class Rejected(FlowError):
+    """Somebody said no. Carries `name`, `decision` (who, when and why) and `run`."""
+
+
+class BatchFailed(FlowError):
+    """Some items failed for good, the others are done. Carries `step`, `failed` (key and fault each), `done`, `run`."""
 
 
 class WaitSwallowed(FlowError):

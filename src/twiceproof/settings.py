@@ -12,12 +12,16 @@ DEFAULT_STORE = "sqlite:///twiceproof.db"
 
 
 class Settings(Struct, frozen=True):
-    """`store`: a URL. `tenant`: whose keys these are. `best_effort`: accept a store that can lose writes."""
+    """`store`: a URL. `tenant`: whose keys these are. `best_effort`: accept a store that can lose writes.
+
+    `url`: where callbacks reach this app.
+    """
 
     store: str = DEFAULT_STORE
     tenant: str = "default"
     best_effort: bool = False
     sweep_every: float = 300.0
+    url: str = ""
 
     def __repr__(self) -> str:
         """Without the store's address: it may hold a password."""
@@ -26,8 +30,9 @@ class Settings(Struct, frozen=True):
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """TWICEPROOF_STORE and TWICEPROOF_TENANT."""
+    """TWICEPROOF_STORE, TWICEPROOF_TENANT and TWICEPROOF_URL."""
     return Settings(
         store=environment.get("TWICEPROOF_STORE") or DEFAULT_STORE,
         tenant=environment.get("TWICEPROOF_TENANT") or "default",
+        url=environment.get("TWICEPROOF_URL") or "",
     )

@@ -22,9 +22,9 @@ def written(tmp_path_factory):
     return path
 
 
-def run_bench(*arguments):
+def run_bench(*arguments, timeout=120):
     command = [sys.executable, "-m", "bench", *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -75,3 +75,44 @@ def test_an_unknown_section_is_refused_with_the_known_ones():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert "oracle is no section; choose from sqlite, postgres" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def flows(tmp_path_factory):
+    """A quick run of the flows. DBOS is part of the bench extra, not of the tests'."""
+    pytest.importorskip("dbos", reason="not installed; pip install --editable '.[bench]'")
+    path = tmp_path_factory.mktemp("bench-flows") / "figures.json"
+    run_bench("--quick", "--only", "flows", "--json", str(path), timeout=400)
+    return json.loads(path.read_bytes())
+
+
+@pytest.mark.server
+def test_flows_are_measured_beside_dbos_for_each_kind_of_caller(flows):
+    measured = {(row["name"], row["callers"]) for row in flows["rows"]}
+    for name in ("@app.flow, 5 steps", "DBOS, 5 steps"):
+        assert {callers for known, callers in measured if known == name} >= KINDS, name
+
+
+@pytest.mark.server
+def test_every_goal_of_the_flows_is_in_the_table_for_both_databases(flows):
+    for part in ("SQLite", "PostgreSQL"):
+        text = "\n".join(line["text"] for line in flows["lines"] if line["part"] == part)
+        for goal in ("beside DBOS", "raw commits", "finished flow", "recover interrupted", "next due run", "memory"):
+            assert goal in text, (part, goal)
+
+
+@pytest.mark.server
+def test_an_engine_that_is_not_measured_is_named_with_the_reason(flows):
+    measured = {row["part"] for row in flows["rows"]}
+    for engine in ("Restate", "Temporal"):
+        left_out = [note for note in flows["notes"] if note.startswith(f"flows beside {engine} was left out: ")]
+        assert left_out or any(f"beside {engine}" in part for part in measured), engine
+
+
+def test_some_sections_alone_never_overwrite_the_figures_of_all():
+    from bench.__main__ import _file_name
+    from bench.plan import SECTIONS
+
+    assert _file_name(["flows"]) == "flows"
+    assert _file_name(["scale", "sqlite"]) == "sqlite-scale"
+    assert _file_name(list(SECTIONS)) == "latest"

@@ -18,6 +18,7 @@ __all__ = [
     "NO_RESULT",
     "QUEUED",
     "REVIEW",
+    "TRIMMED",
     "WAITING",
     "Claim",
     "Fault",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 NO_RESULT = Raw()  # as opposed to the result null
+TRIMMED = Raw(b"{}")  # what a tombstone keeps of a run's work: that it was a run
 
 HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
 QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on a timer, a callback or a retry

@@ -10,11 +10,12 @@ from msgspec import Raw, structs
 from ..clock import Clock, system_clock
 from ..drive import Operation
 from ..errors import Misuse
-from ..records import Address, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
+from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
 from .evidence import KEEP, Evidence, evidence_write
 from .outcomes import Held, InReview, LostHold, TakeOutcome
+from .pieces import remove_pieces
 from .results import Packed, resource_address
 from .states import Answer, Ask, Begin, Lifetime, Move, Park, decide, finish_times, glance, is_expired, is_lapsed
 
@@ -35,9 +36,10 @@ class Claims:
 
     # -- taking ----------------------------------------------------------------------------------
 
-    def take(self, ask: Ask, decide: Decide = decide) -> Operation[TakeOutcome]:
+    def take(self, ask: Ask, decide: Decide = decide, found: Found | None = None) -> Operation[TakeOutcome]:
         """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
-        found: Found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
+        if found is None:  # what is there may be known already
+            found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
         while True:
             move = decide(ask, found.record, found.now)
             if isinstance(move, Answer):
@@ -163,6 +165,8 @@ class Claims:
                 return False
             if not force and _is_live(found.record, found.now):
                 raise Misuse(_still_held(found.record, found.now, "release it with --force if you know it is gone"))
+            if claim_of(found.record).work:
+                yield from remove_pieces(self.store, Check(at, version=found.record.version))
             resource = yield from self._resource_of(found.record)
             written = yield from self.store.write(Remove(at, version=found.record.version), *resource)
             if isinstance(written, Written):
@@ -220,6 +224,8 @@ def _settleable(found: Found) -> Record:
         raise Misuse("There is no such claim; list what is there with: claims list --state all")
     if record.state == DONE:
         raise Misuse("This claim is done: there is nothing to settle. Look at it with: claims show OPERATION KEY")
+    if claim_of(record).work:
+        raise Misuse(f"This is a run: its steps are settled. Look at them with: review show {claim_of(record).run}")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))
     return record

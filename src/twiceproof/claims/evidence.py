@@ -11,7 +11,7 @@ from ..stores.base import Store
 from .claim import NO_RESULT, Fault, Spill, body_of
 from .states import EXPIRE
 
-__all__ = ["Evidence", "evidence_of", "evidence_write"]
+__all__ = ["Evidence", "evidence_of", "evidence_write", "read_evidence"]
 
 KIND = "evidence"
 KEEP = 365 * 86_400.0
@@ -37,9 +37,9 @@ def evidence_write(space: str, evidence: Evidence) -> Insert:
 
 def evidence_of(store: Store, space: str) -> Operation[list[Evidence]]:
     page = yield from store.scan(KIND, space=space)
-    return [_read(record) for record in page.records]
+    return [read_evidence(record) for record in page.records]
 
 
-def _read(record: Record) -> Evidence:
+def read_evidence(record: Record) -> Evidence:
     evidence = msgspec.json.decode(record.body, type=Evidence)
     return msgspec.structs.replace(evidence, seen_at=record.created_at)

@@ -64,8 +64,13 @@ def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "") -> Pac
     digest = sha256(encoded).hexdigest()
     if large == "digest" or len(encoded) > SPILL_LIMIT:
         return Packed(spill=Spill(digest, len(encoded), reason="too large to keep"))
-    ref = f"res://{held.run}/{held.fence}{mark}"
+    ref = f"res://{held.run}/{held.fence}{_short(mark)}"
     return Packed(spill=Spill(digest, len(encoded), ref), text=encoded.decode())
+
+
+def _short(mark: str) -> str:
+    """A step's name may hold anything; in an address it stands as a short digest."""
+    return "-" + sha256(mark.encode()).hexdigest()[:12] if mark else ""
 
 
 def refuse_not_a_number(value: Any) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from ..drive import Operation
-from ..records import Record, Remove, Replace, Written
+from ..records import Check, Record, Remove, Replace, Written
 from ..stores.base import Store
-from .claim import DONE, NO_RESULT, body_of, claim_of
+from .claim import DONE, KIND, NO_RESULT, TRIMMED, body_of, claim_of
+from .pieces import remove_pieces
+from .pointer import POINTERS, renewal
 from .states import EXPIRE, TRIM
 
 __all__ = ["PASS", "Swept", "sweep"]
 
-KINDS = ("claim", "evidence", "resource")
+KINDS = (KIND, "evidence", "resource", *POINTERS)
 PASS = 200
 
 
@@ -34,33 +36,53 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
     for kind in KINDS:
         due = yield from store.due(kind, queues=(EXPIRE, TRIM), limit=limit, hide=60.0)
         for record in due.records:
-            written = yield from store.write(_step(record))
-            if isinstance(written, Written):
+            gone = yield from _clear(store, record)
+            if gone < 0:
+                continue
+            counts["pieces"] += gone
+            write = yield from _last(store, record)
+            written = yield from store.write(write)
+            if isinstance(written, Written) and _counts(write):
                 counts[_name(record)] += 1
     return Swept(**counts)
 
 
+def _clear(store: Store, record: Record) -> Operation[int]:
+    """The history of a run goes first: a crash in between leaves a claim that is still due, and no orphans."""
+    if record.at.kind != KIND or not claim_of(record).work:
+        return 0
+    return (yield from remove_pieces(store, Check(record.at, version=record.version)))
+
+
 def _name(record: Record) -> str:
-    if record.at.kind != "claim":
+    if record.at.kind != KIND:
         return "pieces"
     return "trimmed" if record.queue == TRIM else "forgotten"
 
 
-def _step(record: Record) -> Remove | Replace:
-    if record.queue == EXPIRE:
-        return Remove(record.at, version=record.version)
-    return _tombstone(record)
+def _counts(write: Remove | Replace) -> bool:
+    """A pointer that is kept on was only looked at."""
+    return not (isinstance(write, Replace) and write.at.kind in POINTERS)
+
+
+def _last(store: Store, record: Record) -> Operation[Remove | Replace]:
+    if record.at.kind in POINTERS:
+        return (yield from renewal(store, record))
+    return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record)
 
 
 def _tombstone(record: Record) -> Replace:
-    """The key and the fact stay; the result goes."""
+    """The key and the fact stay; the result and the input go."""
     claim = claim_of(record)
     rest = claim.tombstone
-    body = body_of(structs.replace(claim, result=NO_RESULT, spill=None, tombstone=None, finished_at=record.updated_at))
+    left = structs.replace(
+        claim, result=NO_RESULT, spill=None, tombstone=None, finished_at=record.updated_at,
+        work=TRIMMED if claim.work else NO_RESULT,
+    )  # fmt: skip
     for_ever = rest is None or rest < 0
     return Replace(
         record.at,
-        body,
+        body_of(left),
         DONE,
         version=record.version,
         draw=True,

@@ -23,6 +23,7 @@ __all__ = ["Look", "look_at", "named_address", "require_claim"]
 class Look(Struct, frozen=True):
     claim: LongClaimShape
     evidence: Sequence[EvidenceShape]
+    is_run: bool = False
 
 
 def named_address(tenant: str, operation: str, key: str) -> Address:
@@ -36,7 +37,7 @@ def look_at(store: Store, at: Address) -> Operation[Look]:
     evidence = []
     for piece in (yield from evidence_of(store, at.space)):
         evidence.append(evidence_shape(piece, (yield from unpack(store, at, piece.result, piece.spill))))
-    return Look(long_shape(record, found.now, result), evidence)
+    return Look(long_shape(record, found.now, result), evidence, is_run=bool(claim_of(record).work))
 
 
 def require_claim(found: Found) -> Record:

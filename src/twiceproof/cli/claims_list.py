@@ -37,7 +37,7 @@ Examples:
 @target_options
 @click.pass_obj
 def list_(target: Target, operation: str | None, state: str | None, limit: int, after: str | None) -> None:
-    """List claims: what is in review, held or failed; done ones if asked for."""
+    """List claims: what is not done, reviews first; done ones if asked for."""
     prefix = f"{validate_name('tenant', target.tenant)}/"
     if operation is not None:
         prefix += f"{validate_name('operation', operation)}/"
@@ -60,7 +60,7 @@ def _show(target: Target, page: ClaimPage, state: str | None, operation: str | N
             ],
         )
     else:
-        show_text("No claims." if state else "No claims in review, held or failed.")
+        show_text("No claims." if state else "No claims that are not done.")
     same = ["--operation", operation] if operation else []
     if page.after is not None:
         chosen = [*(["--state", state] if state else []), "--limit", str(limit)]

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import sys
-from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec import Raw
 
 from ..claims.claim import DONE, FAILED, NO_RESULT, Settlement
@@ -22,6 +17,7 @@ from .claim_look import named_address, require_claim
 from .ledger import opened
 from .output import show_json, show_text
 from .target import Target, target_options
+from .word import login_name, read_result
 
 __all__ = ["settle", "settle_claim"]
 
@@ -62,10 +58,10 @@ def settle(
     verdict = _one_verdict(flags)
     if result is not None and verdict != "happened":
         raise click.UsageError("--result goes with --happened: what did not happen has no result.")
-    raw = NO_RESULT if result is None else _read_result(result)
+    raw = NO_RESULT if result is None else read_result(result)
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
-        word = block(settle_claim(store, at, verdict, by=by or _login_name(), note=note, result=raw))
+        word = block(settle_claim(store, at, verdict, by=by or login_name(), note=note, result=raw))
     _tell(target, {"operation": operation, "key": key, "tenant": target.tenant, **word})
 
 
@@ -93,30 +89,3 @@ def _one_verdict(flags: dict[str, bool]) -> str:
     if len(given) != 1:
         raise click.UsageError("Say what happened, with exactly one of --happened, --did-not-happen, --abandon.")
     return given[0]
-
-
-def _read_result(given: str) -> Raw:
-    """Checked, and without the blanks between: what is stored is what every replay will say."""
-    try:
-        text = _result_text(given)
-        msgspec.json.decode(text)
-    except OSError as error:
-        raise click.BadParameter(f"{given[1:]} cannot be read ({error.strerror}).", param_hint="--result") from None
-    except (ValueError, msgspec.DecodeError) as error:
-        raise click.BadParameter(
-            f"this is not JSON: {error}. Text needs quotes: '\"done\"'.", param_hint="--result"
-        ) from None
-    return Raw(msgspec.json.format(text, indent=-1))
-
-
-def _result_text(given: str) -> bytes:
-    if given == "-":
-        return sys.stdin.buffer.read()
-    return Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
-
-
-def _login_name() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return f"uid {os.getuid()}"

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from ..claims.claim import DONE, FAILED, HELD, REVIEW
+from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING
 from ..drive import block
 from .claim_look import Look, look_at, named_address
 from .claim_shape import EvidenceShape, LongClaimShape
@@ -40,7 +40,7 @@ def show(target: Target, operation: str, key: str) -> None:
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         look = block(look_at(store, at))
-    moves = list(_next_moves(target, look.claim))
+    moves = list(_run_moves(target, look.claim) if look.is_run else _next_moves(target, look.claim))
     if target.json:
         show_json({"claim": look.claim, "evidence": look.evidence, "next": [move for _, move in moves]})
     else:
@@ -61,7 +61,7 @@ def _pairs(claim: LongClaimShape) -> Iterator[tuple[str, Any]]:
     yield "key", claim.key
     yield "tenant", claim.tenant
     yield "state", claim.word
-    if claim.reason and claim.state == REVIEW:
+    if claim.reason and claim.state in (REVIEW, QUEUED, WAITING):
         yield "reason", claim.reason
     yield "attempt", claim.attempt
     yield "owner", claim.owner
@@ -112,6 +112,11 @@ def _shortened(text: str) -> str:
     if len(text) <= LONGEST_RESULT:
         return text
     return f"{text[:LONGEST_RESULT]}\n… {len(text) - LONGEST_RESULT:,} letters more: --json gives all of it"
+
+
+def _run_moves(target: Target, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
+    """A run has steps, and each its own outcome."""
+    yield "This is a run. Its steps, and what to do next:", command(target, "runs", "show", about=(claim.run,))
 
 
 def _next_moves(target: Target, claim: LongClaimShape) -> Iterator[tuple[str, str]]:

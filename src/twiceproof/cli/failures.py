@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..errors import BadWrite, Misuse, StoreError, StoreUnsafe, TwiceproofError
+from ..errors import BadWrite, Misuse, NoSuchWait, StoreError, StoreUnsafe, TwiceproofError
 from .clean import clean
 from .output import show_json
 from .secrets import redacted
@@ -38,7 +38,7 @@ class NotConfirmed(Misuse):
 
 
 def exit_code(error: TwiceproofError) -> int:
-    if isinstance(error, NotFound):
+    if isinstance(error, NotFound | NoSuchWait):
         return NEGATIVE
     if isinstance(error, StoreError) and not isinstance(error, StoreUnsafe | BadWrite):
         return UNAVAILABLE

@@ -16,14 +16,28 @@ from .target import Target, target_options
 
 __all__ = ["cli", "main"]
 
-COMMANDS = {"claims": "claims", "doctor": "doctor", "demo": "demo", "version": "version"}
+COMMANDS = {
+    "claims": "claims",
+    "runs": "runs",
+    "review": "review",
+    "flows": "flows",
+    "ids": "ids",
+    "approvals": "approvals",
+    "doctor": "doctor",
+    "demo": "demo",
+    "work": "work",
+    "version": "version",
+}
 WANTS_JSON = "twiceproof.json"
 
 EPILOG = """\b
 Examples:
   twiceproof demo                              see it work, kills included
+  twiceproof work shop:app                     carry out runs
   twiceproof claims list                       what is not done yet, and why
   twiceproof claims show ship order:17         everything about one claim
+  twiceproof runs show sync_order/order:17     one run, step by step
+  twiceproof review list                       what waits for a person
   twiceproof --store postgresql://db/app doctor
 \b
 Exit codes: 0 fine, 1 a negative answer, 2 wrong use or refused,

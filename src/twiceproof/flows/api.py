@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import random
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID, uuid4
@@ -24,8 +23,10 @@ from .context import current_attempt, current_session, inside_flow
 from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
-from .flow import Flow
+from .flow import Flow, Priority, rank_of
 from .handle import Handle, RunHandle
+from .limits.limits import make_limits
+from .nested import guarding
 from .parts import Parts
 from .repeat import NEVER, Repeat, declare
 from .retry import Retry
@@ -77,25 +78,40 @@ class FlowApi:
         on_duplicate: OnDuplicate = "return_prior",
         keep: Duration = DEFAULT_KEEP,
         keep_result: Duration | None = None,
+        keep_history: Duration | None = None,
         keep_failed: Duration | None = None,
         lease: Duration = DEFAULT_LEASE,
         ignore: Collection[str] = (),
         stable: Collection[str] = (),
         link: Link = None,
+        limit: int | None = None,
+        limit_per: Mapping[str, int] | None = None,
+        rate: str | None = None,
+        priority: Priority = "normal",
     ) -> Callable[[Callable[P, R]], FlowFunction[P, R]]:
-        """A function whose work is ledgered: called twice with one key, it happens once, step by step."""
+        """A function whose work is ledgered: called twice with one key, it happens once, step by step.
+
+        `keep` is how long the key is known; `keep_history` how long its input, steps and result are. `limit` is how
+        many runs may be under way at once, `limit_per` the same per key (`{"customer:{order[customer]}": 1}`), `rate`
+        how many may begin in a time ("100/m"); of what is due, workers take flows of a higher `priority` first.
+        """
 
         def declare_flow(function: Callable[P, R]) -> FlowFunction[P, R]:
             if not callable(function):
                 raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
             policy = make_policy(
                 name or function.__name__, tenant=self.parts.tenant, on_duplicate=on_duplicate, lease=lease, keep=keep,
-                keep_result=keep_result, keep_failed=keep_failed, ignore=ignore, where=self.parts.where,
+                keep_result=_history(keep_result, keep_history), keep_failed=keep_failed, ignore=ignore,
+                where=self.parts.where,
             )  # fmt: skip
             asking = Asking(
                 function, policy, key=key, owner=self.parts.owner, clock=self.parts.clock, stable=stable, link=link
             )  # fmt: skip
-            flow = Flow(function, self.parts, policy, asking, version=version, accepts=tuple(accepts))
+            limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, limit_per, rate)
+            flow = Flow(
+                function, self.parts, policy, asking,
+                version=version, accepts=tuple(accepts), limits=limits, rank=rank_of(priority),
+            )  # fmt: skip
             self._register_flow(flow)
             return cast(FlowFunction[P, R], _wrapped_flow(flow))
 
@@ -141,7 +157,7 @@ class FlowApi:
 
         def declare_step(function: Callable[..., Any]) -> Any:
             step = Step(
-                function, plan, name=name, own_id=id, undo=_undo_step(undo), external=external_maker(external)
+                function, plan, name=name, own_id=id, undo=undo_step(undo), external=external_maker(external)
             )  # fmt: skip
             return wrapped_step(step)
 
@@ -202,11 +218,18 @@ class FlowApi:
         return RunHandle(Handle(self.parts, at, run_id(at.space), results), block)
 
 
+def _history(result: Duration | None, history: Duration | None) -> Duration | None:
+    """A run's result is part of its history: they go together."""
+    if result is not None and history is not None:
+        raise Misuse("keep_result and keep_history mean the same for a flow; give keep_history alone.")
+    return result if history is None else history
+
+
 def _plain() -> object:
     """Of a flow that is not declared here, results come back as plain JSON."""
 
 
-def _undo_step(undo: Callable[..., Any] | None) -> Step | None:
+def undo_step(undo: Callable[..., Any] | None) -> Step | None:
     """An undo that is a step keeps its own declaration; a plain function is never repeated blindly."""
     if undo is None:
         return None
@@ -240,20 +263,18 @@ def wrapped_step(step: Step) -> Any:
 
 
 def _wrapped_flow(flow: Flow) -> Any:
-    function, drive = flow.function, flow.drive
-    if inspect.iscoroutinefunction(function):
+    wrapper = guarding(flow.function, flow.name, _key_function(flow), flow.call)
+    if flow.drive is await_:
+        return _with_extras(wrapper, flow, _awaited_start(flow))
+    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.start(args, kwargs)), block))
 
-        @functools.wraps(function)
-        async def awaiting(*args: Any, **kwargs: Any) -> Any:
-            return await await_(flow.call(args, kwargs))
 
-        return _with_extras(awaiting, flow, _awaited_start(flow))
+def _key_function(flow: Flow) -> Callable[..., str]:
+    @functools.wraps(flow.function)
+    def key(*args: Any, **kwargs: Any) -> str:
+        return flow.key(args, kwargs)
 
-    @functools.wraps(function)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        return drive(flow.call(args, kwargs))
-
-    return _with_extras(blocking, flow, lambda *args, **kwargs: RunHandle(block(flow.start(args, kwargs)), block))
+    return key
 
 
 def _awaited_start(flow: Flow) -> Callable[..., Any]:

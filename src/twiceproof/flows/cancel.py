@@ -9,22 +9,22 @@ from ..claims.states import is_lapsed
 from ..drive import Operation
 from ..errors import Misuse
 from ..records import Address, Record, Replace, Written
-from .parts import Parts
+from ..stores.base import Store
 from .work import queue_of, with_work, work_of
 
 __all__ = ["cancel"]
 
 
-def cancel(parts: Parts, at: Address, by: str) -> Operation[str]:
+def cancel(store: Store, at: Address, by: str) -> Operation[str]:
     """Says the state the run is in now. One that somebody is at is beckoned: it stops before its next step."""
     while True:
-        found = yield from parts.store.read(at)
+        found = yield from store.read(at)
         record = _cancellable(found.record)
         if record.state in (DONE, FAILED) or work_of(claim_of(record)).undoing:
             return record.state
         live = record.state == HELD and not is_lapsed(record, found.now)
         write = _beckon(record, by, found.now) if live else _stop(record, by)
-        written = yield from parts.store.write(write)
+        written = yield from store.write(write)
         if isinstance(written, Written):
             return write.state
 

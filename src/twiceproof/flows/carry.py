@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
 
 from ..claims.claim import Fault
 from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost
-from ..claims.results import pack, unpack
+from ..claims.results import Packed, pack, unpack
 from ..claims.verdict import fault_of
 from ..drive import Call, Operation, Raised, Returned
 from ..effects.look import Look, Unknown, look_of
-from ..errors import NotDone, ResultNotKept, StepFailed
+from ..errors import NeedsReview, NotDone, ResultNotKept, StepFailed, Waiting
 from .context import Attempt, Unwind, attempt_var
 from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, after, before, looked
 from .entry import DONE, FAILED, RETRY, STARTED, UNKNOWN, Entry, Note
+from .ids import catch_up, point_back
+from .joined import Joined, KnownBetter, attempt_joined
 from .limit import limited
 from .names import effect_key
 from .nap import Nap
 from .step import Step, called_with
-from .stop import Review, Undo, Wait
+from .stop import WAITS_FOR_RUN, GiveBack, Review, Undo, Wait
 from .verdicts import retry_after
 
 if TYPE_CHECKING:
     from .session import Session
+
+LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
 
 __all__ = ["Calling", "carry_out"]
 
@@ -59,7 +64,7 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
     plan, tried = calling.step.plan, False
     while True:
         entry = session.ledger.entries.get(calling.name)
-        crashed = session.crashed and not tried
+        crashed = session.left_no_trace(plan) and not tried
         since = session.last_time() if crashed and entry is None else 0.0
         move: Any = before(plan, entry, session.ledger.now(), crashed=crashed, since=since)
         if isinstance(move, Ask) and entry is not None:
@@ -69,7 +74,9 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
                 return (yield from _restore(session, calling))
             tried = True
         elif isinstance(move, Replay):
-            return (yield from _restore(session, calling))
+            value = yield from _restore(session, calling)
+            yield from catch_up(session, calling, value)
+            return value
         elif isinstance(move, Refuse):
             raise step_failed(session, calling.name, _last_fault(entry))
         elif isinstance(move, Later):
@@ -83,21 +90,31 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
 
 def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Operation[bool]:
     """One attempt. False: it failed, and will be tried again."""
-    if session.undoing and not session.compensating:
-        session.halt(Undo())  # somebody said stop: nothing new is begun
+    if session.parts.draining:
+        session.halt(GiveBack())  # between steps is where a run can be handed on
+    _refuse_if_undoing(session)
     if entry is None:
         session.refuse_unvisited(calling.name)
+    if session.marks_starts(calling.step.plan):
+        act = structs.replace(act, intent=True)
     note = _starting(session, calling, entry, act)
     if act.intent:
         session.ledger.note(Entry(calling.name, STARTED, note, entry.version if entry else "", session.ledger.now()))
-    yield from session.ledger.flush()
+    if act.intent or calling.step.transaction is not None or not session.may_run_ahead():
+        yield from session.ledger.flush()
     yield from _still_ours(session)
-    finding = yield from _attempt(session, calling, note.starts)
+    finding = yield from _attempt(session, calling, note)
+    if isinstance(finding, Raised):
+        yield from _raised(session, calling, note, finding.error)
+        return False
+    if isinstance(finding, Park):
+        _park(session, calling, entry, finding.reason)
     if isinstance(finding, Returned):
         _complete(session, calling, note, finding.value)
-        return True
-    yield from _raised(session, calling, note, finding.error)
-    return False
+    elif isinstance(finding, KnownBetter):
+        return False
+    yield from point_back(session, calling.name)
+    return True
 
 
 def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Note:
@@ -107,7 +124,7 @@ def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act)
         return Note(calling.asked, repeat, act.starts)
     now = session.ledger.now()
     first = entry.note.first_at if entry else None
-    first = first or (session.last_time() if session.crashed else now)
+    first = first or (session.last_time() if session.left_no_trace(calling.step.plan) else now)
     return Note(
         calling.asked, repeat, act.starts, first_at=first, began_at=now, fault=entry.note.fault if entry else None
     )
@@ -124,14 +141,21 @@ def _still_ours(session: Session) -> Operation[None]:
             hold.lost = renewed
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
-    if session.ledger.beckoned:
-        yield from session.heed()
+    yield from session.heed()
+    _refuse_if_undoing(session)
 
 
-def _attempt(session: Session, calling: Calling, starts: int) -> Operation[Returned | Raised]:
-    key = effect_key(session.space, calling.name)
-    token = attempt_var.set(Attempt(calling.name, key, starts, session.claim.run))
+def _refuse_if_undoing(session: Session) -> None:
+    """Somebody said stop: nothing new is begun."""
+    if session.undoing and not session.compensating:
+        session.halt(Undo())
+
+
+def _attempt(session: Session, calling: Calling, note: Note) -> Operation[Returned | Raised | Joined]:
+    token = attempt_var.set(Attempt(session.space, calling.name, note.starts))
     try:
+        if calling.step.transaction is not None:
+            return (yield from attempt_joined(session, calling, partial(_done, session, calling, note)))
         finding: Returned | Raised = yield Call(_work(calling))
     finally:
         attempt_var.reset(token)
@@ -158,13 +182,19 @@ def _plain(value: Any, step: Step) -> Any:
 
 
 def _complete(session: Session, calling: Calling, note: Note, value: Any) -> None:
-    packed = pack(value, session.hold.held, mark="-" + effect_key("", calling.name)[3:15])
+    done, packed = _done(session, calling, note, value)
+    session.finished(calling.name, DONE, done, *packed.writes(session.space, None))
+    calling.step.results.mind(value, packed)
+
+
+def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[Note, Packed]:
+    """What is recorded about a step that returned this."""
+    packed = pack(value, session.hold.held, mark=calling.name)
     external = _external(calling, value)
     done = structs.replace(
         note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None
     )  # fmt: skip
-    session.finished(calling.name, DONE, done, *packed.writes(session.space, None))
-    calling.step.results.mind(value, packed)
+    return done, packed
 
 
 def _external(calling: Calling, value: Any) -> str:
@@ -176,6 +206,8 @@ def _raised(session: Session, calling: Calling, note: Note, error: BaseException
     """Say what an error means, and write it down."""
     if isinstance(error, Unwind):
         raise error
+    if isinstance(error, Waiting | NeedsReview):
+        _wait_for_inner(session, calling, note, error)
     now = session.ledger.now()
     verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
@@ -198,6 +230,17 @@ def _raised(session: Session, calling: Calling, note: Note, error: BaseException
     _record_wait(session, calling, note, move, now)
     yield from session.ledger.flush()
     yield from session.heed()
+    _refuse_if_undoing(session)
+
+
+def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiting | NeedsReview) -> NoReturn:
+    """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
+    if isinstance(error, NeedsReview):
+        session.finished(calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None))
+        session.halt(Review(f"{calling.name}: what it called waits for a person: {error.data.get('reason', '')}"))
+    until = error.data.get("until")
+    seconds = LONGEST_LOOK if until is None else min(LONGEST_LOOK, max(0.0, until - session.ledger.now()) + 0.05)
+    session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds))
 
 
 def _record_wait(session: Session, calling: Calling, note: Note, move: Later, now: float) -> None:
@@ -232,6 +275,7 @@ def _ask(session: Session, calling: Calling, entry: Entry) -> Operation[Any]:
     move = looked(calling.step.plan, entry, look, session.ledger.now(), roll=session.parts.roll)
     if isinstance(move, Adopt):
         _complete(session, calling, structs.replace(entry.note, reason="found at its destination"), move.receipt)
+        yield from point_back(session, calling.name)
         return Replay()
     return move
 
@@ -243,7 +287,7 @@ def _probe(session: Session, calling: Calling) -> Operation[Look]:
         return Unknown("the step has no probe")
     key = effect_key(session.space, calling.name)
     given = called_with(probe, {**calling.arguments, "effect_key": key})
-    token = attempt_var.set(Attempt(calling.name, key, 0, session.claim.run))
+    token = attempt_var.set(Attempt(session.space, calling.name, 0))
     try:
         finding = yield from Call(_probing(probe, given, calling.step))
     finally:

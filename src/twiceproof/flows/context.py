@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from ..errors import Misuse
+from .names import effect_key
 
 __all__ = ["Attempt", "Unwind", "attempt_var", "current_attempt", "current_session", "inside_flow", "session_var"]
 
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
 class Attempt(Struct, frozen=True):
     """A step that is being carried out: its place in the ledger and what it may tell the outside."""
 
+    space: str
     step: str
-    effect_key: str
     starts: int
-    run: str
+
+    @property
+    def effect_key(self) -> str:
+        """Made when it is asked for: most steps need none."""
+        return effect_key(self.space, self.step)
 
 
 class Unwind(BaseException):

@@ -69,6 +69,7 @@ class Courier:
     def _run(self) -> None:
         seen: list[tuple[Letters, Entry | None]] = []
         idle = 0
+        self._asleep = False
         while not self._stopped:
             if idle >= LINGER:
                 self._sleep()

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ..claims.claim import NO_RESULT, Fault, Settlement, Spill, body_of
 from ..records import Address, Insert, Record, Replace
 
-__all__ = ["DONE", "FAILED", "KIND", "RETRY", "STARTED", "UNKNOWN", "WAITS", "Entry", "Note", "entry_of", "entry_write"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "KIND",
+    "RETRY",
+    "STARTED",
+    "UNKNOWN",
+    "WAITS",
+    "Entry",
+    "Note",
+    "entry_of",
+    "entry_write",
+    "tried_anew",
+]
 
 KIND = "step"
 # A start is on record; finished; failed for good; will be tried again; outcome unknown, for a person; a wait.
@@ -57,3 +70,9 @@ def entry_write(space: str, entry: Entry) -> Insert | Replace:
     if not entry.version:
         return Insert(at, body, entry.state)
     return Replace(at, body, entry.state, version=entry.version)
+
+
+def tried_anew(entry: Entry) -> Entry:
+    """A failure that is tried again by a person's word: counted from the beginning."""
+    note = structs.replace(entry.note, starts=0, first_at=None, began_at=None, not_before=None)
+    return structs.replace(entry, state=RETRY, note=note)

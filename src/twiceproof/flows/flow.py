@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Raw
 
 from ..claims.asking import Asking
-from ..claims.claim import Claim, claim_of, run_id
+from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id
 from ..claims.hold import Hold
 from ..claims.outcomes import Busy, Done, Held, Parked
 from ..claims.policy import Policy
@@ -18,20 +18,27 @@ from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, resu
 from ..claims.results import ResultType, unpack
 from ..claims.states import Ask, Move
 from ..drive import Operation, await_, block
-from ..errors import NeedsReview, StepFailed, StoreUnsafe, Waiting
-from ..records import Record, Written
+from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
+from ..records import Found, Record, Written
 from .ending import Asleep, Ended, Fell, Finished, GivenBack
 from .handle import Handle, RunHandle
 from .inputs import Inputs
+from .limits.limits import Entered, Full, Limits
+from .limits.slots import holding
+from .nap import Nap
+from .nested import parent_of_new_run, wake_parent
 from .parts import Parts
-from .run import Taken, run_flow
+from .postpone import postpone
+from .run import Taken, refuse_run, run_flow
 from .run_states import BeginRun, RunAsk, decide_run, enqueue
 from .session import Drive
 from .work import Work, encoded, queue_of, work_of
 
-__all__ = ["Flow"]
+__all__ = ["HIGH", "LOW", "NORMAL", "Flow", "Priority", "rank_of"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
+Priority = Literal["high", "normal", "low"]
+HIGH, NORMAL, LOW = 0, 1, 2  # which flows a worker asks for first
 HERE_PATIENCE = 5.0  # a caller waits this long for a retry; longer ones are left to workers
 WORKER_PATIENCE = 0.2
 
@@ -48,8 +55,12 @@ class Flow:
         *,
         version: str = "1",
         accepts: tuple[str, ...] = (),
+        limits: Limits | None = None,
+        rank: int = NORMAL,
     ) -> None:
         self.function = function
+        self.limits = limits
+        self.rank = rank
         self.parts = parts
         self.policy = policy
         self.name = policy.operation
@@ -71,11 +82,31 @@ class Flow:
         """Run it here, or answer with what the first run returned."""
         ask, work = self._request(args, kwargs, retry=retry)
         self.results.prepare()
+        if self.limits is None or (yield from self._has_ended(ask)):
+            return (yield from self._call(ask, work))
+        holds = yield from self._await_turn(self._asking.arguments.bind(args, kwargs))
+        return (yield from holding(self.parts, holds, self._call(ask, work)))
+
+    def _call(self, ask: Ask, work: Raw) -> Operation[Any]:
         taken = yield from self._enter(ask, work)
         if not isinstance(taken, Taken):
             return taken[0]
         ended = yield from self._run(taken)
         return self._answer(ask, ended)
+
+    def _has_ended(self, ask: Ask) -> Operation[bool]:
+        """An answer needs no turn."""
+        found = yield from self.parts.store.read(ask.at)
+        return found.record is not None and found.record.state in (DONE, FAILED, REVIEW)
+
+    def _await_turn(self, arguments: dict[str, Any]) -> Operation[list[Hold]]:
+        """A caller waits in place until the flow's limits let it in."""
+        while self.limits is not None:
+            entered = yield from self.limits.enter(self.parts, arguments)
+            if isinstance(entered, Entered):
+                return entered.holds
+            yield Nap(self.parts.clock, min(entered.seconds, LONGEST_PAUSE))
+        return []
 
     def _request(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
@@ -83,7 +114,7 @@ class Flow:
         arguments = self._asking.arguments.bind(args, kwargs)
         ask = self._asking.ask(arguments, retry=retry)
         packed = self.inputs.pack(arguments)
-        return ask, encoded(Work(self.version, packed, **work))
+        return ask, encoded(Work(self.version, packed, born=ask.owner, parent=parent_of_new_run(), **work))
 
     def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
@@ -102,24 +133,31 @@ class Flow:
             yield from self.parts.store.pause(ask.at.space, min(pause, taken.retry_after + 0.001))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _take(self, run: RunAsk, patience: float) -> Operation[Any]:
+    def _take(self, run: RunAsk, patience: float, found: Found | None = None) -> Operation[Any]:
         latest: list[Move] = []
 
         def decide(ask: Ask, record: Record | None, now: float) -> Move:
             latest[:] = [decide_run(run, record, now)]
             return latest[0]
 
-        outcome = yield from self.parts.claims.take(run.ask, decide)
+        outcome = yield from self.parts.claims.take(run.ask, decide, found)
         move = latest[0]
         if isinstance(outcome, Held) and isinstance(move, BeginRun):
             return Taken(Hold(run.ask, outcome), move.claim, move.before, patience, self.drive)
         return outcome
 
     def _run(self, taken: Taken) -> Operation[Ended]:
-        arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, work_of(taken.claim))
-        return (yield from run_flow(
+        work = work_of(taken.claim)
+        try:
+            arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, work)
+        except (Misuse, msgspec.MsgspecError) as error:
+            return (yield from refuse_run(self.parts, taken, self.policy, error))
+        ended = yield from run_flow(
             self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments)
-        ))  # fmt: skip
+        )  # fmt: skip
+        if work.parent and not isinstance(ended, Asleep | GivenBack):
+            yield from wake_parent(self.parts.store, work.parent)
+        return ended
 
     def _answer(self, ask: Ask, ended: Ended) -> Any:
         if isinstance(ended, Finished):
@@ -178,7 +216,17 @@ class Flow:
             claim.link, self.policy.repeat, where=self.policy.where,
         )  # fmt: skip
         self.results.prepare()
-        taken = yield from self._take(RunAsk(ask, claim.work, self.versions, picked=True), WORKER_PATIENCE)
+        if self.limits is None:
+            return (yield from self._resume(ask, claim, record))
+        entered = yield from self.limits.enter(self.parts, self.inputs.plain(work_of(claim)))
+        if isinstance(entered, Full):
+            yield from postpone(self.parts.store, record, entered.seconds)
+            return Asleep("waits for its turn", None)
+        return (yield from holding(self.parts, entered.holds, self._resume(ask, claim, record)))
+
+    def _resume(self, ask: Ask, claim: Claim, record: Record) -> Operation[Ended | None]:
+        run = RunAsk(ask, claim.work, self.versions, picked=record.version)
+        taken = yield from self._take(run, WORKER_PATIENCE, Found(record, record.due_at or record.updated_at))
         if not isinstance(taken, Taken):
             return None
         return (yield from self._run(taken))
@@ -189,6 +237,12 @@ class Flow:
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self._asking.key(args, kwargs)
+
+
+def rank_of(priority: Priority) -> int:
+    if priority not in get_args(Priority):
+        raise Misuse(f"priority={priority!r} means nothing here; say one of {', '.join(get_args(Priority))}.")
+    return get_args(Priority).index(priority)
 
 
 def _original(error: BaseException) -> BaseException:

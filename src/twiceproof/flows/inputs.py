@@ -58,6 +58,15 @@ class Inputs:
         given = msgspec.json.decode(text, type=dict[str, Raw]) if text else {}
         return {name: self._restore(name, raw) for name, raw in given.items() if name in self._parameters}
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._parameters)
+
+    def plain(self, work: Work) -> dict[str, Any]:
+        """As plain JSON, for templates. What was spilled is not looked up for that."""
+        given: dict[str, Any] = msgspec.json.decode(work.input) if work.input else {}
+        return given
+
     def call(self, arguments: dict[str, Any]) -> Any:
         rest = dict(arguments)
         first = [rest.pop(name) for name in self._positional if name in rest]

@@ -18,16 +18,17 @@ from ..claims.outcomes import LostHold
 from ..claims.refusals import DURING, claim_lost
 from ..drive import Operation
 from ..records import Check, Conflict, Insert, Replace, Write, Written
-from ..stores.bell import Bell
 from .courier import Courier
 from .entry import DONE, FAILED, KIND, Entry, entry_of, entry_write
+from .turn import Turn
 
 __all__ = ["Ledger"]
 
 End = Callable[[int], Replace]  # the run's last write, given the fence
 
 PAGE = 1_000
-AWAY_PAUSE = 0.05
+
+Pending = tuple[Entry, tuple[Insert, ...]]  # an entry, and the resources beside it
 
 
 class Ledger:
@@ -39,11 +40,14 @@ class Ledger:
         self.beckoned = False  # somebody drew a new fence to have our attention
         self._claims = claims
         self._courier = courier
-        self._pending: list[Entry] = []
-        self._pieces: list[Insert] = []  # resources beside them
-        self._away = False  # the courier is writing for us
+        self.abreast = 0  # gatherings under way: what they note comes in any order
+        self.latest = 0.0  # the latest time at which something is recorded as done
+        self._pending: dict[str, Pending] = {}
+        self._noted = 0  # how many were ever noted, and up to which one they are acknowledged
+        self._landed = 0
+        self._fence = hold.held.fence  # under which we wrote last
         self._mutex = threading.Lock()
-        self._bell = Bell()
+        self._turn = Turn()
         self._heard = (0.0, 0.0)  # the store's time when we last heard of it, and ours
 
     # -- reading ---------------------------------------------------------------------------------
@@ -57,6 +61,7 @@ class Ledger:
             self.entries.update((record.at.key, entry_of(record)) for record in page.records)
             self.hear(page.now)
             if page.after is None:
+                self.latest = max((entry.at for entry in self.entries.values() if entry.state == DONE), default=0.0)
                 return
             after = page.after
 
@@ -70,76 +75,108 @@ class Ledger:
 
     # -- writing ---------------------------------------------------------------------------------
 
-    def note(self, entry: Entry, *pieces: Insert) -> None:
+    def note(self, entry: Entry, *pieces: Insert) -> Entry:
         """Recorded here, and with the next write in the store."""
+        if self.abreast and not entry.note.beside:
+            entry = structs.replace(entry, note=structs.replace(entry.note, beside=True))
         with self._mutex:
-            self.entries[entry.name] = entry
-            self._pending.append(entry)
-            self._pieces += pieces
+            self._keep(entry)
+            self._pending[entry.name] = entry, pieces
+            self._noted += 1
         self._courier.mind(self)
+        return entry
+
+    def recorded(self, entry: Entry, written: Written) -> None:
+        """It is in the store already: written in the transaction of the step's own work."""
+        self.hear(written.now)
+        with self._mutex:
+            self._keep(structs.replace(entry, version=written.version, at=written.now))
+
+    def _keep(self, entry: Entry) -> None:
+        self.entries[entry.name] = entry
+        if entry.state == DONE:
+            self.latest = max(self.latest, entry.at)
 
     @property
     def oldest(self) -> Entry | None:
         """What has been pending for longest."""
-        pending = self._pending
-        return pending[0] if pending else None
+        with self._mutex:
+            return next((entry for entry, _ in self._pending.values()), None)
+
+    @property
+    def backlog(self) -> int:
+        return len(self._pending)
 
     def flush(self, *more: Write, end: End | None = None) -> Operation[Conflict | None]:
         """Write everything pending, and what is given: all acknowledged when this returns.
 
         `end` makes the run's last write, given the fence. A conflict is with something given in `more`: nothing of
-        that write landed.
+        that write landed. What others have on its way is waited for: it may hold completions of this branch.
         """
-        while self._away:
-            yield from self._bell.pause("", AWAY_PAUSE)
-        pending, pieces = self._take_pending()
-        if not pending and not more and end is None:
-            return None
-        refused = yield from self._write(pending, pieces, more, end)
-        if refused is not None:
-            self._put_back(pending, pieces)
-        return refused
+        noted = self._noted
+        if not self._turn.take_now():
+            yield from self._turn.take()
+        try:
+            if self._landed >= noted and not more and end is None:
+                return None  # somebody took ours along; what came since is for those who noted it
+            return (yield from self._flush(more, end))
+        finally:
+            self._turn.give()
 
     def flush_away(self) -> Operation[None]:
-        """The same, by the courier. The flow's own next write waits for it."""
-        self._away = True
-        pending, pieces = self._take_pending()
+        """The same, by the courier, who does not stand in line: it comes again."""
+        if not self._turn.take_now():
+            self._courier.mind(self)
+            return
         try:
-            if pending:
-                yield from self._write(pending, pieces, (), None)
-        except BaseException:  # not acknowledged: the flow writes it again, and hears why if it cannot
-            self._put_back(pending, pieces)
-            raise
+            yield from self._flush((), None)
         finally:
-            self._away = False
-            self._bell.ring_all()
+            self._turn.give()
 
-    def _take_pending(self) -> tuple[list[Entry], list[Insert]]:
+    def _flush(self, more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
+        pending, noted = self._take_pending()
+        if not pending and not more and end is None:
+            return None
+        try:
+            refused = yield from self._write(pending, more, end)
+        except BaseException:  # not acknowledged: whoever writes next tries it again, and hears why if it cannot
+            self._put_back(pending)
+            raise
+        if refused is not None:
+            self._put_back(pending)
+        else:
+            self._landed = noted
+        return refused
+
+    def _take_pending(self) -> tuple[list[Pending], int]:
         with self._mutex:
-            taken = self._pending, self._pieces
-            self._pending, self._pieces = [], []
-            return taken
+            taken = list(self._pending.values())
+            self._pending = {}
+            return taken, self._noted
 
-    def _put_back(self, pending: list[Entry], pieces: list[Insert]) -> None:
+    def _put_back(self, pending: list[Pending]) -> None:
+        """Before what came since, which says more about the same step."""
         with self._mutex:
-            self._pending[:0] = pending
-            self._pieces[:0] = pieces
+            self._pending = {entry.name: (entry, pieces) for entry, pieces in pending} | self._pending
 
-    def _write(
-        self, pending: list[Entry], pieces: list[Insert], more: Sequence[Write], end: End | None
-    ) -> Operation[Conflict | None]:  # fmt: skip
-        room = max(1, self._claims.store.batch_limit - len(more) - len(pieces) - 1)
-        while len(pending) > room:  # many items at once: in parts, each on the same condition
-            yield from self._land(pending[:room], (), None)
-            pending = pending[room:]
-        return (yield from self._land(pending, (*pieces, *more), end))
+    def _write(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
+        """Many at once go in parts, each on the same condition."""
+        room = max(1, self._claims.store.batch_limit - len(more) - 1)
+        size = sum(1 + len(pieces) for _, pieces in pending)
+        while size > room:
+            part = _first(pending, room)
+            yield from self._land(part, (), None)
+            del pending[: len(part)]
+            size -= sum(1 + len(pieces) for _, pieces in part)
+        return (yield from self._land(pending, more, end))
 
-    def _land(self, pending: list[Entry], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
+    def _land(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
         store, at = self._claims.store, self.hold.held.at
         while True:
-            fence = self.hold.held.fence
+            fence = self._known_fence()
             ours = end(fence) if end is not None else Check(at, fence=fence)
-            written = yield store.write(ours, *[entry_write(at.space, entry) for entry in pending], *more)
+            writes = [write for entry, pieces in pending for write in (entry_write(at.space, entry), *pieces)]
+            written = yield store.write(ours, *writes, *more)
             self.hear(written.now)
             if isinstance(written, Written):
                 self._remember(pending, written)
@@ -149,11 +186,30 @@ class Ledger:
             if (yield from self._has_landed(pending)):
                 return None
 
-    def _remember(self, landed: list[Entry], written: Written) -> None:
-        for entry in landed:
-            self.entries[entry.name] = structs.replace(entry, version=written.version, at=written.now)
+    def _known_fence(self) -> int:
+        """A heartbeat may have been the first to meet a new fence: it is a sign to us all the same."""
+        fence = self.hold.held.fence
+        if fence != self._fence:
+            self._fence = fence
+            self.beckoned = True
+        return fence
 
-    def _has_landed(self, pending: list[Entry]) -> Operation[bool]:
+    def _remember(self, landed: list[Pending], written: Written) -> None:
+        with self._mutex:
+            for entry, _ in landed:
+                self._learn(entry, written.version, written.now)
+
+    def _learn(self, entry: Entry, version: str, at: float) -> None:
+        """The store's version of an entry: also for what was noted about the same step since."""
+        latest = self.entries[entry.name]
+        if latest is entry:
+            self._keep(structs.replace(entry, version=version, at=at))
+            return
+        self.entries[entry.name] = structs.replace(latest, version=version)
+        if entry.name in self._pending:
+            self._pending[entry.name] = self.entries[entry.name], self._pending[entry.name][1]
+
+    def _has_landed(self, pending: list[Pending]) -> Operation[bool]:
         """After a refusal: whether it is there all the same. No longer ours: what we know becomes evidence."""
         found = yield from self._claims.store.read(self.hold.held.at)
         held = self.hold.held
@@ -161,27 +217,40 @@ class Ledger:
             return (yield from self._are_there(pending))
         if is_beckoned(found.record, held):
             self.hold.held = structs.replace(held, fence=found.record.fence)
-            self.beckoned = True
             return False
         yield from self._testify(pending)
         self.hold.lost = LostHold(found.record.state, "") if found.record else LostHold("", "")
         raise claim_lost(self.hold, self.hold.lost, DURING)
 
-    def _are_there(self, pending: list[Entry]) -> Operation[bool]:
+    def _are_there(self, pending: list[Pending]) -> Operation[bool]:
         """A batch lands as a whole, so any one of its entries tells. Their versions are learnt on the way."""
         landed = False
-        for index, entry in enumerate(pending):
+        for index, (entry, pieces) in enumerate(pending):
             write = entry_write(self.hold.held.at.space, entry)
             record = (yield from self._claims.store.read(write.at)).record
             landed = record is not None and (record.body, record.state) == (write.body, write.state)
-            pending[index] = structs.replace(entry, version=record.version if record else "")
-            self.entries[entry.name] = pending[index]
+            known = structs.replace(entry, version=record.version if record else "")
+            pending[index] = known, pieces
+            with self._mutex:
+                if self.entries[entry.name] is entry:
+                    self.entries[entry.name] = known
         return landed
 
-    def _testify(self, pending: list[Entry]) -> Operation[None]:
+    def _testify(self, pending: list[Pending]) -> Operation[None]:
         held = self.hold.held
-        for entry in pending:
+        for entry, _ in pending:
             if entry.state in (DONE, FAILED):
                 note = entry.note
                 found = Evidence(held.owner, held.fence, note.result, note.spill, note.fault, entry.name)
                 yield from self._claims.store.write(evidence_write(held.at.space, found))
+
+
+def _first(pending: list[Pending], room: int) -> list[Pending]:
+    """As many as go together, at least one."""
+    part: list[Pending] = []
+    for entry, pieces in pending:
+        room -= 1 + len(pieces)
+        if part and room < 0:
+            break
+        part.append((entry, pieces))
+    return part

@@ -12,6 +12,8 @@ from ..keys import validate_key
 
 __all__ = ["asked_of", "changes", "effect_key", "numbered", "with_id"]
 
+LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
+
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: f"<{type(value).__qualname__}>").encode
 
 
@@ -45,8 +47,11 @@ def numbered(name: str, count: int) -> str:
 
 
 def with_id(name: str, own: str) -> str:
-    """A key may hold anything printable; in brackets it cannot pose as a number."""
-    return f"{name}[{validate_key(own)}]"
+    """A key may hold anything printable; in brackets it cannot pose as a number. A long one stands as its digest."""
+    valid = validate_key(own)
+    if len(valid) > LONGEST_ID:
+        valid = blake2b(valid.encode(), digest_size=16).hexdigest()
+    return f"{name}[{valid}]"
 
 
 def effect_key(space: str, name: str) -> str:

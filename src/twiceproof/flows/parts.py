@@ -25,6 +25,7 @@ class Parts:
         owner: Ids,
         tenant: str,
         where: str = "",
+        url: str = "",
         best_effort: bool = False,
         roll: Callable[[], float] = random.random,
     ) -> None:
@@ -35,7 +36,9 @@ class Parts:
         self.owner = owner
         self.tenant = tenant
         self.where = where
+        self.url = url  # where callbacks reach this app
         self.best_effort = best_effort
         self.roll = roll
         self.courier = Courier()
         self.verdicts = Verdicts()
+        self.draining = False  # this process is about to stop: no step is begun

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import structs
-
 from ..claims.claim import DONE, HELD, Claim, Fault
 from ..claims.hold import Hold
+from ..claims.pieces import remove_pieces
 from ..claims.policy import Policy
 from ..claims.results import ResultType, pack
 from ..claims.states import finish_times
 from ..claims.verdict import fault_of
 from ..drive import Call, Operation, Raised, Returned
 from ..errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
-from ..records import Address, Remove
-from .context import Unwind, session_var
+from ..records import Check, Remove
+from .context import Unwind, attempt_var, session_var
 from .ending import (
     Asleep,
     Ended,
@@ -30,14 +29,16 @@ from .ending import (
     as_review,
     as_waiting,
 )
-from .entry import FAILED, KIND, RETRY, UNKNOWN
+from .entry import FAILED, UNKNOWN, tried_anew
 from .parts import Parts
 from .run_states import EXPIRED, FRESH
 from .session import Drive, Session
-from .stop import Review, Undo, Wait
+from .stop import GiveBack, Review, Undo, Wait
 from .undo import has_begun_undoing, undo_all
 
-__all__ = ["Taken", "run_flow"]
+__all__ = ["Taken", "refuse_run", "run_flow"]
+
+EXIT_PAUSE = 60.0
 
 
 class Taken:
@@ -84,9 +85,8 @@ def _prepare(session: Session, before: str) -> Operation[None]:
 
 def _forget(session: Session) -> Operation[None]:
     """What an expired run of the same key left behind is nobody's."""
-    for entry in list(session.ledger.entries.values()):
-        at = Address(session.space, KIND, entry.name)
-        yield from session.parts.store.write(Remove(at, version=entry.version))
+    held = session.hold.held
+    yield from remove_pieces(session.parts.store, Check(held.at, fence=held.fence))
     session.ledger.entries.clear()
     session.unvisited.clear()
 
@@ -95,18 +95,18 @@ def _try_failures_again(session: Session) -> None:
     """By a person's word: what failed is tried anew, what is done stays done."""
     if has_begun_undoing(session):
         raise Misuse("This run was undone; what it did is gone. Start it anew under another key.")
-    for name, entry in session.ledger.entries.items():
+    for entry in list(session.ledger.entries.values()):
         if entry.state == FAILED:
-            note = structs.replace(entry.note, starts=0, first_at=None, not_before=None)
-            session.ledger.entries[name] = structs.replace(entry, state=RETRY, note=note)
+            session.ledger.note(tried_anew(entry))  # on record: a run that stops before it gets there must not forget
 
 
 def _call(session: Session, body: Callable[[], Any]) -> Operation[Returned | Raised]:
-    token = session_var.set(session)
+    inside, step = session_var.set(session), attempt_var.set(None)  # a run that a step starts is not part of it
     try:
         finding: Returned | Raised = yield Call(body)
     finally:
-        session_var.reset(token)
+        attempt_var.reset(step)
+        session_var.reset(inside)
     return finding
 
 
@@ -173,6 +173,9 @@ def _stop(session: Session) -> Operation[Ended]:
             return Asleep(stop.why, until)
         yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))  # it came meanwhile
         return Asleep("goes on at once", session.ledger.now())
+    if isinstance(stop, GiveBack):
+        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))
+        return Asleep("given back between steps: this worker is stopping", session.ledger.now())
     reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
     yield from session.ledger.flush(end=as_review(at, claim, reason))
     return Reviewed(reason)
@@ -186,5 +189,20 @@ def _give_back(session: Session, error: BaseException) -> Operation[Ended]:
         reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
         yield from session.ledger.flush(end=as_review(at, claim, reason))
     else:
-        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))
+        pause = EXIT_PAUSE if isinstance(error, SystemExit) else 0.0  # sys.exit() in a flow would come round for ever
+        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue, pause))
     return GivenBack(error)
+
+
+def refuse_run(parts: Parts, taken: Taken, policy: Policy, error: Exception) -> Operation[Ended]:
+    """Its input cannot be read. Left held, it would lapse and come round for ever."""
+    held, claim = taken.hold.held, taken.claim
+    if taken.before == FRESH:
+        yield from parts.store.write(Remove(held.at, fence=held.fence))
+    elif claim.attempt <= 1:  # queued, and never begun
+        yield from parts.store.write(as_failed(held.at, claim, fault_of(error), policy.life)(held.fence))
+    else:
+        reason = f"its input cannot be read: {error}"
+        yield from parts.store.write(as_review(held.at, claim, reason)(held.fence))
+        return Reviewed(reason)
+    return Fell(error)

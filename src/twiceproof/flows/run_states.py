@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from msgspec import Raw, Struct, structs
 
-from ..claims.claim import FAILED, HELD, NO_RESULT, QUEUED, WAITING, Claim, body_of, claim_of
+from ..claims.claim import FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Claim, body_of, claim_of
 from ..claims.outcomes import Busy, Parked
-from ..claims.states import Answer, Ask, Begin, Move, claim_for, decide, is_expired, is_lapsed
+from ..claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, is_expired, is_lapsed
 from ..records import Insert, Record, Replace
 from .work import queue_of, with_work, work_of
 
 __all__ = ["FRESH", "BeginRun", "RunAsk", "decide_run", "enqueue"]
 
 FRESH, EXPIRED = "", "expired"  # what was there before: nothing, or something that may be forgotten
+MOST_CRASHES = 50
 
 
 class RunAsk(Struct, frozen=True):
@@ -21,7 +22,7 @@ class RunAsk(Struct, frozen=True):
     ask: Ask
     work: Raw
     versions: tuple[str, ...]
-    picked: bool = False  # the store handed it out as due
+    picked: str = ""  # the version of it that the store handed out as due
 
 
 class BeginRun(Begin, frozen=True, gc=False):
@@ -33,14 +34,15 @@ class BeginRun(Begin, frozen=True, gc=False):
 
 def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
     if record is None or is_expired(record, now):
-        return _begin(run, record)
+        # What was handed out and taken away meanwhile must not begin anew.
+        return Answer(Parked("", "it is gone", run.ask.run, None)) if run.picked else _begin(run, record)
     claim = claim_of(record)
     if _asks_for_another(run.ask, claim):
         return decide(run.ask, record, now)  # says so
     if record.state == HELD:
         return _decide_held(run, record, claim, now)
     if record.state in (QUEUED, WAITING):
-        due = run.picked or (record.due_at is not None and record.due_at <= now)
+        due = run.picked == record.version or (record.due_at is not None and record.due_at <= now)
         return _resume(run, record, claim, now) if due else Answer(_parked(record, claim))
     if record.state == FAILED and run.ask.retry:
         return _resume(run, record, claim, now)
@@ -82,6 +84,8 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
     if work.version not in run.versions:
         why = f"belongs to version {work.version} of its flow, which this process does not have"
         return Answer(Parked(record.state, why, claim.run, record.due_at))
+    if record.state == HELD and work.crashes >= MOST_CRASHES:
+        return _park(record, claim, f"whoever took it stopped without a word, {work.crashes + 1} times now")
     claim = structs.replace(
         claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT
     )  # fmt: skip
@@ -93,6 +97,12 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
         lease=ask.lease, queue=queue, due_in=ask.lease,
     )  # fmt: skip
     return BeginRun(write, claim.attempt, claim, record.state)
+
+
+def _park(record: Record, claim: Claim, reason: str) -> Park:
+    """A run that kills every worker that takes it must not go round for ever."""
+    body = body_of(structs.replace(claim, reason=reason))
+    return Park(Replace(record.at, body, REVIEW, version=record.version, draw=True), reason)
 
 
 def enqueue(ask: Ask, work: Raw, delay: float) -> Insert:

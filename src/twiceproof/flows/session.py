@@ -12,19 +12,23 @@ from ..claims.claim import Claim, claim_of
 from ..claims.hold import Hold
 from ..drive import Operation
 from ..errors import Misuse, WaitSwallowed
+from .branch import Branch, are_siblings, branch_var
 from .carry import Calling, carry_out
 from .context import Unwind
-from .entry import DONE, Entry, Note
+from .engine import Plan
+from .entry import Entry, Note
 from .ledger import Ledger
 from .names import asked_of, changes, numbered, with_id
 from .parts import Parts
 from .step import Step
 from .stop import Review, Stop, Undo, Wait
+from .undo import is_aside
 from .work import work_of
 
 __all__ = ["Drive", "Session"]
 
 Drive = Callable[[Operation[Any]], Any]
+MOST_BEHIND = 64
 
 
 class Session:
@@ -48,7 +52,9 @@ class Session:
         self.undoing = bool(self.work.undoing)  # somebody said stop
         self.compensating = False  # what was done is being undone
         self.started_at = 0.0
+        self.gatherings = 0
         self._counts: dict[str, int] = {}
+        self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
         self._finished = 0
         self._mutex = threading.Lock()
@@ -60,7 +66,7 @@ class Session:
     def load(self) -> Operation[None]:
         yield from self.ledger.load()
         entries = self.ledger.entries
-        self.unvisited = set(entries)
+        self.unvisited = {name for name in entries if not is_aside(name, entries)}
         self._finished = max((entry.note.order for entry in entries.values()), default=0)
 
     # -- steps -----------------------------------------------------------------------------------
@@ -93,26 +99,39 @@ class Session:
     def _next_name(self, stem: str) -> str:
         """By number, in sequence: at once, nobody could say which is the second."""
         count = self._counts.get(stem, 0)
-        if count and numbered(stem, count) in self._under_way:
+        path = self._here.path if isinstance(self._here, Branch) else ""
+        beside = are_siblings(self._askers.get(stem, path), path)
+        if count and (beside or numbered(stem, count) in self._under_way):
             raise Misuse(
                 f"{stem} was called twice at once, and nothing tells the two apart; give it an id: "
                 f'@app.step(id="{{…}}"), a template over its arguments.'
             )
+        self._askers[stem] = path
         self._counts[stem] = count + 1
         return numbered(stem, count + 1)
 
     def name_for(self, stem: str) -> str:
         """The ledger's name for a call that is not a step: a timer, a time, a number drawn."""
         self.refuse_if_stopped()
+        here = self._here
         with self._mutex:
-            return self._next_name(stem)
+            return self._next_name(f"{stem}@{here.path}" if isinstance(here, Branch) else stem)
+
+    def take_name(self, name: str) -> bool:
+        """A name that the flow itself gave to a wait. False: another wait of this run has it."""
+        self.refuse_if_stopped()
+        with self._mutex:
+            free = name not in self._counts
+            self._counts[name] = 1
+            return free
 
     def visit(self, name: str, asked: str) -> Entry | None:
         """The entry of a call, if there is one. One that was asked with something else stops the run."""
         entry = self.ledger.entries.get(name)
         if entry is None:
             return None
-        self.unvisited.discard(name)
+        with self._mutex:
+            self.unvisited.discard(name)
         if entry.note.asked != asked:
             what = changes(entry.note.asked, asked)
             self.halt(Review(f"the flow changed under this run: {name} was called with {what} than is in the ledger"))
@@ -122,7 +141,8 @@ class Session:
         """Before something new is done: a step that is done and no longer called was renamed or taken out."""
         if not self.unvisited:
             return
-        gone = sorted(other for other in self.unvisited if self._came_before(other))
+        with self._mutex:
+            gone = sorted(other for other in self.unvisited if self._came_before(other))
         if gone:
             self.halt(Review(f"the flow changed under this run: {name} is new before {', '.join(gone)}, in the ledger"))
 
@@ -137,17 +157,55 @@ class Session:
 
     def finished(self, name: str, state: str, note: Note, *pieces: Any) -> Entry:
         """A call came to its end. It is on its way to the store when this returns."""
-        self._finished += 1
         self.crashed = False
+        return self.ledger.note(self.ended(name, state, note), *pieces)
+
+    def ended(self, name: str, state: str, note: Note) -> Entry:
+        """The entry of a call that came to its end."""
+        with self._mutex:
+            self._finished += 1
+            order = self._finished
         old = self.ledger.entries.get(name)
-        note = structs.replace(note, order=self._finished, beside=self.has_company)
-        entry = Entry(name, state, note, old.version if old else "", self.ledger.now())
-        self.ledger.note(entry, *pieces)
-        return entry
+        note = structs.replace(note, order=order, beside=self.has_company or bool(self.ledger.abreast))
+        return Entry(name, state, note, old.version if old else "", self.ledger.now())
 
     def last_time(self) -> float:
         """The latest time in the ledger: what is under way now began after it."""
-        return max((entry.at for entry in self.ledger.entries.values() if entry.state == DONE), default=self.started_at)
+        return self.ledger.latest or self.started_at
+
+    # -- branches --------------------------------------------------------------------------------
+
+    @property
+    def _here(self) -> Branch | Session:
+        """Where the caller stands: in a branch of a gathering, or in the flow's own line."""
+        branch = branch_var.get()
+        return branch if branch is not None and branch.session is self else self
+
+    def fork(self, count: int, *, alone: bool = False) -> list[Branch]:
+        """Branches for calls beside each other. `join` when they are all over."""
+        here = self._here
+        with self._mutex:
+            self.ledger.abreast += 1
+            here.gatherings += 1
+            stem = f"{here.path}/" if isinstance(here, Branch) else ""
+            return [Branch(self, f"{stem}{here.gatherings}.{n}", alone=alone) for n in range(1, count + 1)]
+
+    def join(self) -> None:
+        with self._mutex:
+            self.ledger.abreast -= 1
+
+    def left_no_trace(self, plan: Plan) -> bool:
+        """Whether a holder that crashed may have been at a call of which nothing is on record."""
+        return self.crashed and not self.marks_starts(plan)
+
+    def marks_starts(self, plan: Plan) -> bool:
+        """Beside others the ledger's last time says nothing about when a call began, and a window runs from there."""
+        return bool(self.ledger.abreast) and plan.repeat.kind == "keyed"
+
+    def may_run_ahead(self) -> bool:
+        """An item of a batch need not wait until the others' completions are acknowledged, up to a few."""
+        here = self._here
+        return isinstance(here, Branch) and here.alone and self.ledger.backlog < MOST_BEHIND
 
     # -- stopping --------------------------------------------------------------------------------
 
@@ -155,12 +213,17 @@ class Session:
         """Leave the flow's function without an end. The first reason counts."""
         if isinstance(stop, Wait) and self.undoing and not self.compensating:
             stop = Undo()  # nothing is worth waiting for any more
-        if self.stop is None or isinstance(stop, Review):
-            self.stop = stop
+        here = self._here
+        if here.stop is None or isinstance(stop, Review):
+            here.stop = stop
         raise Unwind
 
+    def take_back(self) -> None:
+        """The stop of this line of the flow was too early: it goes on."""
+        self._here.stop = None
+
     def refuse_if_stopped(self) -> None:
-        if self.stop is not None:
+        if self.stop is not None or self._here.stop is not None:
             raise WaitSwallowed(
                 f"{self.claim.operation} for {self.claim.key!r} went on after it was told to stop; let BaseException "
                 "pass through your except clauses, and use app.gather for concurrent steps and waits."
@@ -174,7 +237,5 @@ class Session:
         if found.record is not None:
             self.claim = claim_of(found.record)
             self.work = work_of(self.claim)
+        self.undoing = self.undoing or bool(self.work.undoing)  # before the sign goes: no branch may slip through
         self.ledger.beckoned = False
-        if self.work.undoing and not self.undoing:
-            self.undoing = True
-            self.halt(Undo())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from ..claims.arguments import Arguments
 from ..claims.claim import validate_name
@@ -13,6 +13,9 @@ from ..claims.results import ResultType
 from ..errors import Misuse
 from ..keys import KeyMaker
 from .engine import Plan
+
+if TYPE_CHECKING:
+    from .transaction import Transaction
 
 __all__ = ["Step", "StepFunction", "called_with"]
 
@@ -40,6 +43,7 @@ class Step:
         own_id: str | Callable[..., str] | None = None,
         undo: Step | None = None,
         external: Callable[[dict[str, Any]], str] | None = None,
+        transaction: Transaction | None = None,
     ) -> None:
         if not callable(function):
             raise Misuse('@app.step takes keywords only; write it as @app.step(repeat="safe").')
@@ -49,10 +53,15 @@ class Step:
         self.name = validate_name("step", name or function.__name__)
         self.undo = undo
         self.external = external
+        self.transaction = transaction  # its work and its entry are one
         self.arguments = Arguments(function)
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)
         self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None
+
+    @property
+    def has_own_id(self) -> bool:
+        return self._own_id is not None
 
     def own_id(self, arguments: dict[str, Any]) -> str | None:
         """What tells this call from others of the same step: in loops, an item's own id."""

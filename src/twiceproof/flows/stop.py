@@ -8,7 +8,12 @@ from msgspec import Struct
 
 from ..records import Write
 
-__all__ = ["Review", "Stop", "Undo", "Wait"]
+__all__ = ["GiveBack", "Review", "Stop", "Undo", "Wait", "merged"]
+
+SOON = 15 * 60.0
+
+
+WAITS_FOR_RUN = "waits for the run of "  # begins the words of a run that waits for another
 
 
 class Wait(Struct, frozen=True):
@@ -32,4 +37,32 @@ class Undo(Struct, frozen=True):
     """Somebody's word: undo what was done, and stop."""
 
 
-Stop = Wait | Review | Undo
+class GiveBack(Struct, frozen=True):
+    """The worker is told to stop: whoever comes next goes on with the next step."""
+
+
+Stop = Wait | Review | Undo | GiveBack
+
+
+def merged(stops: Sequence[Stop]) -> Stop:
+    """What a run does whose branches stopped for several reasons.
+
+    It goes on with what goes on soon, and only then waits for a person: one unknown outcome must not hold up the rest.
+    """
+    for word in (Undo, GiveBack):
+        if any(isinstance(stop, word) for stop in stops):
+            return word()
+    waits = sorted((stop for stop in stops if isinstance(stop, Wait)), key=_when)
+    reviews = [stop for stop in stops if isinstance(stop, Review)]
+    if reviews and not (waits and _when(waits[0]) <= SOON):
+        return Review(reviews[0].reason + _more(len(reviews)))
+    unless = {write.at: write for wait in waits for write in wait.unless}
+    return Wait(waits[0].why + _more(len(waits)), waits[0].seconds, tuple(unless.values()))
+
+
+def _when(wait: Wait) -> float:
+    return float("inf") if wait.seconds is None else wait.seconds
+
+
+def _more(count: int) -> str:
+    return f", and {count - 1} more" if count > 1 else ""

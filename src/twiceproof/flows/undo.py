@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from ..claims.results import unpack
@@ -14,18 +15,20 @@ if TYPE_CHECKING:
     from .carry import Calling
     from .session import Session
 
-__all__ = ["UNDO", "has_begun_undoing", "undo_all"]
+__all__ = ["UNDO", "has_begun_undoing", "is_aside", "is_undo", "undo_all"]
 
 UNDO = "undo:"
 
 
 def has_begun_undoing(session: Session) -> bool:
-    return any(is_undo(name) for name in session.ledger.entries)
+    entries = session.ledger.entries
+    return any(is_undo(name) and not is_aside(name, entries) for name in entries)
 
 
 def undo_all(session: Session) -> Operation[int]:
     """How many steps were undone. Leaves by Unwind if one waits, or a person must decide."""
     _refuse_unknown(session)
+    _refuse_uncalled(session)
     session.stop = None
     session.compensating = True
     session.unvisited = {name for name in session.unvisited if is_undo(name)}
@@ -46,8 +49,24 @@ def _refuse_unknown(session: Session) -> None:
         session.halt(Review(f"it must be undone, but the outcome of {', '.join(unknown)} is unknown"))
 
 
+def _refuse_uncalled(session: Session) -> None:
+    """Only a step that is called says how it is undone: passed over in silence, its effect would stay."""
+    entries = session.ledger.entries.values()
+    gone = sorted(
+        entry.name for entry in entries
+        if entry.state == DONE and entry.note.repeat and entry.name in session.unvisited and not is_undo(entry.name)
+    )  # fmt: skip
+    if gone:
+        session.halt(Review(f"it must be undone, but the flow changed and no longer calls {', '.join(gone)}"))
+
+
 def is_undo(name: str) -> bool:
     return name.startswith(UNDO)
+
+
+def is_aside(name: str, entries: Collection[str]) -> bool:
+    """Whether this undoes a duplicate, not a step of the run: the run's own way has nothing to do with it."""
+    return is_undo(name) and name.removeprefix(UNDO) not in entries
 
 
 def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Operation[None]:

@@ -24,6 +24,8 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     by: str = ""  # who said so
     priority: int = 0
     parent: str = ""
+    born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
+    forked_from: str = ""  # the run that this one was started after, under another key
 
 
 _decode = msgspec.json.Decoder(Work).decode

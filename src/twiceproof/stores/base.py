@@ -9,12 +9,15 @@ handling, so a new backend is one short file. What both must keep is written as 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from ..drive import Request
 from ..records import Address, Batch, Due, Found, Outcome, Page, Write
+
+if TYPE_CHECKING:
+    from .watch import Watch
 
 __all__ = ["AGAIN", "Again", "Disconnected", "Engine", "Finding", "Store"]
 
@@ -56,6 +59,9 @@ class Store(Protocol):
     def pause(self, space: str, seconds: float) -> Request[None]:
         """Wait until something in this space may have changed, at most so long. A hint, never a promise."""
 
+    def watch(self, places: Collection[str]) -> Watch:
+        """A standing wait for spaces (by name) and queues (by `rings.queue_place`)."""
+
     def examine(self) -> Sequence[Finding]:
         """What this store can and cannot promise here: the substance of `twiceproof doctor`."""
 
@@ -68,7 +74,8 @@ class Engine(Protocol):
 
     `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
     raise `Disconnected`, and is then called again. An engine that hears of changes in other processes may also
-    have `listen(ring)`: called when somebody waits, it passes on which spaces are meant.
+    have `listen(ring)`: called when somebody waits, it passes on which spaces are meant, and answers for how long
+    one may wait without looking (None: it hears of every change).
     """
 
     batch_limit: int

@@ -30,10 +30,13 @@ class Bell:
         for wake in wakers:
             wake()
 
-    def ring_where(self, meant: Callable[[str], bool]) -> None:
+    def ring_where(self, meant: Callable[[str], bool]) -> bool:
+        """Whether anybody was there to hear it."""
         with self._mutex:
+            somebody = bool(self._waiters)
             spaces = [space for space in self._waiters if meant(space)]
         self.ring(spaces)
+        return somebody
 
     def ring_all(self) -> None:
         self.ring(list(self._waiters))

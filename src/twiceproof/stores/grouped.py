@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
 from ..drive import Inline, Request
-from ..errors import StoreError, StoreUnavailable
+from ..errors import Misuse, StoreError, StoreUnavailable
 from ..records import (
     Address,
     Batch,
@@ -20,7 +20,6 @@ from ..records import (
     Lost,
     Outcome,
     Page,
-    Remove,
     Replace,
     Write,
     Written,
@@ -29,10 +28,14 @@ from .base import Again, Disconnected, Engine, Finding
 from .bell import Bell
 from .gather import Gather, held_elsewhere
 from .hand import Hand
+from .join import Join, Joins
+from .joins.driver import driver_of
 from .offload import Offload
+from .rings import rings
 from .validate import validate_address, validate_due, validate_scan, validate_writes
+from .watch import Watch
 
-__all__ = ["GroupedStore", "is_transition"]
+__all__ = ["GroupedStore"]
 
 T = TypeVar("T")
 
@@ -55,6 +58,7 @@ class GroupedStore:
         self.engine = engine
         self.batch_limit = engine.batch_limit
         self.best_effort = engine.best_effort
+        self.joins: Joins | None = getattr(engine, "joins", None)  # SQL engines can write in a user's transaction
         self._reads_here = engine.reads_first
         self.bell = Bell()
         self._clock = clock
@@ -130,10 +134,23 @@ class GroupedStore:
         return Offload(self._side, lambda: self._persist(lambda: self.engine.due(kind, queues, limit, hide)))
 
     def pause(self, space: str, seconds: float) -> Request[None]:
-        listen = getattr(self.engine, "listen", None)  # an engine may hear of changes in other processes
-        if listen is not None:
-            listen(self.bell.ring_where)
+        self._listen()
         return self.bell.pause(space, seconds)
+
+    def watch(self, places: Collection[str]) -> Watch:
+        return Watch(self.bell, places, self._listen)
+
+    def _listen(self) -> float | None:
+        listen = getattr(self.engine, "listen", None)  # an engine may hear of changes in other processes
+        return None if listen is None else listen(self.bell.ring_where)
+
+    def join(self, connection: Any) -> Join:
+        """Write within the user's own transaction: lands if they commit. SQL stores only; drive what it returns."""
+        if self._closed:
+            self._refuse()
+        if self.joins is None:
+            raise Misuse("This store cannot be written to in a transaction of yours; use sqlite:/// or postgresql://.")
+        return Join(self.joins, driver_of(connection), ids=self._ids, batch_limit=self.batch_limit)
 
     def examine(self) -> Sequence[Finding]:
         return self._persist(self.engine.examine)
@@ -226,9 +243,10 @@ class GroupedStore:
     def _ring(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
         if self.bell:
             self.bell.ring(
-                batch.space
+                place
                 for batch, answer in zip(batches, answers, strict=True)
-                if type(answer) is Written and is_transition(batch)
+                if type(answer) is Written
+                for place in rings(batch)
             )
 
     # -- everything else -------------------------------------------------------------------------
@@ -262,11 +280,6 @@ def _marked(batch: Batch) -> list[Address]:
     """Where a batch leaves its nonce; if it draws, only where the fence is that it has to tell."""
     puts = [write for write in batch.writes if isinstance(write, Insert | Replace)]
     return [write.at for write in puts if write.draw] or [write.at for write in puts]
-
-
-def is_transition(batch: Batch) -> bool:
-    """Whether somebody may wait for this: a record changed hands or went away. Heartbeats do neither."""
-    return any(isinstance(write, Remove) or (isinstance(write, Replace) and write.draw) for write in batch.writes)
 
 
 def _no_answer(cause: BaseException | None, *, unsure: bool) -> StoreUnavailable:

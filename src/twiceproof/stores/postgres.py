@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,6 @@ from ..clock import Clock, system_clock
 from ..errors import Misuse, SchemaMismatch, StoreUnavailable
 from ..records import Address, Batch, Due, Found, Outcome, Page, Written
 from .base import Again, Disconnected, Finding
-from .grouped import is_transition
 from .postgres_doctor import (
     SETTINGS,
     SETTINGS_OF_AN_EMPTY_DATABASE,
@@ -21,10 +20,12 @@ from .postgres_doctor import (
     examine,
     refuse_unsafe,
 )
+from .postgres_join import WHERE, PostgresJoins
 from .postgres_link import Link
-from .postgres_notify import Listener, Notifier
+from .postgres_notify import Heard, Listener, Notifier
 from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
 from .postgres_schema import is_current, migrate
+from .rings import rings
 
 __all__ = ["PostgresEngine"]
 
@@ -61,12 +62,13 @@ class PostgresEngine:
     def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
         self._clock = clock
         self._parameters = _parameters(url)
+        self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
         self._commits = Link(self._connect, clock, PATIENCE, writes=True)
         self._reads = Link(self._connect, clock, PATIENCE)
         self._side = Link(self._connect, clock, SIDE_PATIENCE)
         self._links = (self._commits, self._reads, self._side)
         self._notifier = Notifier(self._side.ask, clock.sleep)
-        self._listener = Listener(self._connect)
+        self._listener = Listener(self._connect, self._side.ask)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -92,6 +94,9 @@ class PostgresEngine:
             text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE)[0][0]
         return msgspec.json.decode(text or b"", type=Settings)
 
+    def _where(self) -> str:
+        return _one(self._side.ask(WHERE)).decode()
+
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
 
@@ -100,9 +105,10 @@ class PostgresEngine:
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again]:
         answers = outcomes(batches, _one(self._commits.ask(*commit_call(batches))))
         self._notifier.tell(
-            batch.space
+            place
             for batch, answer in zip(batches, answers, strict=True)
-            if type(answer) is Written and is_transition(batch)
+            if type(answer) is Written
+            for place in rings(batch)
         )
         return answers
 
@@ -121,9 +127,9 @@ class PostgresEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(DUE, due_values(kind, queues, limit, hide))))
 
-    def listen(self, heard: Callable[[Callable[[str], bool]], None]) -> None:
+    def listen(self, heard: Heard) -> float | None:
         """From now on, tell which spaces changed in other processes."""
-        self._listener.start(heard)
+        return self._listener.start(heard)
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import psycopg
 
-__all__ = ["Listener", "Notifier", "meant_by"]
+__all__ = ["Heard", "Listener", "Notifier", "meant_by"]
 
 CHANNEL = "twiceproof"
 # Nobody waits for this commit to reach the disk; a NOTIFY inside the batch's own transaction would make
@@ -21,6 +21,10 @@ EVERYONE = "*"
 MOST_SPACES = 200
 PAUSE = 0.02
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
+UNHEARD = 0.8  # how long to rely on hearing while it is not known that we do: behind a pooler we never will
+
+Ask = Callable[[bytes, Sequence[bytes]], object]
+Heard = Callable[[Callable[[str], bool]], object]
 
 
 def short(space: str) -> str:
@@ -38,7 +42,7 @@ def meant_by(payload: str) -> Callable[[str], bool]:
 class Notifier:
     """Tells other processes which spaces changed: from its own thread, at most once in 20 ms."""
 
-    def __init__(self, ask: Callable[[bytes, Sequence[bytes]], object], sleep: Callable[[float], None]) -> None:
+    def __init__(self, ask: Ask, sleep: Callable[[float], None]) -> None:
         self._ask = ask
         self._sleep = sleep
         self.reset()
@@ -96,8 +100,9 @@ class Notifier:
 class Listener:
     """Hears what other processes tell, on a thread and a connection of its own, from the first pause on."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
+    def __init__(self, connect: Callable[[], psycopg.Connection], ask: Ask) -> None:
         self._connect = connect
+        self._ask = ask
         self._leaked: list[object] = []
         self.reset()
 
@@ -106,10 +111,15 @@ class Listener:
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop: socket.socket | None = None
+        self._hears = False
 
-    def start(self, heard: Callable[[Callable[[str], bool]], None]) -> None:
-        if self._thread is not None:
-            return
+    def start(self, heard: Heard) -> float | None:
+        """How long one may wait without looking: None once we know that we hear."""
+        if self._thread is None:
+            self._start(heard)
+        return None if self._hears else UNHEARD
+
+    def _start(self, heard: Heard) -> None:
         with self._mutex:
             if self._thread is None:
                 self._stop, stopped = socket.socketpair()
@@ -125,7 +135,7 @@ class Listener:
                 self._stop.close()
                 thread.join()
 
-    def _run(self, heard: Callable[[Callable[[str], bool]], None], stopped: socket.socket) -> None:
+    def _run(self, heard: Heard, stopped: socket.socket) -> None:
         retry = FIRST_RETRY
         with stopped:
             while True:
@@ -133,20 +143,27 @@ class Listener:
                     db.execute(f"LISTEN {CHANNEL}")
                     retry = FIRST_RETRY
                     heard(meant_by(EVERYONE))  # what changed before we listened is not told again
-                    if _hear(db, heard, stopped):
+                    if self._hear(db, heard, stopped):
                         return
+                self._hears = False
+                heard(meant_by(EVERYONE))  # whoever relied on us looks, and then relies on us no more
                 if _readable(stopped, timeout=retry):
                     return
                 retry = min(retry * 2, LONGEST_RETRY)
 
-
-def _hear(db: psycopg.Connection, heard: Callable[[Callable[[str], bool]], None], stopped: socket.socket) -> bool:
-    """Pass on what is told until we are stopped (True) or the connection breaks (an error)."""
-    while not _readable(db.pgconn.socket, stopped, timeout=None) & {stopped}:
-        db.pgconn.consume_input()
-        while (told := db.pgconn.notifies()) is not None:
-            heard(meant_by(told.extra.decode()))
-    return True
+    def _hear(self, db: psycopg.Connection, heard: Heard, stopped: socket.socket) -> bool:
+        """Pass on what is told until we are stopped (True) or the connection breaks (an error)."""
+        echo = f"echo:{db.info.backend_pid}"
+        with contextlib.suppress(Exception):  # told by another connection: a pooler would pass on only our own
+            self._ask(NOTIFY, [echo.encode()])
+        while not _readable(db.pgconn.socket, stopped, timeout=None) & {stopped}:
+            db.pgconn.consume_input()
+            while (told := db.pgconn.notifies()) is not None:
+                if told.extra.decode() == echo:
+                    self._hears = True
+                else:
+                    heard(meant_by(told.extra.decode()))
+        return True
 
 
 def _readable(*sources: int | socket.socket, timeout: float | None) -> set[int | socket.socket]:

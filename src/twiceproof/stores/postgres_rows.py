@@ -24,7 +24,17 @@ from ..records import (
 )
 from .base import AGAIN, Again
 
-__all__ = ["Values", "commit_call", "due_of", "due_values", "fetch_values", "found", "outcomes", "page_of"]
+__all__ = [
+    "Values",
+    "commit_call",
+    "commit_values",
+    "due_of",
+    "due_values",
+    "fetch_values",
+    "found",
+    "outcomes",
+    "page_of",
+]
 
 Values = list[bytes | None]
 
@@ -57,7 +67,7 @@ def commit_call(batches: Sequence[Batch]) -> tuple[bytes, Values]:
         if type(write) is Replace:
             known = str(_known(write)).encode()
             return REPLACE, [*_address(write), known, nonce.encode(), *_content(write)]
-    return COMMIT, _commit_values(batches)
+    return COMMIT, commit_values(batches)
 
 
 def _address(write: Write) -> Values:
@@ -75,7 +85,7 @@ def _content(write: Insert | Replace) -> Values:
     ]
 
 
-def _commit_values(batches: Sequence[Batch]) -> Values:
+def commit_values(batches: Sequence[Batch]) -> Values:
     numbered = [(place, batch, write) for place, batch in enumerate(batches, 1) for write in batch.writes]
     writes = [write for _, _, write in numbered]
     puts = [write if isinstance(write, (Insert, Replace)) else NOTHING for write in writes]

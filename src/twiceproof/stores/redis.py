@@ -14,17 +14,17 @@ from ..clock import Clock, system_clock
 from ..errors import BadWrite
 from ..records import Address, Batch, Due, Found, Outcome, Page, Record
 from .base import Again, Disconnected, Finding
-from .grouped import is_transition
 from .redis_answers import commit_answers, opening, settled, whole
 from .redis_doctor import examine, is_best_effort, refuse_unsafe, survey
 from .redis_due import hand_out
 from .redis_faults import NotNow, understood
 from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
 from .redis_nodes import Call, Nodes
-from .redis_notify import Heard, Listener, mark
+from .redis_notify import UNHEARD, Heard, Listener, mark
 from .redis_rows import address, encode, found, packed_batch, portions, record, record_key, too_large
 from .redis_scripts import SERVER_TIME, Scripts
 from .redis_target import Target
+from .rings import rings
 
 __all__ = ["RedisEngine"]
 
@@ -86,7 +86,7 @@ class RedisEngine:
 
     def _mark(self, batch: Batch) -> str | None:
         """What to tell waiters elsewhere. In a cluster each word would go to every server: they look by themselves."""
-        return None if self.target.cluster or not is_transition(batch) else mark(batch.space)
+        return None if self.target.cluster else ",".join(map(mark, rings(batch))) or None
 
     def _sure(self, answers: list[Any]) -> list[Any]:
         """A server that took the script but none of its writes has lost its role, or its replicas."""
@@ -111,10 +111,9 @@ class RedisEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return hand_out(self._nodes, self._scripts, kind, queues, limit, hide)
 
-    def listen(self, heard: Heard) -> None:
+    def listen(self, heard: Heard) -> float | None:
         """From now on, tell which spaces changed in other processes."""
-        if not self.target.cluster:
-            self._listener.start(heard)
+        return UNHEARD if self.target.cluster else self._listener.start(heard)
 
     # -- reads -----------------------------------------------------------------------------------
 

@@ -9,12 +9,13 @@ from collections.abc import Callable
 
 from .redis_links import Link
 
-__all__ = ["CHANNEL", "Heard", "Listener", "mark"]
+__all__ = ["CHANNEL", "UNHEARD", "Heard", "Listener", "mark"]
 
 CHANNEL = "twiceproof:changes"  # also in lua/commit.lua
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
+UNHEARD = 0.8  # how long to rely on hearing while we do not
 
-Heard = Callable[[Callable[[str], bool]], None]
+Heard = Callable[[Callable[[str], bool]], object]
 
 
 def mark(space: str) -> str:
@@ -43,10 +44,15 @@ class Listener:
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
+        self._hears = False
 
-    def start(self, heard: Heard) -> None:
-        if self._thread is not None:
-            return
+    def start(self, heard: Heard) -> float | None:
+        """How long one may wait without looking: None while we hear."""
+        if self._thread is None:
+            self._start(heard)
+        return None if self._hears else UNHEARD
+
+    def _start(self, heard: Heard) -> None:
         with self._mutex:
             if self._thread is None:
                 self._stopped.clear()
@@ -73,8 +79,12 @@ class Listener:
                 if isinstance(reply, Exception):  # no right to it: try again much later
                     raise reply
                 retry = FIRST_RETRY
+                self._hears = True
                 heard(lambda space: True)  # what changed before we listened is not told again
                 self._hear(self._link, heard)
+            if self._hears:
+                self._hears = False
+                heard(lambda space: True)  # whoever relied on us looks, and then relies on us no more
             retry = min(retry * 2, LONGEST_RETRY)
         if self._link is not None:
             self._link.close()

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from ..clock import Clock, system_clock
 from ..errors import BadWrite
-from ..records import Address, Batch, Due, Found, Outcome, Page, Written
+from ..records import Address, Batch, Due, Found, Outcome, Page
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
 from .sqlite_faults import begin_immediate, translate, translated
-from .sqlite_rows import COLUMNS, READ, land_all, record_of
+from .sqlite_join import SqliteJoins
+from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_schema import create_private, migrate
+from .sqlite_watch import FileWatch, Heard
 
 __all__ = ["SqliteEngine"]
 
@@ -36,10 +38,12 @@ class SqliteEngine:
         self.durability = durability
         self._clock = clock
         self._patience = patience
+        self.joins = SqliteJoins(path, clock, durability=durability, patience=patience)
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
         self._leaked: list[object] = []
         self._writing = threading.Lock()
+        self._watch = FileWatch(self._data_version)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -56,11 +60,7 @@ class SqliteEngine:
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         with self._transaction() as (db, now):
-            number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
-            outcomes = land_all(db, batches, number + 1, now)
-            if any(type(outcome) is Written for outcome in outcomes):
-                db.execute("UPDATE twiceproof_counter SET number=?", (number + len(batches),))
-        return outcomes
+            return land_counted(db, batches, now)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         marks = ",".join("?" * len(queues))
@@ -138,6 +138,25 @@ class SqliteEngine:
         except IndexError:
             return self._open()
 
+    # -- other processes -------------------------------------------------------------------------
+
+    def listen(self, heard: Heard) -> float | None:
+        """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
+        self._watch.start(heard)
+        return None
+
+    def _data_version(self) -> int | None:
+        """Asked of the writing connection, whose own commits do not count. None: it is at work just now."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            db = self._writer
+            return None if db is None else int(db.execute("PRAGMA data_version").fetchone()[0])
+        except sqlite3.Error:
+            return None
+        finally:
+            self._writing.release()
+
     # -- life ------------------------------------------------------------------------------------
 
     def _open_writer(self) -> sqlite3.Connection:
@@ -158,6 +177,7 @@ class SqliteEngine:
             return examine(db, self.path, self._clock)
 
     def close(self) -> None:
+        self._watch.close()
         readers, self._readers = self._readers, []
         with self._writing:  # closing a handle under another thread's statement crashes the interpreter
             for db in (*readers, self._writer):
@@ -170,6 +190,7 @@ class SqliteEngine:
         self._leaked += [*self._readers, self._writer]
         self._readers, self._writer = [], None
         self._writing = threading.Lock()
+        self._watch.reset()
 
     def _drop_writer(self) -> None:
         """After an I/O error the handle is not to be trusted: the next commit opens a fresh one."""

@@ -10,7 +10,7 @@ from ..clock import Clock, jitter
 from ..errors import StoreError, StoreFull, StoreUnavailable
 from .base import Disconnected
 
-__all__ = ["begin_immediate", "is_busy", "patiently", "translate", "translated"]
+__all__ = ["begin_immediate", "held_for_too_long", "is_busy", "patiently", "translate", "translated"]
 
 BUSY_PAUSE = 0.001
 BUSY, LOCKED, READ_ONLY, IO_ERROR, CORRUPT, FULL, CANNOT_OPEN, NOT_A_DATABASE = 5, 6, 8, 10, 11, 13, 14, 26
@@ -40,11 +40,15 @@ def patiently(db: sqlite3.Connection, sql: str, clock: Clock, patience: float) -
             if not is_busy(error):
                 raise
             if clock.monotonic() >= deadline:
-                raise StoreUnavailable(
-                    f"Another process has held the SQLite file for {patience:g} s; nothing was written. "
-                    "Find it (a stopped process? a backup?), then try again."
-                ) from error
+                raise held_for_too_long(patience) from error
         clock.sleep(jitter(BUSY_PAUSE))
+
+
+def held_for_too_long(patience: float) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"Another process has held the SQLite file for {patience:g} s; nothing was written. "
+        "Find it (a stopped process? a backup?), then try again."
+    )
 
 
 @contextlib.contextmanager

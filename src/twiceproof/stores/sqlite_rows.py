@@ -21,7 +21,7 @@ from ..records import (
 )
 from .conditions import fits
 
-__all__ = ["COLUMNS", "land_all", "read_row", "record_of"]
+__all__ = ["COLUMNS", "land_all", "land_counted", "read_row", "record_of"]
 
 COLUMNS = "id, space, kind, key, state, version, fence, nonce, created_at, updated_at, lease_until, queue, due_at, body"
 READ = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind=? AND key=?"  # noqa: S608 - constants
@@ -36,6 +36,15 @@ REPLACE = (
 REPLACE_BY = {"fence": REPLACE + "fence=?", "version": REPLACE + "version=?"}
 REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND "
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
+
+
+def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], now: float) -> list[Outcome]:
+    """Land each batch or not, within a write transaction, with numbers that nobody had before."""
+    number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
+    outcomes = land_all(db, batches, number + 1, now)
+    if any(type(outcome) is Written for outcome in outcomes):
+        db.execute("UPDATE twiceproof_counter SET number=?", (number + len(batches),))
+    return outcomes
 
 
 def land_all(db: sqlite3.Connection, batches: Sequence[Batch], number: int, now: float) -> list[Outcome]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 
 import pytest
 from click.testing import CliRunner
 
-from twiceproof import App, NotDone
+from twiceproof import App, NeedsReview, NotDone, PriorFailure, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.states import Ask
 from twiceproof.cli.main import cli
@@ -99,3 +100,46 @@ def run_json(run):
 def claim_keys():
     """What every claim that is shown has, in a list and alone."""
     return CLAIM_KEYS
+
+
+class Shop:
+    """A flow with runs in every state: its steps reserve, charge and ship, and the order's number says how it ends."""
+
+    def __init__(self, app):
+        self.app = app
+
+        @app.step(repeat="safe")
+        def reserve(order: str):
+            return {"place": order}
+
+        @app.step(external="bank:{result[id]}")
+        def charge(order: str):
+            if order.startswith("timeout"):
+                raise TimeoutError("no answer")
+            if order.startswith("bug"):
+                raise ValueError("a bug")
+            return {"id": f"ch_{order}"}
+
+        @app.flow(key="order:{order}", name="buy", stable=("order",))
+        def buy(order: str):
+            reserve(order)
+            if order.startswith("sleep"):
+                app.sleep("2d")
+            return charge(order)
+
+        self.buy = buy
+
+    def call(self, *orders):
+        for order in orders:
+            with contextlib.suppress(NeedsReview, Waiting, ValueError, PriorFailure):
+                self.buy(order)
+
+    def fill(self):
+        self.call("done", "timeout", "bug", "sleep")
+        self.buy.start("queued")
+        return self
+
+
+@pytest.fixture
+def shop(ledger):
+    return Shop(ledger.app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twiceproof.cli import claim_list
+from twiceproof.claims import listing
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def test_an_operation_is_not_mixed_with_one_whose_name_begins_alike(run_json, le
 
 
 def test_a_few_among_many_of_other_operations_are_found(run_json, ledger, monkeypatch):
-    monkeypatch.setattr(claim_list, "SCAN", 200)
+    monkeypatch.setattr(listing, "SCAN", 200)
     for n in range(450):
         ledger.hold(n, operation="other")
         if n % 150 == 0:

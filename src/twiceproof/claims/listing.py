@@ -1,0 +1,86 @@
+"""Finds claims in a ledger, page by page: one state after the other, those that are meant."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from ..drive import Operation
+from ..errors import Misuse
+from ..records import Page, Record
+from ..stores.base import Store
+from .claim import KIND
+from .states import is_expired
+
+__all__ = ["Listed", "Meant", "list_records"]
+
+Meant = Callable[[Record], bool]
+SCAN = 1_000  # records looked at in one go: with a filter, most of them may be somebody else's
+
+
+class Listed(Struct, frozen=True):
+    """Part of a list. `after` continues it; None means that this was the last part."""
+
+    records: Sequence[Record]
+    after: str | None
+    now: float
+
+
+class Cursor(Struct, frozen=True):
+    """Where a list goes on: in which state's scan, and after what."""
+
+    state: str
+    after: str | None = None
+
+
+def list_records(
+    store: Store, states: Sequence[str], meant: Meant, *, limit: int, after: str | None = None
+) -> Operation[Listed]:
+    """Claims that are meant, whatever they are. What has expired is as good as forgotten, swept or not."""
+    found: list[Record] = []
+    now = 0.0
+    at: Cursor | None = _read_cursor(after, states) if after else Cursor(states[0])
+    while at is not None and len(found) < limit:
+        page = yield from _scan(store, at, meant, limit - len(found))
+        now = page.now
+        found += [record for record in page.records if _is_meant(record, meant, now)]
+        at = _next(at, page, states)
+    return Listed(found, _write_cursor(at) if at else None, now)
+
+
+def _scan(store: Store, at: Cursor, meant: Meant, wanted: int) -> Operation[Page]:
+    """A page that ends with the last record wanted: only a page's end has a cursor to go on from."""
+    page = yield from store.scan(KIND, state=at.state, after=at.after, limit=max(wanted, SCAN))
+    places = [place for place, record in enumerate(page.records) if _is_meant(record, meant, page.now)]
+    if len(places) <= wanted:
+        return page
+    return (yield from store.scan(KIND, state=at.state, after=at.after, limit=places[wanted - 1] + 1))
+
+
+def _is_meant(record: Record, meant: Meant, now: float) -> bool:
+    return not is_expired(record, now) and meant(record)
+
+
+def _next(at: Cursor, page: Page, states: Sequence[str]) -> Cursor | None:
+    if page.after is not None:
+        return Cursor(at.state, page.after)
+    rest = states[states.index(at.state) + 1 :]
+    return Cursor(rest[0]) if rest else None
+
+
+def _write_cursor(at: Cursor) -> str:
+    return base64.urlsafe_b64encode(f"{at.state}:{at.after or ''}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str, states: Sequence[str]) -> Cursor:
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        state, sign, after = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        state, sign, after = "", "", ""
+    if not sign or state not in states:
+        raise Misuse("--after is not a cursor of this list; take it from the answer to the same command.")
+    return Cursor(state, after or None)

@@ -1,0 +1,20 @@
+"""`twiceproof approvals`: the group. Each command has a file of its own."""
+
+from __future__ import annotations
+
+import click
+
+from .approvals_decide import approve, reject
+from .approvals_list import list_
+from .approvals_show import show
+
+__all__ = ["approvals"]
+
+
+@click.group()
+def approvals() -> None:
+    """Look at what waits for somebody's word, and give it."""
+
+
+for _command in (list_, show, approve, reject):
+    approvals.add_command(_command)

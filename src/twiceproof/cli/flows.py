@@ -1,0 +1,17 @@
+"""`twiceproof flows`: the group."""
+
+from __future__ import annotations
+
+import click
+
+from .flows_list import list_
+
+__all__ = ["flows"]
+
+
+@click.group()
+def flows() -> None:
+    """Look at which flows have runs under way, and in which versions."""
+
+
+flows.add_command(list_)

@@ -1,0 +1,61 @@
+"""`twiceproof ids show`: external ids, both ways."""
+
+from __future__ import annotations
+
+import click
+
+from ..claims.claim import KIND, SELF, validate_name
+from ..drive import Operation, block
+from ..flows.history import Filter, address_of_run, list_runs
+from ..flows.ids import IdLink, ids_of, runs_behind
+from ..records import Address
+from ..stores.base import Store
+from .failures import NotFound
+from .ledger import opened
+from .output import show_json, show_table, show_text
+from .target import Target, target_options
+
+__all__ = ["show"]
+
+HEAD = ("ID", "FLOW", "KEY", "STEP", "RUN IS")
+MOST = 100  # runs with one key: as many as there are flows
+
+EPILOG = """\b
+Examples:
+  twiceproof ids show billing:invoice:inv_5530     which run made it
+  twiceproof ids show sync_order/shop:order:10492  what that run made
+  twiceproof ids show shop:order:10492             the same, whichever flow it was
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("id")
+@target_options
+@click.pass_obj
+def show(target: Target, /, **given: str) -> None:
+    """Show what an id belongs to: a run's key or id, or an id that a step got outside."""
+    with opened(target) as store:
+        links = block(_links(store, validate_name("tenant", target.tenant), given["id"]))
+    if not links:
+        raise NotFound(
+            "No outside id is known here: neither is this one, nor of a run with this key. Steps declare theirs with "
+            "external=; list runs with: runs list --state all"
+        )
+    if target.json:
+        show_json({"ids": links})
+        return
+    show_table(HEAD, [(link.external, link.flow, link.key, link.step, link.state) for link in links])
+    show_text("Look at a run: twiceproof runs show FLOW/KEY")
+
+
+def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
+    """Outside ids have an index; a key alone, without its flow, has none and is looked for."""
+    if name.startswith("run_"):
+        return (yield from ids_of(store, address_of_run(tenant, name)))
+    links = yield from runs_behind(store, tenant, name)
+    if not links and "/" in name:
+        links = yield from ids_of(store, Address(f"{tenant}/{name}", KIND, SELF))
+    if not links:
+        for run in (yield from list_runs(store, Filter(tenant, key=name), limit=MOST)).runs:
+            links += yield from ids_of(store, address_of_run(tenant, run.run))
+    return links

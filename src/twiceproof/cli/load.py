@@ -1,0 +1,56 @@
+"""Finds what `module:attr` on the command line names: the user's own app."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from ..app import App
+from ..errors import Misuse
+
+__all__ = ["load_app"]
+
+
+def load_app(name: str) -> App:
+    """Imported with the current directory first. What the module itself raises is shown as Python shows it."""
+    module_name, colon, attr = name.partition(":")
+    if not (module_name and colon and attr):
+        raise Misuse(
+            f"{name!r} does not name an app; write it as module:attr, for example shop:app for app in shop.py."
+        )
+    module = _imported(module_name)
+    found: object = module
+    for part in attr.split("."):
+        if not hasattr(found, part):
+            raise Misuse(f"{module_name} has no {attr!r}; {_apps_in(module)}")
+        found = getattr(found, part)
+    if not isinstance(found, App):
+        raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
+    return found
+
+
+def _imported(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path[:1]:
+        sys.path.insert(0, here)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise  # it is there, and misses something itself
+        raise Misuse(
+            f"There is no module {name!r} in {here}, nor elsewhere on Python's path; go to its directory first."
+        ) from None
+
+
+def _apps_in(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if isinstance(value, App)]
+    if not names:
+        return f'there is no App in {module.__name__}; make one there: app = App("sqlite:///shop.db")'
+    return f"try {' or '.join(f'{module.__name__}:{name}' for name in names)}."
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

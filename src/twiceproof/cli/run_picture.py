@@ -1,0 +1,127 @@
+"""One run, drawn for people: what it is, its ledger as a timeline, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ..claims.claim import HELD
+from ..flows.entry import DONE, FAILED, RETRY, STARTED, UNKNOWN, WAITS
+from ..flows.run_shape import EvidenceShape, StepShape, WholeRun
+from .output import show_pairs, show_text
+from .run_table import shortened
+from .span import moment, span
+
+__all__ = ["show_run"]
+
+SIGNS = {DONE: "+", FAILED: "x", RETRY: "~", STARTED: ".", UNKNOWN: "?", WAITS: ":"}
+WIDTH = 80
+LINE = 60  # letters of a result or an error beside a step
+
+
+def show_run(whole: WholeRun, moves: Sequence[dict[str, Any]]) -> None:
+    show_pairs(list(_pairs(whole)))
+    if whole.steps or whole.pieces:
+        show_text("\nLedger (time since the run was first asked for):")
+        for line in _timeline(whole):
+            show_text(line)
+    for move in moves:
+        show_text(f"\n{move['why']}" + (f"\n  {move['command']}" if move["command"] else ""))
+
+
+def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
+    run = whole.run
+    yield "run", run.run
+    yield "flow", f"{run.flow}@{run.version}"
+    yield "key", run.key
+    yield "tenant", run.tenant
+    yield "state", run.word + (f", being undone ({whole.undoing})" if whole.undoing else "")
+    if run.reason:
+        yield "why", run.reason
+    yield "attempt", f"{run.attempt}, by {run.owner}" if run.owner else run.attempt
+    yield "correlation", run.correlation or "-"
+    yield "link", run.link or "-"
+    if whole.forked_from:
+        yield "forked from", whole.forked_from
+    yield "created", f"{moment(run.created_at)} ({span(run.age)} ago)"
+    yield "changed", moment(run.updated_at)
+    if run.due_at is not None:
+        yield "goes on", moment(run.due_at)
+    if run.state == HELD:
+        yield "lease", f"until {moment(whole.lease_until)}"
+    yield from _ends(whole)
+
+
+def _ends(whole: WholeRun) -> Iterator[tuple[str, Any]]:
+    if whole.input is not None:
+        yield "input", _json(whole.input)
+    if whole.result is not None:
+        yield "result", _json(whole.result)
+    elif whole.run.state == DONE:
+        yield "result", "not kept, or its time is over"
+    if whole.settled:
+        word = whole.settled
+        yield "settled", f"{word['verdict']}, by {word['by']}, {moment(word['at'])}"
+        if word["note"]:
+            yield "note", word["note"]
+
+
+def _timeline(whole: WholeRun) -> Iterator[str]:
+    begun = whole.run.created_at
+    for step in whole.steps:
+        evidence = [piece for piece in whole.evidence if piece.step == step.name]
+        yield from _step_lines(step, begun, evidence)
+    known = {step.name for step in whole.steps}
+    for piece in whole.evidence:
+        if piece.step not in known:
+            yield from _lines(f"evidence about {piece.step or 'the run'}", _evidence_text(piece))
+    for other in whole.pieces:
+        yield f"{_since(other.created_at, begun)}  > {other.kind} {other.key} {other.state}".rstrip()
+
+
+def _step_lines(step: StepShape, begun: float, evidence: Sequence[EvidenceShape]) -> Iterator[str]:
+    yield f"{_since(step.recorded_at, begun)}  {SIGNS.get(step.state, ' ')} {step.name}  {', '.join(_facts(step))}"
+    if step.result is not None:
+        yield from _lines("returned", _json(step.result))
+    if step.fault:
+        yield from _lines("error", f"{step.fault['type']}: {step.fault['message']}")
+    if step.reason:
+        yield from _lines("why", step.reason)
+    if step.external:
+        yield from _lines("outside", step.external)
+    if step.settled:
+        note = f": {step.settled['note']}" if step.settled["note"] else ""
+        yield from _lines("settled", f"{step.settled['verdict']}, by {step.settled['by']}{note}")
+    for piece in evidence:
+        yield from _lines(f"evidence {piece.id}", _evidence_text(piece))
+
+
+def _facts(step: StepShape) -> Iterator[str]:
+    yield step.state
+    if step.repeat:
+        yield step.repeat
+        yield f"{step.starts} start{'' if step.starts == 1 else 's'}"
+    if step.took is not None:
+        yield f"took {span(step.took)}"
+    if step.not_before is not None and step.state != DONE:
+        yield f"not before {moment(step.not_before)}"
+
+
+def _evidence_text(piece: EvidenceShape) -> str:
+    found = _json(piece.result) if piece.result is not None else ""
+    fault = f"{piece.fault['type']}: {piece.fault['message']}" if piece.fault else ""
+    return f"{found or fault or 'nothing'} (by {piece.owner}, {moment(piece.seen_at)})"
+
+
+def _since(at: float, begun: float) -> str:
+    return f"+{span(max(0.0, at - begun))}".rjust(9)
+
+
+def _lines(name: str, text: str) -> Iterator[str]:
+    yield f"{' ' * 13}{name}: {shortened(text, max(LINE, WIDTH - 15 - len(name)))}"
+
+
+def _json(raw: msgspec.Raw) -> str:
+    return shortened(bytes(raw).decode(), 2_000)

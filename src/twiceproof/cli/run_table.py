@@ -1,0 +1,29 @@
+"""Runs as a table that fits into a terminal: flow and key whole, for they are typed; the reason as far as it goes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from ..flows.run_shape import RunShape
+from .clean import clean
+from .output import show_table
+from .span import span
+
+__all__ = ["shortened", "show_runs"]
+
+HEAD = ("FLOW", "KEY", "STATE", "AGE", "WHY")
+LEAST = 16  # letters of a reason that are shown however wide the rest is
+
+
+def show_runs(runs: Sequence[RunShape]) -> None:
+    rows = [(f"{run.flow}@{run.version}", run.key, run.word, span(run.age), run.reason) for run in runs]
+    columns = list(zip(HEAD, *rows, strict=True))[:4]
+    others = sum(2 + max(len(clean(cell)) for cell in column) for column in columns)
+    room = max(LEAST, shutil.get_terminal_size().columns - others)
+    show_table(HEAD, [(*row[:4], shortened(row[4], room)) for row in rows])
+
+
+def shortened(text: str, room: int) -> str:
+    text = clean(text)
+    return text if len(text) <= room else text[: room - 1] + "…"

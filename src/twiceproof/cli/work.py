@@ -1,0 +1,107 @@
+"""`twiceproof work`: carries out runs, here, until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import Misuse
+from ..keys.duration import seconds
+from .clean import clean
+from .failures import NEGATIVE
+from .secrets import shown_url
+from .target import Target
+
+if TYPE_CHECKING:
+    from ..app import App
+    from ..flows.worker import Worker
+
+__all__ = ["work"]
+
+log = logging.getLogger("twiceproof.work")
+
+EPILOG = """\b
+Examples:
+  twiceproof work shop:app
+  twiceproof work shop:app --concurrency 50 --drain 2m
+  twiceproof work shop:app --until-idle
+Exit codes: 0 drained, or nothing left to do; 1 stopped with runs under way,
+which others recover when their leases are over.
+"""
+
+
+def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(Target).json |= value
+
+
+@click.command(epilog=EPILOG)
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,
+    help="How many runs at once.",
+)  # fmt: skip
+@click.option(
+    "--drain", metavar="TIME", default="30s", show_default=True, help="How long running steps may take to end."
+)
+@click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
+@click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=_take_json, help="Log in JSON lines.")
+@click.pass_context
+def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool) -> None:
+    """Carry out runs: what was started, has slept long enough, or was left behind.
+
+    Run as many of these as you like, on as many machines: they meet in the store. On SIGTERM or Ctrl-C nothing new is
+    begun, running steps may end, and runs are given back before their next step; a second one stops it at once.
+    """
+    from .load import load_app  # what `version` and the like have no need of
+    from .logs import set_up_logs
+
+    target = ctx.ensure_object(Target)
+    if target.given_store or target.given_tenant:
+        raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
+    patience = seconds(drain, name="drain", positive=False)
+    found = load_app(app)
+    set_up_logs(as_json=target.json)
+    with found:
+        _serve(found, app, concurrency, patience, until_idle=until_idle)
+
+
+def _serve(app: App, name: str, concurrency: int, patience: float, *, until_idle: bool) -> None:
+    if not any(duty.queues() for duty in app.duties):
+        raise Misuse(f"{name} declares no flows; a worker would wait for ever. Put @app.flow(key=…) on a function.")
+    worker = app.worker(concurrency=concurrency)
+    log.info("serving %s on %s, %d at once", _served(app), _store(app), concurrency)
+    with _heeding_signals(worker):
+        left = worker.run(until_idle=until_idle, patience=patience)
+    if left:
+        log.warning("stopped with %d runs under way; others recover them when their leases are over", left)
+        logging.shutdown()
+        os._exit(NEGATIVE)  # steps that still run cannot be ended otherwise
+    log.info("stopped; %d carried out, nothing left under way", worker.begun)
+
+
+def _served(app: App) -> str:
+    flows = [f"{flow.name}@{version}" for flow in app.flows.values() for version in flow.versions]
+    return ", ".join(flows) or "what is due"
+
+
+def _store(app: App) -> str:
+    return clean(shown_url(app.settings.store)) if app.settings.store else "a store of its own"
+
+
+@contextmanager
+def _heeding_signals(worker: Worker) -> Iterator[None]:
+    def heed(number: int, frame: Any) -> None:
+        (worker.stop if worker.draining else worker.drain)()
+
+    before = {sign: signal.signal(sign, heed) for sign in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)

@@ -1,0 +1,1 @@
+"""How many runs at once, and how many in a time."""

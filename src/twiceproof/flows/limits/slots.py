@@ -1,0 +1,56 @@
+"""Slots: leased claims that a run takes before it begins, so that only so many are under way at once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...claims.claim import address_of, run_id
+from ...claims.hold import Hold
+from ...claims.outcomes import Held
+from ...claims.states import Ask
+from ...drive import Operation
+from ..parts import Parts
+
+__all__ = ["give_back", "holding", "take_slot"]
+
+R = TypeVar("R")
+
+
+def take_slot(
+    parts: Parts, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
+) -> Operation[Hold | None]:  # fmt: skip
+    """One of `size` slots, or None: all are taken. A slot whose holder died is free when its lease is over."""
+    first = int(roll() * size)
+    for i in range(size):
+        at = address_of(parts.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
+        owner = parts.owner()
+        ask = Ask(at, f"{name}@slots", group, owner, lease, parts.tenant, run=run_id(at.space), repeat="safe")
+        outcome = yield from parts.claims.take(ask)
+        if isinstance(outcome, Held):
+            hold = Hold(ask, outcome)
+            parts.heartbeat.keep(hold)
+            return hold
+    return None
+
+
+def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
+    """Do the work, then give the slots back, however it ended."""
+    try:
+        answer = yield from work
+    except GeneratorExit:  # thrown away, and can wait for nothing: the slots lapse
+        for hold in holds:
+            parts.heartbeat.drop(hold)
+        raise
+    except BaseException:
+        yield from give_back(parts, holds)
+        raise
+    yield from give_back(parts, holds)
+    return answer
+
+
+def give_back(parts: Parts, holds: list[Hold]) -> Operation[None]:
+    for hold in holds:
+        parts.heartbeat.drop(hold)
+        yield from parts.claims.release(hold.held)

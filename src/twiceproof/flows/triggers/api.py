@@ -1,0 +1,116 @@
+"""What an app offers to things that start by themselves."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from ...claims.policy import Duration
+from ...errors import Misuse
+from ...keys.duration import seconds
+from ..flow import Flow
+from .poll import Poll
+from .poll_duty import PollDuty
+from .schedule import CatchUp, Overlap, Schedule, takes_tick
+from .schedule_duty import ScheduleDuty
+from .ticks import make_ticks
+
+__all__ = ["TriggerApi"]
+
+
+class TriggerApi:
+    """The part of an app that is about schedules and polls."""
+
+    flow: Any  # of FlowApi
+    flows: dict[str, Flow]
+    schedules: ScheduleDuty
+    polls: PollDuty
+
+    def every(
+        self,
+        when: str | float | timedelta,
+        *,
+        tz: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "latest",
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """Start a run at each tick: an interval ("15m") or a cron expression ("0 2 * * *") in a time zone.
+
+        One run per tick, however many workers there are. `overlap` says what happens while the run before is still
+        under way; `catch_up` what happens to ticks that nobody served. The function may take the tick, a datetime.
+        """
+        ticks = make_ticks(when, tz)
+
+        def declare(function: Callable[..., Any]) -> Any:
+            flow = getattr(function, "flow", None)
+            if not isinstance(flow, Flow):
+                limit = {"limit": 1} if overlap == "queue" else {}
+                declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **limit, **options)
+                function = declare_flow(_ticked(function))
+                flow = self.flows[name or function.__name__]
+            elif overlap == "queue" and flow.limits is None:
+                raise Misuse(f'overlap="queue" needs the flow to run one at a time; declare {flow.name} with limit=1.')
+            self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
+            return function
+
+        return declare
+
+    def poll(
+        self,
+        *,
+        every: Duration,
+        start: Any,
+        overlap: Duration = "10m",
+        since: datetime | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Ask a source again and again for everything since last time, and start a run of `start` per item.
+
+        The function takes `since`: None or `since=` the first time, then the time of the last poll less `overlap`; or,
+        if it returns `Polled(items, cursor)`, that cursor. The cursor moves on when all items are claimed.
+        """
+        flow = getattr(start, "flow", None)
+        if not isinstance(flow, Flow):
+            raise Misuse("app.poll needs start=, a function under @app.flow that takes an item.")
+        span = seconds(overlap, name="overlap", positive=False)
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            poll = Poll(name or function.__name__, function, make_ticks(every, tz), flow, span, since)
+            self.polls.add(poll)
+            return function
+
+        return declare
+
+
+def _tick_key(tick: datetime) -> str:
+    return tick.isoformat()
+
+
+def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with exactly one parameter, the tick: a run's key follows from it."""
+    wanted = takes_tick(function)
+    if inspect.iscoroutinefunction(function):
+
+        async def awaiting(tick: datetime) -> Any:
+            return await (function(tick) if wanted else function())
+
+        return _named_like(function, awaiting)
+
+    def blocking(tick: datetime) -> Any:
+        return function(tick) if wanted else function()
+
+    return _named_like(function, blocking)
+
+
+def _named_like(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    functools.update_wrapper(wrapper, function)
+    del wrapper.__wrapped__  # type: ignore[attr-defined]  # its signature is not the function's
+    returned = getattr(function, "__annotations__", {}).get("return")
+    wrapper.__annotations__ = {"tick": datetime, **({"return": returned} if returned is not None else {})}
+    return wrapper

@@ -1,0 +1,98 @@
+"""The duty for polls: fetch, start a run per item, and only then move the cursor on."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw, structs
+
+from ...claims.claim import body_of
+from ...drive import Call, Operation, Raised
+from ...errors import PayloadMismatch
+from ...records import Insert, Record, Replace, Written
+from ...stores.base import Store
+from ..duty import Duty
+from ..flow import HIGH
+from .poll import KIND, Poll, Polled, PollNote, poll_note_of
+
+__all__ = ["PollDuty"]
+
+log = logging.getLogger("twiceproof.work")
+
+WHILE_POLLING = 300.0  # nobody else polls for so long; a poller that died is followed after it
+
+
+class PollDuty(Duty):
+    """What was fetched twice, by the overlap or after a crash, is claimed once: each item has its key."""
+
+    kind = KIND
+    rank = HIGH
+
+    def __init__(self, store: Store) -> None:
+        self.polls: dict[str, Poll] = {}
+        self._store = store
+
+    def add(self, poll: Poll) -> None:
+        self.polls[poll.queue] = poll
+
+    def queues(self) -> list[str]:
+        return list(self.polls)
+
+    def awaits(self, record: Record) -> bool:
+        return inspect.iscoroutinefunction(self.polls[record.queue].function)
+
+    def prepare(self) -> Operation[None]:
+        for poll in list(self.polls.values()):
+            found = yield from self._store.read(poll.at)
+            if found.record is None:
+                note = body_of(poll.begin(found.now))
+                yield from self._store.write(Insert(poll.at, note, queue=poll.queue, due_in=0.0))
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        poll = self.polls[record.queue]
+        taken = yield from self._store.write(
+            Replace(record.at, None, version=record.version, queue=poll.queue, due_in=WHILE_POLLING)
+        )
+        if not isinstance(taken, Written):
+            return  # another worker polls
+        note, now = poll_note_of(record.body), taken.now
+        finding = yield from Call(lambda: poll.function(poll.since_of(note)))
+        if isinstance(finding, Raised):
+            if not isinstance(finding.error, Exception):
+                raise finding.error
+            log.error("%s could not be polled, will try again: %r", poll.name, finding.error)
+        else:
+            note = yield from self._start_all(poll, note, finding.value, now)
+        note = structs.replace(note, next=poll.ticks.after(now))
+        after = Replace(record.at, body_of(note), version=taken.version, queue=poll.queue, due_in=note.next - now)
+        yield from self._store.write(after)
+
+    def _start_all(self, poll: Poll, note: PollNote, found: Any, now: float) -> Operation[PollNote]:
+        polled = found if isinstance(found, Polled) else Polled(found or ())
+        started = 0
+        for item in _items(polled, poll.name):
+            yield from _start(poll, item)
+            started += 1
+        cursor = note.cursor if polled.cursor is None else Raw(msgspec.json.encode(polled.cursor))
+        return structs.replace(note, cursor=cursor, until=now, started=note.started + started)
+
+
+def _items(polled: Polled, name: str) -> Iterable[Any]:
+    if isinstance(polled.items, str | bytes | dict):
+        raise TypeError(
+            f"{name} returned {type(polled.items).__name__}; return a list of items, or Polled(items, cursor)."
+        )
+    return polled.items
+
+
+def _start(poll: Poll, item: Any) -> Operation[None]:
+    """Passed whole to a flow with one parameter, otherwise spread by name."""
+    whole = len(poll.flow.inputs.names) == 1 or not isinstance(item, dict)
+    try:
+        yield from poll.flow.start((item,) if whole else (), {} if whole else item)
+    except PayloadMismatch as error:
+        log.warning("%s: an item came again with other contents and is left alone: %s", poll.name, error)

@@ -1,0 +1,88 @@
+"""When something falls due again and again: every so often, or by a cron expression in a time zone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from ...errors import Misuse
+from ...keys.duration import seconds
+
+__all__ = ["Cron", "Interval", "Ticks", "make_ticks", "passed"]
+
+
+class Ticks(Protocol):
+    """Moments in seconds since the epoch, the same in every process."""
+
+    def after(self, moment: float) -> float:
+        """The first tick after this moment."""
+
+
+class Interval:
+    """Counted from the epoch, not from a start: ten schedulers mean the same moments."""
+
+    def __init__(self, span: float) -> None:
+        self.span = span
+
+    def after(self, moment: float) -> float:
+        return (moment // self.span + 1) * self.span
+
+
+class Cron:
+    """Five fields, as cron has them. When clocks go back, an hour that comes twice has its tick once."""
+
+    def __init__(self, text: str, zone: str) -> None:
+        self._text = text
+        self._zone = _zone(zone)
+        self._simulate, self._mistake = _cronsim()
+        self.after(0.0)  # a mistake is found when it is declared
+
+    def after(self, moment: float) -> float:
+        try:
+            found = next(self._simulate(self._text, datetime.fromtimestamp(moment, self._zone)))
+        except StopIteration:
+            raise Misuse(f"{self._text!r} never comes; write the five fields of a cron expression.") from None
+        except self._mistake as error:
+            raise Misuse(
+                f'{self._text!r} is no cron expression ({error}); write five fields, such as "0 2 * * *".'
+            ) from None
+        return found.timestamp()
+
+
+def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
+    if isinstance(when, str) and (" " in when.strip() or when.startswith("@")):
+        return Cron(when.strip(), zone)
+    return Interval(seconds(when, name="every"))
+
+
+def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:
+    """The ticks from `first` until now; of very many the latest."""
+    found: list[float] = []
+    tick = first
+    while tick <= now:
+        found.append(tick)
+        tick = ticks.after(tick)
+        if len(found) > most:
+            found = found[-most:]
+    return found
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise Misuse(f'tz={name!r} is not a time zone; write one like "Europe/Paris".') from None
+
+
+def _cronsim() -> tuple[Callable[[str, datetime], Iterator[datetime]], type[Exception]]:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError:
+        raise Misuse(
+            "Cron expressions need the package cronsim; install it with: pip install 'twiceproof[cron]'."
+        ) from None
+    return CronSim, CronSimError

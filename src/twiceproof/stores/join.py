@@ -1,0 +1,110 @@
+"""A user's own transaction with the ledger in it: what both write lands together, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..drive import Operation
+from ..errors import Misuse
+from ..records import Batch, Outcome, Write
+from .joins.driver import Driver
+from .validate import validate_writes
+
+__all__ = ["Join", "JoinedStore", "Joins", "Torn"]
+
+
+class Torn(Exception):
+    """The transaction that was opened is no longer there: somebody ended it. Never seen outside."""
+
+
+class Joins(Protocol):
+    """What a SQL engine offers for it, as `engine.joins`. `mark` names the transaction, to be known again."""
+
+    dialect: str
+
+    def connect(self, *, awaited: bool) -> Any:
+        """A connection to the store's own database, as the user's function gets it where no connect= is given."""
+
+    def lock(self, driver: Driver) -> Operation[None]:
+        """What is needed once the transaction is ours to open."""
+
+    def check(self, driver: Driver, mark: str) -> Operation[None]:
+        """Refuse what is not the store's own database, or would not keep what is acknowledged."""
+
+    def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
+        """Check the batch's conditions and write it. Raises `Torn` if the transaction is not the one marked."""
+
+    def loosen(self, driver: Driver) -> None:
+        """Before the transaction is ended by us."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        """An error of the user's work, in clearer words where there are any."""
+
+
+class JoinedStore(Protocol):
+    """A store whose records can be written in a user's own transaction."""
+
+    joins: Joins
+
+    def join(self, connection: Any) -> Join:
+        """The ledger, in the transaction that is open, or will be, on this connection."""
+
+
+class Join:
+    """One transaction. Used by hand: open it yourself, `write`, then commit. Write last, for the space stays locked."""
+
+    def __init__(self, joins: Joins, driver: Driver, *, ids: Callable[[], str], batch_limit: int) -> None:
+        self._joins = joins
+        self._driver = driver
+        self._ids = ids
+        self._limit = batch_limit
+        self._mark = ""
+        if driver.dialect != joins.dialect:
+            raise Misuse(
+                f"The connection is to {driver.dialect}, and the ledger is in {joins.dialect}; effect and ledger entry "
+                'commit together only in one database. Use @app.step(repeat="keyed") or check(…) for another one.'
+            )
+
+    @property
+    def handle(self) -> Any:
+        """What the user works with."""
+        return self._driver.handle
+
+    def begin(self) -> Operation[None]:
+        """Open it. Nothing but `commit` here can end it well."""
+        yield from self._driver.begin()
+        yield from self._joins.lock(self._driver)
+        yield from self._check()
+
+    def write(self, *writes: Write) -> Operation[Outcome]:
+        """As a store's `write`; it lands when the transaction is committed."""
+        validate_writes(writes, self._limit)
+        if not self._mark:
+            yield from self._driver.adopt()
+            yield from self._check()
+        yield from self._driver.flush()
+        return (yield from self._joins.land(self._driver, self._mark, Batch(writes, self._ids())))
+
+    def _check(self) -> Operation[None]:
+        mark = self._ids()
+        yield from self._joins.check(self._driver, mark)
+        self._mark = mark
+
+    def commit(self) -> Operation[None]:
+        yield from self._driver.flush()
+        self._joins.loosen(self._driver)
+        yield from self._driver.commit()
+
+    def rollback(self) -> Operation[None]:
+        """Of a connection that is broken, its end is the rollback."""
+        with contextlib.suppress(Exception):
+            self._joins.loosen(self._driver)
+            yield from self._driver.rollback()
+
+    def drop(self) -> None:
+        self._driver.drop()
+
+    def explain(self, error: BaseException) -> BaseException:
+        return self._joins.explain(error)

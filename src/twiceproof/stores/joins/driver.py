@@ -1,0 +1,102 @@
+"""What a join needs of a user's connection, and which driver speaks to which. Imports none of their packages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ...drive import Operation
+from ...errors import Misuse
+
+__all__ = ["Driver", "driver_of", "in_percent", "is_connection"]
+
+
+class Driver(Protocol):
+    """One connection and one transaction on it. `handle` is what the user works with."""
+
+    dialect: str  # "sqlite" or "postgresql"
+    handle: Any
+
+    def begin(self) -> Operation[None]:
+        """Open a transaction that nobody but us commits. One that is open already is refused."""
+
+    def adopt(self) -> Operation[None]:
+        """The user has opened it, and will end it."""
+
+    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+        """Run one statement. Its marks are $1, $2, …, in order and once each. Not for SQLite."""
+
+    def raw(self) -> Any:
+        """The sqlite3 connection behind it. Only for SQLite."""
+
+    def flush(self) -> Operation[None]:
+        """Send what an ORM still keeps back."""
+
+    def commit(self) -> Operation[None]: ...
+
+    def rollback(self) -> Operation[None]: ...
+
+    def drop(self) -> None:
+        """Without a word and without waiting: the server takes it for a rollback."""
+
+
+def in_percent(sql: str) -> str:
+    """The same statement for drivers that mark values with %s."""
+    return re.sub(r"\$\d+", "%s", sql)
+
+
+def _sqlite3(connection: Any) -> Driver:
+    from .sqlite3_driver import Sqlite3Driver
+
+    return Sqlite3Driver(connection)
+
+
+def _psycopg(connection: Any) -> Driver:
+    from .psycopg_driver import PsycopgDriver
+
+    return PsycopgDriver(connection)
+
+
+def _asyncpg(connection: Any) -> Driver:
+    from .asyncpg_driver import AsyncpgDriver
+
+    return AsyncpgDriver(connection)
+
+
+def _sqlalchemy(connection: Any) -> Driver:
+    from .sqlalchemy_driver import SqlalchemyDriver
+
+    return SqlalchemyDriver(connection)
+
+
+# By the package that a connection's class, or one it is made from, comes from, and what such a connection has.
+DRIVERS: dict[str, tuple[str, Callable[[Any], Driver]]] = {
+    "sqlite3": ("executescript", _sqlite3),
+    "psycopg": ("pgconn", _psycopg),
+    "asyncpg": ("is_in_transaction", _asyncpg),
+    "sqlalchemy": ("begin_nested", _sqlalchemy),
+}
+
+
+def _found(connection: Any) -> Callable[[Any], Driver] | None:
+    packages = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
+    for package in packages:
+        mark, make = DRIVERS.get(package, ("", None))
+        if make is not None and hasattr(connection, mark):
+            return make
+    return None
+
+
+def is_connection(thing: Any) -> bool:
+    return _found(thing) is not None
+
+
+def driver_of(connection: Any) -> Driver:
+    make = _found(connection)
+    if make is None:
+        raise Misuse(
+            f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection that the ledger can be "
+            "written on; give one of sqlite3, psycopg 3, asyncpg, or SQLAlchemy (Connection or Session)."
+        )
+    return make(connection)

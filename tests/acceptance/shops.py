@@ -1,0 +1,53 @@
+"""A place for claims that is a shop's database as well: a table of the user's beside the ledger."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.acceptance.places import Place, PostgresPlace, SqlitePlace
+
+TABLE = {
+    "sqlite": "CREATE TABLE stock (id INTEGER PRIMARY KEY, name TEXT NOT NULL)",
+    "postgres": "CREATE TABLE stock (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL)",
+}
+STEPS = "SELECT key, state FROM twiceproof_records WHERE kind = 'step' ORDER BY id"
+
+
+class Shop:
+    """What is in the database, seen from outside of the product."""
+
+    def __init__(self, place: Place, store: str) -> None:
+        self.place = place
+        self.store = store
+        place.app().close()
+        self._run(TABLE[store])
+
+    def _run(self, sql: str) -> list[Any]:
+        if self.store == "sqlite":
+            with closing(sqlite3.connect(self.place.directory / "claims.db")) as db, db:
+                return db.execute(sql).fetchall()
+        with psycopg.connect(self.place.url) as db:
+            cursor = db.execute(sql)
+            return cursor.fetchall() if cursor.description else []
+
+    def stock(self) -> list[str]:
+        return [name for (name,) in self._run("SELECT name FROM stock ORDER BY id")]
+
+    def starts(self) -> list[int]:
+        return [starts for (starts,) in self._run("SELECT starts FROM twiceproof_steps ORDER BY place")]
+
+    def steps(self) -> list[tuple[str, str]]:
+        return [tuple(row) for row in self._run(STEPS)]
+
+
+def make_shop(request: pytest.FixtureRequest, store: str, tmp_path: Path) -> Shop:
+    if store == "sqlite":
+        (tmp_path / "clock").write_text("0")
+        return Shop(SqlitePlace("", tmp_path), store)
+    return Shop(PostgresPlace(request.getfixturevalue("postgres_dsn"), tmp_path), store)

@@ -1,0 +1,105 @@
+"""Work that lands in one process wakes who watches its queue in another; or they know that they cannot rely on it."""
+
+import threading
+
+import pytest
+
+from twiceproof.records import Address, Insert, Replace
+from twiceproof.stores.open import open_store
+from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres_notify import UNHEARD, Listener
+from twiceproof.stores.rings import queue_place
+
+PATIENT = 15.0
+HERE = Address("t/order/17", "claim", "self")
+
+
+SERVERS = [pytest.param(name, marks=pytest.mark.server) for name in ("postgres_dsn", "redis_url")]
+
+
+@pytest.fixture(params=["sqlite", *SERVERS])
+def stores(request, tmp_path):
+    """Two stores on one place, as in two processes."""
+    sqlite = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/ledger.db" if sqlite else request.getfixturevalue(request.param)
+    both = [open_store(url) for _ in range(2)]
+    yield both
+    for store in both:
+        store.close()
+
+
+def listening(store):
+    """A watch that is known to hear."""
+    watch = store.watch([queue_place("q")])
+    for _ in range(1_000):
+        watch.wait(0.01)
+        if store.engine.listen(store.bell.ring_where) is None:
+            watch.wait(0.2)  # what is left of the ring with which listening began
+            return watch
+    raise AssertionError("It never came to hear.")
+
+
+class Waiting:
+    def __init__(self, watch):
+        self.woken = threading.Event()
+        threading.Thread(target=lambda: (watch.wait(60.0), self.woken.set()), daemon=True).start()
+
+
+def test_a_start_in_one_process_wakes_a_watch_in_another(stores):
+    here, there = stores
+    watch = listening(here)
+    waiting = Waiting(watch)
+    there.write(Insert(HERE, "", "queued", draw=True, queue="q", due_in=0.0)).block()
+    assert waiting.woken.wait(PATIENT)
+    again = Waiting(watch)
+    version = there.read(HERE).block().record.version
+    there.write(Replace(HERE, "", "queued", version=version, draw=True, queue="q", due_in=0.0)).block()
+    assert again.woken.wait(PATIENT)
+
+
+@pytest.mark.parametrize("stores", SERVERS, indirect=True)  # SQLite cannot say what was changed: everybody looks
+def test_what_is_given_to_one_queue_does_not_wake_those_who_watch_another(stores):
+    here, there = stores
+    waiting = Waiting(listening(here))
+    there.write(Insert(HERE, "", "queued", draw=True, queue="other", due_in=0.0)).block()
+    assert not waiting.woken.wait(0.3)
+    there.write(Insert(Address("s", "claim", "self"), "", "queued", draw=True, queue="q", due_in=0.0)).block()
+    assert waiting.woken.wait(PATIENT)
+
+
+def test_a_process_does_not_take_its_own_commits_to_the_file_for_those_of_others(tmp_path):
+    here, there = (open_store(f"sqlite:///{tmp_path}/ledger.db") for _ in range(2))
+    before = here.engine._data_version()
+    here.write(Insert(HERE, "")).block()
+    assert here.engine._data_version() == before
+    there.write(Insert(Address("s", "k", "k"), "")).block()
+    assert here.engine._data_version() != before
+    here.close()
+    there.close()
+
+
+@pytest.mark.server
+def test_a_listener_that_hears_no_echo_does_not_vouch_for_hearing(postgres_dsn):
+    """As behind a transaction pooler, where LISTEN succeeds and nothing ever comes."""
+    engine = PostgresEngine(postgres_dsn)
+    began = threading.Event()
+    deaf = Listener(engine._connect, lambda sql, values: began.set())
+    assert deaf.start(lambda meant: None) == UNHEARD
+    assert began.wait(PATIENT)
+    assert deaf.start(lambda meant: None) == UNHEARD
+    deaf.close()
+    engine.close()
+
+
+@pytest.mark.server
+def test_a_listener_whose_connection_broke_no_longer_vouches_for_hearing(postgres_dsn, fault_proxy):
+    from psycopg.conninfo import conninfo_to_dict
+
+    target = conninfo_to_dict(postgres_dsn)
+    proxy = fault_proxy(target["host"], int(target["port"]))
+    store = open_store(proxy.url(postgres_dsn))
+    waiting = Waiting(listening(store))
+    proxy.close()
+    assert waiting.woken.wait(PATIENT)
+    assert store.engine.listen(store.bell.ring_where) == UNHEARD
+    store.close()

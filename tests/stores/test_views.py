@@ -1,0 +1,77 @@
+"""The ledger for people: runs and steps, with plain SQL."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from twiceproof import App, NeedsReview
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
+def url(request, tmp_path):
+    return f"sqlite:///{tmp_path}/a.db" if request.param == "sqlite" else request.getfixturevalue("postgres_dsn")
+
+
+def asked(url, sql):
+    connect = sqlite3.connect if url.startswith("sqlite") else psycopg.connect
+    with closing(connect(url.removeprefix("sqlite:///"))) as db:
+        return [tuple(row) for row in db.execute(sql).fetchall()]
+
+
+@pytest.fixture
+def run(url):
+    with App(url) as app:
+
+        @app.step(repeat="safe", external="{result[id]}")
+        def invoice(order):
+            return {"id": f"inv_{order}"}
+
+        @app.step
+        def charge(order):
+            raise ConnectionResetError("gone")
+
+        @app.flow(key="order:{order}", version="2")
+        def buy(order):
+            invoice(order)
+            charge(order)
+
+        @app.once(key="mail:{order}")
+        def mail(order):
+            """A claim without steps is no run."""
+
+        mail(17)
+        with pytest.raises(NeedsReview) as parked:
+            buy(17)
+        yield parked.value.run
+
+
+def test_a_run_is_one_row(url, run):
+    ((number, *rest, given),) = asked(
+        url, "SELECT run, tenant, flow, version, key, state, attempt, input FROM twiceproof_runs"
+    )
+    assert number == run
+    assert rest == ["default", "buy", "2", "order:17", "review", 1]
+    assert (json.loads(given) if isinstance(given, str) else given) == {"order": 17}
+    assert "charge" in asked(url, "SELECT reason FROM twiceproof_runs")[0][0]
+
+
+def test_each_step_is_a_row_of_its_run(url, run):
+    steps = asked(
+        url, "SELECT run, flow, key, step, state, repeat, starts, external FROM twiceproof_steps ORDER BY place"
+    )
+    assert steps == [
+        (run, "buy", "order:17", "invoice", "done", "safe", 1, "inv_17"),
+        (run, "buy", "order:17", "charge", "unknown", "never", 1, None),
+    ]
+
+
+def test_times_are_times(url, run):
+    """Comparable with what people write."""
+    sane = "created_at > '2020-01-01' AND updated_at >= created_at"
+    for view in ("twiceproof_runs", "twiceproof_steps"):
+        assert asked(url, f"SELECT count(*) FROM {view} WHERE {sane}")[0][0]

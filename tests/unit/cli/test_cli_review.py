@@ -1,0 +1,104 @@
+"""`twiceproof review`."""
+
+from __future__ import annotations
+
+import getpass
+import shlex
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def filled(shop):
+    shop.fill()
+
+
+def step_of(run_json, order):
+    whole = run_json("review", "show", f"buy/order:{order}")
+    return whole["run"]["state"], next(step for step in whole["steps"] if step["name"] == "charge")
+
+
+def test_what_waits_for_a_person_is_listed(run, run_json):
+    (one,) = run_json("review", "list")["runs"]
+    assert (one["key"], one["state"]) == ("order:timeout", "review")
+    assert "review show buy/order:timeout" in run("review", "list").stdout
+    assert run_json("review", "list", "--until", "1h")["runs"] == []
+    assert "No runs in review" in run("review", "list", "--flow", "other").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "state", "step", "verdict"),
+    [
+        (["--happened", "--result", '{"id": "ch_1"}'], "queued", "done", "happened"),
+        (["--did-not-happen"], "queued", "retry", "did-not-happen"),
+        (["--undo", "--did-not-happen"], "queued", "retry", "undo"),
+        (["--undo", "--happened", "--result", "null"], "queued", "done", "undo"),
+        (["--abandon"], "failed", "unknown", "abandon"),
+    ],
+)
+def test_each_verdict_is_carried_out(run_json, words, state, step, verdict):
+    answer = run_json("review", "settle", "buy/order:timeout", *words, "--note", "asked")["settled"]
+    assert set(answer) == {"run", "state", "verdict", "step", "by", "note"}
+    assert (answer["state"], answer["verdict"], answer["by"]) == (state, verdict, getpass.getuser())
+    found, entry = step_of(run_json, "timeout")
+    assert (found, entry["state"]) == (state, step)
+
+
+def test_every_next_move_that_needs_no_answer_can_be_typed(run, run_json, shop):
+    moves = [move["command"] for move in run_json("review", "show", "buy/order:timeout")["next"]]
+    for number, move in enumerate(moves):
+        shop.call(f"timeout{number}")
+        words = shlex.split(move.replace("order:timeout", f"order:timeout{number}").replace("JSON", "null"))
+        run(*words[3:])
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ([], "Say what happened"),
+        (["--happened"], "Say what charge returned"),
+        (["--happened", "--did-not-happen"], "contradict"),
+        (["--abandon", "--undo"], "contradict"),
+        (["--undo"], "while an outcome is unknown"),
+        (["--did-not-happen", "--result", "1"], "go with --happened"),
+        (["--happened", "--result", "nonsense"], "not JSON"),
+        (["--happened", "--evidence", "1:charge"], "no evidence"),
+        (["--abandon", "--flow", "buy"], "Name one RUN"),
+        (["--abandon", "--since", "1h"], "go with --flow"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(run, words, why):
+    assert why in run("review", "settle", "buy/order:timeout", *words, code=2).stderr
+
+
+def test_a_run_that_is_not_in_review_is_refused(run):
+    assert "not in review" in run("review", "settle", "buy/order:done", "--abandon", code=2).stderr
+
+
+# -- in bulk ---------------------------------------------------------------------------------------
+
+
+def test_many_are_counted_before_they_are_settled(run, run_json, shop):
+    shop.call("timeout1", "timeout2")
+    words = ("review", "settle", "--flow", "buy", "--did-not-happen")
+    assert run_json(*words, "--dry-run") == {"found": 3, "settled": 0, "refused": []}
+    assert "--yes" in run(*words, code=2).stderr
+    assert len(run_json("review", "list")["runs"]) == 3
+    assert run_json(*words, "--yes") == {"found": 3, "settled": 3, "refused": []}
+    assert run_json("review", "list")["runs"] == []
+
+
+def test_only_those_of_the_time_are_settled(run_json, shop, ledger):
+    ledger.back = 7_200.0
+    shop.call("timeout-early")
+    ledger.back = 0.0
+    words = ("review", "settle", "--flow", "buy", "--abandon", "--yes")
+    assert run_json(*words, "--until", "1h")["settled"] == 1
+    assert [one["key"] for one in run_json("review", "list")["runs"]] == ["order:timeout"]
+
+
+def test_what_the_word_does_not_fit_is_left_and_told(run, run_json, shop):
+    answer = run_json("review", "settle", "--flow", "buy", "--happened", "--yes", code=1)
+    assert (answer["found"], answer["settled"]) == (1, 0)
+    assert "Say what charge returned" in answer["refused"][0]["why"]
+    assert "1 left as they are" in run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout

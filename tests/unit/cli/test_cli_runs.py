@@ -1,0 +1,227 @@
+"""`twiceproof runs`, `flows` and `ids`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+RUN_KEYS = {
+    "run", "flow", "version", "key", "tenant", "state", "lapsed", "reason", "attempt", "owner", "correlation", "link",
+    "created_at", "updated_at", "age", "due_at",
+}  # fmt: skip
+WHOLE_KEYS = {
+    "run", "input", "result_kept", "result", "fault", "settled", "undoing", "forked_from", "fence", "lease_until",
+    "steps", "evidence", "pieces", "next",
+}  # fmt: skip
+STEP_KEYS = {
+    "name", "state", "repeat", "starts", "order", "began_at", "recorded_at", "took", "not_before", "result_kept",
+    "result", "spill", "fault", "reason", "settled", "external",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def filled(shop):
+    shop.fill()
+
+
+def keys(answer):
+    return [run["key"].removeprefix("order:") for run in answer["runs"]]
+
+
+# -- list ------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_done_is_listed_with_reviews_first(run_json):
+    assert keys(run_json("runs", "list")) == ["timeout", "queued", "sleep", "bug"]
+
+
+def test_the_shape_of_a_list_is_exact(run_json):
+    answer = run_json("runs", "list", "--state", "all")
+    assert set(answer) == {"runs", "after"}
+    assert all(set(one) == RUN_KEYS for one in answer["runs"])
+    assert len(answer["runs"]) == 5
+
+
+def test_claims_of_guarded_functions_are_no_runs(run_json, ledger):
+    ledger.fill()
+    assert len(run_json("runs", "list", "--state", "all")["runs"]) == 5
+    assert "order:timeout" in [claim["key"] for claim in run_json("claims", "list")["claims"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["--key", "order:bug"], ["bug"]),
+        (["--prefix", "order:s"], ["sleep"]),
+        (["--flow", "buy", "--state", "done"], ["done"]),
+        (["--flow", "bu"], []),
+        (["--since", "1h", "--state", "done"], ["done"]),
+        (["--until", "1h"], []),
+        (["--since", "2100-01-01"], []),
+        (["--until", "2100-01-01T09:30", "--state", "failed"], ["bug"]),
+    ],
+)
+def test_runs_are_filtered(run_json, words, found):
+    assert keys(run_json("runs", "list", *words)) == found
+
+
+def test_a_time_that_is_none_is_refused(run):
+    assert "is no time" in run("runs", "list", "--since", "yesterday", code=2).stderr
+
+
+def test_pages_meet_every_run_once(run_json):
+    first = run_json("runs", "list", "--state", "all", "--limit", "3")
+    rest = run_json("runs", "list", "--state", "all", "--limit", "3", "--after", first["after"])
+    assert sorted(keys(first) + keys(rest)) == ["bug", "done", "queued", "sleep", "timeout"]
+
+
+def test_a_table_of_runs_fits_into_eighty_columns(run, shop):
+    shop.call("timeout" + "x" * 20)
+    text = run("runs", "list").stdout
+    head, *rows = text.splitlines()
+    assert head.split() == ["FLOW", "KEY", "STATE", "AGE", "WHY"]
+    assert max(len(row) for row in rows[:5]) <= 80
+    assert "runs show buy/order:timeout" in text
+
+
+def test_the_lists_of_claims_know_the_states_of_runs(run, run_json):
+    states = {claim["state"] for claim in run_json("claims", "list")["claims"]}
+    assert states == {"review", "queued", "waiting", "failed"}
+    assert "This is a run" in run("claims", "show", "buy", "order:sleep").stdout
+
+
+# -- show ------------------------------------------------------------------------------------------
+
+
+def test_the_shape_of_a_run_is_exact(run_json):
+    answer = run_json("runs", "show", "buy/order:timeout")
+    assert set(answer) == WHOLE_KEYS
+    assert set(answer["run"]) == RUN_KEYS
+    assert all(set(step) == STEP_KEYS for step in answer["steps"])
+    assert all(set(move) == {"why", "command"} for move in answer["next"])
+    assert answer["input"] == {"order": "timeout"}
+
+
+def test_a_run_is_named_by_its_id_or_by_flow_and_key(run_json, shop):
+    by_key = run_json("runs", "show", "buy/order:done")
+    by_id = run_json("runs", "show", by_key["run"]["run"])
+    assert by_id["result"] == by_key["result"] == {"id": "ch_done"}
+
+
+def test_the_ledger_is_drawn_step_by_step(run):
+    text = run("runs", "show", "buy/order:timeout").stdout
+    assert text.index("+ reserve  done, safe, 1 start") < text.index("? charge  unknown, never, 1 start, took")
+    for word in ("TimeoutError: no answer", "correlation", "buy@1", "whether it was done is unknown", "+0.0 s"):
+        assert word in text
+
+
+def test_a_run_that_is_not_there_is_a_negative_answer(run):
+    assert "runs list" in run("runs", "show", "buy/order:nobody", code=1).stderr
+    assert "is not the id of a run" in run("runs", "show", "nonsense", code=2).stderr
+
+
+def test_a_claim_that_is_no_run_is_told_so(run, ledger):
+    ledger.fill()
+    assert "claims show ship order:done" in run("runs", "show", "ship/order:done", code=1).stderr
+
+
+@pytest.mark.parametrize(("order", "moves"), [("done", 1), ("timeout", 5), ("bug", 1), ("sleep", 1), ("queued", 2)])
+def test_every_state_has_its_next_moves(run_json, order, moves):
+    assert len(run_json("runs", "show", f"buy/order:{order}")["next"]) == moves
+
+
+def test_the_next_move_can_be_typed(run, run_json, ledger):
+    move = run_json("runs", "show", "buy/order:bug")["next"][0]["command"]
+    words = shlex.split(move)
+    assert words[:3] == ["twiceproof", "--store", ledger.url]
+    run(*words[3:])
+    assert run_json("runs", "show", "buy/order:bug")["run"]["state"] == "queued"
+
+
+# -- retry, cancel, fork ---------------------------------------------------------------------------
+
+
+def test_a_failed_run_is_tried_again(run_json, shop, ledger):
+    assert run_json("runs", "retry", "buy/order:bug") == {"run": "buy/order:bug", "state": "queued"}
+    steps = {step["name"]: step["state"] for step in run_json("runs", "show", "buy/order:bug")["steps"]}
+    assert steps["charge"] == "retry"
+
+
+@pytest.mark.parametrize("order", ["done", "sleep", "queued"])
+def test_only_what_failed_is_tried_again(run, order):
+    assert "nothing to try again" in run("runs", "retry", f"buy/order:{order}", code=2).stderr
+
+
+def test_a_run_with_an_unknown_outcome_is_settled_not_tried_again(run):
+    assert "charge is unknown; settle it" in run("runs", "retry", "buy/order:timeout", code=2).stderr
+
+
+def test_a_run_is_cancelled(run_json, run):
+    assert run_json("runs", "cancel", "buy/order:queued", "--by", "ann")["state"] == "failed"
+    assert run_json("runs", "cancel", "buy/order:sleep") == {
+        "run": "buy/order:sleep", "state": "queued", "cancelled": True,
+    }  # fmt: skip
+    assert "had ended before" in run("runs", "cancel", "buy/order:done", code=1).stdout
+    assert "settle it instead" in run("runs", "cancel", "buy/order:timeout", code=2).stderr
+
+
+def test_a_fork_is_asked_about_and_named(run, run_json):
+    refused = run("runs", "fork", "buy/order:done", "--key", "order:2", code=2).stderr
+    assert "--yes" in refused
+    answer = run_json("runs", "fork", "buy/order:done", "--key", "order:2", "--from", "charge", "--yes")["forked"]
+    assert (answer["key"], answer["kept"], answer["again"]) == ("order:2", ["reserve"], ["charge"])
+    forked = run_json("runs", "show", "buy/order:2")
+    assert (forked["run"]["state"], forked["input"]) == ("queued", {"order": "done"})
+
+
+# -- flows -----------------------------------------------------------------------------------------
+
+
+def test_runs_under_way_are_counted_by_version(run_json):
+    (count,) = run_json("flows", "list")["flows"]
+    assert count == {
+        "flow": "buy", "version": "1", "held": 0, "queued": 1, "waiting": 1, "review": 1, "open": 3, "here": None,
+    }  # fmt: skip
+
+
+APP = """
+from twiceproof import App
+app = App("{url}")
+
+@app.flow(key="o:{{n}}", name="buy", version="2", accepts={accepts})
+def buy(n: int) -> int:
+    return n
+"""
+
+
+def write_app(ledger, name, accepts):
+    """Each under its own name: a module is imported once, and the command closes its app."""
+    (ledger.path.parent / f"{name}.py").write_text(APP.format(url=ledger.url, accepts=accepts))
+    return f"{name}:app"
+
+
+@pytest.mark.parametrize(("accepts", "code"), [('("1",)', 0), ("()", 1)])
+def test_an_app_says_which_versions_it_carries_out(run, ledger, accepts, code):
+    shown = run("flows", "list", write_app(ledger, f"json_{code}", accepts), "--json", store=None, code=code).stdout
+    found = {(count["version"], count["here"]) for count in json.loads(shown)["flows"]}
+    assert found == {("1", code == 0), ("2", True)}
+    text = run("flows", "list", write_app(ledger, f"text_{code}", accepts), store=None, code=code).stdout
+    assert ("does not carry out buy@1" in text) == bool(code)
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+def test_an_outside_id_leads_to_its_run_and_back(run, run_json):
+    (link,) = run_json("ids", "show", "bank:ch_done")["ids"]
+    assert set(link) == {"external", "flow", "key", "run", "step", "state"}
+    assert (link["flow"], link["key"], link["step"]) == ("buy", "order:done", "charge")
+    for name in (link["run"], "buy/order:done", "order:done"):
+        assert run_json("ids", "show", name)["ids"] == [link]
+    assert "order:done" in run("ids", "show", "bank:ch_done").stdout
+
+
+def test_an_id_that_nobody_knows_is_a_negative_answer(run):
+    assert "external=" in run("ids", "show", "bank:nothing", code=1).stderr

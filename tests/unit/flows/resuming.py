@@ -1,0 +1,15 @@
+"""What a worker does, by hand."""
+
+from __future__ import annotations
+
+from twiceproof import App
+from twiceproof.drive import block
+
+
+def resume(app: App) -> int:
+    """Everything that is due, once."""
+    flow = next(iter(app.flows.values()))
+    due = app.store.due("claim", queues=flow.queues).block()
+    for record in due.records:
+        block(flow.resume(record))
+    return len(due.records)

@@ -1,0 +1,339 @@
+"""Schedules and polls: one run per tick, one run per item, whatever crashes and however many look."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from twiceproof import App, Misuse, Polled
+from twiceproof.drive import await_, block
+from twiceproof.flows.triggers.ticks import make_ticks, passed
+
+from .stage import Died, Stage
+
+NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC).timestamp()
+
+
+@pytest.fixture
+def noon(stage: Stage) -> Stage:
+    stage.clock.wall = NOON + 30
+    return stage
+
+
+def look(app: App, limit: int = 500) -> int:
+    """One round of a worker: everything that is due, once. How many there were."""
+    count = 0
+    for duty in sorted(app.duties, key=lambda duty: duty.rank):
+        if queues := duty.queues():
+            for record in app.store.due(duty.kind, queues=queues, limit=limit).block().records:
+                count += 1
+                operation = duty.carry_out(record)
+                asyncio.run(await_(operation)) if duty.awaits(record) else block(operation)
+    return count
+
+
+def prepare(app: App) -> None:
+    for duty in app.duties:
+        block(duty.prepare())
+
+
+def clockwork(stage: Stage, app: App, when: Any = "1m", **options: Any) -> Any:
+    @app.every(when, **options)
+    def tidy(tick: datetime) -> None:
+        stage.do(f"{tick:%H:%M}")
+
+    prepare(app)
+    return tidy
+
+
+# -- ticks ------------------------------------------------------------------------------------------
+
+
+def test_intervals_are_the_same_moments_in_every_process() -> None:
+    ticks = make_ticks("15m", "UTC")
+    assert ticks.after(NOON) == NOON + 900
+    assert ticks.after(NOON + 1) == NOON + 900
+    assert make_ticks(timedelta(minutes=15), "UTC").after(NOON) == NOON + 900
+
+
+def test_a_cron_expression_is_read_in_its_time_zone() -> None:
+    after = make_ticks("0 2 * * *", "Europe/Paris").after(NOON)
+    assert datetime.fromtimestamp(after, UTC) == datetime(2026, 3, 3, 1, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("zone", "day", "expected"),
+    [
+        ("Europe/Paris", datetime(2026, 10, 24, 12, tzinfo=UTC), 1),
+        ("Europe/Paris", datetime(2026, 3, 28, 12, tzinfo=UTC), 1),
+    ],
+    ids=["the hour comes twice", "the hour is left out"],
+)
+def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime, expected: int) -> None:
+    ticks = make_ticks("30 2 * * *", zone)
+    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
+
+
+@pytest.mark.parametrize("when", ["0 25 * * *", "nonsense words", "61 * * * *", "0s", "7"])
+def test_what_never_comes_is_refused_when_it_is_declared(when: str) -> None:
+    with pytest.raises(Misuse):
+        make_ticks(when, "UTC")
+
+
+def test_an_unknown_time_zone_is_refused() -> None:
+    with pytest.raises(Misuse, match="not a time zone"):
+        make_ticks("0 2 * * *", "Europe/Atlantis")
+
+
+# -- schedules --------------------------------------------------------------------------------------
+
+
+def test_each_tick_has_its_run(noon: Stage) -> None:
+    app = noon.process()
+    clockwork(noon, app)
+    assert look(app) == 0
+    for _ in range(3):
+        noon.clock.advance(60)
+        look(app)
+    assert noon.effects == {"12:01": 1, "12:02": 1, "12:03": 1}
+
+
+def test_ten_schedulers_start_one_run_per_tick(noon: Stage) -> None:
+    apps = [noon.process() for _ in range(10)]
+    for app in apps:
+        clockwork(noon, app)
+    noon.clock.advance(60)
+    records = [app.store.due("schedule", queues=app.schedules.queues(), hide=0.0).block().records for app in apps]
+    for app, found in zip(apps, records, strict=True):  # all of them saw it due, and all act
+        for record in found:
+            block(app.schedules.carry_out(record))
+    for app in apps:
+        look(app)
+    assert noon.effects == {"12:01": 1}
+
+
+def test_a_scheduler_that_dies_between_starting_and_moving_on_is_followed(noon: Stage) -> None:
+    clockwork(noon, noon.process())
+    noon.clock.advance(60)
+    dying = noon.process(2)  # the run is started, and then it is gone
+    clockwork(noon, dying)
+    (record,) = dying.store.due("schedule", queues=dying.schedules.queues(), hide=0.0).block().records
+    dying.engine.commits = 0  # type: ignore[attr-defined]
+    with pytest.raises(Died):
+        block(dying.schedules.carry_out(record))
+    app = noon.process()
+    clockwork(noon, app)
+    while look(app):
+        pass
+    assert noon.effects == {"12:01": 1}
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "seen"),
+    [("latest", ["12:05"]), ("all", ["12:01", "12:02", "12:03", "12:04", "12:05"]), ("none", ["12:05"])],
+)
+def test_after_downtime_missed_ticks_are_caught_up_as_declared(noon: Stage, catch_up: Any, seen: list[str]) -> None:
+    app = noon.process()
+    clockwork(noon, app, catch_up=catch_up, overlap="allow")
+    noon.clock.advance(5 * 60)
+    while look(app):
+        pass
+    assert sorted(noon.effects) == seen
+
+
+def test_without_catching_up_a_tick_that_is_long_past_is_missed(noon: Stage) -> None:
+    app = noon.process()
+    clockwork(noon, app, "1h", catch_up="none")
+    noon.clock.advance(90 * 60)
+    look(app)
+    assert not noon.effects
+    noon.clock.advance(30 * 60)
+    while look(app):
+        pass
+    assert sorted(noon.effects) == ["14:00"]
+
+
+def test_a_tick_is_skipped_while_the_run_before_is_under_way(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("1m", overlap="skip")
+    def long(tick: datetime) -> None:
+        noon.do(f"{tick:%H:%M}")
+        app.sleep("100s")
+
+    prepare(app)
+    for _ in range(6):
+        noon.clock.advance(60)
+        while look(app):
+            pass
+    assert sorted(noon.effects) == ["12:01", "12:04"]
+
+
+def test_overlapping_runs_are_allowed_if_declared(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("1m", overlap="allow")
+    def long(tick: datetime) -> None:
+        noon.do(f"{tick:%H:%M}")
+        app.sleep("100s")
+
+    prepare(app)
+    for _ in range(3):
+        noon.clock.advance(60)
+        while look(app):
+            pass
+    assert len(noon.effects) == 3
+
+
+def test_a_function_without_a_tick_and_an_awaited_one_are_scheduled_too(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("1m")
+    def plain() -> None:
+        noon.do("plain")
+
+    @app.every("1m")
+    async def awaited(tick: datetime) -> None:
+        noon.do("awaited")
+
+    prepare(app)
+    noon.clock.advance(60)
+    while look(app):
+        pass
+    assert noon.effects == {"plain": 1, "awaited": 1}
+
+
+def test_a_schedule_that_is_declared_anew_is_corrected(noon: Stage) -> None:
+    clockwork(noon, noon.process(), "1h")
+    app = noon.process()
+    clockwork(noon, app, "1m")
+    noon.clock.advance(60)
+    while look(app):
+        pass
+    assert noon.effects == {"12:01": 1}
+
+
+# -- polls ------------------------------------------------------------------------------------------
+
+
+class Source:
+    """An outside with orders, each with the time it appeared."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.orders: list[tuple[float, int]] = []
+        self.asked: list[Any] = []
+        self.down = False
+
+    def add(self, *ids: int) -> None:
+        self.orders += [(self.stage.clock.wall, number) for number in ids]
+
+    def since(self, since: datetime | None) -> list[dict[str, int]]:
+        self.asked.append(since)
+        if self.down:
+            raise OSError("down")
+        return [{"id": number} for at, number in self.orders if since is None or at >= since.timestamp()]
+
+
+def polling(stage: Stage, app: App, source: Source) -> None:
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, int]) -> None:
+        stage.do(f"order {order['id']}")
+
+    @app.poll(every="1m", start=sync, overlap="10m")
+    def new_orders(since: datetime | None) -> list[dict[str, int]]:
+        return source.since(since)
+
+    prepare(app)
+
+
+def test_everything_since_last_time_is_started_once(noon: Stage) -> None:
+    source, app = Source(noon), noon.process()
+    polling(noon, app, source)
+    source.add(1, 2)
+    look(app)
+    noon.clock.advance(60)
+    source.add(3)
+    look(app)
+    look(app)
+    assert noon.effects == {"order 1": 1, "order 2": 1, "order 3": 1}
+    assert source.asked[0] is None
+    assert source.asked[1] == datetime.fromtimestamp(NOON + 30 - 600, UTC)
+
+
+def test_a_source_that_is_down_loses_nothing(noon: Stage) -> None:
+    source, app = Source(noon), noon.process()
+    polling(noon, app, source)
+    source.down = True
+    source.add(1)
+    look(app)
+    source.down = False
+    noon.clock.advance(60)
+    while look(app):
+        pass
+    assert noon.effects == {"order 1": 1}
+
+
+def test_a_poller_that_dies_before_its_cursor_moves_is_followed(noon: Stage) -> None:
+    source = Source(noon)
+    source.add(1, 2)
+    polling(noon, noon.process(), source)
+    dying = noon.process(3)  # taken, one item started
+    polling(noon, dying, source)
+    (record,) = dying.store.due("poll", queues=dying.polls.queues(), hide=0.0).block().records
+    dying.engine.commits = 0  # type: ignore[attr-defined]
+    with pytest.raises(Died):
+        block(dying.polls.carry_out(record))
+    app = noon.process()
+    polling(noon, app, source)
+    noon.clock.advance(301)
+    while look(app):
+        pass
+    assert noon.effects == {"order 1": 1, "order 2": 1}
+
+
+def test_a_source_may_have_a_cursor_of_its_own(noon: Stage) -> None:
+    app = noon.process()
+    asked: list[Any] = []
+
+    @app.flow(key="order:{id}")
+    def sync(id: int, total: int) -> None:
+        noon.do(f"{id} {total}")
+
+    @app.poll(every="1m", start=sync)
+    async def pages(cursor: Any) -> Polled:
+        asked.append(cursor)
+        return Polled([{"id": len(asked), "total": 5}], cursor={"page": len(asked)})
+
+    prepare(app)
+    for _ in range(2):
+        look(app)
+        noon.clock.advance(60)
+    look(app)
+    assert asked[:2] == [None, {"page": 1}]
+    assert noon.effects["1 5"] == 1
+
+
+def test_an_item_that_comes_again_with_other_contents_is_left_alone(
+    noon: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = noon.process()
+    totals = [5, 6]
+
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, int]) -> None:
+        noon.do(f"order {order['total']}")
+
+    @app.poll(every="1m", start=sync)
+    def orders(since: Any) -> list[dict[str, int]]:
+        return [{"id": 1, "total": totals.pop(0)}]
+
+    prepare(app)
+    look(app)
+    noon.clock.advance(60)
+    look(app)
+    assert noon.effects == {"order 5": 1}
+    assert "other contents" in caplog.text
