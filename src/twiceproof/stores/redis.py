@@ -98,10 +98,10 @@ class RedisEngine:
     def _lane(self, space: str) -> Lane:
         return self.lanes[lane_of(space, len(self.lanes))]
 
-    def _grouped(self, spaces: Sequence[str]) -> list[tuple[Lane, list[int]]]:
+    def _grouped(self, spaces: Sequence[str]) -> list[tuple[Lane, Sequence[int]]]:
         """What goes into one call, by place: everything on one server; in a cluster, what shares a lane."""
         if not self.target.cluster:
-            return [(self._lane(spaces[0]), list(range(len(spaces))))] if spaces else []
+            return [(self.lanes[0], range(len(spaces)))] if spaces else []
         places: dict[int, list[int]] = {}
         for i, space in enumerate(spaces):
             places.setdefault(lane_of(space, len(self.lanes)), []).append(i)
