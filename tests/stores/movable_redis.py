@@ -5,7 +5,7 @@ from twiceproof.stores.redis_scripts import SERVER_TIME
 
 
 class MovableRedisEngine(RedisEngine):
-    now_lua = SERVER_TIME + " + (redis.call('GET', KEYS[1] .. ':shift') or 0)"
+    now_lua = SERVER_TIME + " + math.floor((redis.call('GET', KEYS[1] .. ':shift') or 0) * 1000000)"
 
     def advance(self, seconds: float) -> None:
         for lane in self.lanes:

@@ -52,6 +52,20 @@ def test_a_large_body_survives_and_a_heartbeat_does_not_send_it_again(store):
     assert record.lease_until is not None
 
 
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 255, 256, 65_535, 65_536])
+def test_a_heartbeat_and_a_hand_out_keep_a_body_of_any_length(store, size):
+    """Neither unpacks the record: they know where its parts begin, and lengths are packed in many ways."""
+    at, queue = Address("s", "claim", "x"), "q" * min(size, 256)
+    fence = store.write(Insert(at, "b" * size, state="s" * min(size, 32), draw=True)).block().fence
+    beat = Replace(at, None, state="t" * min(size, 32), fence=fence, queue=queue, due_in=0.0, lease=30.0)
+    written = store.write(beat).block()
+    (handed,) = store.due("claim", queues=[queue], hide=60.0).block().records
+    assert (handed.body, handed.state, handed.queue, handed.fence) == ("b" * size, beat.state, queue, fence)
+    assert handed.version != written.version
+    assert handed.lease_until == pytest.approx(written.now + 30.0)
+    assert store.read(at).block().record == handed
+
+
 def test_a_group_of_large_batches_goes_in_several_calls(store, monkeypatch):
     monkeypatch.setattr(redis_rows, "ENOUGH_BYTES", 3_000)
     monkeypatch.setattr(redis_rows, "MOST_BYTES", 10_000)
@@ -107,6 +121,17 @@ def test_a_store_of_a_newer_release_is_refused(valkey_server, redis_url):
     valkey_server.call("SET", META_KEY, Meta(schema=99, lanes=16).text())
     with pytest.raises(SchemaMismatch, match="upgrade"):
         RedisEngine(redis_url)
+
+
+def test_a_store_of_an_older_layout_is_refused(valkey_server, redis_url):
+    valkey_server.call("SET", META_KEY, Meta(schema=1, lanes=16).text())
+    with pytest.raises(SchemaMismatch, match="another database"):
+        RedisEngine(redis_url)
+
+
+def test_a_store_of_this_layout_is_opened_again(redis_url):
+    for _ in range(2):
+        RedisEngine(redis_url).close()
 
 
 def test_a_key_that_is_not_ours_is_refused(valkey_server, redis_url):

@@ -21,7 +21,7 @@ from .redis_faults import NotNow, understood
 from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
 from .redis_nodes import Call, Nodes
 from .redis_notify import UNHEARD, Heard, Listener, mark
-from .redis_rows import address, encode, found, packed_batch, portions, record, record_key, too_large
+from .redis_rows import address, arguments, encode, found, portions, record, record_key, seconds, too_large
 from .redis_scripts import SERVER_TIME, Scripts
 from .redis_target import Target
 from .rings import rings
@@ -69,17 +69,14 @@ class RedisEngine:
     # -- commits ---------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
-        packed = [packed_batch(batch, self._lane(batch.space).prefix, self._mark(batch)) for batch in batches]
-        groups = [
-            (lane, part)
-            for lane, places in self._grouped([batch.space for batch in batches])
-            for part in portions(places, packed)
-        ]
+        packed = [arguments(batch, self._lane(batch.space).prefix, self._mark(batch)) for batch in batches]
+        groups = self._grouped([batch.space for batch in batches])
+        parts = [(lane, part) for lane, places in groups for part in portions(places, packed)]
         replies = self._nodes.ask(
-            [Call(lane, self._scripts.commit, encode([packed[i] for i in places])) for lane, places in groups]
+            [Call(lane, self._scripts.commit, [one for i in places for one in packed[i]]) for lane, places in parts]
         )
-        answers: list[Any] = [too_large()] * len(batches)
-        for (_, places), reply in zip(groups, settled(replies), strict=True):
+        answers: list[Any] = [None] * len(batches)
+        for (_, places), reply in zip(parts, settled(replies), strict=True):
             for i, answer in zip(places, commit_answers(reply, [batches[i] for i in places]), strict=True):
                 answers[i] = answer
         return self._sure(answers)
@@ -90,8 +87,10 @@ class RedisEngine:
 
     def _sure(self, answers: list[Any]) -> list[Any]:
         """A server that took the script but none of its writes has lost its role, or its replicas."""
-        for answer in answers:
-            if isinstance(answer, NotNow):
+        for i, answer in enumerate(answers):
+            if answer is None:
+                answers[i] = too_large()
+            elif isinstance(answer, NotNow):
                 self._nodes.doubt()
                 raise Disconnected(answer, sent=True)
         return answers
@@ -99,10 +98,10 @@ class RedisEngine:
     def _lane(self, space: str) -> Lane:
         return self.lanes[lane_of(space, len(self.lanes))]
 
-    def _grouped(self, spaces: Sequence[str]) -> list[tuple[Lane, list[int]]]:
+    def _grouped(self, spaces: Sequence[str]) -> list[tuple[Lane, Sequence[int]]]:
         """What goes into one call, by place: everything on one server; in a cluster, what shares a lane."""
         if not self.target.cluster:
-            return [(self._lane(spaces[0]), list(range(len(spaces))))] if spaces else []
+            return [(self.lanes[0], range(len(spaces)))] if spaces else []
         places: dict[int, list[int]] = {}
         for i, space in enumerate(spaces):
             places.setdefault(lane_of(space, len(self.lanes)), []).append(i)
@@ -121,12 +120,12 @@ class RedisEngine:
         keys = [record_key(self._lane(at.space).prefix, at) for at in addresses]
         groups = self._grouped([at.space for at in addresses])
         replies = self._nodes.ask(
-            [Call(lane, self._scripts.fetch, encode([keys[i] for i in places])) for lane, places in groups]
+            [Call(lane, self._scripts.fetch, [encode([keys[i] for i in places])]) for lane, places in groups]
         )
         answers: list[Any] = [None] * len(addresses)
-        for (_, places), (now, *pairs) in zip(groups, whole(replies), strict=True):
-            for i, pair in zip(places, pairs, strict=True):
-                answers[i] = Found(found(addresses[i], pair), float(now))
+        for (_, places), (micros, *packed) in zip(groups, whole(replies), strict=True):
+            for i, one in zip(places, packed, strict=True):
+                answers[i] = Found(found(addresses[i], one), seconds(micros))
         return answers
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
@@ -139,16 +138,16 @@ class RedisEngine:
             parts = [(lane.prefix, *_range(prefix, space, last_met if lane is lanes[0] else "")) for lane in group]
             left = limit + 1 - len(records)
             now, rows = self._rows(group[0], (kind, left, len(prefix.encode()), parts))
-            for place, member, m, body in rows:
+            for place, member, packed in rows:
                 if len(records) == limit:
                     return Page(records, cursor, now)
-                records.append(record(address(kind, member), m, body))
+                records.append(record(address(kind, member), packed))
                 cursor = f"{group[place].number}:{member.decode()}"
         return Page(records, None, now)
 
     def _rows(self, lane: Lane, asked: tuple[Any, ...]) -> tuple[float, list[Any]]:
-        ((now, *rows),) = whole(self._nodes.ask([Call(lane, self._scripts.scan, encode(asked))]))
-        return float(now), rows
+        ((micros, *rows),) = whole(self._nodes.ask([Call(lane, self._scripts.scan, [encode(asked)])]))
+        return seconds(micros), rows
 
     # -- life ------------------------------------------------------------------------------------
 

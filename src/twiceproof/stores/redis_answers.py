@@ -11,7 +11,7 @@ from ..records import Batch, Outcome
 from .base import AGAIN, Again, Disconnected, Finding
 from .redis_faults import Broken, Elsewhere, IsReplica, NotNow
 from .redis_nodes import Nodes
-from .redis_rows import outcome
+from .redis_rows import outcome, seconds
 
 __all__ = ["commit_answers", "opening", "settled", "whole"]
 
@@ -36,7 +36,7 @@ def commit_answers(reply: Any, batches: Sequence[Batch]) -> Sequence[Outcome | A
         return [_unserved(reply)] * len(batches)
     if isinstance(reply, Exception):
         return [reply] * len(batches)
-    now = float(reply[0])
+    now = seconds(reply[0])
     return [outcome(batch, answer, now) for batch, answer in zip(batches, reply[1:], strict=True)]
 
 

@@ -13,7 +13,7 @@ from ..records import Due, Record
 from .redis_answers import whole
 from .redis_lanes import Lane
 from .redis_nodes import Call, Nodes
-from .redis_rows import address, encode, record
+from .redis_rows import address, encode, micros, record, seconds
 from .redis_scripts import Scripts
 
 __all__ = ["hand_out"]
@@ -24,7 +24,7 @@ UNSERVED_PAUSE = 1.0
 class Peek(Struct, order=True, frozen=True):
     """When something fell due, and where it waits."""
 
-    due_at: float
+    due_at: int
     lane: int
     queue: str
 
@@ -56,7 +56,7 @@ def _peek(nodes: Nodes, scripts: Scripts, kind: str, queues: list[str], limit: i
     groups = nodes.groups(nodes.lanes)
     places = [[(lane, queue) for lane in group for queue in queues] for group in groups]
     calls = [
-        Call(group[0], scripts.peek, encode((limit, [_index(kind, *place) for place in asked])))
+        Call(group[0], scripts.peek, [encode((limit, [_index(kind, *place) for place in asked]))])
         for group, asked in zip(groups, places, strict=True)
     ]
     replies = nodes.ask(calls)
@@ -70,23 +70,24 @@ def _peek(nodes: Nodes, scripts: Scripts, kind: str, queues: list[str], limit: i
 
 
 def _add(heads: Heads, asked: Sequence[tuple[Lane, str]], reply: list[Any]) -> None:
-    heads.now = float(reply[0])
+    heads.now = seconds(reply[0])
     for (lane, queue), (ripe, later) in zip(asked, reply[1:], strict=True):
-        heads.ripe += [Peek(float(score), lane.number, queue) for score in ripe]
+        heads.ripe += [Peek(int(score), lane.number, queue) for score in ripe]
         if later is not None:
-            heads.later.append(float(later) - heads.now)
+            heads.later.append(seconds(int(later) - reply[0]))
 
 
 def _take(
     nodes: Nodes, scripts: Scripts, kind: str, counts: Counter[tuple[int, str]], hide: float
 ) -> tuple[list[Record], float]:
     groups = nodes.groups([nodes.lanes[number] for number in sorted({lane for lane, _ in counts})])
-    calls = [Call(group[0], scripts.take, encode((kind, hide, list(_parts(kind, group, counts))))) for group in groups]
-    taken: list[tuple[float, Record]] = []
+    asked = [encode((kind, micros(hide), list(_parts(kind, group, counts)))) for group in groups]
+    calls = [Call(group[0], scripts.take, [packed]) for group, packed in zip(groups, asked, strict=True)]
+    taken: list[tuple[int, Record]] = []
     now = 0.0
     for reply in _answered(nodes.ask(calls)):
         if not isinstance(reply, Exception):
-            now = float(reply[0])
+            now = seconds(reply[0])
             taken += _records(reply[1:], kind)
     taken.sort(key=lambda pair: pair[0])
     return [found for _, found in taken], now
@@ -103,9 +104,9 @@ def _index(kind: str, lane: Lane, queue: str) -> str:
     return f"{lane.prefix}:d:{kind}\0{queue}"
 
 
-def _records(rows: list[Any], kind: str) -> Iterator[tuple[float, Record]]:
-    for score, member, m, body in rows:
-        yield float(score), record(address(kind, member), m, body)
+def _records(rows: list[Any], kind: str) -> Iterator[tuple[int, Record]]:
+    for score, member, packed in rows:
+        yield int(score), record(address(kind, member), packed)
 
 
 def _answered(replies: list[Any]) -> list[Any]:

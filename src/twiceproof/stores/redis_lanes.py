@@ -17,7 +17,7 @@ from ..errors import SchemaMismatch
 __all__ = ["META_KEY", "SCHEMA", "Lane", "Meta", "lane_of", "slot_of"]
 
 META_KEY = "twiceproof:meta"
-SCHEMA = 1
+SCHEMA = 2  # 1 kept a record as a hash
 
 
 class Lane:
@@ -59,6 +59,11 @@ class Meta(msgspec.Struct, frozen=True):
             raise SchemaMismatch(
                 f"The Redis store was written by a newer release (schema {meta.schema}, this one knows {SCHEMA}); "
                 "upgrade twiceproof."
+            )
+        if meta.schema < SCHEMA:
+            raise SchemaMismatch(
+                f"The Redis store was written by an older release (schema {meta.schema}, this one knows {SCHEMA}), "
+                "before records could be carried over; use another database."
             )
         return meta
 

@@ -66,10 +66,13 @@ class Node:
         self._doomed: list[tuple[str, int]] = []
 
     def borrow(self) -> Link:
+        return self.spare() or self.open()
+
+    def spare(self) -> Link | None:
         try:
             return self._spare.pop()
-        except IndexError:
-            return self._open()
+        except IndexError:  # also when another thread was quicker
+            return None
 
     def give_back(self, link: Link) -> None:
         self._spare.append(link)
@@ -96,7 +99,7 @@ class Node:
         kind = SSLConnection if self._target.tls else Connection
         return Link(kind(host=self.host, port=self.port, **(self._target.settings | changes)))
 
-    def _open(self) -> Link:
+    def open(self) -> Link:
         link = self.connection()
         try:
             link.connect()

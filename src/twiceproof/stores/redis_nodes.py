@@ -12,7 +12,7 @@ from ..clock import Clock
 from .redis_faults import Broken, Elsewhere, NotNow, understood
 from .redis_lanes import Lane
 from .redis_links import Command, Link, Node
-from .redis_rows import encode
+from .redis_rows import Arguments, encode
 from .redis_scripts import Script, Scripts
 from .redis_target import Target
 
@@ -26,13 +26,13 @@ class Call(Struct, frozen=True):
 
     lane: Lane
     script: Script
-    packed: bytes
+    arguments: Arguments
 
     def wire(self) -> bytes:
-        return self.script.call(self.lane, self.packed)
+        return self.script.call(self.lane, self.arguments)
 
     def wire_whole(self) -> bytes:
-        return self.script.call_whole(self.lane, self.packed)
+        return self.script.call_whole(self.lane, self.arguments)
 
 
 class Nodes:
@@ -110,12 +110,14 @@ class Nodes:
             under_way.append((node, link, places, self._send(node, link, [calls[i] for i in places])))
         for node, link, places, broken in under_way:
             self._collect(node, link, places, broken, calls, replies)
-        if any(isinstance(reply, Elsewhere) for reply in replies):
+        if self.target.cluster and any(isinstance(reply, Elsewhere) for reply in replies):
             self._by_slot = []
         return replies
 
-    def _by_node(self, calls: Sequence[Call], replies: list[Any]) -> dict[Node, list[int]]:
-        places: dict[Node, list[int]] = {}
+    def _by_node(self, calls: Sequence[Call], replies: list[Any]) -> dict[Node, Sequence[int]]:
+        if not self.target.cluster:
+            return {self._seed: range(len(calls))} if calls else {}
+        places: dict[Node, Any] = {}
         for i, call in enumerate(calls):
             try:
                 places.setdefault(self.node_of(call.lane.slot), []).append(i)
@@ -125,7 +127,7 @@ class Nodes:
 
     def _send(self, node: Node, link: Link, calls: Sequence[Call]) -> Broken | None:
         try:
-            link.send(b"".join([call.wire() for call in calls]))
+            link.send(calls[0].wire() if len(calls) == 1 else b"".join([call.wire() for call in calls]))
         except Broken as error:
             node.drop(link, sent=error.sent)
             return error
@@ -138,7 +140,7 @@ class Nodes:
         self,
         node: Node,
         link: Link,
-        places: list[int],
+        places: Sequence[int],
         broken: Broken | None,
         calls: Sequence[Call],
         replies: list[Any],
@@ -148,7 +150,9 @@ class Nodes:
         try:
             for i in places:
                 replies[i] = link.receive()
-            self._teach(link, [i for i in places if isinstance(replies[i], NoScriptError)], calls, replies)
+            faults = [i for i in places if isinstance(replies[i], Exception)]
+            if faults:
+                self._teach(link, [i for i in faults if isinstance(replies[i], NoScriptError)], calls, replies)
         except Broken as error:
             node.drop(link, sent=error.sent)
             return _fill(replies, [i for i in places if replies[i] is None], error)
@@ -156,7 +160,7 @@ class Nodes:
             node.drop(link, sent=True)
             raise
         node.give_back(link)
-        for i in places:
+        for i in faults:
             if isinstance(replies[i], Exception):
                 replies[i] = understood(replies[i])
         return None
@@ -185,9 +189,7 @@ class Nodes:
 
     def _borrow(self, node: Node, lanes: Sequence[Lane]) -> Link:
         """A link to a server that is known to serve these lanes in this epoch."""
-        if self.target.cluster and node.sick_until > self._clock.monotonic():
-            raise Broken(ConnectionError(f"{node.name} did not answer a moment ago"), sent=False)
-        link = self._open(node)
+        link = node.spare() or self._open(node)
         fresh = [lane for lane in lanes if lane.number not in node.greeted]
         if fresh:
             self._greet(node, link, fresh if self.target.cluster else self.lanes)
@@ -195,8 +197,10 @@ class Nodes:
 
     def _open(self, node: Node) -> Link:
         began = self._clock.monotonic()
+        if self.target.cluster and node.sick_until > began:
+            raise Broken(ConnectionError(f"{node.name} did not answer a moment ago"), sent=False)
         try:
-            return node.borrow()
+            return node.open()
         except Broken:
             # A server that is cut off costs seconds a try: the others' callers must not wait for it each time.
             took = self._clock.monotonic() - began
@@ -223,7 +227,7 @@ class Nodes:
 
     def _epoch_call(self, node: Node, lanes: Sequence[Lane]) -> Call:
         asked = (node.server, EPOCH_STRIDE, [lane.prefix for lane in lanes])
-        return Call(lanes[0], self._scripts.epoch, encode(asked))
+        return Call(lanes[0], self._scripts.epoch, [encode(asked)])
 
     def doubt(self) -> None:
         """A server took our call but does not serve: connect afresh, and look at the map again."""
@@ -248,6 +252,6 @@ class Nodes:
             self._leaked += node.abandon()
 
 
-def _fill(replies: list[Any], places: list[int], error: Exception) -> None:
+def _fill(replies: list[Any], places: Sequence[int], error: Exception) -> None:
     for i in places:
         replies[i] = error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,10 @@ from ..errors import BadWrite
 from ..records import Address, Batch, Check, Conflict, Insert, Outcome, Record, Remove, Replace, Write, Written
 from .redis_faults import named
 
-__all__ = ["address", "encode", "found", "outcome", "packed_batch", "portions", "record", "record_key", "too_large"]
+__all__ = [
+    "Arguments", "address", "arguments", "encode", "found", "micros", "outcome", "portions", "record", "record_key",
+    "seconds", "too_large",
+]  # fmt: skip
 
 PUT, REMOVE, CHECK = 1, 2, 3
 ABSENT, BY_FENCE, BY_VERSION = 0, 1, 2
@@ -21,19 +24,22 @@ MOST_BYTES = 256 * 1024 * 1024
 
 encode = msgspec.msgpack.Encoder().encode
 
+Arguments = list[bytes]
+
 
 class Stamp(msgspec.Struct, array_like=True, gc=False):
-    """A record's field `m`, as the scripts pack it."""
+    """A record as the scripts keep it: times in microseconds, 0 for none."""
 
-    state: str
     version: int
     fence: int
-    nonce: str
-    created_at: float
-    updated_at: float
-    lease_until: float | None
+    created_at: int
+    updated_at: int
+    lease_until: int
+    due_at: int
+    state: str
     queue: str
-    due_at: float | None
+    nonce: str
+    body: str
 
 
 _stamp = msgspec.msgpack.Decoder(Stamp).decode
@@ -49,47 +55,49 @@ def record_key(lane: str, at: Address) -> str:
     return f"{lane}:r:{at.kind}\0{at.space}\0{at.key}"
 
 
-def packed_batch(batch: Batch, lane: str, mark: str | None) -> msgspec.Raw:
-    return msgspec.Raw(encode((lane, batch.nonce, [_packed(write) for write in batch.writes], mark)))
+def seconds(micros: int) -> float:
+    """The server's time, as the scripts tell it."""
+    return micros / 1_000_000
 
 
-def portions(places: list[int], packed: Sequence[msgspec.Raw]) -> Iterator[list[int]]:
-    """Places whose batches go into one call: a server reads no argument of more than 512 MB."""
-    part: list[int] = []
-    size = 0
-    for i in places:
-        length = len(memoryview(packed[i]))
-        if length > MOST_BYTES:
-            continue
-        if part and size + length > ENOUGH_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(i)
-        size += length
-    if part:
-        yield part
+def micros(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1_000_000)
 
 
-def too_large() -> BadWrite:
-    return BadWrite(
-        f"These writes together have more than {MOST_BYTES:,} bytes, which Redis does not take; split them."
-    )
+# -- what is asked -------------------------------------------------------------------------------
 
 
-def _packed(write: Write) -> tuple[Any, ...]:
+def arguments(batch: Batch, lane: str, mark: str | None) -> Arguments:
+    """Two for each write: its fields, and the end of its record."""
+    *others, last = batch.writes
+    packed: Arguments = []
+    for write in others:
+        packed += _packed(write, (False, mark, lane), batch.nonce)
+    packed += _packed(last, (True, mark, lane), batch.nonce)
+    return packed
+
+
+def _packed(write: Write, before: tuple[bool, str | None, str], nonce: str) -> tuple[bytes, bytes]:
     at = write.at
     name = f"{at.space}\0{at.key}"
     if type(write) is Insert:
-        return PUT, at.kind, name, ABSENT, 0, *_content(write)
+        return encode((*before, PUT, at.kind, name, ABSENT, 0, *_content(write), False)), _end(write, nonce)
     if type(write) is Replace:
-        return PUT, at.kind, name, *_condition(write), *_content(write)
-    if type(write) is Remove:
-        return REMOVE, at.kind, name, *_condition(write)
-    return CHECK, at.kind, name, *_condition(write)  # type: ignore[arg-type]
+        keep = write.body is None
+        return encode((*before, PUT, at.kind, name, *_condition(write), *_content(write), keep)), _end(write, nonce)
+    op = REMOVE if type(write) is Remove else CHECK
+    return encode((*before, op, at.kind, name, *_condition(write))), b""  # type: ignore[arg-type]
 
 
 def _content(write: Insert | Replace) -> tuple[Any, ...]:
-    return write.draw, write.state, write.lease, write.queue, write.due_in, write.body
+    return write.draw, write.state, micros(write.lease), write.queue, micros(write.due_in)
+
+
+def _end(write: Insert | Replace, nonce: str) -> bytes:
+    """What follows the numbers in a record. Without a body, the old one is put behind it."""
+    if write.body is None:
+        return encode((write.state, write.queue, nonce))[1:]
+    return encode((write.state, write.queue, nonce, write.body))[1:]
 
 
 def _condition(write: Replace | Remove | Check) -> tuple[int, int]:
@@ -106,33 +114,52 @@ def _number(version: str) -> int:
     return int(version) if plain and str(int(version)) == version else NO_SUCH_VERSION
 
 
+def portions(places: Sequence[int], packed: Sequence[Arguments]) -> list[Sequence[int]]:
+    """Places whose batches go into one call each. Too large ones go into none: a server reads no 512 MB at once."""
+    size = sum([len(argument) for i in places for argument in packed[i]])
+    if size <= (ENOUGH_BYTES if len(places) > 1 else MOST_BYTES):
+        return [places]
+    if len(places) == 1:
+        return []
+    half = len(places) // 2
+    return [*portions(places[:half], packed), *portions(places[half:], packed)]
+
+
+def too_large() -> BadWrite:
+    return BadWrite(
+        f"These writes together have more than {MOST_BYTES:,} bytes, which Redis does not take; split them."
+    )
+
+
+# -- what is answered ----------------------------------------------------------------------------
+
+
 def outcome(batch: Batch, answer: Any, now: float) -> Outcome | Exception:
     if type(answer) is int:
         return Written(str(answer), answer, now)
-    index, *found = answer
+    index, *rest = answer
     if index < 0:
-        return named(found[0].decode(errors="replace"))
+        return named(rest[0].decode(errors="replace"))
     at = batch.writes[index].at
-    return Conflict(at, record(at, *found) if found else None, now)
+    return Conflict(at, record(at, *rest) if rest else None, now)
 
 
-def record(at: Address, m: bytes, body: bytes) -> Record:
-    stamp = _stamp(m)
+def record(at: Address, packed: bytes) -> Record:
+    stamp = _stamp(packed)
     return Record(
         at,
-        body.decode(),
+        stamp.body,
         stamp.state,
         str(stamp.version),
         stamp.fence,
         stamp.nonce,
-        stamp.created_at,
-        stamp.updated_at,
-        stamp.lease_until,
+        seconds(stamp.created_at),
+        seconds(stamp.updated_at),
+        seconds(stamp.lease_until) if stamp.lease_until else None,
         stamp.queue,
-        stamp.due_at,
+        seconds(stamp.due_at) if stamp.due_at else None,
     )
 
 
-def found(at: Address, pair: Sequence[bytes | None]) -> Record | None:
-    m, body = pair
-    return None if m is None or body is None else record(at, m, body)
+def found(at: Address, packed: bytes | None) -> Record | None:
+    return None if packed is None else record(at, packed)

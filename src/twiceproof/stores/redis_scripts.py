@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 
 from .redis_lanes import Lane
 
 __all__ = ["SERVER_TIME", "Script", "Scripts"]
 
-SERVER_TIME = "local time = redis.call('TIME') local now = time[1] + time[2] / 1000000"
+SERVER_TIME = "local time = redis.call('TIME') local micros = time[1] * 1000000 + time[2]"
 
 
 class Script:
@@ -22,24 +23,24 @@ class Script:
         self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
         self._heads: dict[int, bytes] = {}
 
-    def call(self, lane: Lane, packed: bytes) -> bytes:
+    def call(self, lane: Lane, arguments: Sequence[bytes]) -> bytes:
         head = self._heads.get(lane.number)
         if head is None:
-            head = self._heads[lane.number] = _head(b"EVALSHA", self.sha, lane)
-        return b"%b$%d\r\n%b\r\n" % (head, len(packed), packed)
+            head = self._heads[lane.number] = _wire((b"EVALSHA", self.sha, b"2", *lane.keys))
+        return b"*%d\r\n%b%b" % (5 + len(arguments), head, _wire(arguments))
 
-    def call_whole(self, lane: Lane, packed: bytes) -> bytes:
+    def call_whole(self, lane: Lane, arguments: Sequence[bytes]) -> bytes:
         """For a server that does not know the script."""
-        return b"%b$%d\r\n%b\r\n" % (_head(b"EVAL", self.text, lane), len(packed), packed)
+        head = _wire((b"EVAL", self.text, b"2", *lane.keys))
+        return b"*%d\r\n%b%b" % (5 + len(arguments), head, _wire(arguments))
 
 
-def _head(verb: bytes, script: bytes, lane: Lane) -> bytes:
-    parts = (verb, script, b"2", *lane.keys)
-    return b"*6\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts)
+def _wire(parts: Iterable[bytes]) -> bytes:
+    return b"".join([b"$%d\r\n%b\r\n" % (len(part), part) for part in parts])
 
 
 class Scripts:
-    """All of them, with one clock: Lua that puts the store's time, in seconds, into `now`."""
+    """All of them, with one clock: Lua that puts the store's time, in whole microseconds, into `micros`."""
 
     def __init__(self, now_lua: str = SERVER_TIME) -> None:
         self.commit = Script("commit", now_lua)

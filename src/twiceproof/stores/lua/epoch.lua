@@ -8,7 +8,7 @@ for _, lane in ipairs(asked[3]) do
     call('HSET', lane .. ':epoch', 'server', asked[1])
     if not last then
       -- A new lane, or one that lost everything: begin above whatever it may have drawn before.
-      call('SETNX', lane .. ':number', string.format('%.0f', now * 1000000))
+      call('SETNX', lane .. ':number', string.format('%.0f', micros))
     else
       call('INCRBY', lane .. ':number', asked[2])
       call('HINCRBY', lane .. ':epoch', 'changes', 1)

@@ -3,12 +3,12 @@
 if redis.replicate_commands then redis.replicate_commands() end  -- Redis 6.2: TIME before a write
 local call = redis.call
 @NOW@
-local moment = string.format('%.17g', now)
 
--- lane:r:kind.member  a record: a hash of 'm', what the store knows of it, and 'b', its body, which heartbeats
---                     and wake-ups need not rewrite
+-- lane:r:kind.member  a record
 -- lane:i              the index: members 'k' kind . member and 's' kind . state . member, in the order of their bytes
 -- lane:d:kind.queue   what is due when: members by time
--- where a member is space.key and the dots are NULs
--- and 'm' is an array of nine (its first byte, 153), so that a nil in it is kept:
-local STATE, VERSION, FENCE, NONCE, CREATED, UPDATED, LEASE, QUEUE, DUE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+-- where a member is space.key and the dots are NULs. All times are whole microseconds.
+-- A record is a msgpack array of ten: six numbers of eight bytes, so that they can be read and written without
+-- unpacking the rest, then what the client has packed: state, queue, nonce, body.
+local VERSION, FENCE, CREATED, UPDATED, LEASE, DUE = 1, 2, 3, 4, 5, 6
+local HEAD = 55  -- bytes
