@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from ..records import (
@@ -27,13 +28,22 @@ COLUMNS = "id, space, kind, key, state, version, fence, nonce, created_at, updat
 READ = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind=? AND key=?"  # noqa: S608 - constants
 INSERT = (
     "INSERT INTO twiceproof_records (space, kind, key, state, version, fence, nonce, created_at, updated_at,"
-    " lease_until, queue, due_at, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+    " lease_until, queue, due_at, body) VALUES {rows} ON CONFLICT DO NOTHING"
 )
-REPLACE = (
-    "UPDATE twiceproof_records SET state=?, version=?, fence=coalesce(?, fence), nonce=?, updated_at=?,"
-    " lease_until=?, queue=?, due_at=?, body=coalesce(?, body) WHERE space=? AND kind=? AND key=? AND "
+REPLACE = (  # INDEXED BY: statistics of a small table must not make it read all of a large one
+    "UPDATE twiceproof_records INDEXED BY twiceproof_records_at SET state=w.column1, version=w.column2,"
+    " fence=coalesce(w.column3, fence), nonce=w.column4, updated_at=w.column5, lease_until=w.column6,"
+    " queue=w.column7, due_at=w.column8, body=coalesce(w.column9, body) FROM (VALUES {rows}) AS w"
+    " WHERE space=w.column10 AND kind=w.column11 AND key=w.column12 AND "
 )
-REPLACE_BY = {"fence": REPLACE + "fence=?", "version": REPLACE + "version=?"}
+REPLACE_BY = {"fence": REPLACE + "fence=w.column13", "version": REPLACE + "version=w.column13"}
+ROW = "(?,?,?,?,?,?,?,?,?,?,?,?,?)"
+CHUNKS = (64, 32, 16, 8, 4, 2, 1)  # rows in one statement: few sizes, so that all stay prepared
+SIZED = {
+    (statement, size): statement.format(rows=",".join([ROW] * size))
+    for statement in (INSERT, *REPLACE_BY.values())
+    for size in CHUNKS
+}
 REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND "
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
@@ -66,14 +76,23 @@ def _land_alike(
     db: sqlite3.Connection, statement: str, batches: Sequence[Batch], places: list[int], number: int, now: float,
     outcomes: list[Any],
 ) -> None:  # fmt: skip
-    before = db.total_changes
-    db.executemany(statement, [_values(batches[at].writes[0], number + at, batches[at].nonce, now) for at in places])
-    everyone_fits = db.total_changes - before == len(places)
+    values = [_values(batches[at].writes[0], number + at, batches[at].nonce, now) for at in places]
+    everyone_fits = _execute(db, statement, values) == len(places)
     for at in places:
         if everyone_fits:
             outcomes[at] = Written(str(number + at), number + at, now)
         else:
             outcomes[at] = _told_apart(db, batches[at], number + at, now)
+
+
+def _execute(db: sqlite3.Connection, statement: str, rows: list[tuple[Any, ...]]) -> int:
+    """How many rows fit. `executemany` would let go of the interpreter at each row, and wait for it as often."""
+    before, done = db.total_changes, 0
+    for size in CHUNKS:
+        while len(rows) - done >= size:
+            db.execute(SIZED[statement, size], tuple(chain.from_iterable(rows[done : done + size])))
+            done += size
+    return db.total_changes - before
 
 
 def _told_apart(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:
@@ -92,7 +111,8 @@ def _land(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outc
             return Conflict(write.at, found, now)
     for write in batch.writes:
         if not isinstance(write, Check):
-            db.execute(_statement(write), _values(write, number, batch.nonce, now))
+            statement = _statement(write)
+            db.execute(SIZED.get((statement, 1), statement), _values(write, number, batch.nonce, now))
     return Written(str(number), number, now)
 
 
