@@ -94,9 +94,9 @@ class Gather(Generic[I, A]):
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(ask)
-            if not self.busy:
-                return self._must_lead(ask)
-            if self._promised is None or self._promised is ask.loop:
+            if self._promised is None:
+                return not self.busy and self._must_lead(ask)
+            if self._promised is ask.loop:
                 return False
             # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread would
             # wait for it for ever, and another loop for as long as that one is held up.
