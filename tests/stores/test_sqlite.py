@@ -10,7 +10,7 @@ import pytest
 from tests.stores.children import children
 from twiceproof.errors import BadWrite, StoreError, StoreFull, StoreUnavailable
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.records import Address, Conflict, Insert, Replace, Written
+from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite import SqliteEngine
 
@@ -295,3 +295,24 @@ def test_a_cursor_of_this_store_goes_on(store):
         store.write(Insert(at(key), "{}")).block()
     first = store.scan("claim", limit=2).block()
     assert [record.at.key for record in store.scan("claim", after=first.after).block().records] == ["2"]
+
+
+def far(nth):
+    return Address(f"order-{nth}", "claim", "self")
+
+
+@pytest.mark.parametrize("count", [1, 3, 64, 150])
+def test_a_large_group_lands_and_each_caller_is_told_its_own_answer(engine, count):
+    taken = set(range(0, count, 7))
+    engine.commit([Batch((Insert(far(nth), "before", draw=True),), f"b{nth}") for nth in taken])
+    inserts = [Batch((Insert(far(nth), f"body {nth}", draw=True),), f"i{nth}") for nth in range(count)]
+    answers = engine.commit(inserts)
+    assert [type(answer) is Conflict for answer in answers] == [nth in taken for nth in range(count)]
+    there = [found.record for found in engine.fetch([far(nth) for nth in range(count)])]
+    assert [record.body for record in there] == ["before" if n in taken else f"body {n}" for n in range(count)]
+    stale = set(range(0, count, 5))
+    fences = [record.fence + (nth in stale) * 1_000_000 for nth, record in enumerate(there)]
+    replaces = [Batch((Replace(far(nth), "after", fence=fence),), f"r{nth}") for nth, fence in enumerate(fences)]
+    assert [type(answer) is Written for answer in engine.commit(replaces)] == [n not in stale for n in range(count)]
+    bodies = [found.record.body for found in engine.fetch([far(nth) for nth in range(count)])]
+    assert [body == "after" for body in bodies] == [nth not in stale for nth in range(count)]

@@ -1,8 +1,9 @@
 """Gathers what many callers ask at the same time into one piece of work.
 
 While one group is being worked on, further items wait; the next group takes them all. There are no timers:
-a lone caller never waits for company. Somebody *leads* each group: a blocking caller that finds nobody at
-work leads on its own thread, without a hop; on behalf of event loops the store's own thread leads.
+a lone caller never waits for company, and one that had company the last time only lets others run first.
+Somebody *leads* each group: a blocking caller that finds nobody at work leads on its own thread, without a
+hop; on behalf of event loops the store's own thread leads.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from time import sleep as give_way  # of no seconds: whoever waits for the interpreter's lock goes first
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..drive import Request
@@ -73,6 +75,7 @@ class Gather(Generic[I, A]):
         self._group: list[_Ask[I, A]] | None = None  # what is being worked on
         self.leader: _Ask[I, A] | None = None  # the blocking caller whose turn it is to lead
         self._handed = False  # whether the hand was told to lead
+        self._company = 0  # how many threads were answered last time
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
@@ -91,9 +94,9 @@ class Gather(Generic[I, A]):
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(ask)
-            if not self.busy:
-                return self._must_lead(ask)
-            if self._promised is None or self._promised is ask.loop:
+            if self._promised is None:
+                return not self.busy and self._must_lead(ask)
+            if self._promised is ask.loop:
                 return False
             # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread would
             # wait for it for ever, and another loop for as long as that one is held up.
@@ -132,12 +135,23 @@ class Gather(Generic[I, A]):
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
         try:
+            if self._company > 1 and self.leader is not None:
+                self._let_company_in()
             group = self._next_group()
             self._finish(group, self._answers(group))
         except BaseException as error:
             # A signal's exception can hit anywhere in the main thread: those it leads for must not wait for ever.
             self._recover(error)
             raise
+
+    def _let_company_in(self) -> None:
+        """Threads that were answered together come back together. Whoever is first gives way as long as more come:
+        alone it would pay for a commit of its own while all the others queue up for the next one.
+        """
+        there = 0
+        while there < len(self._queue) < self._company:
+            there = len(self._queue)
+            give_way(0)
 
     def _answers(self, group: list[_Ask[I, A]]) -> Sequence[Any]:
         try:
@@ -201,6 +215,7 @@ class Gather(Generic[I, A]):
             if not answered:
                 self._sleep(HELD_ELSEWHERE_PAUSE)
         finally:  # also when Ctrl-C hits in the pause: others count on somebody to lead
+            self._company = sum([ask.loop is None for ask in answered])
             self._pass_on(again)
             _wake(answered)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from ..records import (
@@ -27,13 +28,37 @@ COLUMNS = "id, space, kind, key, state, version, fence, nonce, created_at, updat
 READ = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind=? AND key=?"  # noqa: S608 - constants
 INSERT = (
     "INSERT INTO twiceproof_records (space, kind, key, state, version, fence, nonce, created_at, updated_at,"
-    " lease_until, queue, due_at, body) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+    " lease_until, queue, due_at, body) VALUES {rows} ON CONFLICT DO NOTHING"
 )
 REPLACE = (
     "UPDATE twiceproof_records SET state=?, version=?, fence=coalesce(?, fence), nonce=?, updated_at=?,"
     " lease_until=?, queue=?, due_at=?, body=coalesce(?, body) WHERE space=? AND kind=? AND key=? AND "
 )
 REPLACE_BY = {"fence": REPLACE + "fence=?", "version": REPLACE + "version=?"}
+REPLACE_MANY = (  # INDEXED BY: statistics of a table that was small must not make it read all of a large one
+    "UPDATE twiceproof_records INDEXED BY twiceproof_records_at SET state=w.column1, version=w.column2,"
+    " fence=coalesce(w.column3, fence), nonce=w.column4, updated_at=w.column5, lease_until=w.column6,"
+    " queue=w.column7, due_at=w.column8, body=coalesce(w.column9, body) FROM (VALUES {rows}) AS w"
+    " WHERE space=w.column10 AND kind=w.column11 AND key=w.column12 AND "
+)
+Row = tuple[Any, ...]
+ROW = "(?,?,?,?,?,?,?,?,?,?,?,?,?)"
+KNOWS_UPDATE_FROM = sqlite3.sqlite_version_info >= (3, 33)
+CHUNKS = (64, 32, 16, 8, 4, 2, 1) if KNOWS_UPDATE_FROM else (1,)  # few sizes, so that all stay prepared
+
+
+def _many(statement: str, size: int) -> str:
+    return statement.format(rows=",".join([ROW] * size))
+
+
+INSERT_ONE = _many(INSERT, 1)
+SIZED = {  # statements for one row, and the same for many
+    (INSERT_ONE, size): _many(INSERT, size) for size in CHUNKS
+} | {
+    (one, size): one if size == 1 else _many(f"{REPLACE_MANY}{by}=w.column13", size)
+    for by, one in REPLACE_BY.items()
+    for size in CHUNKS
+}  # fmt: skip
 REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND "
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
@@ -50,39 +75,41 @@ def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], now: float) -
 def land_all(db: sqlite3.Connection, batches: Sequence[Batch], number: int, now: float) -> list[Outcome]:
     """Land each batch or not. Plain ones, a lone insert or replace, go through one statement together."""
     outcomes: list[Any] = [None] * len(batches)
-    for statement, places in _alike(batches).items():
-        _land_alike(db, statement, batches, places, number, now, outcomes)
+    for statement, alike in _alike(batches, number, now).items():
+        everyone_fits = _execute(db, statement, list(alike.values())) == len(alike)
+        for at in alike:
+            if everyone_fits:
+                outcomes[at] = Written(str(number + at), number + at, now)
+            else:
+                outcomes[at] = _told_apart(db, batches[at], number + at, now)
     for place, outcome in enumerate(outcomes):
         if outcome is None:
             outcomes[place] = _land(db, batches[place], number + place, now)
     return outcomes
 
 
-def _alike(batches: Sequence[Batch]) -> dict[str, list[int]]:
-    """The places of plain batches by their statement. A space's second batch must see its first: not plain."""
-    groups: dict[str, list[int]] = {}
+def _alike(batches: Sequence[Batch], number: int, now: float) -> dict[str, dict[int, Row]]:
+    """Plain batches' places and rows, by statement. A space's second batch must see its first: it is not plain."""
+    groups: dict[str, dict[int, Row]] = {}
     seen: set[str] = set()
     for place, batch in enumerate(batches):
         write = batch.writes[0]
         space = write.at.space
         if len(batch.writes) == 1 and isinstance(write, (Insert, Replace)) and space not in seen:
-            groups.setdefault(_statement(write), []).append(place)
+            row = _values(write, number + place, batch.nonce, now)
+            groups.setdefault(_statement(write), {})[place] = row
         seen.add(space)
     return groups
 
 
-def _land_alike(
-    db: sqlite3.Connection, statement: str, batches: Sequence[Batch], places: list[int], number: int, now: float,
-    outcomes: list[Any],
-) -> None:  # fmt: skip
-    before = db.total_changes
-    db.executemany(statement, [_values(batches[at].writes[0], number + at, batches[at].nonce, now) for at in places])
-    everyone_fits = db.total_changes - before == len(places)
-    for at in places:
-        if everyone_fits:
-            outcomes[at] = Written(str(number + at), number + at, now)
-        else:
-            outcomes[at] = _told_apart(db, batches[at], number + at, now)
+def _execute(db: sqlite3.Connection, statement: str, rows: list[Row]) -> int:
+    """How many rows fit. `executemany` would let go of the interpreter at each row, and wait for it as often."""
+    before, done = db.total_changes, 0
+    for size in CHUNKS:
+        while len(rows) - done >= size:
+            db.execute(SIZED[statement, size], tuple(chain.from_iterable(rows[done : done + size])))
+            done += size
+    return db.total_changes - before
 
 
 def _told_apart(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:
@@ -107,12 +134,12 @@ def _land(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outc
 
 def _statement(write: Insert | Replace | Remove) -> str:
     if isinstance(write, Insert):
-        return INSERT
+        return INSERT_ONE
     by = "version" if write.fence is None else "fence"
     return REPLACE_BY[by] if isinstance(write, Replace) else REMOVE_BY[by]
 
 
-def _values(write: Write, number: int, nonce: str, now: float) -> tuple[Any, ...]:
+def _values(write: Write, number: int, nonce: str, now: float) -> Row:
     at = write.at
     if isinstance(write, Insert):
         return (

@@ -330,3 +330,67 @@ def test_a_loop_that_takes_over_anothers_promise_does_not_keep_it_waiting():
     assert first.run_until_complete(promised) == "FIRST"
     first.close()
     second.close()
+
+
+def answered_together(gather, work, count):
+    """So many threads have just had their answers from one group."""
+    work.hold()
+    callers = [Caller(gather, "first")]
+    assert work.begun.wait(PATIENT)
+    callers += [Caller(gather, f"{nth}") for nth in range(count)]
+    in_line(gather, count)
+    work.let_go()
+    for caller in callers:
+        caller.result()
+
+
+def test_the_first_to_come_back_lets_those_in_who_were_answered_with_it(monkeypatch):
+    work = Work()
+    gather = gather_of(work)
+    answered_together(gather, work, 3)
+    coming = ["second", "third"]
+    late = []
+
+    def others_run(seconds):
+        if coming:
+            late.append(Caller(gather, coming.pop(0)))
+            in_line(gather, 1 + len(late))
+
+    monkeypatch.setattr("twiceproof.stores.gather.give_way", others_run)
+    assert gather.ask("first").block() == "FIRST"
+    assert [caller.result() for caller in late] == ["SECOND", "THIRD"]
+    assert work.groups[-1] == ["first", "second", "third"]
+
+
+def test_a_caller_that_was_alone_gives_way_to_nobody(monkeypatch):
+    gather, ways = gather_of(Work()), []
+    gather.ask("before").block()
+    monkeypatch.setattr("twiceproof.stores.gather.give_way", ways.append)
+    assert gather.ask("alone").block() == "ALONE"
+    assert ways == []
+
+
+def test_company_that_does_not_come_back_is_not_waited_for(monkeypatch):
+    work, ways = Work(), []
+    gather = gather_of(work)
+    answered_together(gather, work, 3)
+    monkeypatch.setattr("twiceproof.stores.gather.give_way", ways.append)
+    assert gather.ask("alone").block() == "ALONE"
+    assert gather.ask("alone again").block() == "ALONE AGAIN"
+    assert ways == [0]
+
+
+def test_a_leader_interrupted_while_it_gives_way_leaves_the_gather_usable(monkeypatch):
+    work = Work()
+    gather = gather_of(work)
+    answered_together(gather, work, 3)
+
+    def interrupted(seconds):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("twiceproof.stores.gather.give_way", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        gather.ask("first").block()
+    assert not gather.busy
+    assert gather.ask("second").block() == "SECOND"
