@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .flows.arrivals import Delivered
     from .flows.batch import ItemDone, ItemFailed
     from .flows.repeat import check, keyed
+    from .flows.resource import Resource
     from .flows.retry import Retry
     from .flows.triggers.poll import Polled
     from .keys import body_hash, composite, fingerprint, stage, windowed
@@ -80,6 +81,7 @@ __all__ = [
     "Polled",
     "PriorFailure",
     "Rejected",
+    "Resource",
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
@@ -114,6 +116,7 @@ _HOMES = {
     ".flows.arrivals": ("Delivered",),
     ".flows.batch": ("ItemDone", "ItemFailed"),
     ".flows.repeat": ("check", "keyed"),
+    ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),
     ".flows.triggers.poll": ("Polled",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),

@@ -32,6 +32,7 @@ from .claims.policy import (
     SettleVerdict,
     make_policy,
 )
+from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
 from .clock import Clock, Ids, system_clock
 from .drive import await_, block
@@ -39,6 +40,7 @@ from .errors import Misuse
 from .flows.api import FlowApi
 from .flows.api_batches import BatchApi
 from .flows.api_history import HistoryApi
+from .flows.api_resources import ResourceApi
 from .flows.api_transactions import TransactionApi
 from .flows.api_waits import WaitApi
 from .flows.api_work import WorkApi
@@ -61,7 +63,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, TransactionApi):
+class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceApi, TransactionApi):
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(
@@ -71,6 +73,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, Transacti
         tenant: str | None = None,
         best_effort: bool = False,
         url: str | None = None,
+        resources: str | None = None,
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
@@ -79,12 +82,14 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, Transacti
             tenant=found.tenant if tenant is None else tenant,
             best_effort=best_effort,
             url=found.url if url is None else url,
+            resources=found.resources if resources is None else resources,
         )
         self.clock = clock
         self.store: Store = (
             open_store(self.settings.store, clock=clock) if store is None or isinstance(store, str) else store
         )
-        self.claims = Claims(self.store, clock=clock)
+        shelf = open_shelf(self.settings.resources) if self.settings.resources else None
+        self.claims = Claims(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
         self._where = _where(store)
         self._owner = Ids(_process_name)

@@ -14,7 +14,7 @@ DEFAULT_STORE = "sqlite:///twiceproof.db"
 class Settings(Struct, frozen=True):
     """`store`: a URL. `tenant`: whose keys these are. `best_effort`: accept a store that can lose writes.
 
-    `url`: where callbacks reach this app.
+    `url`: where callbacks reach this app. `resources`: where large values of runs go; "" is the store itself.
     """
 
     store: str = DEFAULT_STORE
@@ -22,6 +22,7 @@ class Settings(Struct, frozen=True):
     best_effort: bool = False
     sweep_every: float = 300.0
     url: str = ""
+    resources: str = ""
 
     def __repr__(self) -> str:
         """Without the store's address: it may hold a password."""
@@ -30,9 +31,10 @@ class Settings(Struct, frozen=True):
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """TWICEPROOF_STORE, TWICEPROOF_TENANT and TWICEPROOF_URL."""
+    """TWICEPROOF_STORE, TWICEPROOF_TENANT, TWICEPROOF_URL and TWICEPROOF_RESOURCES."""
     return Settings(
         store=environment.get("TWICEPROOF_STORE") or DEFAULT_STORE,
         tenant=environment.get("TWICEPROOF_TENANT") or "default",
         url=environment.get("TWICEPROOF_URL") or "",
+        resources=environment.get("TWICEPROOF_RESOURCES") or "",
     )

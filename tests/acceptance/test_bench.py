@@ -82,7 +82,7 @@ def flows(tmp_path_factory):
     """A quick run of the flows. DBOS is part of the bench extra, not of the tests'."""
     pytest.importorskip("dbos", reason="not installed; pip install --editable '.[bench]'")
     path = tmp_path_factory.mktemp("bench-flows") / "figures.json"
-    run_bench("--quick", "--only", "flows", "--json", str(path), timeout=400)
+    run_bench("--quick", "--only", "flows", "--json", str(path), timeout=900)
     return json.loads(path.read_bytes())
 
 

@@ -16,7 +16,8 @@ from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settleme
 from .evidence import KEEP, Evidence, evidence_write
 from .outcomes import Held, InReview, LostHold, TakeOutcome
 from .pieces import remove_pieces
-from .results import Packed, resource_address
+from .results import SPILL_LIMIT, Packed, resource_address
+from .shelf import Shelf
 from .states import Answer, Ask, Begin, Lifetime, Move, Park, decide, finish_times, glance, is_expired, is_lapsed
 
 __all__ = ["Claims", "Decide", "is_beckoned"]
@@ -24,15 +25,22 @@ __all__ = ["Claims", "Decide", "is_beckoned"]
 Decide = Callable[[Ask, Record | None, float], Move]
 
 NOT_LOOKED = Found(None, 0.0)
+MOST_ON_SHELF = 256 * 1024 * 1024
 FOR_EVER = Lifetime(keep=None, keep_failed=None)
 
 
 class Claims:
     """Operations on claims in one store. Each is a generator: run it with `drive.block` or `drive.await_`."""
 
-    def __init__(self, store: Store, *, clock: Clock = system_clock) -> None:
+    def __init__(self, store: Store, *, clock: Clock = system_clock, shelf: Shelf | None = None) -> None:
         self.store = store
         self.clock = clock
+        self.shelf = shelf  # where the large values of runs are kept; None: in the store
+
+    @property
+    def room(self) -> int:
+        """How large a value of a run may be."""
+        return SPILL_LIMIT if self.shelf is None else MOST_ON_SHELF
 
     # -- taking ----------------------------------------------------------------------------------
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from ..drive import Operation
-from ..records import Check, Remove, Written
+from ..records import Check, Record, Remove, Written
 from ..stores.base import Store
+from .shelving import drop
 
-__all__ = ["PIECES", "remove_pieces"]
+__all__ = ["PIECES", "forget", "remove_pieces"]
 
-PIECES = ("step", "arrival", "approval", "evidence", "resource")
+PIECES = ("step", "arrival", "approval", "evidence", "resource", "undo")
 BATCH = 50
+
+
+def forget(store: Store, record: Record) -> Operation[None]:
+    """A claim that may be forgotten, and everything beside it, unless somebody took it meanwhile."""
+    if (yield from remove_pieces(store, Check(record.at, version=record.version))) >= 0:
+        yield from store.write(Remove(record.at, version=record.version))
 
 
 def remove_pieces(store: Store, owner: Check) -> Operation[int]:
@@ -25,6 +32,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
             written = yield from store.write(owner, *removals)
             if isinstance(written, Written):
                 gone += len(removals)
+                yield from drop(page.records)
             elif written.at == owner.at:
                 return -1
     return gone

@@ -21,9 +21,10 @@ from ..records import Address, Insert
 from ..stores.base import Store
 from .claim import NO_RESULT, Spill
 from .outcomes import Held
+from .shelving import TEXT, load
 from .states import EXPIRE
 
-__all__ = ["Packed", "ResultType", "pack", "resource_address", "unpack"]
+__all__ = ["SPILL_LIMIT", "Packed", "ResultType", "pack", "resource_address", "unpack"]
 
 KIND = "resource"
 INLINE_LIMIT = 64 * 1024
@@ -48,10 +49,10 @@ class Packed(Struct, frozen=True):
         return (Insert(resource_address(space, self.spill.ref), self.text, queue=queue, due_in=due_in),)
 
 
-def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "") -> Packed:
+def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: int = SPILL_LIMIT) -> Packed:
     """Never fails: the work is done, and whatever its result is like, that fact must be kept.
 
-    `mark` tells the results of one run's steps apart.
+    `mark` tells the results of one run's steps apart; `most` is what there is room for.
     """
     try:
         encoded = _encode(value)
@@ -62,7 +63,7 @@ def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "") -> Pac
     if len(encoded) <= INLINE_LIMIT:
         return Packed(inline=Raw(encoded))
     digest = sha256(encoded).hexdigest()
-    if large == "digest" or len(encoded) > SPILL_LIMIT:
+    if large == "digest" or len(encoded) > most:
         return Packed(spill=Spill(digest, len(encoded), reason="too large to keep"))
     ref = f"res://{held.run}/{held.fence}{_short(mark)}"
     return Packed(spill=Spill(digest, len(encoded), ref), text=encoded.decode())
@@ -100,7 +101,10 @@ def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Opera
     if spill is None or not spill.ref:
         return result
     found = yield from store.read(resource_address(at.space, spill.ref))
-    return found.record.body if found.record else ""
+    if found.record is None or found.record.state == TEXT:
+        return found.record.body if found.record else ""
+    with (yield from load(found.record)) as file:
+        return file.read().decode()
 
 
 class ResultType:

@@ -10,6 +10,7 @@ from ..stores.base import Store
 from .claim import DONE, KIND, NO_RESULT, TRIMMED, body_of, claim_of
 from .pieces import remove_pieces
 from .pointer import POINTERS, renewal
+from .shelving import drop
 from .states import EXPIRE, TRIM
 
 __all__ = ["PASS", "Swept", "sweep"]
@@ -44,6 +45,7 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
             written = yield from store.write(write)
             if isinstance(written, Written) and _counts(write):
                 counts[_name(record)] += 1
+                yield from drop([record])
     return Swept(**counts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from msgspec import structs
 
 from ..clock import system_clock
 from ..errors import SchemaMismatch, StoreError, StoreUnavailable, StoreUnsafe
+from ..settings import from_environment
 from ..stores.base import Finding
 from ..stores.open import open_store
 from ..stores.sqlite_doctor import refuse_unsafe
@@ -17,6 +19,7 @@ from .checks import check_ledger, check_machine
 from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE, NoLedger
 from .ledger import require_ledger, scheme_of, sqlite_path
 from .output import show_json, show_table, show_text
+from .resources import check_resources
 from .secrets import redacted, shown_url
 from .target import Target, target_options
 
@@ -99,6 +102,7 @@ class Examination:
         try:
             yield from store.examine()
             yield from check_ledger(store, scheme_of(self.url), system_clock)
+            yield from check_resources(store, from_environment(os.environ).resources, system_clock)
         finally:
             store.close()
 

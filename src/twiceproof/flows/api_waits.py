@@ -43,8 +43,9 @@ class WaitApi:
         After `timeout`, `default` is returned if there is one; otherwise `WaitTimedOut` is raised.
         """
         session = inside_flow("app.wait_for")
+        span = _span(timeout, default is not NOTHING)
         otherwise = NO_RESULT if default is NOTHING else packed(default, "default=")
-        return session.drive(wait_for(session, name, _span(timeout), otherwise))
+        return session.drive(wait_for(session, name, span, otherwise))
 
     def callback_url(self, name: str) -> Any:
         """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
@@ -59,8 +60,8 @@ class WaitApi:
         session = inside_flow("app.approve")
         if default not in DEFAULTS:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
-        shown = packed(show, "show=")
-        return session.drive(approve(session, name, shown, digest(show), _span(timeout), DEFAULTS[default]))
+        span, shown = _span(timeout, default is not None), packed(show, "show=")
+        return session.drive(approve(session, name, shown, digest(show), span, DEFAULTS[default]))
 
     def remote(
         self, *, start: Callable[..., Any], callback: str, timeout: Duration | None = None, retry: Retry | None = None
@@ -103,5 +104,7 @@ class WaitApi:
         ))  # fmt: skip
 
 
-def _span(timeout: Duration | None) -> float | None:
+def _span(timeout: Duration | None, defaulted: bool = False) -> float | None:
+    if timeout is None and defaulted:
+        raise Misuse("A default is what a time-out answers, and there is none; give a timeout= too.")
     return None if timeout is None else seconds(timeout, name="timeout", positive=False)

@@ -36,15 +36,15 @@ class Callback(Pointer, frozen=True, omit_defaults=True):
 def callback_url(session: Session, name: str) -> Operation[str]:
     """The URL of a wait, the same in a replay. It leads somewhere before anybody is told of it."""
     session.refuse_if_stopped()
-    base = _base_of(session)
     entry_name = f"callback:{wait_name(name).partition(':')[2]}"
     entry = session.visit(entry_name, "")
     if entry is None:
         session.refuse_unvisited(entry_name)
-        token = secrets.token_urlsafe(TOKEN_BYTES)
+        base, token = _base_of(session), secrets.token_urlsafe(TOKEN_BYTES)
         yield from _index(session, token, name)
-        entry = session.finished(entry_name, DONE, Note(result=Raw(msgspec.json.encode(token))))
-    return f"{base}{PATH}{msgspec.json.decode(entry.note.result, type=str)}"
+        # The whole URL: an app that has moved meanwhile must not make a replay differ from what was handed out.
+        entry = session.finished(entry_name, DONE, Note(result=Raw(msgspec.json.encode(f"{base}{PATH}{token}"))))
+    return msgspec.json.decode(entry.note.result, type=str)
 
 
 def _base_of(session: Session) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, Fault, body_of, claim_of
-from ..claims.states import is_lapsed
+from ..claims.states import Lifetime, finish_times, is_lapsed
 from ..drive import Operation
 from ..errors import Misuse
 from ..records import Address, Record, Replace, Written
@@ -52,6 +52,7 @@ def _stop(record: Record, by: str) -> Replace:
     claim = with_work(claim_of(record), undoing="cancelled", by=by)
     if claim.attempt == 0:
         body = body_of(structs.replace(claim, fault=Fault("Cancelled", f"cancelled by {by}")))
-        return Replace(record.at, body, FAILED, version=record.version, draw=True)
+        queue, due_in, _ = finish_times(FAILED, Lifetime())
+        return Replace(record.at, body, FAILED, version=record.version, draw=True, queue=queue, due_in=due_in)
     queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
     return Replace(record.at, body_of(claim), QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)

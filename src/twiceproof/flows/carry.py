@@ -189,7 +189,7 @@ def _complete(session: Session, calling: Calling, note: Note, value: Any) -> Non
 
 def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[Note, Packed]:
     """What is recorded about a step that returned this."""
-    packed = pack(value, session.hold.held, mark=calling.name)
+    packed = pack(value, session.hold.held, mark=calling.name, most=session.parts.claims.room)
     external = _external(calling, value)
     done = structs.replace(
         note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None

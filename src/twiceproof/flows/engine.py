@@ -91,8 +91,8 @@ def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since:
 
 def _unseen(plan: Plan, now: float, *, crashed: bool, since: float) -> Before:
     intent = plan.repeat.writes_intent
-    if not crashed or intent or plan.repeat.kind == "transaction":
-        return Act(1, intent)  # a start of these would have left a trace
+    if not crashed or intent:
+        return Act(1, intent)  # a start that is written down first would have left a trace
     return _repeat(plan, 2, since, now)
 
 

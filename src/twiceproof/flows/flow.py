@@ -12,17 +12,18 @@ from msgspec import Raw
 from ..claims.asking import Asking
 from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id
 from ..claims.hold import Hold
-from ..claims.outcomes import Busy, Done, Held, Parked
+from ..claims.outcomes import Busy, Done, Held, InReview, Parked
+from ..claims.pieces import forget
 from ..claims.policy import Policy
 from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
 from ..claims.results import ResultType, unpack
-from ..claims.states import Ask, Move
+from ..claims.states import Ask, Move, is_expired
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Found, Record, Written
 from .ending import Asleep, Ended, Fell, Finished, GivenBack
 from .handle import Handle, RunHandle
-from .inputs import Inputs
+from .inputs import Inputs, lay_out, own
 from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
 from .nap import Nap
@@ -30,8 +31,9 @@ from .nested import parent_of_new_run, wake_parent
 from .parts import Parts
 from .postpone import postpone
 from .run import Taken, refuse_run, run_flow
-from .run_states import BeginRun, RunAsk, decide_run, enqueue
+from .run_states import BeginRun, Leftover, RunAsk, decide_run, enqueue
 from .session import Drive
+from .undo import refuse_undone
 from .work import Work, encoded, queue_of, work_of
 
 __all__ = ["HIGH", "LOW", "NORMAL", "Flow", "Priority", "rank_of"]
@@ -80,7 +82,9 @@ class Flow:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
         """Run it here, or answer with what the first run returned."""
-        ask, work = self._request(args, kwargs, retry=retry)
+        ask, work = yield from self._request(args, kwargs, retry=retry)
+        if retry:
+            yield from refuse_undone(self.parts.store, ask.at.space)
         self.results.prepare()
         if self.limits is None or (yield from self._has_ended(ask)):
             return (yield from self._call(ask, work))
@@ -110,11 +114,14 @@ class Flow:
 
     def _request(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
-    ) -> tuple[Ask, Raw]:  # fmt: skip
+    ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
         arguments = self._asking.arguments.bind(args, kwargs)
         ask = self._asking.ask(arguments, retry=retry)
-        packed = self.inputs.pack(arguments)
-        return ask, encoded(Work(self.version, packed, born=ask.owner, parent=parent_of_new_run(), **work))
+        packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
+        yield from lay_out(self.parts.claims, ask.at.space, packed)
+        return ask, encoded(
+            Work(self.version, packed.inline, packed.spill, born=ask.owner, parent=parent_of_new_run(), **work)
+        )
 
     def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
@@ -128,6 +135,8 @@ class Flow:
                 return ((yield from self._prior(ask, taken)),)
             if isinstance(taken, Parked):
                 raise self._waiting(ask, taken)
+            if isinstance(taken, InReview):
+                raise self._in_review(ask, taken.reason)
             if not isinstance(taken, Busy) or self.policy.on_duplicate != "wait":
                 raise refusal(ask, taken)
             yield from self.parts.store.pause(ask.at.space, min(pause, taken.retry_after + 0.001))
@@ -142,6 +151,9 @@ class Flow:
 
         outcome = yield from self.parts.claims.take(run.ask, decide, found)
         move = latest[0]
+        if isinstance(move, Leftover):
+            yield from forget(self.parts.store, move.record)
+            return (yield from self._take(run, patience))
         if isinstance(outcome, Held) and isinstance(move, BeginRun):
             return Taken(Hold(run.ask, outcome), move.claim, move.before, patience, self.drive)
         return outcome
@@ -150,6 +162,7 @@ class Flow:
         work = work_of(taken.claim)
         try:
             arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, work)
+            yield from own(self.parts.store, taken.hold.held.at, work)
         except (Misuse, msgspec.MsgspecError) as error:
             return (yield from refuse_run(self.parts, taken, self.policy, error))
         ended = yield from run_flow(
@@ -168,10 +181,13 @@ class Flow:
             raise _original(ended.error)
         if isinstance(ended, Asleep):
             raise self._waiting(ask, Parked("waiting", ended.why, ask.run, ended.until))
-        raise NeedsReview(
-            f"{self.name} for {ask.key!r} waits for a person: {ended.reason}. Look at it with: "
+        raise self._in_review(ask, ended.reason)
+
+    def _in_review(self, ask: Ask, reason: str) -> NeedsReview:
+        return NeedsReview(
+            f"{self.name} for {ask.key!r} waits for a person: {reason}. Look at it with: "
             f"twiceproof{ask.where} review show {ask.run}",
-            operation=self.name, key=ask.key, run=ask.run, reason=ended.reason,
+            operation=self.name, key=ask.key, run=ask.run, reason=reason,
         )  # fmt: skip
 
     def _prior(self, ask: Ask, done: Done) -> Operation[Any]:
@@ -202,10 +218,15 @@ class Flow:
     ) -> Operation[Handle]:  # fmt: skip
         """Leave it to a worker. A second start of the same run is the first one's handle."""
         self._refuse_best_effort()
-        ask, packed = self._request(args, kwargs, **work)
-        written = yield from self.parts.store.write(enqueue(ask, packed, delay))
-        if not isinstance(written, Written) and written.found is not None:
-            refuse_other_fingerprint(ask, written.found)
+        ask, packed = yield from self._request(args, kwargs, **work)
+        while True:
+            written = yield from self.parts.store.write(enqueue(ask, packed, delay))
+            found = None if isinstance(written, Written) else written.found
+            if found is None or not is_expired(found, written.now):
+                break
+            yield from forget(self.parts.store, found)
+        if found is not None:
+            refuse_other_fingerprint(ask, found)
         return self.handle(ask.key)
 
     def resume(self, record: Record) -> Operation[Ended | None]:

@@ -16,9 +16,10 @@ from ..stores.base import Store
 from .entry import DONE as STEP_DONE
 from .entry import KIND as STEP
 from .entry import Entry
-from .history import entries_in, require_run
+from .history import TOKENS, entries_in, require_run
 from .review import queued
 from .undo import UNDO, is_undo
+from .waiting import wait_name
 from .work import Work, encoded, work_of
 
 __all__ = ["Forked", "fork_run", "plan_fork"]
@@ -42,10 +43,11 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
 
 def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
     """Start it once more under `key`. With `step`: what was done before that step is taken as done."""
-    record = require_run((yield from store.read(at)))
+    found = yield from store.read(at)
+    record = require_run(found)
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
-    claim = yield from _new_claim(store, record, plan)
+    claim = yield from _new_claim(store, record, plan, found.now)
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
@@ -84,16 +86,28 @@ def _before(entries: Sequence[Entry], step: str) -> list[Entry]:
     undone = {entry.name for entry in entries} & {UNDO + entry.name for entry in kept}
     if undone:
         raise Misuse(f"What came before {step} was undone ({', '.join(sorted(undone))}); fork it without --from.")
+    _refuse_loose_urls({entry.name for entry in kept})
     return kept
 
 
-def _new_claim(store: Store, record: Record, plan: Forked) -> Operation[Claim]:
+def _refuse_loose_urls(kept: set[str]) -> None:
+    """A callback URL leads to the first run: the fork would wait for what never comes to it."""
+    names = (name.removeprefix(TOKENS) for name in kept if name.startswith(TOKENS))
+    loose = sorted(TOKENS + name for name in names if wait_name(name) not in kept)
+    if loose:
+        raise Misuse(f"The URL of {loose[0]} is the first run's, and still waited for; fork it with --from {loose[0]}.")
+
+
+def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operation[Claim]:
     claim = claim_of(record)
     work = work_of(claim)
     given = yield from unpack(store, record.at, work.input, work.spill)
     if not given:
         raise Misuse("The input of this run is no longer kept; start it with its arguments instead.")
-    new = Work(work.version, Raw(given), correlation=work.correlation, priority=work.priority, forked_from=claim.run)
+    new = Work(
+        work.version, Raw(given), correlation=work.correlation, priority=work.priority, born=f"{plan.run}@{now}",
+        forked_from=claim.run,
+    )  # fmt: skip
     return Claim(
         claim.operation, plan.key, "", claim.tenant, claim.fingerprint, 0, plan.run, claim.link,
         result=NO_RESULT, reason="is being forked", work=encoded(new),

@@ -5,22 +5,26 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from ..claims.claim import NO_RESULT
-from ..claims.results import unpack
+from ..claims.claim import NO_RESULT, Spill
+from ..claims.claims import Claims
+from ..claims.results import Packed, resource_address, unpack
+from ..claims.shelving import placed
 from ..drive import Operation
 from ..errors import Misuse, ValueRefused
-from ..records import Address
+from ..records import Address, Replace
 from ..stores.base import Store
 from .work import Work
 
-__all__ = ["Inputs"]
+__all__ = ["Inputs", "lay_out", "own"]
 
 MOST = 256 * 1024
+UNCLAIMED = 30 * 86_400.0  # how long an input waits for a run that never came
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 _encode = msgspec.json.Encoder().encode
@@ -38,7 +42,8 @@ class Inputs:
         if any(p.kind in VARIADIC for p in self._parameters.values()):
             raise Misuse(f"{name} takes *args or **kwargs, which a ledger cannot name; give its parameters names.")
 
-    def pack(self, arguments: dict[str, Any]) -> Raw:
+    def pack(self, arguments: dict[str, Any], run: str, room: int) -> Packed:
+        """A large input lies beside the run's claim. `room` is how large it may be."""
         try:
             encoded = _encode(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -46,12 +51,15 @@ class Inputs:
                 f"{self._name} was given something with no JSON form ({error}); pass ids and plain data, and open "
                 "connections inside its steps."
             ) from None
-        if len(encoded) > MOST:
+        if len(encoded) <= MOST:
+            return Packed(inline=Raw(encoded))
+        if len(encoded) > room:
             raise ValueRefused(
-                f"{self._name} was given {len(encoded):,} bytes of input, more than {MOST:,}; pass a reference "
-                "(app.resource(…)) instead."
+                f"{self._name} was given {len(encoded):,} bytes of input, more than {room:,}; pass the name of a file "
+                "or an object instead."
             )
-        return Raw(encoded)
+        digest = sha256(encoded).hexdigest()
+        return Packed(spill=Spill(digest, len(encoded), f"res://{run}/input-{digest[:16]}"), text=encoded.decode())
 
     def unpack(self, store: Store, at: Address, work: Work) -> Operation[dict[str, Any]]:
         text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
@@ -85,6 +93,21 @@ class Inputs:
             ) from None
         except TypeError:  # an annotation that has no JSON form: plain values are better than none
             return msgspec.json.decode(raw)
+
+
+def lay_out(claims: Claims, space: str, packed: Packed) -> Operation[None]:
+    """Before the run is there: one that finds no input could not be carried out. Without a run it is swept."""
+    for piece in (yield from placed(claims.shelf, packed.writes(space, UNCLAIMED))):
+        yield from claims.store.write(piece)  # a conflict is with itself: its address is made of its content
+
+
+def own(store: Store, at: Address, work: Work) -> Operation[None]:
+    """From now on the input stays as long as its run does."""
+    if work.spill is None:
+        return
+    record = (yield from store.read(resource_address(at.space, work.spill.ref))).record
+    if record is not None and record.queue:
+        yield from store.write(Replace(record.at, None, record.state, version=record.version))
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

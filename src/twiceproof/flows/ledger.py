@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from msgspec import structs
 
 from ..claims.claims import Claims, is_beckoned
-from ..claims.evidence import Evidence, evidence_write
+from ..claims.evidence import KEEP, Evidence, evidence_write
 from ..claims.hold import Hold
 from ..claims.outcomes import LostHold
 from ..claims.refusals import DURING, claim_lost
+from ..claims.shelving import placed
+from ..claims.states import EXPIRE
 from ..drive import Operation
 from ..records import Check, Conflict, Insert, Replace, Write, Written
 from .courier import Courier
@@ -138,6 +140,7 @@ class Ledger:
         if not pending and not more and end is None:
             return None
         try:
+            yield from self._place(pending)
             refused = yield from self._write(pending, more, end)
         except BaseException:  # not acknowledged: whoever writes next tries it again, and hears why if it cannot
             self._put_back(pending)
@@ -147,6 +150,12 @@ class Ledger:
         else:
             self._landed = noted
         return refused
+
+    def _place(self, pending: list[Pending]) -> Operation[None]:
+        """Large values go to their shelf first: a record of them must not be there before they are."""
+        for index, (entry, pieces) in enumerate(pending):
+            if pieces and self._claims.shelf is not None:
+                pending[index] = entry, (yield from placed(self._claims.shelf, pieces))
 
     def _take_pending(self) -> tuple[list[Pending], int]:
         with self._mutex:
@@ -225,10 +234,14 @@ class Ledger:
     def _are_there(self, pending: list[Pending]) -> Operation[bool]:
         """A batch lands as a whole, so any one of its entries tells. Their versions are learnt on the way."""
         landed = False
-        for index, (entry, pieces) in enumerate(pending):
+        for index, (entry, pieces) in reversed(list(enumerate(pending))):
             write = entry_write(self.hold.held.at.space, entry)
             record = (yield from self._claims.store.read(write.at)).record
             landed = record is not None and (record.body, record.state) == (write.body, write.state)
+            if record is not None and record.state == DONE != entry.state:  # a commit of ours that came late: it stands
+                self._adopt(entry_of(record))
+                del pending[index]
+                continue
             known = structs.replace(entry, version=record.version if record else "")
             pending[index] = known, pieces
             with self._mutex:
@@ -236,13 +249,18 @@ class Ledger:
                     self.entries[entry.name] = known
         return landed
 
+    def _adopt(self, entry: Entry) -> None:
+        with self._mutex:
+            self.entries[entry.name] = entry
+
     def _testify(self, pending: list[Pending]) -> Operation[None]:
         held = self.hold.held
-        for entry, _ in pending:
+        for entry, pieces in pending:
             if entry.state in (DONE, FAILED):
                 note = entry.note
                 found = Evidence(held.owner, held.fence, note.result, note.spill, note.fault, entry.name)
-                yield from self._claims.store.write(evidence_write(held.at.space, found))
+                large = [structs.replace(piece, queue=EXPIRE, due_in=KEEP) for piece in pieces]
+                yield from self._claims.store.write(evidence_write(held.at.space, found), *large)
 
 
 def _first(pending: list[Pending], room: int) -> list[Pending]:

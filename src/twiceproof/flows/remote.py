@@ -17,7 +17,7 @@ from .arrivals import KIND as ARRIVAL
 from .callbacks import callback_url
 from .context import Unwind
 from .engine import Plan
-from .entry import DONE, UNKNOWN, WAITS, Entry, Note
+from .entry import DONE, FAILED, UNKNOWN, WAITS, Entry, Note
 from .names import effect_key
 from .repeat import NEVER
 from .retry import Retry
@@ -40,13 +40,8 @@ class _Proof(Pending):
         """Not a time-out: a person must say whether it was started. Then the time runs anew."""
         old = session.ledger.entries[self.name]
         session.ledger.note(Entry(self.name, WAITS, Note(), old.version, session.ledger.now()))
-        entry = session.ledger.entries[self._start]
-        reason = "nobody knows whether it was started, and no callback came in time"
-        if entry.state != UNKNOWN:
-            note = msgspec.structs.replace(entry.note, reason=reason)
-            session.finished(self._start, UNKNOWN, note)
         yield from session.ledger.flush()
-        session.halt(Review(f"{self._start}: {reason}"))
+        session.halt(Review(f"{self._start}: nobody knows whether it was started, and no callback came in time"))
 
 
 def remote(
@@ -68,7 +63,7 @@ def remote(
 def _started(session: Session, step: Step, step_name: str, name: str, url: str) -> Operation[bool]:
     """False: nobody knows. The callback will tell, so nothing is started again and nobody is asked yet."""
     entry = session.ledger.entries.get(step_name)
-    if entry is not None and entry.state != DONE:
+    if entry is not None and entry.state not in (DONE, FAILED):  # what the flow was told once, it is told again
         came = yield from arrived(session, Address(session.space, ARRIVAL, wait_name(name)))
         if came is not None:
             session.visit(step_name, entry.note.asked)

@@ -7,14 +7,14 @@ from typing import Any
 
 from ..claims.claim import DONE, HELD, Claim, Fault
 from ..claims.hold import Hold
-from ..claims.pieces import remove_pieces
 from ..claims.policy import Policy
 from ..claims.results import ResultType, pack
+from ..claims.shelving import placed
 from ..claims.states import finish_times
 from ..claims.verdict import fault_of
 from ..drive import Call, Operation, Raised, Returned
 from ..errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
-from ..records import Check, Remove
+from ..records import Remove
 from .context import Unwind, attempt_var, session_var
 from .ending import (
     Asleep,
@@ -31,7 +31,7 @@ from .ending import (
 )
 from .entry import FAILED, UNKNOWN, tried_anew
 from .parts import Parts
-from .run_states import EXPIRED, FRESH
+from .run_states import FRESH
 from .session import Drive, Session
 from .stop import GiveBack, Review, Undo, Wait
 from .undo import has_begun_undoing, undo_all
@@ -77,24 +77,12 @@ def _prepare(session: Session, before: str) -> Operation[None]:
     if before == FRESH:
         return
     yield from session.load()
-    if before == EXPIRED:
-        yield from _forget(session)
-    elif before == FAILED:
+    if before == FAILED:
         _try_failures_again(session)
-
-
-def _forget(session: Session) -> Operation[None]:
-    """What an expired run of the same key left behind is nobody's."""
-    held = session.hold.held
-    yield from remove_pieces(session.parts.store, Check(held.at, fence=held.fence))
-    session.ledger.entries.clear()
-    session.unvisited.clear()
 
 
 def _try_failures_again(session: Session) -> None:
     """By a person's word: what failed is tried anew, what is done stays done."""
-    if has_begun_undoing(session):
-        raise Misuse("This run was undone; what it did is gone. Start it anew under another key.")
     for entry in list(session.ledger.entries.values()):
         if entry.state == FAILED:
             session.ledger.note(tried_anew(entry))  # on record: a run that stops before it gets there must not forget
@@ -136,9 +124,9 @@ def _finish(
 
 def _complete(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
     held = session.hold.held
-    packed = pack(value, held, large=policy.large)
+    packed = pack(value, held, large=policy.large, most=session.parts.claims.room)
     _, due_in, _ = finish_times(DONE, policy.life)
-    pieces = packed.writes(session.space, due_in)
+    pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, due_in))
     yield from session.ledger.flush(*pieces, end=as_done(held.at, session.claim, packed, policy.life))
     results.mind(value, packed)
     text = packed.inline or packed.text

@@ -10,9 +10,9 @@ from ..claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, i
 from ..records import Insert, Record, Replace
 from .work import queue_of, with_work, work_of
 
-__all__ = ["FRESH", "BeginRun", "RunAsk", "decide_run", "enqueue"]
+__all__ = ["FRESH", "BeginRun", "Leftover", "RunAsk", "decide_run", "enqueue"]
 
-FRESH, EXPIRED = "", "expired"  # what was there before: nothing, or something that may be forgotten
+FRESH = ""  # what was there before: nothing
 MOST_CRASHES = 50
 
 
@@ -32,10 +32,15 @@ class BeginRun(Begin, frozen=True, gc=False):
     before: str = FRESH
 
 
+class Leftover(Answer, frozen=True, gc=False):
+    """An expired run of the same key: what it left must go before another begins, or it would be taken for its own."""
+
+    record: Record
+
+
 def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
     if record is None or is_expired(record, now):
-        # What was handed out and taken away meanwhile must not begin anew.
-        return Answer(Parked("", "it is gone", run.ask.run, None)) if run.picked else _begin(run, record)
+        return _decide_gone(run, record)
     claim = claim_of(record)
     if _asks_for_another(run.ask, claim):
         return decide(run.ask, record, now)  # says so
@@ -47,6 +52,12 @@ def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
     if record.state == FAILED and run.ask.retry:
         return _resume(run, record, claim, now)
     return decide(run.ask, record, now)
+
+
+def _decide_gone(run: RunAsk, record: Record | None) -> Move:
+    if run.picked:  # what was handed out and taken away meanwhile must not begin anew
+        return Answer(Parked("", "it is gone", run.ask.run))
+    return _begin(run) if record is None else Leftover(Parked("", "it may be forgotten", run.ask.run), record)
 
 
 def _asks_for_another(ask: Ask, claim: Claim) -> bool:
@@ -64,18 +75,12 @@ def _parked(record: Record, claim: Claim) -> Parked:
     return Parked(record.state, claim.reason, claim.run, record.due_at)
 
 
-def _begin(run: RunAsk, record: Record | None) -> BeginRun:
+def _begin(run: RunAsk) -> BeginRun:
     ask = run.ask
     claim = structs.replace(claim_for(ask, 1), work=run.work)
     queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
-    body, lease = body_of(claim), ask.lease
-    if record is None:
-        insert = Insert(ask.at, body, HELD, draw=True, lease=lease, queue=queue, due_in=lease)
-        return BeginRun(insert, 1, claim)
-    replace = Replace(
-        ask.at, body, HELD, version=record.version, draw=True, lease=lease, queue=queue, due_in=lease
-    )  # fmt: skip
-    return BeginRun(replace, 1, claim, EXPIRED)
+    insert = Insert(ask.at, body_of(claim), HELD, draw=True, lease=ask.lease, queue=queue, due_in=ask.lease)
+    return BeginRun(insert, 1, claim)
 
 
 def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..claims.results import unpack
 from ..drive import Operation
-from .entry import DONE, STARTED, UNKNOWN, Entry
+from ..errors import Misuse
+from ..stores.base import Store
+from .entry import DONE, KIND, STARTED, UNKNOWN, Entry
 from .step import Step, called_with
 from .stop import Review
 
@@ -21,8 +23,18 @@ UNDO = "undo:"
 
 
 def has_begun_undoing(session: Session) -> bool:
-    entries = session.ledger.entries
+    return _undoes(session.ledger.entries)
+
+
+def _undoes(entries: Collection[str]) -> bool:
     return any(is_undo(name) and not is_aside(name, entries) for name in entries)
+
+
+def refuse_undone(store: Store, space: str) -> Operation[None]:
+    """Before a run that failed is tried again: what it did must still be there."""
+    page = yield from store.scan(KIND, space=space, limit=1_000)
+    if _undoes({record.at.key for record in page.records}):
+        raise Misuse("This run was undone; what it did is gone. Start it anew under another key.")
 
 
 def undo_all(session: Session) -> Operation[int]:

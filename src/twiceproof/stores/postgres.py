@@ -122,7 +122,8 @@ class PostgresEngine:
             if value is not None:
                 values.append(value.encode())
                 where += f" AND {name} = ${len(values)}"
-        return page_of(self._side.ask(SCAN.format(where=where).encode(), values), limit)
+        link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
+        return page_of(link.ask(SCAN.format(where=where).encode(), values), limit)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(DUE, due_values(kind, queues, limit, hide))))

@@ -73,6 +73,19 @@ def test_a_replay_hands_out_the_same_url_and_another_run_another(stage: Stage) -
     assert seen[0] == seen[1] != seen[2]
 
 
+def test_an_app_that_has_moved_goes_on_with_the_url_that_was_handed_out(stage: Stage) -> None:
+    urls: list[str] = []
+    park(inviting(stage, process(stage), urls))
+    app = process(stage)
+    app.parts.url = "https://moved.example.com"
+    sync = inviting(stage, app, urls)
+    park(sync)
+    app.deliver(token_of(urls[0]), "x")
+    assert sync(1) == "x"
+    park(sync, 2)
+    assert urls[1].startswith("https://moved.example.com/")
+
+
 @pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 def test_a_url_that_was_handed_out_leads_somewhere_whatever_crashed(stage: Stage, at: int, landed: bool) -> None:

@@ -531,3 +531,46 @@ def test_a_step_cannot_be_called_twice_at_once_without_an_id(stage: Stage) -> No
 
     with pytest.raises(Misuse, match="twice at once"):
         asyncio.run(sync(1))
+
+
+# -- forgotten and begun anew ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("commit", range(1, 7))
+def test_a_run_after_an_expired_one_never_takes_its_steps_for_its_own(stage: Stage, commit: int, landed: bool) -> None:
+    """Also when the process that begins it anew is killed in between."""
+    assert one_step(stage, stage.process(), keep="1d")(1) == "paid"
+    stage.clock.advance(86_401)
+    with pytest.raises(Died):
+        one_step(stage, stage.process(commit, landed=landed), keep="1d")(1)
+        raise Died
+    stage.lapse()
+    assert one_step(stage, stage.process(), keep="1d")(1) == "paid"
+    assert stage.effects["pay"] in (2, 3)  # it is safe: cut off, it is done again
+
+
+def test_a_start_after_an_expired_run_begins_anew(stage: Stage) -> None:
+    app = stage.process()
+    flow = one_step(stage, app, keep="1d")
+    flow(1)
+    stage.clock.advance(86_401)
+    assert flow.start(1).state == "queued"
+    assert resume(app) == 1
+    assert stage.effects["pay"] == 2
+
+
+def test_a_run_in_review_says_how_to_look_at_it(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step
+    def pay(order: int) -> None:
+        raise TimeoutError
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> None:
+        pay(order)
+
+    for _ in range(2):
+        with pytest.raises(NeedsReview, match="twiceproof review show run_"):
+            sync(1)

@@ -121,6 +121,26 @@ def test_a_start_that_fails_for_good_is_told_to_the_flow(stage: Stage, machine: 
     assert sync(1) == "ValueError"
 
 
+def test_a_flow_that_was_told_of_a_failed_start_is_told_so_again_whatever_arrives(
+    stage: Stage, machine: Machine
+) -> None:
+    app = process(stage)
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        try:
+            return str(app.remote(start=machine.start, callback="job"))
+        except StepFailed:
+            app.sleep("1h")
+            return "another way"
+
+    machine.error = ValueError("a bug after it was started")
+    park(sync)
+    assert machine.call_back(app).first
+    stage.clock.advance(3_601)
+    assert sync(1) == "another way"
+
+
 # -- unknown starts --------------------------------------------------------------------------------
 
 

@@ -200,6 +200,22 @@ def test_a_pointer_to_a_run_that_never_ends_stays(stage: Stage) -> None:
     assert pointers(stage) == 3
 
 
+def test_a_callback_that_leads_nowhere_goes_too(stage: Stage) -> None:
+    app = stage.process()
+    app.parts.url = "https://hooks.example.com"
+
+    @app.flow(key="k", name="pay", keep="1d")
+    def pay() -> str:
+        return str(app.callback_url("paid"))
+
+    pay()
+    stage.clock.advance(40 * DAY)
+    for _ in range(2):
+        block(sweep(app.store))
+        stage.clock.advance(61)
+    assert list(app.store.scan("callback").block().records) == []
+
+
 def test_what_is_swept_is_what_was_due(stage: Stage) -> None:
     """A claim that was written since is not: its version is another."""
     app = stage.process()

@@ -11,7 +11,7 @@ from contextlib import closing
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, Retry, StepFailed
+from twiceproof import App, Cancelled, Misuse, NeedsReview, Retry, StepFailed
 from twiceproof.stores.join import Join
 
 ONCE = Retry(attempts=1)
@@ -280,6 +280,27 @@ def test_an_undo_may_be_a_transaction_too(app, path):
         buy()
     assert rows(path) == []
     assert entries(path) == {"reserve": "done", "undo:reserve": "done"}
+
+
+def test_a_run_that_is_cancelled_meanwhile_rolls_the_step_back_and_stops(app, path):
+    """The sign is a new fence: the ledger's entry is refused, and with it the work."""
+    worked = []
+
+    @app.transaction
+    def reserve(connection):
+        add(connection, "a")
+        worked.append(1)
+
+    @app.flow(key="k")
+    def buy():
+        app.attach(flow="buy", key="k").cancel(by="ann")
+        reserve()
+
+    with pytest.raises(Cancelled, match="ann"):
+        buy()
+    assert worked == [1]
+    assert rows(path) == []
+    assert entries(path) == {}
 
 
 def test_a_failure_for_good_can_be_caught_in_the_flow(app, path):

@@ -300,7 +300,7 @@ def test_a_source_may_have_a_cursor_of_its_own(noon: Stage) -> None:
     asked: list[Any] = []
 
     @app.flow(key="order:{id}")
-    def sync(id: int, total: int) -> None:
+    def sync(id: int, total: int) -> None:  # noqa: A002 - as the source calls it
         noon.do(f"{id} {total}")
 
     @app.poll(every="1m", start=sync)

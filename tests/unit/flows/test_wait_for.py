@@ -231,6 +231,27 @@ def test_a_delivery_to_a_run_that_is_done_and_never_waited_is_told_so(stage: Sta
     assert arrival(stage) is None
 
 
+def test_what_arrives_while_a_run_has_failed_is_there_when_it_is_retried(stage: Stage) -> None:
+    app = process(stage)
+    broken = [True]
+
+    @app.step
+    def pack() -> None:
+        if broken:
+            raise ValueError("a bug")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> Any:
+        pack()
+        return app.wait_for("paid")
+
+    with pytest.raises(ValueError, match="a bug"):
+        sync(1)
+    assert deliver(app, "money").first
+    broken.clear()
+    assert sync.retry(1) == "money"
+
+
 def test_what_arrived_for_a_forgotten_run_does_not_answer_the_next_one_of_its_key(stage: Stage) -> None:
     app = process(stage)
 
@@ -500,6 +521,18 @@ def test_waiting_twice_under_two_names_is_welcome(stage: Stage) -> None:
     park(sync)
     deliver(app, "a", "paid:1")
     assert sync(1) == ["a", "b"]
+
+
+@pytest.mark.parametrize("wait", ["wait_for", "approve"])
+def test_a_default_without_a_time_out_is_refused(stage: Stage, wait: str) -> None:
+    app = process(stage)
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> Any:
+        return getattr(app, wait)("paid", default="reject")
+
+    with pytest.raises(Misuse, match="give a timeout= too"):
+        sync(1)
 
 
 def test_a_wait_belongs_into_the_body_of_a_flow(stage: Stage) -> None:

@@ -1,0 +1,128 @@
+"""A resource's record: the value itself, or where on a shelf it lies. One record each, so that it goes with its run."""
+
+from __future__ import annotations
+
+import io
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from typing import IO, BinaryIO, cast
+
+import msgspec
+from msgspec import Struct, structs
+
+from ..drive import Operation
+from ..errors import ResultNotKept, StoreUnavailable
+from ..records import Insert, Record
+from .aside import Aside
+from .claim import body_of, run_id
+from .shelf import Shelf, open_shelf, path_of
+
+__all__ = ["AWAY", "IN_MEMORY", "TEXT", "Away", "drop", "in_store", "load", "on_shelf", "placed"]
+
+log = logging.getLogger("twiceproof")
+
+TEXT, BASE64, AWAY = "", "base64", "away"  # what a resource's record holds: the text, other bytes, or where they are
+IN_MEMORY = 8 * 1024 * 1024
+INLINE_MOST = 8 * 1024 * 1024  # of the larger ones only shelves take care
+
+
+class Away(Struct, frozen=True):
+    """What the record of a resource on a shelf says."""
+
+    shelf: str
+    path: str
+    digest: str
+    size: int
+
+
+# -- putting -------------------------------------------------------------------------------------
+
+
+def placed(shelf: Shelf | None, pieces: Sequence[Insert]) -> Operation[tuple[Insert, ...]]:
+    """The same pieces, with their values on the shelf if there is one. A shelf that fails loses no fact."""
+    if shelf is None or not pieces:
+        return tuple(pieces)
+    found = []
+    for piece in pieces:
+        found += [piece] if piece.state == AWAY else (yield from _place(shelf, piece))
+    return tuple(found)
+
+
+def _place(shelf: Shelf, piece: Insert) -> Operation[list[Insert]]:
+    data = piece.body.encode()
+    try:
+        return [(yield from on_shelf(shelf, piece, io.BytesIO(data), sha256(data).hexdigest(), len(data)))]
+    except StoreUnavailable as error:
+        kept = len(data) <= INLINE_MOST
+        log.warning("a resource goes %s: %s", "to the store instead" if kept else "nowhere", error)
+        return [piece] if kept else []
+
+
+def on_shelf(shelf: Shelf, piece: Insert, source: BinaryIO, digest: str, size: int) -> Operation[Insert]:
+    """On the shelf before it is on record: a crash in between leaves an orphan, never a record of nothing."""
+    path = path_of(run_id(piece.at.space), piece.at.key)
+    yield from Aside(lambda: shelf.put(path, source))
+    return structs.replace(piece, body=body_of(Away(shelf.url, path, digest, size)), state=AWAY)
+
+
+def in_store(piece: Insert, data: bytes) -> Insert:
+    return structs.replace(piece, body=b64encode(data).decode(), state=BASE64)
+
+
+# -- getting -------------------------------------------------------------------------------------
+
+
+def load(record: Record) -> Operation[IO[bytes]]:
+    """The value, from wherever it is. What is not what was put there is refused."""
+    if record.state == TEXT:
+        return io.BytesIO(record.body.encode())
+    if record.state == BASE64:
+        return io.BytesIO(b64decode(record.body))
+    away = msgspec.json.decode(record.body, type=Away)
+    return (yield from Aside(lambda: _fetch(away)))
+
+
+def _fetch(away: Away) -> IO[bytes]:
+    target = cast(IO[bytes], SpooledTemporaryFile(IN_MEMORY))  # noqa: SIM115 - handed to the caller
+    try:
+        if not open_shelf(away.shelf).copy(away.path, cast(BinaryIO, target)):
+            raise _gone(away, "is gone")
+        if _digest(target) != away.digest:
+            raise _gone(away, "is not what was put there")
+    except BaseException:
+        target.close()
+        raise
+    return target
+
+
+def _digest(file: IO[bytes]) -> str:
+    file.seek(0)
+    digest = sha256()
+    while part := file.read(1024 * 1024):
+        digest.update(part)
+    file.seek(0)
+    return digest.hexdigest()
+
+
+def _gone(away: Away, what: str) -> ResultNotKept:
+    return ResultNotKept(
+        f"The resource {away.path} {what}; restore it from a backup of {away.shelf.partition('?')[0]}.",
+        digest=away.digest, size=away.size,
+    )  # fmt: skip
+
+
+# -- forgetting ----------------------------------------------------------------------------------
+
+
+def drop(records: Iterable[Record]) -> Operation[None]:
+    """What lies on shelves for records that were just removed. What fails is found later, as an orphan."""
+    for record in records:
+        if record.at.kind == "resource" and record.state == AWAY:
+            away = msgspec.json.decode(record.body, type=Away)
+            try:
+                yield from Aside(lambda away=away: open_shelf(away.shelf).remove(away.path))  # type: ignore[misc]
+            except StoreUnavailable as error:
+                log.warning("a resource could not be removed yet: %s", error)
