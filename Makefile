@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench clean
+.PHONY: help demo test check lint prove bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-l
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+prove: .venv/installed-test ## 25,000 five-step runs while workers, PostgreSQL and answers are killed; SEED=n repeats one
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
 	$(BIN)/python -m bench

@@ -18,15 +18,20 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
+from .sections.engines import ENGINES, measure_engine
+from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
 from .sections.peers import measure_peers
+from .sections.recovery import measure_recovery
 from .sections.scale import measure_scale
 from .sections.store import measure_store
+from .sections.waiting import measure_waiting
 from .sites import Sites
 from .table import show
 
 RESULTS = Path(__file__).parent / "results"
 STORES = ("sqlite", "postgres", "valkey")
+LEDGERS = ("sqlite", "postgres")  # stores that flows are measured on
 
 
 @click.command()
@@ -37,15 +42,17 @@ STORES = ("sqlite", "postgres", "valkey")
     "--json",
     "path",
     type=click.Path(path_type=Path),
-    default=RESULTS / "latest.json",
-    help="Where the figures go, and the chart beside them; bench/results/latest.json if left out.",
+    help="Where the figures go, and the chart beside them; bench/results/latest.json if left out, "
+    "or a file named for the sections if only some are measured.",
 )
-def main(quick: bool, only: str, rounds: int | None, path: Path) -> None:
-    """Measure twiceproof beside the raw stores and a peer, in one run. Only the ratios mean something elsewhere."""
+def main(quick: bool, only: str, rounds: int | None, path: Path | None) -> None:
+    """Measure twiceproof beside the raw stores and its peers, in one run. Only the ratios mean something elsewhere."""
     plan = QUICK if quick else FULL
     if rounds:
         plan = structs.replace(plan, rounds=rounds, scale_rounds=rounds)
-    report = measure(plan, _chosen(only), Progress())
+    chosen = _chosen(only)
+    path = path or RESULTS / f"{_file_name(chosen)}.json"
+    report = measure(plan, chosen, Progress())
     show(report.machine, report.findings)
     report.write(path)
     write_chart(path.with_suffix(".svg"), report.findings.lines, _subtitle(report))
@@ -69,6 +76,18 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         "peers": lambda: measure_peers(sites.valkey, "always", plan, progress),
         "peers without waiting for the disk": lambda: measure_peers(sites.lax_valkey, "everysec", plan, progress),
         **{f"scale on {name}": lambda name=name: measure_scale(site_of[name](), plan, progress) for name in STORES},  # type: ignore[misc]
+        **{f"flows on {name}": lambda name=name: measure_flows(site_of[name](), plan, progress) for name in LEDGERS},  # type: ignore[misc]
+        **{
+            f"flows {what} on {name}": lambda name=name, measure=measure: measure(site_of[name](), plan, progress)  # type: ignore[misc]
+            for what, measure in (("interrupted", measure_recovery), ("waiting", measure_waiting))
+            for name in LEDGERS
+        },
+        **{
+            f"flows beside {kind.name}": lambda kind=kind: measure_engine(  # type: ignore[misc]
+                kind, [site_of[name]() for name in LEDGERS], plan, progress
+            )
+            for kind in ENGINES
+        },
         "import": lambda: measure_footprint(plan, progress),
     }
 
@@ -89,6 +108,11 @@ def _chosen(only: str) -> list[str]:
     if unknown or not chosen:
         raise click.BadParameter(f"{', '.join(unknown) or 'nothing'} is no section; choose from {', '.join(SECTIONS)}.")
     return chosen
+
+
+def _file_name(chosen: list[str]) -> str:
+    """Some sections alone never overwrite the figures of all."""
+    return "latest" if set(chosen) == set(SECTIONS) else "-".join(name for name in SECTIONS if name in chosen)
 
 
 def _subtitle(report: Report) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-__all__ = ["ONE", "TASKS", "THREADS", "Act", "AsyncAct", "Callers", "One", "Tasks", "Threads", "count_in"]
+__all__ = ["ONE", "TASKS", "THREADS", "Act", "AsyncAct", "Callers", "One", "Several", "Tasks", "Threads", "count_in"]
 
 ONE, TASKS, THREADS = "1 caller", "64 tasks", "64 threads"
 
@@ -49,6 +49,22 @@ class One:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+class Several:
+    """One act of these is several of another's."""
+
+    def __init__(self, callers: Callers, acts: int) -> None:
+        self.label = callers.label
+        self.count = callers.count
+        self._callers = callers
+        self._acts = acts
+
+    def time(self, each: int) -> float:
+        return self._callers.time(each * self._acts)
+
+    def close(self) -> None:
+        self._callers.close()
 
 
 class Threads:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from twiceproof.stores.open import open_store
 from .contenders.row import COLUMNS
 from .orders import RESULT, TENANT, Asks, Keys
 
-__all__ = ["OPERATION", "fill_postgres", "fill_sqlite", "fill_valkey"]
+__all__ = ["OPERATION", "Row", "fill_postgres", "fill_sqlite", "fill_valkey", "insert_postgres", "insert_sqlite"]
+
+Row = tuple[Any, ...]
 
 OPERATION = "ship"
 KEEP = Lifetime().keep or 0.0
@@ -32,13 +34,18 @@ GROUP = 500
 
 
 def fill_sqlite(url: str, keys: Keys, count: int) -> None:
+    insert_sqlite(url, _rows(keys, count), count)
+
+
+def insert_sqlite(url: str, rows: Iterable[Row], counter: int = 0) -> None:
+    """Rows as they are, in the order of the columns. `counter`: the highest number in them, if it is a new one."""
     db = sqlite3.connect(Path(url.removeprefix("sqlite:///")), isolation_level=None)
     db.execute("PRAGMA cache_size=-524288")
     db.execute("PRAGMA synchronous=OFF")
     db.execute("BEGIN IMMEDIATE")
     marks = ",".join("?" * 13)
-    db.executemany(f"INSERT INTO twiceproof_records ({COLUMNS}) VALUES ({marks})", _rows(keys, count))
-    db.execute("UPDATE twiceproof_counter SET number = ?", (count,))
+    db.executemany(f"INSERT INTO twiceproof_records ({COLUMNS}) VALUES ({marks})", rows)
+    db.execute("UPDATE twiceproof_counter SET number = max(number, ?)", (counter,))
     db.execute("COMMIT")
     db.execute("PRAGMA synchronous=FULL")
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -46,14 +53,19 @@ def fill_sqlite(url: str, keys: Keys, count: int) -> None:
 
 
 def fill_postgres(url: str, keys: Keys, count: int) -> None:
+    insert_postgres(url, _rows(keys, count), count)
+
+
+def insert_postgres(url: str, rows: Iterable[Row], counter: int = 0) -> None:
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("SET synchronous_commit = off")
         with db.cursor().copy(f"COPY twiceproof_records ({COLUMNS}) FROM STDIN") as copy:
-            for line in _lines(keys, count):
-                copy.write(line)
-        db.execute("SELECT setval('twiceproof_number', %s)", (count,))
+            for row in rows:
+                copy.write(_line(row))
+        if counter:
+            db.execute("SELECT setval('twiceproof_number', %s)", (counter,))
         db.execute("VACUUM ANALYZE twiceproof_records")
         db.execute("CHECKPOINT")
 
@@ -67,7 +79,7 @@ def fill_valkey(url: str, keys: Keys, count: int) -> None:
     store.close()
 
 
-def _rows(keys: Keys, count: int) -> Iterator[tuple[Any, ...]]:
+def _rows(keys: Keys, count: int) -> Iterator[Row]:
     now, space_of, body_with = time.time(), _spaces(), _bodies()
     for number in range(1, count + 1):
         key = keys()
@@ -77,10 +89,9 @@ def _rows(keys: Keys, count: int) -> Iterator[tuple[Any, ...]]:
         )  # fmt: skip
 
 
-def _lines(keys: Keys, count: int) -> Iterator[str]:
-    """As COPY reads them. Nothing in these rows needs escaping."""
-    for row in _rows(keys, count):
-        yield "\t".join([r"\N" if value is None else str(value) for value in row]) + "\n"
+def _line(row: Row) -> str:
+    """As COPY reads it. Backslashes are the only thing in these rows that needs escaping."""
+    return "\t".join([r"\N" if value is None else str(value).replace("\\", r"\\") for value in row]) + "\n"
 
 
 def _inserts(keys: Keys, count: int) -> Iterator[Insert]:

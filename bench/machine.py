@@ -12,7 +12,10 @@ from pathlib import Path
 
 __all__ = ["facts"]
 
-PACKAGES = ("twiceproof", "msgspec", "psycopg", "redis", "hiredis", "aws-lambda-powertools")
+PACKAGES = (
+    "twiceproof", "msgspec", "psycopg", "redis", "hiredis", "aws-lambda-powertools",
+    "dbos", "restate-sdk", "temporalio",
+)  # fmt: skip
 
 
 def facts() -> dict[str, str]:

@@ -15,11 +15,12 @@ __all__ = ["Contender", "Slots", "compete"]
 
 
 class Contender(Struct, frozen=True):
-    """One thing to be measured. An act handles `rows` claims at once."""
+    """One thing to be measured. An act handles `rows` claims at once. `each`: acts per slot, if that is known."""
 
     name: str
     callers: Callers
     rows: int = 1
+    each: int | None = None
 
 
 class Slots(Struct, frozen=True):
@@ -35,7 +36,7 @@ def compete(contenders: Sequence[Contender], slots: Slots, progress: Callable[[]
     with ExitStack() as stack:
         for contender in contenders:
             stack.callback(contender.callers.close)
-        counts = [_acts_in(contender.callers, slots.seconds) for contender in contenders]
+        counts = [contender.each or _acts_in(contender.callers, slots.seconds) for contender in contenders]
         for _ in range(slots.rounds):
             for contender, each, seconds in zip(contenders, counts, taken, strict=True):
                 seconds.append(_per_claim(contender, each))

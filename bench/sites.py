@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tests.servers import PostgresServer, ValkeyServer
 
-from .fill import fill_postgres, fill_sqlite, fill_valkey
+from .fill import Row, fill_postgres, fill_sqlite, fill_valkey, insert_postgres, insert_sqlite
 from .orders import Keys
 from .plan import Plan
 from .rounds import Contender
@@ -50,6 +50,9 @@ class Site(Protocol):
     def fill(self, url: str, keys: Keys, count: int) -> None:
         """Put so many finished claims into a store, in bulk."""
 
+    def insert(self, url: str, rows: Iterable[Row]) -> None:
+        """Put these rows into a store, in bulk."""
+
     def many(self, plan: Plan) -> int:
         """How many finished claims make a large store here."""
 
@@ -71,6 +74,9 @@ class SqliteSite:
 
     def fill(self, url: str, keys: Keys, count: int) -> None:
         fill_sqlite(url, keys, count)
+
+    def insert(self, url: str, rows: Iterable[Row]) -> None:
+        insert_sqlite(url, rows)
 
     def many(self, plan: Plan) -> int:
         return plan.many
@@ -96,6 +102,9 @@ class PostgresSite:
     def fill(self, url: str, keys: Keys, count: int) -> None:
         fill_postgres(url, keys, count)
 
+    def insert(self, url: str, rows: Iterable[Row]) -> None:
+        insert_postgres(url, rows)
+
     def many(self, plan: Plan) -> int:
         return plan.many
 
@@ -118,6 +127,9 @@ class ValkeySite:
 
     def fill(self, url: str, keys: Keys, count: int) -> None:
         fill_valkey(url, keys, count)
+
+    def insert(self, url: str, rows: Iterable[Row]) -> None:
+        raise NotImplementedError("flows are not measured on Valkey")
 
     def many(self, plan: Plan) -> int:
         return plan.many_valkey

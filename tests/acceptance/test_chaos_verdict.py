@@ -105,6 +105,12 @@ def test_a_kill_of_the_database_explains_a_review_in_the_same_time(parked, at, c
     assert cause_of(parked, 0) == cause
 
 
+def test_the_worker_that_was_cut_off_from_the_database_may_be_the_one_that_comes_again(parked):
+    parked.visits[0] = [Seen(0, ONE), Seen(9, ONE)]
+    parked.database_killed.append(5.1)
+    assert cause_of(parked, 0) == DATABASE_KILLED
+
+
 def test_a_lost_answer_explains_a_review(parked):
     parked.lost["never", 0].append(Seen(5, ONE))
     assert cause_of(parked, 0) == ANSWER_LOST
@@ -118,6 +124,12 @@ def test_a_lost_answer_of_another_step_explains_nothing(parked):
 @pytest.mark.parametrize(("at", "cause"), [(4.0, KILLED_BEFORE), (9.1, UNEXPLAINED)])
 def test_without_a_request_only_a_kill_during_the_visit_explains_a_review(unsent, at, cause):
     unsent.killed[ONE] = at
+    assert cause_of(unsent, 0) == cause
+
+
+@pytest.mark.parametrize(("at", "cause"), [(4.0, DATABASE_KILLED), (9.1, UNEXPLAINED)])
+def test_without_a_request_a_kill_of_the_database_during_the_visit_explains_it_too(unsent, at, cause):
+    unsent.database_killed.append(at)
     assert cause_of(unsent, 0) == cause
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import signal
 
 import pytest
@@ -33,11 +32,11 @@ def at_moment(moment):
 
 def killed_at_every_commit(place, kind, landed):
     """A run for each commit there is: its process dies there. Until one lives to the end."""
-    for at in itertools.count(1):
-        journey = kind(place, at)
-        if journey.child(dying(at, landed)) != -signal.SIGKILL:
-            assert at > FEWEST[kind]
-            return [kind(place, order) for order in range(1, at + 1)]
+    journeys = [kind(place, 1)]
+    while journeys[-1].child(dying(len(journeys), landed)) == -signal.SIGKILL:
+        journeys.append(kind(place, len(journeys) + 1))
+    assert len(journeys) > FEWEST[kind]
+    return journeys
 
 
 def recovered(app, journey):
@@ -82,21 +81,21 @@ def test_killed_before_the_effect_and_between_effect_and_record(place, kind):
 
 
 @pytest.mark.slow
-@LANDED
-def test_killed_again_at_commits_of_the_recovery(place, landed):
-    """Twice more, before and after: wherever the first one died, the second finds a run that was left twice."""
-    firsts, journeys = (2, 4, 5, 8), []
-    for first, again in itertools.product(firsts, (1, 2, 3)):
-        journey = Purchase(place, first * 10 + again)
+def test_killed_again_and_again_in_the_recovery(place):
+    """Wherever the first one died, the next ones find a run that was left behind more than once."""
+    journeys = {
+        (first, landed): Purchase(place, 2 * first + landed) for first in (2, 4, 5, 8) for landed in (False, True)
+    }
+    for (first, landed), journey in journeys.items():
         assert journey.child(dying(first, landed)) == -signal.SIGKILL
-        journeys.append((again, journey))
-    for last in (not landed, landed):
+    for last in (False, True):
         pass_time(place, LEASE + 1)
-        for again, journey in journeys:
+        for (first, landed), journey in journeys.items():
+            again = 1 + (first + landed) % 3
             assert journey.child(dying(again, last)) in (-signal.SIGKILL, 0)  # 0: it is in review
     pass_time(place, LEASE + 1)
     with place.app() as app:
-        for _, journey in journeys:
+        for journey in journeys.values():
             recovered(app, journey)
 
 

@@ -14,7 +14,7 @@ import psycopg
 from tests.chaos.effect_client import Effects
 from twiceproof import Absent, App, Happened, Retry, check
 
-LEASE = 2.0
+LEASE = 3.0
 SETTLING = 1.0  # a killed worker's request may be on its way for a moment: the effects take milliseconds
 RETRY = Retry(attempts=40, first=0.02, most=0.3)
 TABLE = "CREATE TABLE booked (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n bigint NOT NULL)"

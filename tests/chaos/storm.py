@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psycopg
@@ -62,6 +64,8 @@ class Storm:
         self._dice = random.Random(plan.seed)
         self._database_kills = 0
         self._ended = 0
+        self._moved = 0.0  # when the last of them ended
+        self._over = False
 
     @contextlib.contextmanager
     def raging(self) -> Iterator[Storm]:
@@ -75,15 +79,18 @@ class Storm:
             app = stack.enter_context(App(self.dsn))
             with psycopg.connect(self.dsn) as db:
                 db.execute(TABLE)
-            crew = stack.enter_context(self._crew())
-            self._rage(app, crew)
+            with self._crew() as crew:
+                self._rage(app, crew)
             yield self
 
     def _rage(self, app: App, crew: subprocess.Popen[bytes]) -> None:
         self._effects.lose(self.plan.lost_share)
         with ThreadPoolExecutor(1) as feeder:
             fed = feeder.submit(self._feed, app)
-            self._blow()
+            try:
+                self._blow()
+            finally:
+                self._over = True  # or the feeder would wait for ever
             assert crew.stdin is not None
             crew.stdin.write(b"calm\n")
             crew.stdin.flush()
@@ -97,17 +104,26 @@ class Storm:
         fulfil = declare(app, self._effects, lending(self.dsn))
         with ThreadPoolExecutor(FEEDERS) as pool:
             for first in range(0, self.plan.runs, PORTION):
-                while first - self._ended > BACKLOG:
+                while first - self._ended > BACKLOG and not self._over:
                     time.sleep(0.05)
-                portion = range(first, min(first + PORTION, self.plan.runs))
-                list(pool.map(lambda n: _start(fulfil, n), portion))
+                list(pool.map(partial(self._start, fulfil), range(first, min(first + PORTION, self.plan.runs))))
+
+    def _start(self, fulfil: Any, n: int) -> None:
+        """Started again after every error: a second start of the same run is the first one's."""
+        while True:
+            try:
+                fulfil.start(n)
+                return
+            except StoreError:
+                if self._over:
+                    raise
 
     # -- faults ----------------------------------------------------------------------------------
 
     def _blow(self) -> None:
-        """Until all but the last have ended."""
-        next_loss = next_look = time.monotonic()
-        while self._ended < self.plan.calm_share * self.plan.runs:
+        """Until all but the last have ended, or nothing ends any more."""
+        now = next_loss = next_look = self._moved = time.monotonic()
+        while self._ended < self.plan.calm_share * self.plan.runs and now < self._moved + self.plan.patience:
             now = time.monotonic()
             if now >= next_loss:
                 self._lose_an_answer()
@@ -140,14 +156,16 @@ class Storm:
 
     def _look(self) -> None:
         with psycopg.connect(self.dsn) as db:
-            states = dict(db.execute(STATES).fetchall())
-        self._ended = sum(states.get(state, 0) for state in ENDS)
+            states: dict[str, int] = dict(db.execute(STATES).fetchall())
+        ended = sum(states.get(state, 0) for state in ENDS)
+        if ended > self._ended:
+            self._ended, self._moved = ended, time.monotonic()
         self._say(", ".join(f"{count:,} {state}" for state, count in sorted(states.items())))
 
     def _await_rest(self) -> None:
         """No work is lost: when the faults are over, everything comes to its end within a bound."""
-        until = time.monotonic() + self.plan.patience
-        while self._ended < self.plan.runs and time.monotonic() < until:
+        calm = time.monotonic()
+        while self._ended < self.plan.runs and time.monotonic() < calm + self.plan.patience:
             time.sleep(0.5)
             self._look()
 
@@ -184,11 +202,3 @@ class Storm:
             yield crew
             assert crew.stdin is not None
             crew.stdin.close()  # it ends when its input does
-
-
-def _start(fulfil: Callable[..., object], n: int) -> None:
-    """Started again after every error: a second start of the same run is the first one's."""
-    while True:
-        with contextlib.suppress(StoreError):
-            fulfil.start(n)  # type: ignore[attr-defined]
-            return

@@ -83,7 +83,10 @@ class Traces:
         return [seen.receipt for seen in self.done.get((kind, order), [])]
 
     def count(self, what: Of) -> Counter[str]:
-        return Counter({kind: sum(len(seen) for (of, _), seen in what.items() if of == kind) for kind, _ in what})
+        counts: Counter[str] = Counter()
+        for (kind, _), seen in what.items():
+            counts[kind] += len(seen)
+        return counts
 
     def was_killed(self, who: str, after: float, before: float) -> bool:
         return after <= self.killed.get(who, -1.0) <= before

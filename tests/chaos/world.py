@@ -110,15 +110,14 @@ def _cut_before(traces: Traces, order: int) -> str:
     visits = traces.visits.get(order, [])
     if any(traces.was_killed(visit.who, visit.at, _next_visit(traces, order, visit)) for visit in visits):
         return KILLED_BEFORE
-    if any(traces.database_was_killed(visit.at, _next_visit(traces, order, visit)) for visit in visits[:-1]):
+    if any(traces.database_was_killed(visit.at, _next_visit(traces, order, visit)) for visit in visits):
         return DATABASE_KILLED
     return UNEXPLAINED
 
 
 def _next_visit(traces: Traces, order: int, seen: Seen) -> float:
-    """When another came to it. Never: nothing that happened since can be the cause."""
-    later = [visit.at for visit in traces.visits.get(order, []) if visit.at > seen.at and visit.who != seen.who]
-    return min(later, default=-1.0)
+    """When somebody came to it again. Never: nothing that happened since can be the cause."""
+    return min((visit.at for visit in traces.visits.get(order, []) if visit.at > seen.at), default=-1.0)
 
 
 # -- how often the storm hit where it hurts ------------------------------------------------------

@@ -213,7 +213,7 @@ def _raised(session: Session, calling: Calling, note: Note, error: BaseException
     plan, first = calling.step.plan, note.first_at or session.last_time()
     move = after(
         plan, note.starts, first, verdict, now,
-        asked=retry_after(error, session.parts.clock.now()), roll=session.parts.roll,
+        asked=retry_after(error, now), roll=session.parts.roll,
     )  # fmt: skip
     fault = fault_of(error, retryable=verdict == "clean")
     note = structs.replace(note, fault=fault, first_at=first)

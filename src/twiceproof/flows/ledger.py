@@ -107,7 +107,8 @@ class Ledger:
 
     @property
     def backlog(self) -> int:
-        return len(self._pending)
+        """How many are not acknowledged: what is on its way can be lost as well."""
+        return self._noted - self._landed
 
     def flush(self, *more: Write, end: End | None = None) -> Operation[Conflict | None]:
         """Write everything pending, and what is given: all acknowledged when this returns.

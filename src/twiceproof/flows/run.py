@@ -31,14 +31,16 @@ from .ending import (
 )
 from .entry import FAILED, UNKNOWN, tried_anew
 from .parts import Parts
-from .run_states import FRESH
+from .run_states import FRESH, MOST_CRASHES
 from .session import Drive, Session
 from .stop import GiveBack, Review, Undo, Wait
 from .undo import has_begun_undoing, undo_all
+from .work import with_work
 
 __all__ = ["Taken", "refuse_run", "run_flow"]
 
 EXIT_PAUSE = 60.0
+FREE_INTERRUPTS = 3  # so many come round at once
 
 
 class Taken:
@@ -171,13 +173,17 @@ def _stop(session: Session) -> Operation[Ended]:
 
 def _give_back(session: Session, error: BaseException) -> Operation[Ended]:
     """The process is told to stop. Unknown outcomes go to a person; everything else to whoever comes next."""
-    at, claim = session.hold.held.at, session.claim
+    at, interrupts = session.hold.held.at, session.work.crashes + 1
     unknown = [entry.name for entry in session.ledger.entries.values() if entry.state == UNKNOWN]
     if unknown:
         reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
-        yield from session.ledger.flush(end=as_review(at, claim, reason))
-    else:
-        pause = EXIT_PAUSE if isinstance(error, SystemExit) else 0.0  # sys.exit() in a flow would come round for ever
+        yield from session.ledger.flush(end=as_review(at, session.claim, reason))
+    elif interrupts > MOST_CRASHES:
+        reason = f"whoever took it was stopped, {interrupts} times now, by {type(error).__name__} at last"
+        yield from session.ledger.flush(end=as_review(at, session.claim, reason))
+    else:  # one that interrupts itself would come round for ever: ever more slowly, and not for ever
+        pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
+        claim = with_work(session.claim, crashes=interrupts)
         yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue, pause))
     return GivenBack(error)
 

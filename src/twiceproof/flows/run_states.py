@@ -10,7 +10,7 @@ from ..claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, i
 from ..records import Insert, Record, Replace
 from .work import queue_of, with_work, work_of
 
-__all__ = ["FRESH", "BeginRun", "Leftover", "RunAsk", "decide_run", "enqueue"]
+__all__ = ["FRESH", "MOST_CRASHES", "BeginRun", "Leftover", "RunAsk", "decide_run", "enqueue"]
 
 FRESH = ""  # what was there before: nothing
 MOST_CRASHES = 50

@@ -19,7 +19,7 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     input: Raw = NO_RESULT
     spill: Spill | None = None  # where the input is, if it is large
     correlation: str = ""
-    crashes: int = 0  # take-overs from a holder that stopped without a word
+    crashes: int = 0  # holders that stopped without a word, or were interrupted
     undoing: str = ""  # why it is being undone: "settled", "cancelled"
     by: str = ""  # who said so
     priority: int = 0

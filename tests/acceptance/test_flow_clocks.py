@@ -1,0 +1,123 @@
+"""A worker whose wall clock is set forwards or back in the middle of a run: waits and leases go by the store's time."""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+import pytest
+
+from tests.acceptance.later import pass_time
+from twiceproof import App, InProgress, NotDone, Retry, Waiting
+from twiceproof.prove.clocks import ShiftedClock
+from twiceproof.stores.grouped import GroupedStore
+
+LEASE = 30.0
+SPAN = 600.0
+SHIFTS = {1: -3_600.0, 2: -300.0, 3: 300.0, 4: 3_600.0}  # by order
+
+
+def open_app(place):
+    """Its clock is its own; the store has another."""
+    clock = ShiftedClock()
+    app = App(GroupedStore(place.engine(), clock=clock), best_effort=True, clock=clock)
+    app.parts.roll = lambda: 1.0  # no jitter: the backoff is as declared
+    return app
+
+
+class Refused(NotDone):
+    """The other side says when to come again, by the clock on the wall."""
+
+    def __init__(self, until):
+        super().__init__("not now")
+        self.headers = {"Retry-After": formatdate(until, usegmt=True)}
+
+
+def store_time(app):
+    return app.store.scan("claim").block().now
+
+
+def sleeping(app, order, first):
+    app.sleep(SPAN)
+
+
+def waiting(app, order, first):
+    assert app.wait_for("paid", timeout=SPAN, default="too late") == "too late"
+
+
+def backing_off(app, order, first):
+    @app.step(repeat="safe", retry=Retry(attempts=2, first=SPAN))
+    def charge(order):
+        if first:
+            raise NotDone("not now")
+
+    charge(order)
+
+
+def told_when(app, order, first):
+    @app.step(repeat="never", retry=Retry(attempts=2, first=0.001))
+    def charge(order):
+        if first:
+            raise Refused(store_time(app) + SPAN)
+
+    charge(order)
+
+
+def declare(app, place, wait, first):
+    """In the first process, the clock jumps between a step and the wait."""
+
+    @app.step(repeat="safe")
+    def jump(order):
+        place.do(f"jump {order}")
+        app.clock.advance(SHIFTS[order])
+
+    @app.flow(key="order:{order}", lease=LEASE)
+    def patient(order):
+        jump(order)
+        wait(app, order, first)
+        return f"{order} went on"
+
+    return patient
+
+
+def parked_by(flow, order):
+    with pytest.raises(Waiting) as caught:
+        flow(order)
+    return caught.value.data["until"]
+
+
+@pytest.mark.parametrize("wait", [sleeping, waiting, backing_off, told_when])
+def test_a_wait_ends_neither_early_nor_late(place, wait):
+    for order in SHIFTS:
+        with open_app(place) as app:
+            until = parked_by(declare(app, place, wait, first=True), order)
+            assert until - store_time(app) == pytest.approx(SPAN, abs=9)
+    with open_app(place) as app:
+        patient = declare(app, place, wait, first=False)
+        pass_time(place, SPAN - 15)
+        for order, shift in SHIFTS.items():
+            app.clock.shift = -shift
+            parked_by(patient, order)
+            assert app.worker().run(until_idle=True) == 0
+        assert {app.attach(flow="patient", key=f"order:{order}").state for order in SHIFTS} == {"waiting"}
+        pass_time(place, 16)
+        app.worker().run(until_idle=True)
+        states = {order: app.attach(flow="patient", key=f"order:{order}").state for order in SHIFTS}
+        assert states == dict.fromkeys(SHIFTS, "done")
+    assert place.effects() == [f"jump {order}" for order in SHIFTS]
+
+
+@pytest.mark.parametrize("order", SHIFTS)
+def test_a_lease_holds_whatever_the_wall_clocks_of_both_sides_say(place, order):
+    with open_app(place) as mine, open_app(place) as other:
+        other.clock.advance(-SHIFTS[order])
+
+        def rival(app, order, first):
+            with pytest.raises(InProgress) as caught:
+                declare(other, place, sleeping, first=False)(order)
+            assert 0 < caught.value.data["retry_after"] <= LEASE
+            pass_time(place, LEASE - 5)
+            with pytest.raises(InProgress):
+                declare(other, place, sleeping, first=False)(order)
+
+        assert declare(mine, place, rival, first=True)(order) == f"{order} went on"
+    assert place.effects() == [f"jump {order}"]
