@@ -36,7 +36,6 @@ def flow_of_two(app, place):
 def test_four_thousand_calls_for_two_hundred_keys_are_two_hundred_runs(place, monkeypatch):
     monkeypatch.setattr(test_storm, "CALLERS", CALLERS)
     answers = test_storm.storm(place, flow_of_two, KEYS)
-    assert sum(answers.values()) == KEYS * CALLERS
     assert all(answer in ("in progress", f"receipt {key}") for key, answer in answers)
     assert sorted(place.effects()) == sorted(f"{what} {key}" for what in ("upsert", "charge") for key in range(KEYS))
 

@@ -88,8 +88,8 @@ class Traces:
             counts[kind] += len(seen)
         return counts
 
-    def was_killed(self, who: str, after: float, before: float) -> bool:
-        return after <= self.killed.get(who, -1.0) <= before
+    def was_killed(self, who: str, before: float) -> bool:
+        return who in self.killed and self.killed[who] <= before
 
     def database_was_killed(self, after: float, before: float) -> bool:
         return any(after <= at <= before for at in self.database_killed)

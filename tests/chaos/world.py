@@ -99,18 +99,20 @@ def cause_of(traces: Traces, order: int) -> str:
 
 
 def _cut_after(traces: Traces, order: int, request: Seen) -> str:
+    """Whoever sent it was cut off before somebody came again. It may be read after its sender's death."""
     found = _next_visit(traces, order, request)
-    if traces.was_killed(request.who, request.at, found):
+    if traces.was_killed(request.who, found):
         return KILLED_AFTER
-    return DATABASE_KILLED if traces.database_was_killed(request.at, found) else UNEXPLAINED
+    came = max(visit.at for visit in traces.visits[order] if visit.who == request.who and visit.at <= request.at)
+    return DATABASE_KILLED if traces.database_was_killed(came, found) else UNEXPLAINED
 
 
 def _cut_before(traces: Traces, order: int) -> str:
     """No request was ever seen: somebody who was at it must have been cut off before it was sent."""
-    visits = traces.visits.get(order, [])
-    if any(traces.was_killed(visit.who, visit.at, _next_visit(traces, order, visit)) for visit in visits):
+    visits = [(visit, _next_visit(traces, order, visit)) for visit in traces.visits.get(order, [])]
+    if any(traces.was_killed(visit.who, found) for visit, found in visits):
         return KILLED_BEFORE
-    if any(traces.database_was_killed(visit.at, _next_visit(traces, order, visit)) for visit in visits):
+    if any(traces.database_was_killed(visit.at, found) for visit, found in visits):
         return DATABASE_KILLED
     return UNEXPLAINED
 
@@ -130,5 +132,5 @@ def cut_off(traces: Traces, causes: dict[int, str]) -> Counter[str]:
         for (of, order), seen in later.items():
             first = traces.done.get((kind, order))
             if of == kind and first:
-                hits[kind] += traces.was_killed(first[0].who, first[0].at, seen[-1].at)
+                hits[kind] += traces.was_killed(first[0].who, seen[-1].at)
     return hits

@@ -75,7 +75,8 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
             tried = True
         elif isinstance(move, Replay):
             value = yield from _restore(session, calling)
-            yield from catch_up(session, calling, value)
+            if calling.step.external is not None:
+                yield from catch_up(session, calling, value)
             return value
         elif isinstance(move, Refuse):
             raise step_failed(session, calling.name, _last_fault(entry))
@@ -113,7 +114,8 @@ def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> O
         _complete(session, calling, note, finding.value)
     elif isinstance(finding, KnownBetter):
         return False
-    yield from point_back(session, calling.name)
+    if calling.step.external is not None:
+        yield from point_back(session, calling.name)
     return True
 
 
@@ -141,8 +143,9 @@ def _still_ours(session: Session) -> Operation[None]:
             hold.lost = renewed
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
-    yield from session.heed()
-    _refuse_if_undoing(session)
+    if session.ledger.beckoned:
+        yield from session.heed()
+        _refuse_if_undoing(session)
 
 
 def _refuse_if_undoing(session: Session) -> None:

@@ -141,7 +141,8 @@ class Ledger:
         if not pending and not more and end is None:
             return None
         try:
-            yield from self._place(pending)
+            if self._claims.shelf is not None:
+                yield from self._place(pending)
             refused = yield from self._write(pending, more, end)
         except BaseException:  # not acknowledged: whoever writes next tries it again, and hears why if it cannot
             self._put_back(pending)

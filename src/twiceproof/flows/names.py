@@ -12,13 +12,14 @@ from ..keys import validate_key
 
 __all__ = ["asked_of", "changes", "effect_key", "numbered", "with_id"]
 
+SHORT = 12
 LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: f"<{type(value).__qualname__}>").encode
 
 
 def asked_of(arguments: Mapping[str, Any]) -> str:
-    """A short digest per argument, so that a difference can be named. What has no JSON form counts by its type."""
+    """A short word per argument, so that a difference can be named. What has no JSON form counts by its type."""
     return " ".join(f"{name}={_digest(value)}" for name, value in arguments.items())
 
 
@@ -27,6 +28,8 @@ def _digest(value: Any) -> str:
         encoded = _encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         encoded = type(value).__qualname__.encode()
+    if len(encoded) <= SHORT and b" " not in encoded:
+        return encoded.decode()  # shorter than its digest, and readable
     return blake2b(encoded, digest_size=6).hexdigest()
 
 
