@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.acceptance import test_storm
+from tests.acceptance.wrappers import Wrapped
 
 KEYS, CALLERS = 200, 20
 AT_ONCE = 50
@@ -40,47 +42,67 @@ def test_four_thousand_calls_for_two_hundred_keys_are_two_hundred_runs(place, mo
     assert sorted(place.effects()) == sorted(f"{what} {key}" for what in ("upsert", "charge") for key in range(KEYS))
 
 
+class Meeting(Wrapped):
+    """Knows when everybody has asked for the run: `met` is set."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.met = threading.Event()
+        self._asked = itertools.count(1)
+
+    def commit(self, batches):
+        self._count(batches)
+        return self.inner.commit(batches)
+
+    def fetch(self, addresses):
+        self._count(addresses)
+        return self.inner.fetch(addresses)
+
+    def _count(self, asked):
+        for _ in asked:
+            if next(self._asked) == AT_ONCE:
+                self.met.set()
+
+
+def meeting(place):
+    app = place.app(Meeting)
+    return app, app.store.engine.met
+
+
 def test_fifty_threads_with_one_key_are_one_run(place):
-    begun, together = threading.Event(), threading.Barrier(AT_ONCE)
-    with place.app() as app, ThreadPoolExecutor(AT_ONCE) as pool:
+    app, met = meeting(place)
+    with app, ThreadPoolExecutor(AT_ONCE) as pool:
 
         @app.step(repeat="never")
         def charge(order):
             place.do("charge")
-            begun.wait(30)  # until the others have met it
+            assert met.wait(30)
 
         @app.flow(key="order:{order}", on_duplicate="wait")
         def sync(order):
             charge(order)
             return "receipt"
 
-        def call(number):
-            together.wait(30)
-            threading.Timer(0.1, begun.set).start()
-            return sync(1)
-
-        assert list(pool.map(call, range(AT_ONCE))) == ["receipt"] * AT_ONCE
+        assert list(pool.map(sync, [1] * AT_ONCE)) == ["receipt"] * AT_ONCE
     assert place.effects() == ["charge"]
 
 
 def test_fifty_tasks_with_one_key_are_one_run(place):
-    async def main():
-        met = asyncio.Event()
+    app, met = meeting(place)
+    with app:
 
         @app.step(repeat="never")
         async def charge(order):
             place.do("charge")
-            await met.wait()
+            assert await asyncio.to_thread(met.wait, 30)
 
         @app.flow(key="order:{order}", on_duplicate="wait")
         async def sync(order):
             await charge(order)
             return "receipt"
 
-        tasks = [asyncio.create_task(sync(1)) for _ in range(AT_ONCE)]
-        asyncio.get_running_loop().call_later(0.1, met.set)
-        return await asyncio.gather(*tasks)
+        async def main():
+            return await asyncio.gather(*(sync(1) for _ in range(AT_ONCE)))
 
-    with place.app() as app:
         assert asyncio.run(main()) == ["receipt"] * AT_ONCE
     assert place.effects() == ["charge"]

@@ -18,7 +18,7 @@ from .entry import DONE, Entry
 from .history import entries_in
 
 if TYPE_CHECKING:
-    from .carry import Calling
+    from .calling import Calling
     from .session import Session
 
 __all__ = ["IdLink", "catch_up", "ids_of", "point_back", "runs_behind"]

@@ -16,7 +16,7 @@ from .entry import DONE, KIND, Entry, Note, entry_of, entry_write
 from .transaction import Committed, InDoubt, Refused, TornApart
 
 if TYPE_CHECKING:
-    from .carry import Calling
+    from .calling import Calling
     from .session import Session
 
 __all__ = ["Joined", "KnownBetter", "Recorded", "attempt_joined"]

@@ -13,7 +13,8 @@ from ..claims.hold import Hold
 from ..drive import Operation
 from ..errors import Misuse, WaitSwallowed
 from .branch import Branch, are_siblings, branch_var
-from .carry import Calling, carry_out
+from .calling import Calling
+from .carry import carry_out
 from .context import Unwind
 from .engine import Plan
 from .entry import Entry, Note

@@ -14,7 +14,7 @@ from .step import Step, called_with
 from .stop import Review
 
 if TYPE_CHECKING:
-    from .carry import Calling
+    from .calling import Calling
     from .session import Session
 
 __all__ = ["UNDO", "has_begun_undoing", "is_aside", "is_undo", "undo_all"]

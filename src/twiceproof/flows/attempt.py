@@ -1,0 +1,51 @@
+"""One attempt at a step: the user's own function, called where it can ask which step it is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..drive import Call, Operation, Raised, Returned
+from ..errors import NotDone
+from .calling import Calling
+from .context import Attempt, attempt_var
+from .entry import Note
+from .joined import Joined, attempt_joined
+from .limit import limited
+from .step import Step
+
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["attempt"]
+
+
+def attempt(
+    session: Session, calling: Calling, note: Note, record: Callable[[Any], Any]
+) -> Operation[Returned | Raised | Joined]:  # fmt: skip
+    """`record` says what is written about a result, for a step that writes it in its own transaction."""
+    token = attempt_var.set(Attempt(session.space, calling.name, note.starts))
+    try:
+        if calling.step.transaction is not None:
+            return (yield from attempt_joined(session, calling, record))
+        finding: Returned | Raised = yield Call(_work(calling))
+    finally:
+        attempt_var.reset(token)
+    return finding
+
+
+def _work(calling: Calling) -> Callable[[], Any]:
+    step = calling.step
+    if step.plan.timeout is not None:
+        return limited(step.function, step.plan.timeout, calling.args, calling.kwargs)
+    if step.is_async:
+        return lambda: step.function(*calling.args, **calling.kwargs)
+    return lambda: _plain(step.function(*calling.args, **calling.kwargs), step)
+
+
+def _plain(value: Any, step: Step) -> Any:
+    if inspect.iscoroutine(value):
+        value.close()  # work that has not begun: recorded as done, it would be lost
+        raise NotDone(f"{step.name} is a def that returns a coroutine; make it an `async def`.")
+    return value

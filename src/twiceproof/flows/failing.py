@@ -1,0 +1,99 @@
+"""What follows from an attempt that raised: tried again, given up, or left to a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import structs
+
+from ..claims.claim import Fault
+from ..claims.verdict import fault_of
+from ..drive import Operation
+from ..errors import NeedsReview, StepFailed, Waiting
+from .calling import Calling
+from .context import Unwind
+from .engine import Later, Park, Refuse, after
+from .entry import FAILED, RETRY, UNKNOWN, Entry, Note
+from .repeat import SAFE
+from .stop import WAITS_FOR_RUN, Review, Undo, Wait
+from .verdicts import retry_after
+
+if TYPE_CHECKING:
+    from .session import Session
+
+__all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"]
+
+LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
+
+
+def raised(session: Session, calling: Calling, note: Note, error: BaseException) -> Operation[None]:
+    """Say what an error means, and write it down."""
+    if isinstance(error, Unwind):
+        raise error
+    if isinstance(error, Waiting | NeedsReview) and calling.step.plan.repeat is SAFE:
+        _wait_for_inner(session, calling, note, error)
+    now = session.ledger.now()
+    verdict = session.parts.verdicts.judge(error)
+    plan, first = calling.step.plan, note.first_at or session.last_time()
+    move = after(
+        plan, note.starts, first, verdict, now,
+        asked=retry_after(error, now), roll=session.parts.roll,
+    )  # fmt: skip
+    fault = fault_of(error, retryable=verdict == "clean")
+    note = structs.replace(note, fault=fault, first_at=first)
+    if isinstance(move, Park):
+        session.finished(calling.name, UNKNOWN, structs.replace(note, reason=move.reason))
+        if isinstance(error, Exception):
+            session.halt(Review(f"{calling.name}: {move.reason} ({fault.type}: {fault.message})"))
+        raise error
+    if not isinstance(error, Exception):
+        raise error  # the process is told to stop: whoever takes over decides by what is on record
+    if isinstance(move, Refuse):
+        session.finished(calling.name, FAILED, note)
+        raise step_failed(session, calling.name, fault) from error
+    _record_wait(session, calling, note, move, now)
+    yield from session.ledger.flush()
+    yield from session.heed()
+    refuse_if_undoing(session)
+
+
+def refuse_if_undoing(session: Session) -> None:
+    """Somebody said stop: nothing new is begun."""
+    if session.undoing and not session.compensating:
+        session.halt(Undo())
+
+
+def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiting | NeedsReview) -> NoReturn:
+    """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
+    if isinstance(error, NeedsReview):
+        session.finished(calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None))
+        session.halt(Review(f"{calling.name}: what it called waits for a person: {error.data.get('reason', '')}"))
+    until = error.data.get("until")
+    seconds = LONGEST_LOOK if until is None else min(LONGEST_LOOK, max(0.0, until - session.ledger.now()) + 0.05)
+    session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds))
+
+
+def _record_wait(session: Session, calling: Calling, note: Note, move: Later, now: float) -> None:
+    old = session.ledger.entries.get(calling.name)
+    note = structs.replace(note, not_before=now + move.seconds)
+    session.ledger.note(Entry(calling.name, move.state, note, old.version if old else "", now))
+
+
+def park(session: Session, calling: Calling, entry: Entry | None, reason: str) -> NoReturn:
+    """Once: a run that is parked again for the same reason writes nothing new about it."""
+    if entry is None or entry.state != UNKNOWN:
+        old = entry.note if entry else Note(calling.asked, calling.step.plan.repeat.kind)
+        session.finished(calling.name, UNKNOWN, structs.replace(old, reason=reason))
+    session.halt(Review(f"{calling.name}: {reason}"))
+
+
+def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
+    return StepFailed(
+        f"{name} failed: {fault.type}: {fault.message}; catch StepFailed to go another way, or look at the run.",
+        step=name, fault=fault, run=session.claim.run,
+    )  # fmt: skip
+
+
+def failed_before(session: Session, calling: Calling, entry: Entry | None) -> StepFailed:
+    fault = entry.note.fault if entry else None
+    return step_failed(session, calling.name, fault or Fault("unknown"))
