@@ -62,7 +62,10 @@ class Journey:
         """Whatever it waits for comes. Said twice, each of these counts once."""
         if waiting.data["until"] is not None:
             pass_time(self.place, 21)
-            return
+        else:
+            self.answer(app)
+
+    def answer(self, app: App) -> None:
         app.deliver_to(flow=self.name, key=self.key, name="paid", payload="money")
         for asked in app.approvals(flow=self.name):
             if asked.key == self.key:
@@ -74,12 +77,13 @@ class Journey:
     def key(self) -> str:
         return f"order:{self.order}"
 
-    def do(self, what: str) -> None:
-        self.place.do(f"{self.name}:{self.order} {what}")
+    def do(self, order: int, what: str) -> None:
+        """For whichever order: a worker carries out the others' runs as well."""
+        self.place.do(f"{self.name}:{order} {what}")
 
-    def effects(self) -> list[str]:
-        """Of this run: the others' are in the same file."""
-        mine = f"{self.name}:{self.order} "
+    def effects(self, order: int | None = None) -> list[str]:
+        """Of one run: the others' are in the same file."""
+        mine = f"{self.name}:{self.order if order is None else order} "
         return [line.removeprefix(mine) for line in self.place.effects() if line.startswith(mine)]
 
     def entries(self, app: App) -> dict[str, Entry]:
@@ -101,30 +105,30 @@ class Purchase(Journey):
         @app.step(repeat="safe", retry=QUICK)
         def upsert(order: int) -> None:
             hook("before upsert")
-            self.do("upsert")
+            self.do(order, "upsert")
             hook("after upsert")
 
         @app.step(repeat="keyed", retry=QUICK)
         def charge(order: int) -> str:
             hook("before charge")
-            self.do("charge " + app.effect_key())
+            self.do(order, "charge " + app.effect_key())
             hook("after charge")
             return "ch_1"
 
         def find(order: int) -> Any:
-            return Happened("inv_1") if "invoice" in self.effects() else Absent
+            return Happened("inv_1") if "invoice" in self.effects(order) else Absent
 
         @app.step(repeat=check(find, settling=0.0), retry=QUICK)
         def invoice(order: int) -> str:
             hook("before invoice")
-            self.do("invoice")
+            self.do(order, "invoice")
             hook("after invoice")
             return "inv_1"
 
         @app.step(repeat="never")
         def mail(order: int) -> None:
             hook("before mail")
-            self.do("mail")
+            self.do(order, "mail")
             hook("after mail")
 
         @app.flow(key="order:{order}", name=self.name, lease=LEASE)
@@ -165,27 +169,27 @@ class Return(Journey):
 
     def declare(self, app: App, hook: Hook) -> Any:
         @app.step(repeat="keyed", retry=QUICK)
-        def release(result: str) -> None:
+        def release(order: int, result: str) -> None:
             hook("before release")
-            self.do(f"release {result} {app.effect_key()}")
+            self.do(order, f"release {result} {app.effect_key()}")
             hook("after release")
 
         def recall(order: int) -> None:
             hook("before recall")
-            self.do("recall")
+            self.do(order, "recall")
             hook("after recall")
 
         @app.step(repeat="keyed", retry=QUICK, undo=release)
         def reserve(order: int) -> str:
             hook("before reserve")
-            self.do("reserve " + app.effect_key())
+            self.do(order, "reserve " + app.effect_key())
             hook("after reserve")
             return "A7"
 
         @app.step(repeat="never", undo=recall)
         def announce(order: int) -> None:
             hook("before announce")
-            self.do("announce")
+            self.do(order, "announce")
             hook("after announce")
 
         @app.flow(key="order:{order}", name=self.name, lease=LEASE)

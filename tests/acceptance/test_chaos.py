@@ -24,7 +24,7 @@ def test_under_every_fault_at_once_all_runs_end_and_nothing_happens_twice(killab
 
 
 def test_control_steps_without_their_protection_happen_twice(killable_postgres, tmp_path):
-    plan = Plan(600, SEED, kill_every=0.3, database_kills=1, lost_share=0.03, bare=True)
+    plan = Plan(900, SEED, kill_every=0.3, database_kills=1, lose_every=0.1, lost_share=0.03, bare=True)
     report = weather(plan, tmp_path, killable_postgres)
     assert report.verdict.violations
     assert {"keyed", "check", "never", "transaction"} <= set(report.verdict.twice), report.table()

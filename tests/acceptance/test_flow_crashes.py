@@ -6,12 +6,13 @@ import signal
 
 import pytest
 
-from tests.acceptance.children import die
-from tests.acceptance.journeys import LEASE, RECEIPT, Purchase, Return
+from tests.acceptance.children import Child, die
+from tests.acceptance.journeys import LEASE, RECEIPT, Purchase, Return, nothing
 from tests.acceptance.later import pass_time
 from tests.acceptance.wrappers import Dying
 
 FEWEST = {Purchase: 14, Return: 5}  # commits of a clean run; a store that does not look first, or a slow one, has more
+COMMITS_OF_WORK = 7  # of a worker up to the timer: the start, the take, one per step, and the last with the wait
 MOMENTS = {
     Purchase: [f"{when} {what}" for what in ("upsert", "charge", "invoice", "mail") for when in ("before", "after")],
     Return: [f"{when} {what}" for what in ("reserve", "announce", "recall", "release") for when in ("before", "after")],
@@ -78,6 +79,35 @@ def test_killed_before_the_effect_and_between_effect_and_record(place, kind):
     assert {moment for moment, ended in ends.items() if ended == "in review"} == {
         moment for moment in journeys if moment.split()[1] in never
     }
+
+
+def work(app, journey):
+    """What is started is left to workers: one of them, until it finds nothing more to do."""
+    journey.declare(app, nothing).start(journey.order)
+    assert app.worker(concurrency=2).run(until_idle=True) == 0
+
+
+@pytest.mark.slow
+@LANDED
+def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_it_left(place, landed):
+    journeys = [Purchase(place, order) for order in range(1, COMMITS_OF_WORK + 1)]
+    for at, journey in enumerate(journeys, 1):
+        child = Child(lambda _, at=at, journey=journey: work(place.app(dying(at, landed)), journey))
+        assert child.end() == -signal.SIGKILL
+    pass_time(place, LEASE + 1)
+    with place.app() as app:
+        for journey in journeys:
+            work(app, journey)
+            journey.answer(app)
+        pass_time(place, 21)
+        work(app, journeys[0])  # all of them have slept enough, and find what they waited for
+        for journey in journeys:
+            journey.answer(app)
+        work(app, journeys[0])
+        states = [app.attach(flow="purchase", key=journey.key).state for journey in journeys]
+        assert sorted(states) == ["done"] * (COMMITS_OF_WORK - 1) + ["review"]
+        for journey in journeys:
+            journey.check_world(app, journey.go(app))
 
 
 @pytest.mark.slow

@@ -79,8 +79,10 @@ class Crew:
     def _kill_one(self) -> None:
         pid = self._dice.choice(sorted(self._at_work))
         os.kill(pid, signal.SIGKILL)
-        self._write("killed", self._at_work[pid][1], os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        self._hire(self._at_work.pop(pid)[0])
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        index, name = self._at_work.pop(pid)
+        self._write("killed" if code == -signal.SIGKILL else "fell", name, code)  # it may have been dead already
+        self._hire(index)
 
     def _replace_fallen(self) -> None:
         for pid in list(self._at_work):
