@@ -12,9 +12,9 @@ from twiceproof import Absent, App, Happened, NeedsReview, PriorFailure, Retry, 
 from twiceproof.claims.claim import address_of
 from twiceproof.flows.entry import Entry, entry_of
 
-__all__ = ["Journey", "Purchase", "Return", "entries"]
+__all__ = ["LEASE", "RECEIPT", "Journey", "Purchase", "Return", "entries", "nothing"]
 
-LEASE = 30.0
+LEASE = 600.0  # however slow the machine, it lapses only when a test says so
 QUICK = Retry(attempts=9, first=0.001)
 RECEIPT = ["ch_1", "inv_1", "money", "ann"]
 MOST_LEGS = 20  # waits and settlements on one way
@@ -54,9 +54,15 @@ class Journey:
                 return "failed"
         raise AssertionError("it goes round in circles")
 
-    def child(self, wrap: Any = lambda engine: engine, hook: Hook = nothing) -> int:
-        """The same in a process of its own; how that ended."""
-        return Child(lambda _: self.go(self.place.app(wrap), hook)).end()
+    def child(self, wrap: Any = lambda engine: engine, hook: Hook = nothing, act: Any = None) -> int:
+        """The same, or another act, in a process of its own; how that ended."""
+
+        def work(_: Child) -> None:
+            app = self.place.app(wrap)
+            app.parts.courier.stop()  # its commits come when they come: without it, the n-th is always the same one
+            (act or type(self).go)(self, app, hook)
+
+        return Child(work).end()
 
     def see_to(self, app: App, waiting: Waiting) -> None:
         """Whatever it waits for comes. Said twice, each of these counts once."""

@@ -6,13 +6,12 @@ import signal
 
 import pytest
 
-from tests.acceptance.children import Child, die
-from tests.acceptance.journeys import LEASE, RECEIPT, Purchase, Return, nothing
+from tests.acceptance.children import die
+from tests.acceptance.journeys import LEASE, RECEIPT, Journey, Purchase, Return, nothing
 from tests.acceptance.later import pass_time
 from tests.acceptance.wrappers import Dying
 
 FEWEST = {Purchase: 14, Return: 5}  # commits of a clean run; a store that does not look first, or a slow one, has more
-COMMITS_OF_WORK = 7  # of a worker up to the timer: the start, the take, one per step, and the last with the wait
 MOMENTS = {
     Purchase: [f"{when} {what}" for what in ("upsert", "charge", "invoice", "mail") for when in ("before", "after")],
     Return: [f"{when} {what}" for what in ("reserve", "announce", "recall", "release") for when in ("before", "after")],
@@ -31,12 +30,12 @@ def at_moment(moment):
     return lambda passed: die() if passed == moment else None
 
 
-def killed_at_every_commit(place, kind, landed):
+def killed_at_every_commit(kind, place, landed, act=Journey.go, fewest=None):
     """A run for each commit there is: its process dies there. Until one lives to the end."""
     journeys = [kind(place, 1)]
-    while journeys[-1].child(dying(len(journeys), landed)) == -signal.SIGKILL:
+    while journeys[-1].child(dying(len(journeys), landed), act=act) == -signal.SIGKILL:
         journeys.append(kind(place, len(journeys) + 1))
-    assert len(journeys) > FEWEST[kind]
+    assert len(journeys) > (fewest or FEWEST[kind])
     return journeys
 
 
@@ -49,7 +48,7 @@ def recovered(app, journey):
 
 @LANDED
 def test_a_purchase_killed_at_every_commit_comes_to_its_end(place, landed):
-    journeys = killed_at_every_commit(place, Purchase, landed)
+    journeys = killed_at_every_commit(Purchase, place, landed)
     pass_time(place, LEASE + 1)
     with place.app() as app:
         parked = [journey for journey in journeys if recovered(app, journey) == "in review"]
@@ -60,7 +59,7 @@ def test_a_purchase_killed_at_every_commit_comes_to_its_end(place, landed):
 
 @LANDED
 def test_a_return_killed_at_every_commit_is_undone_once(place, landed):
-    journeys = killed_at_every_commit(place, Return, landed)
+    journeys = killed_at_every_commit(Return, place, landed)
     pass_time(place, LEASE + 1)
     with place.app() as app:
         ends = [recovered(app, journey) for journey in journeys]
@@ -81,31 +80,25 @@ def test_killed_before_the_effect_and_between_effect_and_record(place, kind):
     }
 
 
-def work(app, journey):
-    """What is started is left to workers: one of them, until it finds nothing more to do."""
-    journey.declare(app, nothing).start(journey.order)
+def work(journey, app, hook=nothing):
+    """It is started and left to a worker, which ends when it finds nothing more to do."""
+    journey.declare(app, hook).start(journey.order)
     assert app.worker(concurrency=2).run(until_idle=True) == 0
 
 
 @pytest.mark.slow
 @LANDED
 def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_it_left(place, landed):
-    journeys = [Purchase(place, order) for order in range(1, COMMITS_OF_WORK + 1)]
-    for at, journey in enumerate(journeys, 1):
-        child = Child(lambda _, at=at, journey=journey: work(place.app(dying(at, landed)), journey))
-        assert child.end() == -signal.SIGKILL
-    pass_time(place, LEASE + 1)
+    journeys = killed_at_every_commit(Purchase, place, landed, work, fewest=6)
     with place.app() as app:
-        for journey in journeys:
-            work(app, journey)
-            journey.answer(app)
-        pass_time(place, 21)
-        work(app, journeys[0])  # all of them have slept enough, and find what they waited for
-        for journey in journeys:
-            journey.answer(app)
-        work(app, journeys[0])
+        for _ in range(3):  # what it left; after the timer; after the approval
+            pass_time(place, LEASE + 1)
+            for journey in journeys:
+                work(journey, app)
+                journey.answer(app)
+        work(journeys[0], app)
         states = [app.attach(flow="purchase", key=journey.key).state for journey in journeys]
-        assert sorted(states) == ["done"] * (COMMITS_OF_WORK - 1) + ["review"]
+        assert sorted(states) == ["done"] * (len(journeys) - 1) + ["review"]
         for journey in journeys:
             journey.check_world(app, journey.go(app))
 

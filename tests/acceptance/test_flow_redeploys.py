@@ -14,7 +14,7 @@ from tests.acceptance.children import Child, die
 from tests.acceptance.later import pass_time
 from twiceproof import NeedsReview
 
-LEASE = 30.0
+LEASE = 600.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -88,7 +88,7 @@ from tests.acceptance.places import PostgresPlace, RedisPlace, SqlitePlace
 
 place = {kind}({url!r}, Path({folder!r}))
 app = place.app()
-both = threading.Barrier(2, action=die, timeout=30)
+both = threading.Barrier(2, action=die, timeout=60)
 
 @app.step(repeat="safe")
 def reserve(order):
@@ -108,12 +108,12 @@ FIRST = """
 def pack(order):
     both.wait()
 
-@app.flow(key="order:{order}")
+@app.flow(key="order:{order}", lease=600)
 def grows(order):
     reserve(order)
     pack(order)
 
-@app.flow(key="order:{order}")
+@app.flow(key="order:{order}", lease=600)
 def shifts(order):
     reserve(order)
     pack(order)
@@ -123,13 +123,13 @@ SECOND = """
 def pack(order):
     place.do("pack")
 
-@app.flow(key="order:{order}")
+@app.flow(key="order:{order}", lease=600)
 def grows(order):
     reserve(order)
     pack(order)
     mail(order)
 
-@app.flow(key="order:{order}")
+@app.flow(key="order:{order}", lease=600)
 def shifts(order):
     charge(order)
     reserve(order)
@@ -143,7 +143,7 @@ def deploy(place, text):
     (place.directory / "shop_release.py").write_text(head + text)
     command = [sys.executable, "-B", "-m", "twiceproof", "work", "shop_release:app", "--until-idle"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=place.directory, env=environment, capture_output=True, timeout=60).returncode
+    return subprocess.run(command, cwd=place.directory, env=environment, capture_output=True, timeout=120).returncode
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
 from twiceproof.records import Check
 
-LEASE = 30.0
+LEASE = 600.0  # longer than any test takes: no heartbeat comes in between
 AT = address_of("default", "ship", "order:17")
 
 

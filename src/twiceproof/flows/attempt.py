@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..drive import Call, Operation, Raised, Returned
@@ -22,13 +23,13 @@ __all__ = ["attempt"]
 
 
 def attempt(
-    session: Session, calling: Calling, note: Note, record: Callable[[Any], Any]
+    session: Session, calling: Calling, note: Note, record: Callable[[Session, Calling, Note, Any], Any]
 ) -> Operation[Returned | Raised | Joined]:  # fmt: skip
     """`record` says what is written about a result, for a step that writes it in its own transaction."""
     token = attempt_var.set(Attempt(session.space, calling.name, note.starts))
     try:
         if calling.step.transaction is not None:
-            return (yield from attempt_joined(session, calling, record))
+            return (yield from attempt_joined(session, calling, partial(record, session, calling, note)))
         finding: Returned | Raised = yield Call(_work(calling))
     finally:
         attempt_var.reset(token)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -62,7 +61,7 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
 def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Operation[bool]:
     """One attempt. False: it failed, and will be tried again."""
     note = yield from _begin(session, calling, entry, act)
-    finding = yield from attempt(session, calling, note, partial(_done, session, calling, note))
+    finding = yield from attempt(session, calling, note, _done)
     if isinstance(finding, Raised):
         yield from raised(session, calling, note, finding.error)
         return False

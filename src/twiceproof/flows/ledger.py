@@ -117,6 +117,8 @@ class Ledger:
         that write landed. What others have on its way is waited for: it may hold completions of this branch.
         """
         noted = self._noted
+        if self._landed >= noted and not more and end is None:
+            return None
         if not self._turn.take_now():
             yield from self._turn.take()
         try:
@@ -173,7 +175,7 @@ class Ledger:
     def _write(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
         """Many at once go in parts, each on the same condition."""
         room = max(1, self._claims.store.batch_limit - len(more) - 1)
-        size = sum(1 + len(pieces) for _, pieces in pending)
+        size = len(pending) and sum([1 + len(pieces) for _, pieces in pending])
         while size > room:
             part = _first(pending, room)
             yield from self._land(part, (), None)
@@ -206,9 +208,12 @@ class Ledger:
         return fence
 
     def _remember(self, landed: list[Pending], written: Written) -> None:
-        with self._mutex:
-            for entry, _ in landed:
-                self._learn(entry, written.version, written.now)
+        """Not of what is done: nothing more is written about it."""
+        open_ones = [entry for entry, _ in landed if entry.state != DONE]
+        if open_ones:
+            with self._mutex:
+                for entry in open_ones:
+                    self._learn(entry, written.version, written.now)
 
     def _learn(self, entry: Entry, version: str, at: float) -> None:
         """The store's version of an entry: also for what was noted about the same step since."""

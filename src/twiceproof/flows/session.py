@@ -100,8 +100,9 @@ class Session:
     def _next_name(self, stem: str) -> str:
         """By number, in sequence: at once, nobody could say which is the second."""
         count = self._counts.get(stem, 0)
-        path = self._here.path if isinstance(self._here, Branch) else ""
-        beside = are_siblings(self._askers.get(stem, path), path)
+        here = self._here
+        path = here.path if isinstance(here, Branch) else ""
+        beside = path != "" and are_siblings(self._askers.get(stem, path), path)
         if count and (beside or numbered(stem, count) in self._under_way):
             raise Misuse(
                 f"{stem} was called twice at once, and nothing tells the two apart; give it an id: "
@@ -205,6 +206,8 @@ class Session:
 
     def may_run_ahead(self) -> bool:
         """An item of a batch need not wait until the others' completions are acknowledged, up to a few."""
+        if not self.ledger.abreast:
+            return False
         here = self._here
         return isinstance(here, Branch) and here.alone and self.ledger.backlog < MOST_BEHIND
 
@@ -224,7 +227,7 @@ class Session:
         self._here.stop = None
 
     def refuse_if_stopped(self) -> None:
-        if self.stop is not None or self._here.stop is not None:
+        if self.stop is not None or (self.ledger.abreast and self._here.stop is not None):
             raise WaitSwallowed(
                 f"{self.claim.operation} for {self.claim.key!r} went on after it was told to stop; let BaseException "
                 "pass through your except clauses, and use app.gather for concurrent steps and waits."
