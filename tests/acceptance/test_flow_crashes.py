@@ -86,6 +86,12 @@ def work(journey, app, hook=nothing):
     assert app.worker(concurrency=2).run(until_idle=True) == 0
 
 
+def start_all(journeys, app):
+    """A start that was made before is the same one."""
+    for journey in journeys:
+        journey.declare(app, nothing).start(journey.order)
+
+
 @pytest.mark.slow
 @LANDED
 def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_it_left(place, landed):
@@ -93,10 +99,11 @@ def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_i
     with place.app() as app:
         for _ in range(3):  # what it left; after the timer; after the approval
             pass_time(place, LEASE + 1)
+            start_all(journeys, app)
+            assert app.worker().run(until_idle=True) == 0
             for journey in journeys:
-                work(journey, app)
                 journey.answer(app)
-        work(journeys[0], app)
+        assert app.worker().run(until_idle=True) == 0
         states = [app.attach(flow="purchase", key=journey.key).state for journey in journeys]
         assert sorted(states) == ["done"] * (len(journeys) - 1) + ["review"]
         for journey in journeys:
@@ -106,9 +113,7 @@ def test_a_worker_killed_at_every_commit_is_followed_by_one_that_finishes_what_i
 @pytest.mark.slow
 def test_killed_again_and_again_in_the_recovery(place):
     """Wherever the first one died, the next ones find a run that was left behind more than once."""
-    journeys = {
-        (first, landed): Purchase(place, 2 * first + landed) for first in (2, 4, 5, 8) for landed in (False, True)
-    }
+    journeys = {(first, landed): Purchase(place, 2 * first + landed) for first in (2, 5, 8) for landed in (False, True)}
     for (first, landed), journey in journeys.items():
         assert journey.child(dying(first, landed)) == -signal.SIGKILL
     for last in (False, True):

@@ -125,7 +125,7 @@ def space_of_run(run: str) -> str:
     except ValueError:
         space = ""
     if space.count("/") < 2 or run_id(space) != run:
-        raise Misuse(f"{run[:80]!r} is not the id of a run; list them with: twiceproof runs list")
+        raise Misuse(f"{run[:80]!r} is not the id of a run, nor FLOW/KEY; list them with: twiceproof runs list")
     return space
 
 

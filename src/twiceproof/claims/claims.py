@@ -233,7 +233,8 @@ def _settleable(found: Found) -> Record:
     if record.state == DONE:
         raise Misuse("This claim is done: there is nothing to settle. Look at it with: claims show OPERATION KEY")
     if claim_of(record).work:
-        raise Misuse(f"This is a run: its steps are settled. Look at them with: review show {claim_of(record).run}")
+        show = f"twiceproof review show {claim_of(record).run}"
+        raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))
     return record

@@ -13,6 +13,7 @@ from ..stores.base import Store
 from .failures import NotFound
 from .ledger import opened
 from .output import show_json, show_table, show_text
+from .shell import command
 from .target import Target, target_options
 
 __all__ = ["show"]
@@ -37,15 +38,16 @@ def show(target: Target, /, **given: str) -> None:
     with opened(target) as store:
         links = block(_links(store, validate_name("tenant", target.tenant), given["id"]))
     if not links:
+        runs = command(target, "runs", "list", "--state", "all")
         raise NotFound(
             "No outside id is known here: neither is this one, nor of a run with this key. Steps declare theirs with "
-            "external=; list runs with: runs list --state all"
+            f"external=; list runs with: {runs}"
         )
     if target.json:
         show_json({"ids": links})
         return
     show_table(HEAD, [(link.external, link.flow, link.key, link.step, link.state) for link in links])
-    show_text("Look at a run: twiceproof runs show FLOW/KEY")
+    show_text(f"Look at a run: {command(target, 'runs', 'show', f'{links[0].flow}/{links[0].key}')}")
 
 
 def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:

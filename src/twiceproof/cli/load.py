@@ -40,6 +40,8 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise  # it is there, and misses something itself
+        if name.endswith(".py"):
+            raise Misuse(f"Name the module, not its file: {name.removesuffix('.py').replace('/', '.')}:app") from None
         raise Misuse(
             f"There is no module {name!r} in {here}, nor elsewhere on Python's path; go to its directory first."
         ) from None

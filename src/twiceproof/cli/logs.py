@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from ..flows.log import FORMAT, JsonLines, RunFilter
+from ..flows.log import FORMAT, JsonLines, RunFilter, TextLines
 
 __all__ = ["set_up_logs"]
 
@@ -15,7 +15,7 @@ def set_up_logs(*, as_json: bool) -> None:
     root = logging.getLogger()
     if not root.handlers:
         ours = logging.StreamHandler(sys.stderr)
-        ours.setFormatter(JsonLines() if as_json else logging.Formatter(FORMAT))
+        ours.setFormatter(JsonLines() if as_json else TextLines(FORMAT))
         root.addHandler(ours)
         root.setLevel(logging.INFO)
     for handler in root.handlers:

@@ -25,7 +25,8 @@ def named_run(target: Target, store: Store, name: str) -> Address:
     at = address_of_run(target.tenant, name)
     found = store.read(at).block()
     if found.record is None or is_expired(found.record, found.now):
-        raise NotFound("There is no such run; name it by its id, or as FLOW/KEY. List them with: runs list --state all")
+        runs = command(target, "runs", "list", "--state", "all")
+        raise NotFound(f"There is no such run; name it by its id, or as FLOW/KEY. List them with: {runs}")
     claim = claim_of(found.record)
     if not claim.work:
         show = command(target, "claims", "show", about=(claim.operation, claim.key))

@@ -29,7 +29,7 @@ from .limits.limits import make_limits
 from .nested import guarding
 from .parts import Parts
 from .repeat import NEVER, Repeat, declare
-from .retry import Retry
+from .retry import DEFAULT_RETRY, Retry, as_retry
 from .sleeping import sleep
 from .step import Step, StepFunction
 from .verdicts import Judge
@@ -40,7 +40,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-DEFAULT_RETRY = Retry()
 
 
 class FlowFunction(Protocol[P, R_co]):
@@ -153,7 +152,7 @@ class FlowApi:
         the outside gave, over `result` and the arguments. Outside a flow it runs plainly.
         """
         limit = None if timeout is None else seconds(timeout, name="timeout")
-        plan = Plan(declare(repeat), retry or DEFAULT_RETRY, limit)
+        plan = Plan(declare(repeat), as_retry(retry), limit)
 
         def declare_step(function: Callable[..., Any]) -> Any:
             step = Step(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from .api import DEFAULT_RETRY, undo_step, wrapped_step
+from .api import undo_step, wrapped_step
 from .engine import Plan
 from .external import external_maker
 from .parts import Parts
 from .repeat import TRANSACTION
-from .retry import Retry
+from .retry import Retry, as_retry
 from .step import Step, StepFunction
 from .transaction import Transaction, joining
 
@@ -59,7 +59,7 @@ class TransactionApi:
         leave it out. `connect` makes the connections: a function, a SQLAlchemy engine or sessionmaker, a pool.
         """
         joining(self.parts.store)
-        plan = Plan(TRANSACTION, retry or DEFAULT_RETRY)
+        plan = Plan(TRANSACTION, as_retry(retry))
 
         def declare_transaction(function: Callable[..., Any]) -> Any:
             transaction = Transaction(lambda: self.parts.store, function, connect)

@@ -89,7 +89,8 @@ def park(session: Session, calling: Calling, entry: Entry | None, reason: str) -
 
 def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
     return StepFailed(
-        f"{name} failed: {fault.type}: {fault.message}; catch StepFailed to go another way, or look at the run.",
+        f"{name} failed: {fault.type}: {fault.message}; catch StepFailed to go another way, or look at "
+        f"the run: twiceproof runs show {session.claim.run}",
         step=name, fault=fault, run=session.claim.run,
     )  # fmt: skip
 

@@ -51,7 +51,9 @@ class Handle:
                 raise self._in_review(outcome)
             left = LONGEST_PAUSE if until is None else until - clock.monotonic()
             if left <= 0:
-                raise TimeoutError(f"{self.id} did not end within {timeout:g} s; ask again, or look at it: runs show")
+                raise TimeoutError(
+                    f"{self.id} did not end within {timeout:g} s; ask again, or look: twiceproof runs show {self.id}"
+                )
             yield from self.parts.store.pause(self.at.space, min(left, LONGEST_PAUSE))
 
     def cancel(self, by: str = "") -> Operation[str]:
@@ -66,13 +68,13 @@ class Handle:
     def _value(self, done: Done) -> Operation[Any]:
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         if not text:
-            raise ResultNotKept(f"{self.id} is done, but its result is not kept; look at the run.", run=self.id)
+            raise ResultNotKept(f"{self.id} is done, but its result is not kept. Look: twiceproof runs show {self.id}", run=self.id)
         return self._results.restore(text)
 
     def _failed(self, failed: Failed) -> PriorFailure:
         fault = failed.fault
         return PriorFailure(
-            f"{self.id} failed with {fault.type}: {fault.message}; run it again with: twiceproof runs retry {self.id}",
+            f"{self.id} failed with {fault.type}: {fault.message}; see what can be done: twiceproof runs show {self.id}",
             run=self.id, fault=fault, error=f"{fault.type}: {fault.message}",
         )  # fmt: skip
 

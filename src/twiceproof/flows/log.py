@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from .context import attempt_var, session_var
 
-__all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "about_var"]
+__all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
 
 FORMAT = "%(asctime)s %(levelname)s %(about)s%(message)s"
 FIELDS = ("correlation", "run", "flow", "key", "step")
@@ -64,6 +65,13 @@ def _line(about: About) -> str:
 def _clean(text: str) -> str:
     """What comes from outside must not write lines of its own."""
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
+
+
+class TextLines(logging.Formatter):
+    """For people. A traceback is set in: no line of it can be taken for one of the log."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
+        return "\n".join(f"    {_clean(line)}" for line in super().formatException(ei).splitlines())
 
 
 class JsonLines(logging.Formatter):

@@ -6,9 +6,13 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING
-from .entry import STARTED, UNKNOWN
+from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
+from ..records import Address
+from .approval import KIND as APPROVAL
+from .approval import OPEN, approval_id
+from .entry import STARTED, UNKNOWN, WAITS
 from .run_shape import MoveShape, StepShape, WholeRun
+from .waiting import WAIT
 
 __all__ = ["next_moves"]
 
@@ -28,13 +32,25 @@ def _moves(whole: WholeRun) -> Iterator[MoveShape]:
         yield MoveShape("A worker goes on with it, or the next call; see that one runs: twiceproof work MODULE:APP")
         yield MoveShape("To stop it and undo what was done:", ("runs", "cancel", name))
     elif run.state == WAITING:
-        until = "by itself" if run.due_at is not None else "when what it waits for has arrived"
-        yield MoveShape(f"It goes on {until}. To stop it and undo what was done:", ("runs", "cancel", name))
+        yield from _of_wait(whole, name)
     elif run.state == HELD:
         who = "Nobody is at work any more; a worker or the next call goes on" if run.lapsed else "Somebody is at work"
         yield MoveShape(f"{who}. To stop it before its next step:", ("runs", "cancel", name))
     elif run.state == DONE:
         yield MoveShape("To do it again, as something new:", ("runs", "fork", name, "--key", "KEY"))
+
+
+def _of_wait(whole: WholeRun, name: str) -> Iterator[MoveShape]:
+    """What waits for somebody does not go on by itself: its time only runs out."""
+    asked = [piece.key for piece in whole.pieces if piece.kind == APPROVAL and piece.state == OPEN]
+    for approval in asked:
+        id_ = approval_id(Address(space_of_run(whole.run.run), APPROVAL, approval))
+        yield MoveShape(f"It waits for somebody to approve {approval}. See what is asked:", ("approvals", "show", id_))
+    awaited = any(step.state == WAITS and step.name.startswith(WAIT) for step in whole.steps)
+    by_itself = whole.run.due_at is not None and not asked and not awaited
+    until = "by itself" if by_itself else "when what it waits for has arrived"
+    late = ", or its time is over" if whole.run.due_at is not None and not by_itself else ""
+    yield MoveShape(f"It goes on {until}{late}. To stop it and undo what was done:", ("runs", "cancel", name))
 
 
 def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:

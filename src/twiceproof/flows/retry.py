@@ -12,7 +12,7 @@ from ..clock import jitter
 from ..errors import Misuse
 from ..keys.duration import seconds
 
-__all__ = ["NO_RETRY", "Retry"]
+__all__ = ["DEFAULT_RETRY", "NO_RETRY", "Retry", "as_retry"]
 
 
 class Retry(Struct, frozen=True):
@@ -42,4 +42,12 @@ class Retry(Struct, frozen=True):
         return bool(starts <= self.attempts and spent <= self.within)
 
 
+DEFAULT_RETRY = Retry()
 NO_RETRY = Retry(attempts=1)
+
+
+def as_retry(given: Retry | None) -> Retry:
+    """Refused where it is declared: a bare number would be found out only when something fails."""
+    if given is not None and not isinstance(given, Retry):
+        raise Misuse(f"retry={given!r} is no policy; write retry=Retry(attempts=3).")
+    return DEFAULT_RETRY if given is None else given

@@ -7,7 +7,9 @@ from typing import Literal, get_args
 
 from msgspec import Raw, Struct, structs
 
-from ..claims.claim import FAILED, NO_RESULT, QUEUED, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
+from ..claims.claim import (
+    FAILED, NO_RESULT, QUEUED, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of, run_id,
+)  # fmt: skip
 from ..claims.evidence import KIND as EVIDENCE
 from ..claims.evidence import read_evidence
 from ..claims.results import unpack
@@ -140,11 +142,12 @@ def _outcome(store: Store, at: Address, word: Word, entry: Entry) -> Operation[t
     if word.result:
         return word.result, None
     if not word.evidence:
-        raise Misuse(f"Say what {entry.name} returned: result=…, null where it returns nothing; or adopt evidence.")
+        raise Misuse(f"Say what {entry.name} returned (--result JSON, result=…): null where it returns nothing; or adopt evidence.")
     record = (yield from store.read(Address(at.space, EVIDENCE, word.evidence))).record
     piece = read_evidence(record) if record is not None else None
     if piece is None or piece.step != entry.name:
-        raise Misuse(f"There is no evidence {word.evidence!r} about {entry.name}; look at the run: review show.")
+        shown = f"twiceproof review show {run_id(at.space)}"
+        raise Misuse(f"There is no evidence {word.evidence!r} about {entry.name}; see what there is: {shown}")
     text = yield from unpack(store, at, piece.result, piece.spill)
     if not text:
         raise Misuse(f"Evidence {word.evidence!r} has no result to adopt; say what {entry.name} returned.")
@@ -173,8 +176,8 @@ def _refuse_open(rest: Sequence[Entry]) -> None:
     names = _names([entry for entry in rest if entry.state in (UNKNOWN, STARTED) and not is_undo(entry.name)])
     if names:
         raise Misuse(
-            f"Nothing is undone while an outcome is unknown: {', '.join(names)}. Say whether it happened, together "
-            "with undo (did=…) or before it."
+            f"Nothing is undone while an outcome is unknown: {', '.join(names)}. Say whether it happened: before "
+            "the undo, or together with it (--undo --happened or --undo --did-not-happen; did=…)."
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..claims.claim import claim_of
 from ..drive import Operation, await_
-from ..errors import Misuse
+from ..errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ..records import Record
 from ..stores.base import Store
 from .duty import Duty
@@ -67,11 +67,21 @@ def _tell(ended: Ended) -> None:
     match ended:
         case Finished():
             log.info("done")
+        case Fell(Cancelled() as error):
+            log.warning("%s; what it did is undone", error)
         case Fell(error):
-            log.error("failed with %s: %s", type(error).__name__, " ".join(str(error).split()))
+            own = _own(error)
+            trace = None if isinstance(own, TwiceproofError) else own
+            log.error("failed with %s: %s", type(own).__name__, " ".join(str(own).split()), exc_info=trace)
         case Asleep(why, _):
             log.info("parked: %s", why)
         case GivenBack(error):
             log.warning("given back after %s", type(error).__name__)
         case _:
-            log.warning("waits for a person: %s", ended.reason)
+            about = about_var.get()
+            log.warning("waits for a person: %s; twiceproof review show %s/%s", ended.reason, about.flow, about.key)
+
+
+def _own(error: BaseException) -> BaseException:
+    """The step's own error, where it is known: its traceback leads to what is broken."""
+    return error.__cause__ if isinstance(error, StepFailed) and error.__cause__ is not None else error

@@ -34,7 +34,7 @@ def refuse_undone(store: Store, space: str) -> Operation[None]:
     """Before a run that failed is tried again: what it did must still be there."""
     page = yield from store.scan(KIND, space=space, limit=1_000)
     if _undoes({record.at.key for record in page.records}):
-        raise Misuse("This run was undone; what it did is gone. Start it anew under another key.")
+        raise Misuse("This run was undone; what it did is gone. Start it anew under another key (twiceproof runs fork).")
 
 
 def undo_all(session: Session) -> Operation[int]:

@@ -46,7 +46,7 @@ class Pending:
 
 
 def wait_name(name: str) -> str:
-    return f"wait:{validate_key(name)}"
+    return f"{WAIT}{validate_key(name)}"
 
 
 def wait_for(session: Session, name: str, seconds: float | None, otherwise: Raw) -> Operation[Any]:

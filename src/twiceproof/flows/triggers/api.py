@@ -50,6 +50,7 @@ class TriggerApi:
             flow = getattr(function, "flow", None)
             if not isinstance(flow, Flow):
                 limit = {"limit": 1} if overlap == "queue" else {}
+                options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
                 declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **limit, **options)
                 function = declare_flow(_ticked(function))
                 flow = self.flows[name or function.__name__]
