@@ -142,8 +142,9 @@ def deploy(place, text):
     head = HEAD.format(kind=type(place).__name__, url=place.url, folder=str(place.directory))
     (place.directory / "shop_release.py").write_text(head + text)
     command = [sys.executable, "-B", "-m", "twiceproof", "work", "shop_release:app", "--until-idle"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=place.directory, env=environment, capture_output=True, timeout=120).returncode
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    ended = subprocess.run(command, cwd=place.directory, env=environment, capture_output=True, text=True, timeout=120)
+    return ended.returncode, ended.stderr
 
 
 @pytest.mark.slow
@@ -160,10 +161,12 @@ def test_a_worker_of_the_next_release_goes_on_with_what_has_not_changed_so_far(p
             """Nor of this one."""
 
         handles = grows.start(1), shifts.start(1)
-        assert deploy(place, FIRST) == -signal.SIGKILL
+        code, said = deploy(place, FIRST)
+        assert code == -signal.SIGKILL, said
         assert [handle.state for handle in handles] == ["held", "held"]
         pass_time(place, LEASE + 1)
-        assert deploy(place, SECOND) == 0
+        code, said = deploy(place, SECOND)
+        assert code == 0, said
         assert [handle.state for handle in handles] == ["done", "review"]
         with pytest.raises(NeedsReview, match="charge is new before reserve"):
             handles[1].result(1)

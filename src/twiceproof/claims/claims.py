@@ -229,9 +229,10 @@ def _still_held(record: Record, now: float, advice: str) -> str:
 def _settleable(found: Found) -> Record:
     record = found.record
     if record is None:
-        raise Misuse("There is no such claim; list what is there with: claims list --state all")
+        raise Misuse("There is no such claim; list what is there with: twiceproof claims list --state all")
     if record.state == DONE:
-        raise Misuse("This claim is done: there is nothing to settle. Look at it with: claims show OPERATION KEY")
+        look = "twiceproof claims show OPERATION KEY"
+        raise Misuse(f"This claim is done: there is nothing to settle. Look at it with: {look}")
     if claim_of(record).work:
         show = f"twiceproof review show {claim_of(record).run}"
         raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")

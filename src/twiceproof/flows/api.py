@@ -19,7 +19,7 @@ from ..errors import Misuse
 from ..keys import validate_key
 from ..keys.duration import seconds
 from ..records import Address
-from .context import current_attempt, current_session, inside_flow
+from .context import current_attempt, current_session, inside_flow, plain_session
 from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
@@ -32,6 +32,7 @@ from .repeat import NEVER, Repeat, declare
 from .retry import DEFAULT_RETRY, Retry, as_retry
 from .sleeping import sleep
 from .step import Step, StepFunction
+from .tenancy import own_run
 from .verdicts import Judge
 
 __all__ = ["FlowApi", "FlowFunction"]
@@ -39,7 +40,6 @@ __all__ = ["FlowApi", "FlowFunction"]
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-
 
 
 class FlowFunction(Protocol[P, R_co]):
@@ -207,7 +207,7 @@ class FlowApi:
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> RunHandle:
         """A handle on a run of any process: by its id, or by flow and key."""
         if run is not None:
-            at = Address(space_of_run(run), "claim", "self")
+            at = own_run(self.parts.tenant, Address(space_of_run(run), "claim", "self"))
         elif flow is not None and key is not None:
             at = address_of(self.parts.tenant, flow, validate_key(key))
         else:
@@ -252,7 +252,7 @@ def wrapped_step(step: Step) -> Any:
 
     @functools.wraps(function)
     def blocking(*args: Any, **kwargs: Any) -> Any:
-        session = current_session()
+        session = plain_session(step.name)
         if session is None:
             return function(*args, **kwargs)
         return block(session.step(step, args, kwargs))

@@ -20,6 +20,7 @@ from .ids import IdLink, ids_of, runs_behind
 from .parts import Parts
 from .review import FOR_EVER, Settled, Verdict, Word, settle_run
 from .run_shape import RunShape, WholeRun
+from .tenancy import own_run
 
 __all__ = ["HistoryApi"]
 
@@ -96,7 +97,7 @@ class HistoryApi:
         return links
 
     def _place(self, run: str) -> Address:
-        return address_of_run(self.parts.tenant, run)
+        return own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
 
     def _life(self, at: Address) -> Lifetime:
         known = self.flows.get(at.space.split("/", 2)[1])

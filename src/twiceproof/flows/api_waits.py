@@ -13,7 +13,7 @@ from ..keys import validate_key
 from ..keys.duration import seconds
 from ..keys.fingerprint import digest
 from ..records import Address
-from .approval import Approval, Decided
+from .approval import Approval, Decided, request_address
 from .approvals import approve, decide, open_approvals
 from .arrivals import KIND, Delivered, deliver, packed
 from .callbacks import callback_url, deliver_by_token
@@ -21,6 +21,7 @@ from .context import inside_flow
 from .parts import Parts
 from .remote import remote
 from .retry import Retry
+from .tenancy import own_approval
 from .waiting import wait_for, wait_name
 
 __all__ = ["WaitApi"]
@@ -98,6 +99,7 @@ class WaitApi:
         """Somebody's word about an approval, once. `shown` is the digest of what they saw: another is refused."""
         if not isinstance(approved, bool):
             raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
+        own_approval(self.parts.tenant, request_address(approval))
         return block(decide(
             self.parts.store, approval, approved=approved, by=validate_key(by), note=note[:LONGEST_NOTE],
             shown=shown or "", mark=self.parts.owner(),

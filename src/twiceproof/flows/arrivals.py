@@ -17,10 +17,11 @@ from ..records import Address, Check, Insert, Record, Replace, Write, Written
 from ..stores.base import Store
 from .work import work_of
 
-__all__ = ["ARRIVED", "ENDED", "KIND", "TIMEOUT", "Arrival", "Delivered", "arrival_of", "deliver", "is_of", "landing",
-           "packed", "standing_run"]  # fmt: skip
+__all__ = ["ARRIVED", "ENDED", "KIND", "TIMEOUT", "WAIT", "Arrival", "Delivered", "arrival_of", "deliver", "is_of",
+           "landing", "packed", "standing_run"]  # fmt: skip
 
 KIND = "arrival"
+WAIT = "wait:"  # how the ledger names a wait for one
 ARRIVED, TIMEOUT = "arrived", "timeout"
 ENDED = "ended"  # never stored: its run is done, and nobody will ask for it
 MOST = 256 * 1024

@@ -49,7 +49,9 @@ def _beckon(record: Record, by: str, now: float) -> Replace:
 
 def _stop(record: Record, by: str) -> Replace:
     """Nobody is at it. One that never began just ends; any other is undone by whoever takes it."""
-    claim = with_work(claim_of(record), undoing="cancelled", by=by)
+    claim = claim_of(record)
+    adrift = record.state == HELD or work_of(claim).adrift  # what its holder was at is not known to be undone
+    claim = with_work(claim, undoing="cancelled", by=by, adrift=adrift)
     if claim.attempt == 0:
         body = body_of(structs.replace(claim, fault=Fault("Cancelled", f"cancelled by {by}")))
         queue, due_in, _ = finish_times(FAILED, Lifetime())

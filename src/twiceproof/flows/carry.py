@@ -80,7 +80,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     """Everything that has to be so before a step acts."""
     if session.parts.draining:
         session.halt(GiveBack())  # between steps is where a run can be handed on
-    refuse_if_undoing(session)
+    _refuse_if_undoing(session, calling, entry)
     if entry is None:
         session.refuse_unvisited(calling.name)
     if session.marks_starts(calling.step.plan):
@@ -91,7 +91,28 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     if act.intent or calling.step.transaction is not None or not session.may_run_ahead():
         yield from session.ledger.flush()
     yield from _still_ours(session)
+    if session.ledger.beckoned:
+        yield from session.heed()
+        if act.intent:
+            _take_back(session, calling, note)
+        refuse_if_undoing(session)
     return note
+
+
+def _take_back(session: Session, calling: Calling, note: Note) -> None:
+    """Its start is on record and it has not acted: left so, a cancelled run would wait for a person's word about it."""
+    started = session.ledger.entries[calling.name]
+    if session.undoing and not session.compensating:
+        not_begun = structs.replace(note, starts=note.starts - 1)
+        session.ledger.note(Entry(calling.name, RETRY, not_begun, started.version, session.ledger.now()))
+
+
+def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) -> None:
+    """What a crash may have done without a trace is for a person: nothing is undone around it."""
+    plan = calling.step.plan
+    if session.is_to_be_undone and plan.repeat.kind == "keyed" and session.left_no_trace(plan):
+        park(session, calling, entry, "it must be undone, but nobody knows whether this was done")
+    refuse_if_undoing(session)
 
 
 def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Note:
@@ -100,15 +121,15 @@ def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act)
     if entry is None and not act.intent:
         return Note(calling.asked, repeat, act.starts)
     now = session.ledger.now()
-    first = entry.note.first_at if entry else None
-    first = first or (session.last_time() if session.left_no_trace(calling.step.plan) else now)
-    return Note(
-        calling.asked, repeat, act.starts, first_at=first, began_at=now, fault=entry.note.fault if entry else None
-    )
+    crashed = session.left_no_trace(calling.step.plan)
+    first = (entry.note.first_at if entry else None) or (session.last_time() if crashed else now)
+    fault = entry.note.fault if entry else None
+    doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
+    return Note(calling.asked, repeat, act.starts, first_at=first, began_at=now, fault=fault, doubt=doubt)
 
 
 def _still_ours(session: Session) -> Operation[None]:
-    """Nothing acts past its own deadline, and a cancelled run begins nothing."""
+    """Nothing acts past its own deadline."""
     hold = session.hold
     if hold.lost is not None:
         raise claim_lost(hold, hold.lost, BEFORE)
@@ -118,9 +139,6 @@ def _still_ours(session: Session) -> Operation[None]:
             hold.lost = renewed
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
-    if session.ledger.beckoned:
-        yield from session.heed()
-        refuse_if_undoing(session)
 
 
 # -- ending --------------------------------------------------------------------------------------
@@ -137,7 +155,7 @@ def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[N
     packed = pack(value, session.hold.held, mark=calling.name, most=session.parts.claims.room)
     external = _external(calling, value)
     done = structs.replace(
-        note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None
+        note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None, doubt=False
     )  # fmt: skip
     return done, packed
 

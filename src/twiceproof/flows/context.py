@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..drive import await_
 from ..errors import Misuse
 from .names import effect_key
 
-__all__ = ["Attempt", "Unwind", "attempt_var", "current_attempt", "current_session", "inside_flow", "session_var"]
+__all__ = ["Attempt", "Unwind", "attempt_var", "current_attempt", "current_session", "inside_flow", "plain_session",
+           "session_var"]  # fmt: skip
 
 if TYPE_CHECKING:
     from .session import Session
@@ -52,6 +54,27 @@ def current_session() -> Session | None:
             "in the flow itself, with app.gather."
         )
     return session
+
+
+def plain_session(what: str) -> Session | None:
+    """The same for a `def`. Beside awaited calls, on their loop, it would wait for a turn that only they can give."""
+    session = current_session()
+    if session is not None and session.ledger.abreast and session.drive is await_ and _on_a_loop():
+        raise Misuse(
+            f"{what} is a `def`, called beside others in an `async def` flow: it would hold them all up; make it an "
+            f"`async def`, or call it as: await asyncio.to_thread({what}, …)."
+        )
+    return session
+
+
+def _on_a_loop() -> bool:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def inside_flow(what: str) -> Session:

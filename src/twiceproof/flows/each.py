@@ -9,6 +9,7 @@ from ..drive import Operation, await_, block
 from ..errors import Misuse, StepFailed
 from .abreast import Abreast
 from .batch import Batch, ItemDone, ItemFailed
+from .context import plain_session
 from .entry import DONE, FAILED
 from .gathering import raise_what_counts
 from .session import Session
@@ -35,6 +36,8 @@ def each(session: Session, batch: Batch, concurrency: int, *, collect: bool) -> 
 def _check(session: Session, batch: Batch, concurrency: int) -> None:
     if concurrency < 1:
         raise Misuse(f"concurrency={concurrency} lets nothing run; give 1 or more.")
+    if not batch.step.is_async:
+        plain_session(batch.step.name)
     if batch.step.is_async and session.drive is not await_:
         raise Misuse(f"{batch.step.name} is an `async def` step; call app.each in an `async def` flow, and await it.")
 

@@ -12,7 +12,7 @@ from ..claims.results import Packed
 from ..claims.states import Lifetime, finish_times
 from ..records import Address, Replace
 
-__all__ = ["Asleep", "Ended", "Fell", "Finished", "GivenBack", "Reviewed", "as_done", "as_failed", "as_queued",
+__all__ = ["Asleep", "End", "Ended", "Fell", "Finished", "GivenBack", "Reviewed", "as_done", "as_failed", "as_queued",
            "as_review", "as_waiting"]  # fmt: skip
 
 End = Callable[[int], Replace]

@@ -101,7 +101,9 @@ def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
     wait = (entry.note.not_before or now) - now
     if wait > 0:
         return Later(wait, RETRY)
-    starts = entry.note.starts + 1
+    starts, spent = entry.note.starts + 1, now - (entry.note.first_at or entry.at)
+    if entry.note.doubt and _is_forgotten(plan, spent):  # it was due earlier, and nobody came
+        return Park(f"no answer came, and the provider forgets keys after {plan.repeat.window:.0f} s")
     if crashed and not plan.repeat.writes_intent:
         return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
     return Act(starts, plan.repeat.writes_intent)
@@ -120,13 +122,18 @@ def _unfinished(plan: Plan, entry: Entry, now: float) -> Before:
 
 def _settled_at(plan: Plan, entry: Entry) -> float:
     """From when on Absent means absent: the first request may still be on its way."""
-    return (entry.note.began_at or entry.at) + (plan.timeout or 0.0) + plan.repeat.settling
+    settled = (entry.note.began_at or entry.at) + (plan.timeout or 0.0) + plan.repeat.settling
+    return max(settled, entry.note.not_before or 0.0)  # an attempt that raised took its own time before it did
+
+
+def _is_forgotten(plan: Plan, spent: float) -> bool:
+    return plan.repeat.kind == "keyed" and spent > plan.repeat.window
 
 
 def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
     """Start again after an attempt that ended without a word."""
     spent = max(0.0, now - first_at)
-    if plan.repeat.kind == "keyed" and spent > plan.repeat.window:
+    if _is_forgotten(plan, spent):
         return Park(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
     if not plan.retry.may_start(starts, spent):
         return Park(f"it was started {starts - 1} times and never came to an end")
@@ -135,9 +142,12 @@ def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
 
 def after(
     plan: Plan, starts: int, first_at: float, verdict: Verdict, now: float, *,
-    asked: float | None = None, roll: Callable[[], float],
+    asked: float | None = None, roll: Callable[[], float], doubt: bool = False,
 ) -> After:  # fmt: skip
-    """What follows from an attempt that raised. `asked` is the other side's Retry-After."""
+    """What follows from an attempt that raised. `asked` is the other side's Retry-After.
+
+    `doubt`: this attempt or one before it ended without an answer.
+    """
     kind = plan.repeat.kind
     if kind == "never" and verdict != "clean":
         return Park("no answer came: whether it was done is unknown") if verdict == "ambiguous" else Refuse()
@@ -146,9 +156,9 @@ def after(
     spent = max(0.0, now - first_at)
     delay = plan.retry.delay(starts, spent, asked, roll)
     if delay is None:
-        unknown = verdict == "ambiguous" and kind == "keyed"
+        unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
         return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
-    if kind == "keyed" and verdict == "ambiguous" and spent + delay > plan.repeat.window:
+    if (doubt or verdict == "ambiguous") and _is_forgotten(plan, spent + delay):
         return Park(f"no answer came, and the provider forgets keys after {plan.repeat.window:.0f} s")
     return Later(delay, RETRY)
 

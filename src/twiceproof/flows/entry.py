@@ -41,6 +41,7 @@ class Note(Struct, frozen=True, omit_defaults=True, gc=False):
     spill: Spill | None = None
     fault: Fault | None = None
     reason: str = ""
+    doubt: bool = False  # an attempt ended without an answer: it may have happened
     settled: Settlement | None = None
     beside: bool = False  # others were under way at the same time
     order: int = 0  # the how-manieth completion of the run: undo goes backwards
@@ -74,5 +75,5 @@ def entry_write(space: str, entry: Entry) -> Insert | Replace:
 
 def tried_anew(entry: Entry) -> Entry:
     """A failure that is tried again by a person's word: counted from the beginning."""
-    note = structs.replace(entry.note, starts=0, first_at=None, began_at=None, not_before=None)
+    note = structs.replace(entry.note, starts=0, first_at=None, began_at=None, not_before=None, doubt=False)
     return structs.replace(entry, state=RETRY, note=note)

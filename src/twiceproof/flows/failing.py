@@ -9,13 +9,13 @@ from msgspec import structs
 from ..claims.claim import Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import NeedsReview, StepFailed, Waiting
+from ..errors import NeedsReview, PayloadMismatch, PriorFailure, StepFailed, Waiting
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
 from .entry import FAILED, RETRY, UNKNOWN, Entry, Note
 from .repeat import SAFE
-from .stop import WAITS_FOR_RUN, Review, Undo, Wait
+from .stop import INNER_REVIEW, WAITS_FOR_RUN, Review, Undo, Wait
 from .verdicts import retry_after
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"]
 
 LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
+OVERDUE_LOOK = 5.0  # and after one that is due and left lying, or it would go round and round
 
 
 def raised(session: Session, calling: Calling, note: Note, error: BaseException) -> Operation[None]:
@@ -35,12 +36,15 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     now = session.ledger.now()
     verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
+    doubt = note.doubt or verdict == "ambiguous"
     move = after(
         plan, note.starts, first, verdict, now,
-        asked=retry_after(error, now), roll=session.parts.roll,
+        asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt,
     )  # fmt: skip
+    if _is_final(calling, error):
+        move = Refuse()
     fault = fault_of(error, retryable=verdict == "clean")
-    note = structs.replace(note, fault=fault, first_at=first)
+    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt)
     if isinstance(move, Park):
         session.finished(calling.name, UNKNOWN, structs.replace(note, reason=move.reason))
         if isinstance(error, Exception):
@@ -57,9 +61,14 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     refuse_if_undoing(session)
 
 
+def _is_final(calling: Calling, error: BaseException) -> bool:
+    """What it called has failed for good, or means something else: asking again would be answered the same."""
+    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch)
+
+
 def refuse_if_undoing(session: Session) -> None:
     """Somebody said stop: nothing new is begun."""
-    if session.undoing and not session.compensating:
+    if session.is_to_be_undone:
         session.halt(Undo())
 
 
@@ -67,9 +76,10 @@ def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiti
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
         session.finished(calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None))
-        session.halt(Review(f"{calling.name}: what it called waits for a person: {error.data.get('reason', '')}"))
+        session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}"))
     until = error.data.get("until")
-    seconds = LONGEST_LOOK if until is None else min(LONGEST_LOOK, max(0.0, until - session.ledger.now()) + 0.05)
+    left = LONGEST_LOOK if until is None else until - session.ledger.now()
+    seconds = min(LONGEST_LOOK, left + 0.05) if left > 0 else OVERDUE_LOOK
     session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds))
 
 

@@ -117,6 +117,8 @@ class Flow:
     ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
         arguments = self._asking.arguments.bind(args, kwargs)
         ask = self._asking.ask(arguments, retry=retry)
+        if self.limits is not None:
+            self.limits.groups(arguments)  # a run that can never have its turn is refused at once
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         yield from lay_out(self.parts.claims, ask.at.space, packed)
         return ask, encoded(
@@ -185,7 +187,7 @@ class Flow:
 
     def _in_review(self, ask: Ask, reason: str) -> NeedsReview:
         return NeedsReview(
-            f"{self.name} for {ask.key!r} waits for a person: {reason}. Look at it with: "
+            f"{self.name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
             f"twiceproof{ask.where} review show {ask.run}",
             operation=self.name, key=ask.key, run=ask.run, reason=reason,
         )  # fmt: skip
@@ -239,11 +241,19 @@ class Flow:
         self.results.prepare()
         if self.limits is None:
             return (yield from self._resume(ask, claim, record))
-        entered = yield from self.limits.enter(self.parts, self.inputs.plain(work_of(claim)))
+        try:
+            arguments = yield from self._limited_by(self.limits, record, work_of(claim))
+        except (Misuse, msgspec.MsgspecError):  # met again, and dealt with, when it is taken
+            return (yield from self._resume(ask, claim, record))
+        entered = yield from self.limits.enter(self.parts, arguments)
         if isinstance(entered, Full):
             yield from postpone(self.parts.store, record, entered.seconds)
             return Asleep("waits for its turn", None)
         return (yield from holding(self.parts, entered.holds, self._resume(ask, claim, record)))
+
+    def _limited_by(self, limits: Limits, record: Record, work: Work) -> Operation[dict[str, Any]]:
+        """What its limits look at: typed, as a caller's own arguments are. A large input is read only if need be."""
+        return (yield from self.inputs.unpack(self.parts.store, record.at, work)) if limits.by_key else {}
 
     def _resume(self, ask: Ask, claim: Claim, record: Record) -> Operation[Ended | None]:
         run = RunAsk(ask, claim.work, self.versions, picked=record.version)

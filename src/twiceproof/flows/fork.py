@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from msgspec import Raw, Struct, structs
 
 from ..claims.claim import DONE, FAILED, NO_RESULT, REVIEW, WAITING, Claim, body_of, claim_of, run_id, space_of
+from ..claims.pieces import forget
 from ..claims.results import resource_address, unpack
 from ..drive import Operation
 from ..errors import Misuse
 from ..keys import validate_key
-from ..records import Address, Insert, Record, Written
+from ..records import Address, Check, Insert, Record, Write, Written
 from ..stores.base import Store
 from .entry import DONE as STEP_DONE
 from .entry import KIND as STEP
@@ -23,6 +24,8 @@ from .waiting import wait_name
 from .work import Work, encoded, work_of
 
 __all__ = ["Forked", "fork_run", "plan_fork"]
+
+BEING_FORKED = "is being forked"
 
 
 class Forked(Struct, frozen=True):
@@ -52,13 +55,23 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
     written = yield from store.write(new)
-    if not isinstance(written, Written):
-        raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
-    yield from _copy(store, at, new.at, copies)
+    while not isinstance(written, Written):
+        if written.found is None or not _is_half_made(written.found, claim):
+            raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
+        yield from forget(store, written.found)
+        written = yield from store.write(new)
+    yield from _copy(store, at, Check(new.at, fence=written.fence), copies)
     parked = (yield from store.read(new.at)).record
-    if parked is not None and parked.state == WAITING:
+    if parked is not None and parked.state == WAITING and parked.fence == written.fence:
         yield from store.write(queued(parked, claim))
     return plan
+
+
+def _is_half_made(found: Record, claim: Claim) -> bool:
+    """What a fork of the same run left that was killed while it copied: nobody would ever go on with it."""
+    other = claim_of(found)
+    same = bool(other.work) and work_of(other).forked_from == work_of(claim).forked_from
+    return same and found.state == WAITING and other.reason == BEING_FORKED
 
 
 def _place(record: Record, key: str) -> Address:
@@ -110,17 +123,18 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
     )  # fmt: skip
     return Claim(
         claim.operation, plan.key, "", claim.tenant, claim.fingerprint, 0, plan.run, claim.link,
-        result=NO_RESULT, reason="is being forked", work=encoded(new),
+        result=NO_RESULT, reason=BEING_FORKED, work=encoded(new),
     )  # fmt: skip
 
 
-def _copy(store: Store, old: Address, new: Address, entries: Sequence[Entry]) -> Operation[None]:
+def _copy(store: Store, old: Address, ours: Check, entries: Sequence[Entry]) -> Operation[None]:
     """One by one: entries are few, and a large result needs a write of its own."""
+    space = ours.at.space
     for entry in entries:
         spill = entry.note.spill
-        writes = [Insert(Address(new.space, STEP, entry.name), body_of(entry.note), entry.state)]
+        writes: list[Write] = [ours, Insert(Address(space, STEP, entry.name), body_of(entry.note), entry.state)]
         if spill is not None and spill.ref:
             large = (yield from store.read(resource_address(old.space, spill.ref))).record
             if large is not None:
-                writes.append(Insert(resource_address(new.space, spill.ref), large.body))
+                writes.append(Insert(resource_address(space, spill.ref), large.body))
         yield from store.write(*writes)

@@ -68,19 +68,22 @@ class Handle:
     def _value(self, done: Done) -> Operation[Any]:
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         if not text:
-            raise ResultNotKept(f"{self.id} is done, but its result is not kept. Look: twiceproof runs show {self.id}", run=self.id)
+            raise ResultNotKept(
+                f"{self.id} is done, but its result is not kept. Look: twiceproof runs show {self.id}", run=self.id
+            )
         return self._results.restore(text)
 
     def _failed(self, failed: Failed) -> PriorFailure:
         fault = failed.fault
         return PriorFailure(
-            f"{self.id} failed with {fault.type}: {fault.message}; see what can be done: twiceproof runs show {self.id}",
+            f"{self.id} failed with {fault.type}: {fault.message}; what can be done: twiceproof runs show {self.id}",
             run=self.id, fault=fault, error=f"{fault.type}: {fault.message}",
         )  # fmt: skip
 
     def _in_review(self, review: InReview) -> NeedsReview:
+        reason = review.reason.rstrip(".")
         return NeedsReview(
-            f"{self.id} waits for a person: {review.reason}. Look at it with: twiceproof review show {self.id}",
+            f"{self.id} waits for a person: {reason}. Look at it with: twiceproof review show {self.id}",
             run=self.id, reason=review.reason,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from ..claims.claim import NO_RESULT, Spill
 from ..claims.claims import Claims
-from ..claims.results import Packed, resource_address, unpack
+from ..claims.results import Packed, refuse_not_a_number, resource_address, unpack
 from ..claims.shelving import placed
 from ..drive import Operation
 from ..errors import Misuse, ValueRefused
@@ -46,6 +46,8 @@ class Inputs:
         """A large input lies beside the run's claim. `room` is how large it may be."""
         try:
             encoded = _encode(arguments)
+            if b"null" in encoded:
+                refuse_not_a_number(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
             raise ValueRefused(
                 f"{self._name} was given something with no JSON form ({error}); pass ids and plain data, and open "
@@ -63,17 +65,14 @@ class Inputs:
 
     def unpack(self, store: Store, at: Address, work: Work) -> Operation[dict[str, Any]]:
         text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
+        if work.spill is not None and not text:  # by its defaults alone it would do something else
+            raise Misuse(f"The input of this run of {self._name} is no longer kept; start it with its arguments again.")
         given = msgspec.json.decode(text, type=dict[str, Raw]) if text else {}
         return {name: self._restore(name, raw) for name, raw in given.items() if name in self._parameters}
 
     @property
     def names(self) -> list[str]:
         return list(self._parameters)
-
-    def plain(self, work: Work) -> dict[str, Any]:
-        """As plain JSON, for templates. What was spilled is not looked up for that."""
-        given: dict[str, Any] = msgspec.json.decode(work.input) if work.input else {}
-        return given
 
     def call(self, arguments: dict[str, Any]) -> Any:
         rest = dict(arguments)

@@ -10,9 +10,9 @@ from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of
 from ..records import Address
 from .approval import KIND as APPROVAL
 from .approval import OPEN, approval_id
+from .arrivals import WAIT
 from .entry import STARTED, UNKNOWN, WAITS
 from .run_shape import MoveShape, StepShape, WholeRun
-from .waiting import WAIT
 
 __all__ = ["next_moves"]
 

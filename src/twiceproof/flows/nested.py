@@ -7,16 +7,19 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from ..claims.claim import WAITING, claim_of, space_of_run
+from msgspec import structs
+
+from ..claims.claim import QUEUED, REVIEW, WAITING, body_of, claim_of, space_of_run
 from ..drive import Operation, await_, block
-from ..records import Address, Replace
+from ..records import Address, Record, Replace
 from ..stores.base import Store
-from .context import current_session, session_var
+from .context import current_session, plain_session, session_var
 from .engine import Plan
 from .repeat import SAFE
 from .retry import Retry
 from .step import Step
-from .stop import WAITS_FOR_RUN
+from .stop import INNER_REVIEW, WAITS_FOR_RUN
+from .work import queue_of, work_of
 
 __all__ = ["guarding", "parent_of_new_run", "wake_parent"]
 
@@ -51,7 +54,7 @@ def guarding(
 
     @functools.wraps(function)
     def blocking(*args: Any, **kwargs: Any) -> Any:
-        session = current_session()
+        session = plain_session(name)
         return block(call(args, kwargs) if session is None else session.step(inner, args, kwargs))
 
     return blocking
@@ -64,10 +67,20 @@ def parent_of_new_run() -> str:
 
 
 def wake_parent(store: Store, run: str) -> Operation[None]:
-    """A run that waits for another goes on when that one has ended."""
+    """A run that waits for another goes on when that one has ended; also if both waited for the same person."""
     at = Address(space_of_run(run), "claim", "self")
-    found = yield from store.read(at)
-    record = found.record
-    if record is not None and record.state == WAITING and claim_of(record).reason.startswith(WAITS_FOR_RUN):
-        again = Replace(at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
+    record = (yield from store.read(at)).record
+    again = _woken(record) if record is not None else None
+    if again is not None:
         yield from store.write(again)
+
+
+def _woken(record: Record) -> Replace | None:
+    claim = claim_of(record)
+    if record.state == WAITING and claim.reason.startswith(WAITS_FOR_RUN):
+        return Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
+    if record.state == REVIEW and INNER_REVIEW in claim.reason:
+        queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
+        body = body_of(structs.replace(claim, reason=""))
+        return Replace(record.at, body, QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)
+    return None

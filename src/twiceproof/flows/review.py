@@ -8,8 +8,18 @@ from typing import Literal, get_args
 from msgspec import Raw, Struct, structs
 
 from ..claims.claim import (
-    FAILED, NO_RESULT, QUEUED, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of, run_id,
-)  # fmt: skip
+    FAILED,
+    NO_RESULT,
+    QUEUED,
+    REVIEW,
+    Claim,
+    Fault,
+    Settlement,
+    Spill,
+    body_of,
+    claim_of,
+    run_id,
+)
 from ..claims.evidence import KIND as EVIDENCE
 from ..claims.evidence import read_evidence
 from ..claims.results import unpack
@@ -126,7 +136,8 @@ def _settled_entry(
         return None
     if not word.happened:
         note = structs.replace(
-            entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason=""
+            entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",
+            doubt=False,
         )  # fmt: skip
         return structs.replace(entry, state=RETRY, note=note)
     result, spill = yield from _outcome(store, at, word, entry)
@@ -142,7 +153,9 @@ def _outcome(store: Store, at: Address, word: Word, entry: Entry) -> Operation[t
     if word.result:
         return word.result, None
     if not word.evidence:
-        raise Misuse(f"Say what {entry.name} returned (--result JSON, result=…): null where it returns nothing; or adopt evidence.")
+        raise Misuse(
+            f"Say what {entry.name} returned (--result, result=…): null where it returns nothing; or adopt evidence."
+        )
     record = (yield from store.read(Address(at.space, EVIDENCE, word.evidence))).record
     piece = read_evidence(record) if record is not None else None
     if piece is None or piece.step != entry.name:

@@ -16,31 +16,17 @@ from ..drive import Call, Operation, Raised, Returned
 from ..errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
 from ..records import Remove
 from .context import Unwind, attempt_var, session_var
-from .ending import (
-    Asleep,
-    Ended,
-    Fell,
-    Finished,
-    GivenBack,
-    Reviewed,
-    as_done,
-    as_failed,
-    as_queued,
-    as_review,
-    as_waiting,
-)
-from .entry import FAILED, UNKNOWN, tried_anew
+from .ending import Ended, Fell, Finished, Reviewed, as_done, as_failed, as_review
+from .entry import FAILED, tried_anew
+from .leaving import Beckoned, give_back, left, lie_down
 from .parts import Parts
-from .run_states import FRESH, MOST_CRASHES
+from .run_states import FRESH
 from .session import Drive, Session
-from .stop import GiveBack, Review, Undo, Wait
+from .stop import Review, Undo
 from .undo import has_begun_undoing, undo_all
-from .work import with_work
+from .work import work_of
 
 __all__ = ["Taken", "refuse_run", "run_flow"]
-
-EXIT_PAUSE = 60.0
-FREE_INTERRUPTS = 3  # so many come round at once
 
 
 class Taken:
@@ -60,7 +46,7 @@ def run_flow(
     parts: Parts, taken: Taken, policy: Policy, results: ResultType, body: Callable[[], Any]
 ) -> Operation[Ended]:  # fmt: skip
     session = Session(
-        parts, taken.hold, taken.claim, crashed=taken.before == HELD, patience=taken.patience, drive=taken.drive
+        parts, taken.hold, taken.claim, crashed=_crashed(taken), patience=taken.patience, drive=taken.drive
     )  # fmt: skip
     parts.heartbeat.keep(taken.hold)
     try:
@@ -72,10 +58,14 @@ def run_flow(
         parts.heartbeat.drop(taken.hold)
 
 
+def _crashed(taken: Taken) -> bool:
+    return taken.before == HELD or work_of(taken.claim).adrift
+
+
 def _prepare(session: Session, before: str) -> Operation[None]:
     """A rerun reads the ledger once; a fresh run has none."""
     session.ledger.hear(session.hold.held.taken_at)
-    session.started_at = session.hold.held.taken_at
+    session.started_at = session.work.since if session.crashed else session.hold.held.taken_at
     if before == FRESH:
         return
     yield from session.load()
@@ -113,15 +103,20 @@ def _finish(
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
             return (yield from _complete(session, policy, results, finding.value))
         if session.stop is None and isinstance(finding, Raised) and not isinstance(finding.error, Exception):
-            return (yield from _give_back(session, finding.error))
+            return (yield from give_back(session, finding.error))
         if isinstance(finding, Raised) and isinstance(finding.error, WaitSwallowed):
             session.halt(Review(str(finding.error)))
         if session.stop is None or isinstance(session.stop, Undo):
-            error = finding.error if isinstance(finding, Raised) else Misuse("it was being undone")
-            return (yield from _fail(session, policy, error))
+            return (yield from _fail(session, policy, _error_of(finding)))
     except Unwind:
         pass
-    return (yield from _stop(session))
+    return (yield from _stop(session, policy))
+
+
+def _error_of(finding: Returned | Raised) -> BaseException:
+    if isinstance(finding, Raised) and not isinstance(finding.error, Unwind):
+        return finding.error
+    return Misuse("it was being undone")
 
 
 def _complete(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
@@ -137,12 +132,23 @@ def _complete(session: Session, policy: Policy, results: ResultType, value: Any)
 
 def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[Fell]:
     """Undo what was done, then say that it failed. A stop in between is a stop."""
-    yield from undo_all(session)
+    yield from _undo(session)
     if session.work.undoing:
         error = Cancelled(f"{session.work.undoing} by {session.work.by or 'somebody'}", by=session.work.by)
     fault = _fault(error)
-    yield from session.ledger.flush(end=as_failed(session.hold.held.at, session.claim, fault, policy.life))
+    claim = left(session, adrift=session.crashed)
+    yield from session.ledger.flush(end=as_failed(session.hold.held.at, claim, fault, policy.life))
     return Fell(error)
+
+
+def _undo(session: Session) -> Operation[None]:
+    """One that cannot even be begun is for a person: left held, the run would lapse and come round for ever."""
+    try:
+        yield from undo_all(session)
+    except (ClaimLost, StoreError):
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, what was done is still there
+        session.halt(Review(f"it could not be undone: {fault_of(error).type}: {fault_of(error).message}"))
 
 
 def _fault(error: BaseException) -> Fault:
@@ -153,39 +159,18 @@ def _fault(error: BaseException) -> Fault:
     return fault_of(error)
 
 
-def _stop(session: Session) -> Operation[Ended]:
-    at, claim, stop = session.hold.held.at, session.claim, session.stop
-    if isinstance(stop, Wait):
-        until = None if stop.seconds is None else session.ledger.now() + stop.seconds
-        end = as_waiting(at, claim, stop.why, session.hold.held.queue, stop.seconds)
-        refused = yield from session.ledger.flush(*stop.unless, end=end)
-        if refused is None:
-            return Asleep(stop.why, until)
-        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))  # it came meanwhile
-        return Asleep("goes on at once", session.ledger.now())
-    if isinstance(stop, GiveBack):
-        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue))
-        return Asleep("given back between steps: this worker is stopping", session.ledger.now())
-    reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
-    yield from session.ledger.flush(end=as_review(at, claim, reason))
-    return Reviewed(reason)
-
-
-def _give_back(session: Session, error: BaseException) -> Operation[Ended]:
-    """The process is told to stop. Unknown outcomes go to a person; everything else to whoever comes next."""
-    at, interrupts = session.hold.held.at, session.work.crashes + 1
-    unknown = [entry.name for entry in session.ledger.entries.values() if entry.state == UNKNOWN]
-    if unknown:
-        reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
-        yield from session.ledger.flush(end=as_review(at, session.claim, reason))
-    elif interrupts > MOST_CRASHES:
-        reason = f"whoever took it was stopped, {interrupts} times now, by {type(error).__name__} at last"
-        yield from session.ledger.flush(end=as_review(at, session.claim, reason))
-    else:  # one that interrupts itself would come round for ever: ever more slowly, and not for ever
-        pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
-        claim = with_work(session.claim, crashes=interrupts)
-        yield from session.ledger.flush(end=as_queued(at, claim, session.hold.held.queue, pause))
-    return GivenBack(error)
+def _stop(session: Session, policy: Policy) -> Operation[Ended]:
+    """Lie down, unless somebody says stop just then: nothing is worth waiting for any more."""
+    while True:
+        try:
+            return (yield from lie_down(session))
+        except Beckoned:
+            yield from session.heed()
+        try:
+            if session.is_to_be_undone and not isinstance(session.stop, Review):
+                return (yield from _fail(session, policy, Misuse("it was being undone")))
+        except Unwind:
+            pass  # undoing came to a stop itself
 
 
 def refuse_run(parts: Parts, taken: Taken, policy: Policy, error: Exception) -> Operation[Ended]:

@@ -70,18 +70,21 @@ def _tell(ended: Ended) -> None:
         case Fell(Cancelled() as error):
             log.warning("%s; what it did is undone", error)
         case Fell(error):
-            own = _own(error)
-            trace = None if isinstance(own, TwiceproofError) else own
-            log.error("failed with %s: %s", type(own).__name__, " ".join(str(own).split()), exc_info=trace)
+            _tell_failure(error)
         case Asleep(why, _):
             log.info("parked: %s", why)
         case GivenBack(error):
             log.warning("given back after %s", type(error).__name__)
         case _:
-            about = about_var.get()
-            log.warning("waits for a person: %s; twiceproof review show %s/%s", ended.reason, about.flow, about.key)
+            log.warning(
+                "waits for a person: %s; twiceproof review show %s", ended.reason.rstrip("."), about_var.get().run
+            )
 
 
-def _own(error: BaseException) -> BaseException:
-    """The step's own error, where it is known: its traceback leads to what is broken."""
-    return error.__cause__ if isinstance(error, StepFailed) and error.__cause__ is not None else error
+def _tell_failure(error: BaseException) -> None:
+    """As the step's own error, where it is known; the traceback leads to what is broken. Ours would lead to us."""
+    where, own = "", error
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        where, own = f" in {error.data['step']}", error.__cause__
+    trace = None if isinstance(own, TwiceproofError) else own
+    log.error("failed%s with %s: %s", where, type(own).__name__, " ".join(str(own).split()), exc_info=trace)

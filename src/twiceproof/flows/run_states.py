@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Raw, Struct, structs
 
 from ..claims.claim import FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Claim, body_of, claim_of
 from ..claims.outcomes import Busy, Parked
 from ..claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, is_expired, is_lapsed
 from ..records import Insert, Record, Replace
-from .work import queue_of, with_work, work_of
+from .work import Work, queue_of, with_work, work_of
 
 __all__ = ["FRESH", "MOST_CRASHES", "BeginRun", "Leftover", "RunAsk", "decide_run", "enqueue"]
 
@@ -90,18 +92,28 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
         why = f"belongs to version {work.version} of its flow, which this process does not have"
         return Answer(Parked(record.state, why, claim.run, record.due_at))
     if record.state == HELD and work.crashes >= MOST_CRASHES:
-        return _park(record, claim, f"whoever took it stopped without a word, {work.crashes + 1} times now")
+        why = f"whoever took it stopped without a word, {work.crashes + 1} times now"
+        return _park(record, with_work(claim, adrift=True), why)
     claim = structs.replace(
         claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT
     )  # fmt: skip
-    if record.state == HELD:
-        claim = with_work(claim, crashes=work.crashes + 1)
+    claim = with_work(claim, **_news(record, work, now))
     queue = queue_of(claim.tenant, claim.operation, work.version)
     write = Replace(
         record.at, body_of(claim), HELD, version=record.version, draw=True,
         lease=ask.lease, queue=queue, due_in=ask.lease,
     )  # fmt: skip
     return BeginRun(write, claim.attempt, claim, record.state)
+
+
+def _news(record: Record, work: Work, now: float) -> dict[str, Any]:
+    """What a take adds to a run's work. What a crash may have begun, began after `since`."""
+    if record.state == HELD:
+        return {"crashes": work.crashes + 1, "since": work.since or record.created_at}
+    since = work.since or record.created_at if work.adrift else now
+    if record.state == FAILED:  # by a person's word: what stopped it counts no more
+        return {"since": since, "undoing": "", "by": ""}
+    return {"since": since}
 
 
 def _park(record: Record, claim: Claim, reason: str) -> Park:

@@ -23,7 +23,7 @@ from .names import asked_of, changes, numbered, with_id
 from .parts import Parts
 from .step import Step
 from .stop import Review, Stop, Undo, Wait
-from .undo import is_aside
+from .undo import is_aside, undoes
 from .work import work_of
 
 __all__ = ["Drive", "Session"]
@@ -68,6 +68,7 @@ class Session:
         yield from self.ledger.load()
         entries = self.ledger.entries
         self.unvisited = {name for name in entries if not is_aside(name, entries)}
+        self.undoing = self.undoing or undoes(entries)
         self._finished = max((entry.note.order for entry in entries.values()), default=0)
 
     # -- steps -----------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ class Session:
 
     def last_time(self) -> float:
         """The latest time in the ledger: what is under way now began after it."""
-        return self.ledger.latest or self.started_at
+        return max(self.ledger.latest, self.started_at)
 
     # -- branches --------------------------------------------------------------------------------
 
@@ -215,12 +216,17 @@ class Session:
 
     def halt(self, stop: Stop) -> NoReturn:
         """Leave the flow's function without an end. The first reason counts."""
-        if isinstance(stop, Wait) and self.undoing and not self.compensating:
+        if isinstance(stop, Wait) and self.is_to_be_undone:
             stop = Undo()  # nothing is worth waiting for any more
         here = self._here
         if here.stop is None or isinstance(stop, Review):
             here.stop = stop
         raise Unwind
+
+    @property
+    def is_to_be_undone(self) -> bool:
+        """Somebody said stop, or it failed before and undoing had begun: nothing new is begun."""
+        return self.undoing and not self.compensating
 
     def take_back(self) -> None:
         """The stop of this line of the flow was too early: it goes on."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import structs
 
 from ..claims.results import unpack
 from ..drive import Operation
-from ..errors import Misuse
+from ..errors import Misuse, ResultNotKept, StepFailed
 from ..stores.base import Store
-from .entry import DONE, KIND, STARTED, UNKNOWN, Entry
+from .entry import DONE, KIND, RETRY, STARTED, UNKNOWN, Entry
 from .step import Step, called_with
 from .stop import Review
 
@@ -17,24 +19,30 @@ if TYPE_CHECKING:
     from .calling import Calling
     from .session import Session
 
-__all__ = ["UNDO", "has_begun_undoing", "is_aside", "is_undo", "undo_all"]
+__all__ = ["UNDO", "has_begun_undoing", "is_aside", "is_undo", "undo_all", "undoes"]
 
 UNDO = "undo:"
+PAGE = 1_000
 
 
 def has_begun_undoing(session: Session) -> bool:
-    return _undoes(session.ledger.entries)
+    return undoes(session.ledger.entries)
 
 
-def _undoes(entries: Collection[str]) -> bool:
+def undoes(entries: Collection[str]) -> bool:
     return any(is_undo(name) and not is_aside(name, entries) for name in entries)
 
 
 def refuse_undone(store: Store, space: str) -> Operation[None]:
     """Before a run that failed is tried again: what it did must still be there."""
-    page = yield from store.scan(KIND, space=space, limit=1_000)
-    if _undoes({record.at.key for record in page.records}):
-        raise Misuse("This run was undone; what it did is gone. Start it anew under another key (twiceproof runs fork).")
+    names: set[str] = set()
+    after: str | None = ""
+    while after is not None:
+        page = yield from store.scan(KIND, space=space, after=after or None, limit=PAGE)
+        names.update(record.at.key for record in page.records)
+        after = page.after
+    if undoes(names):
+        raise Misuse("This run was undone; what it did is gone. Start it under another key: twiceproof runs fork")
 
 
 def undo_all(session: Session) -> Operation[int]:
@@ -55,10 +63,20 @@ def undo_all(session: Session) -> Operation[int]:
 
 def _refuse_unknown(session: Session) -> None:
     """Undoing around an open question could undo what has not happened yet."""
+    _open_doubts(session)
     entries = session.ledger.entries.values()
     unknown = sorted(entry.name for entry in entries if entry.state in (STARTED, UNKNOWN) and not is_undo(entry.name))
     if unknown:
         session.halt(Review(f"it must be undone, but the outcome of {', '.join(unknown)} is unknown"))
+
+
+def _open_doubts(session: Session) -> None:
+    """What would have been asked again under its key will not be: whether it happened is for a person now."""
+    for entry in list(session.ledger.entries.values()):
+        note = entry.note
+        if entry.state == RETRY and note.doubt and note.repeat == "keyed" and not is_undo(entry.name):
+            why = "no answer came: whether it was done is unknown"
+            session.finished(entry.name, UNKNOWN, structs.replace(note, reason=why))
 
 
 def _refuse_uncalled(session: Session) -> None:
@@ -86,4 +104,17 @@ def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Opera
     text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
     result: Any = calling.step.results.restore(text) if text else None
     given = called_with(undo.function, {**calling.arguments, "result": result})
-    yield from session.step(undo, (), given, name=UNDO + entry.name)
+    try:
+        yield from session.step(undo, (), given, name=UNDO + entry.name)
+    except StepFailed as error:
+        _leave_to_a_person(session, UNDO + entry.name, error)
+    except ResultNotKept:
+        pass  # it is undone, and nobody asks what that returned
+
+
+def _leave_to_a_person(session: Session, name: str, error: StepFailed) -> NoReturn:
+    """Who tries it again, or has undone it by hand and says so."""
+    fault = error.data["fault"]
+    reason = f"{name} failed with {fault.type}: {fault.message}"
+    session.finished(name, UNKNOWN, structs.replace(session.ledger.entries[name].note, reason=reason))
+    session.halt(Review(reason))

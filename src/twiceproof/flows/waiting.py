@@ -13,7 +13,7 @@ from ..drive import Operation
 from ..errors import Misuse, WaitTimedOut
 from ..keys import validate_key
 from ..records import Address, Check, Insert, Record, Remove, Write
-from .arrivals import KIND, TIMEOUT, Arrival, arrival_of
+from .arrivals import KIND, TIMEOUT, WAIT, Arrival, arrival_of
 from .entry import DONE, WAITS, Entry, Note
 from .session import Session
 from .stop import Wait

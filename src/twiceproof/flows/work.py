@@ -20,6 +20,8 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     spill: Spill | None = None  # where the input is, if it is large
     correlation: str = ""
     crashes: int = 0  # holders that stopped without a word, or were interrupted
+    since: float = 0.0  # a time in the ledger before its holder took it
+    adrift: bool = False  # a holder stopped without a word, and nothing was finished since
     undoing: str = ""  # why it is being undone: "settled", "cancelled"
     by: str = ""  # who said so
     priority: int = 0

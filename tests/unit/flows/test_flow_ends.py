@@ -518,6 +518,17 @@ def test_poison_arguments_are_refused_before_anything_is_written(stage: Stage, p
     assert app.engine.commits == 0  # type: ignore[attr-defined]
 
 
+def test_a_number_that_is_none_is_refused_also_where_the_fingerprint_ignores_it(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}", ignore=("extra",))
+    def sync(order: int, extra: Any) -> None: ...
+
+    with pytest.raises(Misuse, match="no JSON form"):
+        sync(1, float("nan"))
+    assert sync(1, None) is None
+
+
 def test_a_step_cannot_be_called_twice_at_once_without_an_id(stage: Stage) -> None:
     app = stage.process()
 

@@ -337,3 +337,29 @@ def test_an_item_that_comes_again_with_other_contents_is_left_alone(
     look(app)
     assert noon.effects == {"order 5": 1}
     assert "other contents" in caplog.text
+
+
+def test_an_item_that_cannot_be_started_holds_up_no_other_and_is_asked_for_again(
+    noon: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = noon.process()
+    items: list[dict[str, int]] = [{"id": 1}, {"number": 2}, {"id": 3}]
+    asked: list[Any] = []
+
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, int]) -> None:
+        noon.do(f"order {order['id']}")
+
+    @app.poll(every="1m", start=sync)
+    def orders(cursor: Any) -> Polled:
+        asked.append(cursor)
+        return Polled(items, cursor=len(asked))
+
+    prepare(app)
+    for mended in (False, True, True):
+        items[1] = {"id": 2} if mended else {"number": 2}
+        look(app)
+        noon.clock.advance(60)
+    assert noon.effects == {"order 1": 1, "order 2": 1, "order 3": 1}
+    assert asked == [None, None, 2]
+    assert caplog.text.count("cannot be started, the cursor stays") == 1

@@ -14,7 +14,7 @@ from ...errors import Misuse
 from ...keys import KeyMaker
 from ..parts import Parts
 from .rate import Rate, admit, make_rate
-from .slots import give_back, take_slot
+from .slots import give_back, or_give_back, take_slot
 
 __all__ = ["Entered", "Full", "Limits", "make_limits"]
 
@@ -49,7 +49,10 @@ class Limits:
     def enter(self, parts: Parts, arguments: Mapping[str, Any]) -> Operation[Entered | Full]:
         """Everything or nothing."""
         holds: list[Hold] = []
-        for group, size in self._groups(arguments):
+        return (yield from or_give_back(parts, holds, self._enter(parts, arguments, holds)))
+
+    def _enter(self, parts: Parts, arguments: Mapping[str, Any], holds: list[Hold]) -> Operation[Entered | Full]:
+        for group, size in self.groups(arguments):
             hold = yield from take_slot(parts, self._name, group, size, self._lease)
             if hold is None:
                 yield from give_back(parts, holds)
@@ -63,7 +66,12 @@ class Limits:
         self._turned_away = 0
         return Entered(holds)
 
-    def _groups(self, arguments: Mapping[str, Any]) -> list[tuple[str, int]]:
+    @property
+    def by_key(self) -> bool:
+        """Whether it takes a run's arguments to tell which slots it needs."""
+        return bool(self._per)
+
+    def groups(self, arguments: Mapping[str, Any]) -> list[tuple[str, int]]:
         """The narrow ones first: a slot of the whole flow is not held while waiting for one key."""
         groups = [(f"per {index}:{maker.make(arguments)}", size) for index, (maker, size) in enumerate(self._per)]
         return groups if self._limit is None else [*groups, ("all", self._limit)]

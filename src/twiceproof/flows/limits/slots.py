@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from typing import TypeVar
@@ -11,9 +12,12 @@ from ...claims.hold import Hold
 from ...claims.outcomes import Held
 from ...claims.states import Ask
 from ...drive import Operation
+from ...errors import StoreError
 from ..parts import Parts
 
-__all__ = ["give_back", "holding", "take_slot"]
+__all__ = ["give_back", "holding", "or_give_back", "take_slot"]
+
+log = logging.getLogger("twiceproof")
 
 R = TypeVar("R")
 
@@ -37,8 +41,15 @@ def take_slot(
 
 def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
     """Do the work, then give the slots back, however it ended."""
+    answer = yield from or_give_back(parts, holds, work)
+    yield from give_back(parts, holds)
+    return answer
+
+
+def or_give_back(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
+    """Work that ends with an error keeps no slots: the heartbeat would hold them for as long as the process lives."""
     try:
-        answer = yield from work
+        return (yield from work)
     except GeneratorExit:  # thrown away, and can wait for nothing: the slots lapse
         for hold in holds:
             parts.heartbeat.drop(hold)
@@ -46,11 +57,14 @@ def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]
     except BaseException:
         yield from give_back(parts, holds)
         raise
-    yield from give_back(parts, holds)
-    return answer
 
 
 def give_back(parts: Parts, holds: list[Hold]) -> Operation[None]:
+    """All are let go, even if the store does not answer: then they lapse. The work's own end counts for more."""
     for hold in holds:
         parts.heartbeat.drop(hold)
-        yield from parts.claims.release(hold.held)
+    for hold in holds:
+        try:
+            yield from parts.claims.release(hold.held)
+        except StoreError as error:
+            log.warning("could not give back %s, it lapses: %s", hold.ask.at.space, error)

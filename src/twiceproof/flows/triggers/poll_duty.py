@@ -12,7 +12,7 @@ from msgspec import Raw, structs
 
 from ...claims.claim import body_of
 from ...drive import Call, Operation, Raised
-from ...errors import PayloadMismatch
+from ...errors import Misuse, PayloadMismatch
 from ...records import Insert, Record, Replace, Written
 from ...stores.base import Store
 from ..duty import Duty
@@ -68,21 +68,35 @@ class PollDuty(Duty):
         else:
             note = yield from self._start_all(poll, note, finding.value, now)
         note = structs.replace(note, next=poll.ticks.after(now))
-        after = Replace(record.at, body_of(note), version=taken.version, queue=poll.queue, due_in=note.next - now)
-        yield from self._store.write(after)
+        yield from self._move_on(poll, note, taken, now, polled=not isinstance(finding, Raised))
+
+    def _move_on(self, poll: Poll, note: PollNote, taken: Written, now: float, *, polled: bool) -> Operation[None]:
+        """Also if it took so long that another worker polls: if none of them moved the cursor, it would stay."""
+        after = Replace(poll.at, body_of(note), version=taken.version, queue=poll.queue, due_in=note.next - now)
+        while True:
+            written = yield from self._store.write(after)
+            if isinstance(written, Written) or written.found is None or not polled:
+                return
+            after = structs.replace(after, version=written.found.version)
 
     def _start_all(self, poll: Poll, note: PollNote, found: Any, now: float) -> Operation[PollNote]:
         polled = found if isinstance(found, Polled) else Polled(found or ())
-        started = 0
+        started = refused = 0
         for item in _items(polled, poll.name):
-            yield from _start(poll, item)
-            started += 1
+            try:
+                yield from _start(poll, item)
+                started += 1
+            except (Misuse, TypeError) as error:  # it must neither hold up the others, nor be passed over in silence
+                log.error("%s: an item cannot be started, the cursor stays before it: %s", poll.name, error)
+                refused += 1
+        if refused:
+            return structs.replace(note, started=note.started + started)
         cursor = note.cursor if polled.cursor is None else Raw(msgspec.json.encode(polled.cursor))
         return structs.replace(note, cursor=cursor, until=now, started=note.started + started)
 
 
 def _items(polled: Polled, name: str) -> Iterable[Any]:
-    if isinstance(polled.items, str | bytes | dict):
+    if isinstance(polled.items, str | bytes | dict) or not isinstance(polled.items, Iterable):
         raise TypeError(
             f"{name} returned {type(polled.items).__name__}; return a list of items, or Polled(items, cursor)."
         )

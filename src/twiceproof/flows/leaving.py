@@ -1,0 +1,81 @@
+"""Leaving a run before its end: it lies down, or is given back. A word to stop that comes meanwhile is not lost."""
+
+from __future__ import annotations
+
+from ..claims.claim import Claim
+from ..drive import Operation
+from ..records import Conflict, Replace, Write
+from .ending import Asleep, End, Ended, GivenBack, Reviewed, as_queued, as_review, as_waiting
+from .entry import UNKNOWN
+from .run_states import MOST_CRASHES
+from .session import Session
+from .stop import GiveBack, Review, Wait
+from .work import with_work
+
+__all__ = ["Beckoned", "give_back", "left", "lie_down"]
+
+EXIT_PAUSE = 60.0
+FREE_INTERRUPTS = 3  # so many come round at once
+
+
+class Beckoned(Exception):
+    """Somebody said stop as the run was lying down: that word must not be written over."""
+
+
+def lie_down(session: Session) -> Operation[Ended]:
+    at, queue, stop = session.hold.held.at, session.hold.held.queue, session.stop
+    claim = left(session, adrift=session.crashed)
+    if isinstance(stop, Wait):
+        until = None if stop.seconds is None else session.ledger.now() + stop.seconds
+        refused = yield from _last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
+        if refused is None:
+            return Asleep(stop.why, until)
+        yield from _last(session, as_queued(at, claim, queue))  # it came meanwhile
+        return Asleep("goes on at once", session.ledger.now())
+    if isinstance(stop, GiveBack):
+        yield from _last(session, as_queued(at, claim, queue))
+        return Asleep("given back between steps: this worker is stopping", session.ledger.now())
+    reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
+    yield from _last(session, as_review(at, claim, reason))
+    return Reviewed(reason)
+
+
+def _last(session: Session, end: End, *unless: Write) -> Operation[Conflict | None]:
+    """The run's last write here, made of its claim as we know it."""
+
+    def checked(fence: int) -> Replace:
+        if session.ledger.beckoned:
+            raise Beckoned
+        return end(fence)
+
+    return session.ledger.flush(*unless, end=checked)
+
+
+def left(session: Session, *, adrift: bool) -> Claim:
+    """The claim as whoever comes next finds it."""
+    return session.claim if session.work.adrift == adrift else with_work(session.claim, adrift=adrift)
+
+
+def give_back(session: Session, error: BaseException) -> Operation[Ended]:
+    while True:
+        try:
+            return (yield from _given_back(session, error))
+        except Beckoned:
+            yield from session.heed()
+
+
+def _given_back(session: Session, error: BaseException) -> Operation[Ended]:
+    """The process is told to stop. Unknown outcomes go to a person; everything else to whoever comes next."""
+    at, interrupts = session.hold.held.at, session.work.crashes + 1
+    claim = with_work(session.claim, crashes=interrupts, adrift=True)  # what was under way may have left no trace
+    unknown = [entry.name for entry in session.ledger.entries.values() if entry.state == UNKNOWN]
+    if unknown:
+        reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
+        yield from _last(session, as_review(at, claim, reason))
+    elif interrupts > MOST_CRASHES:
+        reason = f"whoever took it was stopped, {interrupts} times now, by {type(error).__name__} at last"
+        yield from _last(session, as_review(at, claim, reason))
+    else:  # one that interrupts itself would come round for ever: ever more slowly, and not for ever
+        pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
+        yield from _last(session, as_queued(at, claim, session.hold.held.queue, pause))
+    return GivenBack(error)

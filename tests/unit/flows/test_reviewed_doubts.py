@@ -1,0 +1,231 @@
+"""What may have happened is neither repeated after its provider forgot the key, nor undone around."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting, check
+from twiceproof.effects.look import Absent
+
+from .stage import Died, Stage, Style
+from .waits import work
+
+DAY = 86_400.0
+HOURLY = Retry(attempts=3, first="1h", most="1h")
+
+
+def shop(stage: Stage, app: App, charge: Any, style: Style | None = None, **options: Any) -> Any:
+    """Reserves, then charges under a key."""
+    style = style or Style("def")
+
+    def reserve(order: int) -> None:
+        stage.do("reserve")
+
+    def unreserve(order: int) -> None:
+        stage.do("unreserve")
+
+    def charged(order: int) -> str:
+        stage.do("charge")
+        return charge()
+
+    undo = style.step(app, unreserve, repeat="safe")
+    first = style.step(app, reserve, repeat="safe", undo=undo)
+    second = style.step(app, charged, name="charge", repeat="keyed", **options)
+
+    def steps(order: int) -> Any:
+        yield first(order)
+        return (yield second(order))
+
+    return style.flow(app, steps)
+
+
+def lone(stage: Stage, app: App, charge: Any, **options: Any) -> Any:
+    """Charges first of all."""
+
+    @app.step(name="charge", repeat="keyed", **options)
+    def charged(order: int) -> str:
+        stage.do("charge")
+        return charge()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        return charged(order)
+
+    return sync
+
+
+def dies(app: App) -> Any:
+    def charge() -> str:
+        app.engine.dead = True  # type: ignore[attr-defined]
+        return "lost"
+
+    return charge
+
+
+def raises(error: BaseException) -> Any:
+    def charge() -> str:
+        raise error
+
+    return charge
+
+
+def paid() -> str:
+    return "paid"
+
+
+# -- the provider's window -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("later", "charges"), [(DAY / 2, 2), (3 * DAY, 1)])
+def test_a_first_step_that_crashed_is_repeated_only_while_its_key_is_remembered(
+    stage: Stage, later: float, charges: int
+) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        lone(stage, app, dies(app))(1)
+    stage.clock.advance(later)
+    _call(lone(stage, stage.process(), paid))
+    assert stage.effects["charge"] == charges
+    assert stage.record("sync", "order:1").state == ("done" if charges == 2 else "review")
+
+
+def test_the_window_is_not_counted_from_when_a_run_was_left_to_a_worker(stage: Stage) -> None:
+    app = stage.process()
+    lone(stage, app, dies(app)).start(1)
+    stage.clock.advance(3 * DAY)
+    with pytest.raises(Died):
+        lone(stage, app_again := stage.process(), dies(app_again))(1)
+    stage.lapse()
+    assert lone(stage, stage.process(), paid)(1) == "paid"
+
+
+@pytest.mark.parametrize(("later", "charges"), [(DAY / 2, 2), (3 * DAY, 1)])
+def test_an_interrupted_step_is_repeated_only_while_its_key_is_remembered(
+    stage: Stage, style: Style, later: float, charges: int
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        shop(stage, stage.process(), raises(KeyboardInterrupt()), style)(1)
+    stage.clock.advance(later)
+    _call(shop(stage, stage.process(), paid, style))
+    assert stage.effects["charge"] == charges
+
+
+def test_a_run_that_crashed_and_was_given_back_has_not_forgotten_it(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        shop(stage, app, dies(app))(1)
+    stage.lapse()
+    draining = stage.process()
+    draining.parts.draining = True
+    with pytest.raises(Waiting, match="given back"):
+        shop(stage, draining, paid)(1)
+    stage.clock.advance(3 * DAY)
+    with pytest.raises(NeedsReview, match="forgets keys"):
+        shop(stage, stage.process(), paid)(1)
+    assert stage.effects["charge"] == 1
+
+
+@pytest.mark.parametrize(("error", "charges"), [(TimeoutError(), 1), (NotDone("no"), 2)])
+def test_a_retry_that_nobody_came_for_in_time_is_made_only_if_the_answer_was_no(
+    stage: Stage, error: Exception, charges: int
+) -> None:
+    with pytest.raises(Waiting):
+        lone(stage, stage.process(), raises(error), retry=HOURLY)(1)
+    stage.clock.advance(3 * DAY)
+    _call(lone(stage, stage.process(), paid, retry=HOURLY))
+    assert stage.effects["charge"] == charges
+
+
+@pytest.mark.parametrize(("first", "state"), [(TimeoutError(), "review"), (NotDone("no"), "failed")])
+def test_a_clean_failure_does_not_answer_for_an_attempt_before_it(stage: Stage, first: Exception, state: str) -> None:
+    errors = [first, NotDone("no"), NotDone("no")]
+
+    def charge() -> str:
+        raise errors.pop(0)
+
+    app = stage.process()
+    _call(shop(stage, app, charge, retry=HOURLY))
+    for _ in range(2):
+        stage.clock.advance(3_700)
+        work(app)
+    assert stage.record("sync", "order:1").state == state
+    assert stage.effects["unreserve"] == (state == "failed")
+
+
+# -- settling ------------------------------------------------------------------------------------
+
+
+def test_the_destination_is_asked_only_when_the_failed_attempt_has_settled(stage: Stage) -> None:
+    app, asked = stage.process(), []
+
+    def find(order: int) -> Absent:
+        asked.append(stage.clock.now())
+        return Absent()
+
+    @app.step(repeat=check(find, settling="60s"))
+    def charge(order: int) -> None:
+        stage.do("charge")
+        stage.clock.advance(100)  # it took its time, and then
+        if stage.effects["charge"] == 1:
+            raise TimeoutError
+
+    @app.flow(key="order:{order}", name="sync", lease="10m")
+    def sync(order: int) -> None:
+        charge(order)
+
+    with pytest.raises(Waiting, match="in 60 s"):
+        sync(1)
+    assert not asked
+    stage.clock.advance(61)
+    sync(1)
+    assert len(asked) == 1
+    assert stage.effects["charge"] == 2
+
+
+# -- undoing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("error", "state"), [(TimeoutError(), "review"), (NotDone("no"), "failed")])
+def test_a_cancelled_run_is_undone_unless_a_step_had_no_answer(
+    stage: Stage, style: Style, error: Exception, state: str
+) -> None:
+    app = stage.process()
+    with pytest.raises(Waiting):
+        shop(stage, app, raises(error), style, retry=HOURLY)(1)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == state
+    assert stage.effects["unreserve"] == (state == "failed")
+
+
+def test_a_cancelled_run_is_not_undone_around_what_a_crash_may_have_done(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        shop(stage, app, dies(app))(1)
+    stage.lapse()
+    app = stage.process()
+    shop(stage, app, paid)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "review"
+    assert stage.effects == {"reserve": 1, "charge": 1}
+
+
+def test_once_a_person_has_said_that_it_did_not_happen_it_is_undone(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(Waiting):
+        shop(stage, app, raises(TimeoutError()), retry=HOURLY)(1)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    app.settle_run(app.attach(flow="sync", key="order:1").id, "did-not-happen", by="ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve": 1, "charge": 1, "unreserve": 1}
+
+
+def _call(flow: Any) -> None:
+    with suppress(NeedsReview, Waiting, StepFailed):
+        flow(1)

@@ -1,0 +1,231 @@
+"""A word to stop is never lost, and what cannot be undone is for a person, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Waiting
+
+from .stage import Died, Stage
+from .waits import work
+
+
+def handle(app: App) -> Any:
+    return app.attach(flow="sync", key="order:1")
+
+
+# -- cancelling ----------------------------------------------------------------------------------
+
+
+def waits(stage: Stage, app: App, then: Any) -> Any:
+    """Cancelled by its own step, it goes on to lie down."""
+
+    @app.step(repeat="safe")
+    def unreserve(order: int) -> None:
+        stage.do("unreserve")
+
+    @app.step(repeat="safe", undo=unreserve)
+    def reserve(order: int) -> None:
+        stage.do("reserve")
+        if stage.effects["reserve"] == 1:
+            assert handle(app).cancel("ann") == "held"
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        reserve(order)
+        then()
+
+    return sync
+
+
+@pytest.mark.parametrize("wait", ["wait_for", "sleep"])
+def test_a_cancellation_that_comes_before_a_run_lies_down_is_heeded(stage: Stage, wait: str) -> None:
+    app = stage.process()
+    then = {"wait_for": lambda: app.wait_for("paid"), "sleep": lambda: app.sleep("3d")}[wait]
+    with pytest.raises(Cancelled, match="by ann"):
+        waits(stage, app, then)(1)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve": 1, "unreserve": 1}
+
+
+def test_a_run_that_is_interrupted_does_not_forget_its_cancellation(stage: Stage) -> None:
+    app = stage.process()
+
+    def interrupt() -> None:
+        stage.do("interrupt")
+        if stage.effects["interrupt"] == 1:
+            raise KeyboardInterrupt
+        app.sleep("3d")
+
+    with pytest.raises(KeyboardInterrupt):
+        waits(stage, app, interrupt)(1)
+    assert stage.record("sync", "order:1").state == "queued"
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects["unreserve"] == 1
+
+
+def test_a_cancelled_run_can_be_tried_again(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def pack(order: int) -> str:
+        return "packed"
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        return pack(order)
+
+    sync.start(1).cancel("ann")
+    assert sync.retry(1) == "packed"
+
+
+# -- undoing -------------------------------------------------------------------------------------
+
+
+def undone(stage: Stage, app: App, undo: Any, lines: int = 1) -> Any:
+    @app.step(repeat="never")
+    def unreserve(line: int) -> Any:
+        stage.do("unreserve")
+        return undo()
+
+    @app.step(repeat="safe", undo=unreserve, id="{line}")
+    def reserve(line: int) -> None:
+        stage.do("reserve")
+
+    @app.step(repeat="safe", id="{line}")
+    def ship(line: int) -> None:
+        stage.do("ship")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        for line in range(lines):
+            reserve(line)
+        if stage.effects["moody"] == 0:
+            raise KeyError("moody")
+        ship(1)
+
+    return sync
+
+
+def refuse() -> None:
+    raise ValueError("no")
+
+
+def test_an_undo_that_fails_is_for_a_person_who_has_it_tried_again(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(NeedsReview, match=r"undo:reserve\[0\] failed with ValueError: no"):
+        undone(stage, app, refuse)(1)
+    app = stage.process()
+    undone(stage, app, lambda: None)
+    app.settle_run(handle(app).id, "did-not-happen", by="ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve": 1, "unreserve": 2}
+
+
+def test_or_says_that_it_was_undone_by_hand(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(NeedsReview):
+        undone(stage, app, refuse)(1)
+    app.settle_run(handle(app).id, "happened", result=None, by="ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects["unreserve"] == 1
+
+
+def test_what_an_undo_returns_need_not_be_kept(stage: Stage) -> None:
+    with pytest.raises(KeyError), pytest.warns(ResultTypeWarning):
+        undone(stage, stage.process(), object)(1)
+    assert stage.record("sync", "order:1").state == "failed"
+
+
+def test_an_undo_that_cannot_be_begun_is_for_a_person(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe", undo=lambda order, nobody_has_it: None)
+    def reserve(order: int) -> None: ...
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        reserve(order)
+        raise KeyError("x")
+
+    with pytest.raises(NeedsReview):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "review"
+
+
+def test_a_run_whose_undoing_had_begun_does_nothing_new(stage: Stage) -> None:
+    def killed() -> None:
+        raise NotDone("tried again later")
+
+    app = stage.process()
+    with pytest.raises(Waiting):
+        app.parts.roll = lambda: 1.0
+        for _ in range(8):
+            undone(stage, app, killed)(1)
+    stage.do("moody")  # this time its body would go on
+    stage.clock.advance(86_400)
+    app = stage.process()
+    undone(stage, app, lambda: None)
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects["ship"] == 0
+
+
+@pytest.mark.slow
+def test_a_large_run_that_was_undone_is_not_tried_again(stage: Stage) -> None:
+    sync = undone(stage, stage.process(), lambda: None, lines=1_001)
+    with pytest.raises(KeyError):
+        sync(1)
+    with pytest.raises(Misuse, match="was undone"):
+        sync.retry(1)
+
+
+# -- forking -------------------------------------------------------------------------------------
+
+
+def forked(stage: Stage, app: App) -> Any:
+    @app.step(repeat="never")
+    def one(order: int) -> int:
+        stage.do("one")
+        return 1
+
+    @app.step(repeat="never")
+    def two(order: int) -> int:
+        stage.do("two")
+        return 2
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> int:
+        return one(order) + two(order)
+
+    return sync
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("commit", [1, 2, 3])
+def test_a_fork_that_was_killed_half_way_is_made_anew(stage: Stage, commit: int, landed: bool) -> None:
+    app = stage.process()
+    forked(stage, app)(1)
+    run = handle(app).id
+    dying = stage.process(commit, landed=landed)
+    forked(stage, dying)
+    with pytest.raises(Died):
+        dying.fork_run(run, key="again", from_step="two")
+    if commit < 3 or not landed:
+        app.fork_run(run, key="again", from_step="two")
+    work(app)
+    assert stage.record("sync", "again").state == "done"
+    assert stage.effects == {"one": 1, "two": 2}
+
+
+def test_a_fork_that_is_there_is_not_made_anew(stage: Stage) -> None:
+    app = stage.process()
+    forked(stage, app)(1)
+    app.fork_run(handle(app).id, key="again")
+    with pytest.raises(Misuse, match="is there already"):
+        app.fork_run(handle(app).id, key="again")
