@@ -13,6 +13,7 @@ from ..flows.approval import Approval, Decided
 from ..flows.approvals import decide, look_up
 from ..keys import validate_key
 from ..stores.base import Store
+from .approval_named import APPROVAL_HELP, named_approval
 from .approvals_show import decision_words
 from .failures import NEGATIVE
 from .ledger import opened
@@ -24,8 +25,9 @@ __all__ = ["approve", "reject"]
 
 EPILOG = """\b
 Examples:
-  twiceproof approvals {word} apr_ZGVmYXVsd…
+  twiceproof approvals {word} sync_order/shop:order:17
   twiceproof approvals {word} apr_ZGVmYXVsd… --shown 1:9f86d0… --note "asked the customer"
+{help}
 If somebody decided otherwise before, that stands, and the exit code is 1.
 """
 
@@ -42,7 +44,7 @@ def _deciding(function: Callable[..., None]) -> Callable[..., None]:
     return target_options(function)
 
 
-@click.command(epilog=EPILOG.format(word="approve"))
+@click.command(epilog=EPILOG.format(word="approve", help=APPROVAL_HELP))
 @_deciding
 @click.pass_obj
 def approve(target: Target, approval: str, by: str | None, note: str, shown: str) -> None:
@@ -50,7 +52,7 @@ def approve(target: Target, approval: str, by: str | None, note: str, shown: str
     _decide(target, approval, approved=True, by=by, note=note, shown=shown)
 
 
-@click.command(epilog=EPILOG.format(word="reject"))
+@click.command(epilog=EPILOG.format(word="reject", help=APPROVAL_HELP))
 @_deciding
 @click.pass_obj
 def reject(target: Target, approval: str, by: str | None, note: str, shown: str) -> None:
@@ -61,7 +63,7 @@ def reject(target: Target, approval: str, by: str | None, note: str, shown: str)
 def _decide(target: Target, approval: str, *, approved: bool, by: str | None, note: str, shown: str) -> None:
     words = {"approved": approved, "by": validate_key(by or login_name()), "note": note, "shown": shown}
     with opened(target) as store:
-        told, found = block(_decide_and_look(store, approval, words))
+        told, found = block(_decide_and_look(store, named_approval(target, store, approval), words))
     agreed = told.decision is not None and told.decision.approved is approved
     if target.json:
         show_json({"first": told.first, "approval": found})

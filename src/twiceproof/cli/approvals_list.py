@@ -16,7 +16,7 @@ from .target import Target, target_options
 
 __all__ = ["list_"]
 
-HEAD = ("FLOW", "KEY", "NAME", "ASKED", "UNTIL", "ID")
+HEAD = ("FLOW", "KEY", "NAME", "ASKED", "UNTIL")
 
 EPILOG = """\b
 Examples:
@@ -48,7 +48,7 @@ def _show(target: Target, found: list[Approval], limit: int) -> None:
         show_text("Nothing waits for approval.")
         return
     shown = found[:limit]
-    show_table(HEAD, [(a.flow, a.key, a.name, moment(a.asked_at), moment(a.until), a.id) for a in shown])
+    show_table(HEAD, [(a.flow, a.key, a.name, moment(a.asked_at), moment(a.until)) for a in shown])
     if len(found) > limit:
         show_text(f"There is more: {command(target, 'approvals', 'list', '--limit', str(limit * 10))}")
-    show_text(f"See what one is about: {command(target, 'approvals', 'show', shown[0].id)}")
+    show_text(f"See what one is about: {command(target, 'approvals', 'show', f'{shown[0].flow}/{shown[0].key}')}")

@@ -11,6 +11,7 @@ import msgspec
 from ..drive import block
 from ..flows.approval import OPEN, Approval
 from ..flows.approvals import look_up
+from .approval_named import APPROVAL_HELP, named_approval
 from .ledger import opened
 from .output import show_json, show_pairs, show_text
 from .shell import command
@@ -19,10 +20,11 @@ from .target import Target, target_options
 
 __all__ = ["decision_words", "show"]
 
-EPILOG = """\b
+EPILOG = f"""\b
 Examples:
-  twiceproof approvals show apr_ZGVmYXVsd…
+  twiceproof approvals show sync_order/shop:order:17
   twiceproof approvals show apr_ZGVmYXVsd… --json
+{APPROVAL_HELP}
 """
 
 
@@ -33,7 +35,7 @@ Examples:
 def show(target: Target, approval: str) -> None:
     """Show what is asked, what is shown, and how to decide."""
     with opened(target) as store:
-        found = block(look_up(store, approval))
+        found = block(look_up(store, named_approval(target, store, approval)))
     moves = list(_next_moves(target, found))
     if target.json:
         show_json({"approval": found, "next": [move for _, move in moves]})

@@ -44,7 +44,7 @@ def require_claim(found: Found) -> Record:
     if found.record is None or is_expired(found.record, found.now):
         raise NotFound(
             "There is no such claim (the operation comes first, then the key); "
-            "list what is there with: claims list --state all"
+            "list what is there with: twiceproof claims list --state all"
         )
     return found.record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ..claims.claim import claim_of
 from ..claims.claims import Claims
 from ..drive import block
 from .claim_look import named_address, require_claim
@@ -35,8 +36,8 @@ def release(target: Target, operation: str, key: str, force: bool, yes: bool) ->
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         found = store.read(at).block()
-        claim = short_shape(require_claim(found), found.now)
-        confirm(_question(claim), yes=yes)
+        record = require_claim(found)
+        confirm(_question(short_shape(record, found.now), is_run=bool(claim_of(record).work)), yes=yes)
         released = block(Claims(store).free(at, force=force))
     if target.json:
         show_json({"released": released, "operation": operation, "key": key, "tenant": target.tenant})
@@ -44,5 +45,6 @@ def release(target: Target, operation: str, key: str, force: bool, yes: bool) ->
         show_text(f"{operation} {key} is forgotten; the next delivery does the work.")
 
 
-def _question(claim: ClaimShape) -> str:
-    return f"Forget {claim.operation} {claim.key}, which is {claim.word}? The next delivery does its work again"
+def _question(claim: ClaimShape, *, is_run: bool) -> str:
+    steps = ": it is a run, and all its steps act again, also those declared never to be repeated" if is_run else ""
+    return f"Forget {claim.operation} {claim.key}, which is {claim.word}? The next delivery does its work again{steps}"

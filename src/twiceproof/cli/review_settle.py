@@ -46,7 +46,7 @@ class Many(Struct, frozen=True):
     dry_run: bool
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Say what happened, and have the run go on.")
 @click.argument("run", required=False)
 @click.option("--happened", is_flag=True, help="The step happened: the run goes on with its result.")
 @click.option("--did-not-happen", is_flag=True, help="The step did not happen: it is tried again.")

@@ -23,7 +23,7 @@ with effect keys of their own, also those declared never to be repeated.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Start a run's input once more, under a new key.")
 @click.argument("run")
 @click.option("--key", required=True, metavar="KEY", help="The new run's key.")
 @click.option("--from", "step", default="", metavar="STEP", help="Take as done what was done before this step.")

@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.command("list", epilog=EPILOG)
+@click.command("list", epilog=EPILOG, short_help="List runs: what is not done, reviews first.")
 @click.option("--flow", metavar="NAME", default="", help="Only runs of this flow.")
 @click.option(
     "--state",

@@ -22,7 +22,7 @@ RUN is a run's id, or FLOW/KEY. A name that begins with a dash follows two.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Show one run, step by step, and the next move.")
 @click.argument("run")
 @target_options
 @click.pass_obj

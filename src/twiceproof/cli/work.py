@@ -40,7 +40,14 @@ def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.ensure_object(Target).json |= value
 
 
-@click.command(epilog=EPILOG)
+def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """Wherever they stand on the line: a worker on another store than the app's would serve nobody."""
+    target = ctx.ensure_object(Target)
+    if value or target.given_store or target.given_tenant:
+        raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
+
+
+@click.command(epilog=EPILOG, short_help="Carry out runs, until told to stop.")
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
     "--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,
@@ -51,6 +58,8 @@ def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
 @click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=_take_json, help="Log in JSON lines.")
+@click.option("--store", hidden=True, expose_value=False, callback=_refuse_target)
+@click.option("--tenant", hidden=True, expose_value=False, callback=_refuse_target)
 @click.pass_context
 def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool) -> None:
     """Carry out runs: what was started, has slept long enough, or was left behind.
@@ -62,8 +71,6 @@ def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle:
     from .logs import set_up_logs
 
     target = ctx.ensure_object(Target)
-    if target.given_store or target.given_tenant:
-        raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
     patience = seconds(drain, name="drain", positive=False)
     found = load_app(app)
     set_up_logs(as_json=target.json)
@@ -76,10 +83,12 @@ def _serve(app: App, name: str, concurrency: int, patience: float, *, until_idle
         raise Misuse(f"{name} declares no flows; a worker would wait for ever. Put @app.flow(key=…) on a function.")
     worker = app.worker(concurrency=concurrency)
     log.info("serving %s on %s, %d at once", _served(app), _store(app), concurrency)
+    if app.settings.store.startswith("memory:"):
+        log.warning("memory:// is this process's alone: runs that are started elsewhere do not arrive here")
     with _heeding_signals(worker):
         left = worker.run(until_idle=until_idle, patience=patience)
     if left:
-        log.warning("stopped with %d runs under way; others recover them when their leases are over", left)
+        log.warning("stopped with %d still under way; others recover what is left when its lease is over", left)
         logging.shutdown()
         os._exit(NEGATIVE)  # steps that still run cannot be ended otherwise
     log.info("stopped; %d carried out, nothing left under way", worker.begun)
