@@ -40,13 +40,13 @@ if TYPE_CHECKING:
         WaitSwallowed,
         WaitTimedOut,
     )
-    from .flows.approval import Approval, Decided, Decision
-    from .flows.arrivals import Delivered
-    from .flows.batch import ItemDone, ItemFailed
+    from .flows.batches.batch import ItemDone, ItemFailed
     from .flows.repeat import check, keyed
     from .flows.resource import Resource
     from .flows.retry import Retry
     from .flows.triggers.poll import Polled
+    from .flows.waits.approval import Approval, Decided, Decision
+    from .flows.waits.arrivals import Delivered
     from .keys import body_hash, composite, fingerprint, stage, windowed
 
 __all__ = [
@@ -112,9 +112,9 @@ _HOMES = {
     ".app": ("App",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
-    ".flows.approval": ("Approval", "Decided", "Decision"),
-    ".flows.arrivals": ("Delivered",),
-    ".flows.batch": ("ItemDone", "ItemFailed"),
+    ".flows.waits.approval": ("Approval", "Decided", "Decision"),
+    ".flows.waits.arrivals": ("Delivered",),
+    ".flows.batches.batch": ("ItemDone", "ItemFailed"),
     ".flows.repeat": ("check", "keyed"),
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),

@@ -38,20 +38,20 @@ from .clock import Clock, Ids, system_clock
 from .drive import await_, block
 from .errors import Misuse
 from .flows.api import FlowApi
-from .flows.api_batches import BatchApi
-from .flows.api_history import HistoryApi
 from .flows.api_resources import ResourceApi
-from .flows.api_transactions import TransactionApi
-from .flows.api_waits import WaitApi
-from .flows.api_work import WorkApi
-from .flows.duty import Duty
+from .flows.batches.api import BatchApi
 from .flows.flow import HIGH, LOW, NORMAL, Flow
+from .flows.history.api import HistoryApi
 from .flows.nested import guarding
 from .flows.parts import Parts
-from .flows.run_duty import RunDuty
+from .flows.transactions.api import TransactionApi
 from .flows.triggers.api import TriggerApi
 from .flows.triggers.poll_duty import PollDuty
 from .flows.triggers.schedule_duty import ScheduleDuty
+from .flows.waits.api import WaitApi
+from .flows.workers.api import WorkApi
+from .flows.workers.duty import Duty
+from .flows.workers.run_duty import RunDuty
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
 from .stores.base import Store

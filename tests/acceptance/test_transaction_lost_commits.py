@@ -13,7 +13,7 @@ from tests.acceptance.shops import Shop
 from tests.acceptance.ways import WAYS
 from tests.acceptance.wrappers import Wrapped
 from twiceproof import Retry
-from twiceproof.flows import joined
+from twiceproof.flows.transactions import joined
 from twiceproof.stores.base import Again
 from twiceproof.stores.join import Join
 

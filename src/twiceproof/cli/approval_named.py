@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import Misuse
-from ..flows.approval import KIND, OPEN, approval_id
-from ..flows.history import address_of_run
+from ..flows.history.runs import address_of_run
+from ..flows.waits.approval import KIND, OPEN, approval_id
 from ..stores.base import Store
 from .failures import NotFound
 from .shell import command

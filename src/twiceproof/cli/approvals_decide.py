@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from ..drive import Operation, block
-from ..flows.approval import Approval, Decided
-from ..flows.approvals import decide, look_up
+from ..flows.waits.approval import Approval, Decided
+from ..flows.waits.approvals import decide, look_up
 from ..keys import validate_key
 from ..stores.base import Store
 from .approval_named import APPROVAL_HELP, named_approval

@@ -6,8 +6,8 @@ import click
 
 from ..claims.claim import validate_name
 from ..drive import block
-from ..flows.approval import Approval
-from ..flows.approvals import open_approvals
+from ..flows.waits.approval import Approval
+from ..flows.waits.approvals import open_approvals
 from .ledger import opened
 from .output import show_json, show_table, show_text
 from .shell import command

@@ -9,8 +9,8 @@ import click
 import msgspec
 
 from ..drive import block
-from ..flows.approval import OPEN, Approval
-from ..flows.approvals import look_up
+from ..flows.waits.approval import OPEN, Approval
+from ..flows.waits.approvals import look_up
 from .approval_named import APPROVAL_HELP, named_approval
 from .ledger import opened
 from .output import show_json, show_pairs, show_text

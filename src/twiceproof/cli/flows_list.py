@@ -9,7 +9,7 @@ import click
 
 from ..claims.claim import validate_name
 from ..drive import block
-from ..flows.census import FlowCount, count_open
+from ..flows.history.census import FlowCount, count_open
 from ..stores.base import Store
 from .failures import NEGATIVE
 from .ledger import opened

@@ -6,7 +6,7 @@ import click
 
 from ..claims.claim import KIND, SELF, validate_name
 from ..drive import Operation, block
-from ..flows.history import Filter, address_of_run, list_runs
+from ..flows.history.runs import Filter, address_of_run, list_runs
 from ..flows.ids import IdLink, ids_of, runs_behind
 from ..records import Address
 from ..stores.base import Store

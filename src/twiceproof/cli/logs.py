@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
-from ..flows.log import FORMAT, JsonLines, RunFilter, TextLines
+from ..flows.workers.log import FORMAT, JsonLines, RunFilter, TextLines
 
 __all__ = ["set_up_logs"]
 

@@ -10,9 +10,9 @@ import click
 from ..claims.claim import REVIEW, validate_name
 from ..drive import Operation, block
 from ..errors import Misuse
-from ..flows.history import Filter, address_of_run, list_runs
-from ..flows.review import Word, settle_run
-from ..flows.run_shape import RunShape
+from ..flows.history.review import Word, settle_run
+from ..flows.history.run_shape import RunShape
+from ..flows.history.runs import Filter, address_of_run, list_runs
 from ..stores.base import Store
 from .checks import NOWHERE
 from .confirm import confirm

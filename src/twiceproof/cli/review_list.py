@@ -6,7 +6,7 @@ import click
 
 from ..claims.claim import REVIEW, validate_name
 from ..drive import block
-from ..flows.history import Filter, list_runs
+from ..flows.history.runs import Filter, list_runs
 from .checks import NOWHERE
 from .ledger import opened
 from .output import show_json, show_text

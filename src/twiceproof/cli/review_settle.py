@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..claims.claim import FAILED, NO_RESULT, QUEUED, REVIEW
 from ..drive import block
-from ..flows.review import Settled, Verdict, Word, settle_run
+from ..flows.history.review import Settled, Verdict, Word, settle_run
 from .ledger import opened
 from .output import show_json, show_text
 from .review_bulk import settle_many

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..claims.claim import claim_of
 from ..claims.states import is_expired
-from ..flows.history import address_of_run
-from ..flows.run_shape import MoveShape
+from ..flows.history.run_shape import MoveShape
+from ..flows.history.runs import address_of_run
 from ..records import Address
 from ..stores.base import Store
 from .failures import NotFound

@@ -9,7 +9,7 @@ import msgspec
 
 from ..claims.claim import HELD
 from ..flows.entry import DONE, FAILED, RETRY, STARTED, UNKNOWN, WAITS
-from ..flows.run_shape import EvidenceShape, StepShape, WholeRun
+from ..flows.history.run_shape import EvidenceShape, StepShape, WholeRun
 from .output import show_pairs, show_text
 from .run_table import shortened
 from .span import moment, span

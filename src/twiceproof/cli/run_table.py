@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
-from ..flows.run_shape import RunShape
+from ..flows.history.run_shape import RunShape
 from .clean import clean
 from .output import show_table
 from .span import span

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..drive import block
-from ..flows.fork import Forked, fork_run, plan_fork
+from ..flows.history.fork import Forked, fork_run, plan_fork
 from .confirm import confirm
 from .ledger import opened
 from .output import show_json, show_text

@@ -6,7 +6,7 @@ import click
 
 from ..claims.claim import FAILED, validate_name
 from ..drive import block
-from ..flows.history import EVERY_STATE, OPEN_STATES, Filter, RunPage, list_runs
+from ..flows.history.runs import EVERY_STATE, OPEN_STATES, Filter, RunPage, list_runs
 from .checks import NOWHERE
 from .ledger import opened
 from .output import show_json, show_text

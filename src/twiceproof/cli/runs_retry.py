@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..drive import block
-from ..flows.again import retry_run
+from ..flows.history.again import retry_run
 from .ledger import opened
 from .output import show_json, show_text
 from .run_named import named_run

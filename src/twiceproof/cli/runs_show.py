@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..drive import block
-from ..flows.history import look_at_run
+from ..flows.history.runs import look_at_run
 from .ledger import opened
 from .output import show_json
 from .run_named import moves_shape, named_run

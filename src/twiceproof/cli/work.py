@@ -20,7 +20,7 @@ from .target import Target
 
 if TYPE_CHECKING:
     from ..app import App
-    from ..flows.worker import Worker
+    from ..flows.workers.worker import Worker
 
 __all__ = ["work"]
 

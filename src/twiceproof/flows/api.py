@@ -30,10 +30,10 @@ from .nested import guarding
 from .parts import Parts
 from .repeat import NEVER, Repeat, declare
 from .retry import DEFAULT_RETRY, Retry, as_retry
-from .sleeping import sleep
 from .step import Step, StepFunction
 from .tenancy import own_run
 from .verdicts import Judge
+from .waits.sleeping import sleep
 
 __all__ = ["FlowApi", "FlowFunction"]
 

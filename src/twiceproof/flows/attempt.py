@@ -12,9 +12,9 @@ from ..errors import NotDone
 from .calling import Calling
 from .context import Attempt, attempt_var
 from .entry import Note
-from .joined import Joined, attempt_joined
-from .limit import limited
 from .step import Step
+from .timeout import limited
+from .transactions.joined import Joined, attempt_joined
 
 if TYPE_CHECKING:
     from .session import Session

@@ -17,10 +17,10 @@ from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked
 from .entry import DONE, RETRY, STARTED, Entry, Note
 from .failing import failed_before, park, raised, refuse_if_undoing
 from .ids import catch_up, point_back
-from .joined import KnownBetter
 from .nap import Nap
 from .probing import probe
 from .stop import GiveBack, Wait
+from .transactions.joined import KnownBetter
 
 if TYPE_CHECKING:
     from .session import Session

@@ -29,12 +29,12 @@ from .limits.slots import holding
 from .nap import Nap
 from .nested import parent_of_new_run, wake_parent
 from .parts import Parts
-from .postpone import postpone
 from .run import Taken, refuse_run, run_flow
 from .run_states import BeginRun, Leftover, RunAsk, decide_run, enqueue
 from .session import Drive
 from .undo import refuse_undone
 from .work import Work, encoded, queue_of, work_of
+from .workers.postpone import postpone
 
 __all__ = ["HIGH", "LOW", "NORMAL", "Flow", "Priority", "rank_of"]
 

@@ -15,7 +15,7 @@ from ..drive import Operation
 from ..records import Address, Insert
 from ..stores.base import Store
 from .entry import DONE, Entry
-from .history import entries_in
+from .history.runs import entries_in
 
 if TYPE_CHECKING:
     from .calling import Calling

@@ -12,7 +12,7 @@ from ..claims.claim import Claim, claim_of
 from ..claims.hold import Hold
 from ..drive import Operation
 from ..errors import Misuse, WaitSwallowed
-from .branch import Branch, are_siblings, branch_var
+from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
 from .context import Unwind

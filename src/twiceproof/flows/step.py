@@ -15,7 +15,7 @@ from ..keys import KeyMaker
 from .engine import Plan
 
 if TYPE_CHECKING:
-    from .transaction import Transaction
+    from .transactions.transaction import Transaction
 
 __all__ = ["Step", "StepFunction", "called_with"]
 

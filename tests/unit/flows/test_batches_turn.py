@@ -10,7 +10,7 @@ import pytest
 
 from twiceproof import StoreFull
 from twiceproof.drive import block
-from twiceproof.flows.branch import are_siblings
+from twiceproof.flows.batches.branch import are_siblings
 from twiceproof.flows.context import inside_flow
 from twiceproof.flows.entry import Note
 from twiceproof.flows.stop import GiveBack, Review, Undo, Wait, merged

@@ -8,8 +8,8 @@ import pytest
 
 from twiceproof import App, Misuse, NeedsReview, NotDone, StepFailed, Waiting, WaitTimedOut
 from twiceproof.drive import block
+from twiceproof.flows.history.review import Word, settle_run
 from twiceproof.flows.names import effect_key
-from twiceproof.flows.review import Word, settle_run
 
 from .stage import Died, Stage, Style
 from .waits import park, process, token_of, work

@@ -10,7 +10,7 @@ import pytest
 from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, Retry, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
-from twiceproof.flows.fork import plan_fork
+from twiceproof.flows.history.fork import plan_fork
 from twiceproof.records import Remove
 
 from .stage import Died, Stage

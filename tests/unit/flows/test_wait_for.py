@@ -15,9 +15,9 @@ import pytest
 from twiceproof import App, Delivered, Misuse, NoSuchWait, PriorFailure, ValueRefused, Waiting, WaitTimedOut
 from twiceproof.claims.claim import address_of, body_of
 from twiceproof.drive import Inline, await_, block
-from twiceproof.flows.arrivals import ARRIVED, TIMEOUT, Arrival, packed
-from twiceproof.flows.arrivals import deliver as operation
 from twiceproof.flows.session import Session
+from twiceproof.flows.waits.arrivals import ARRIVED, TIMEOUT, Arrival, packed
+from twiceproof.flows.waits.arrivals import deliver as operation
 from twiceproof.records import Address, Insert, Lost
 
 from .stage import Died, Stage, Style

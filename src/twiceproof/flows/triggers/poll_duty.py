@@ -15,8 +15,8 @@ from ...drive import Call, Operation, Raised
 from ...errors import Misuse, PayloadMismatch
 from ...records import Insert, Record, Replace, Written
 from ...stores.base import Store
-from ..duty import Duty
 from ..flow import HIGH
+from ..workers.duty import Duty
 from .poll import KIND, Poll, Polled, PollNote, poll_note_of
 
 __all__ = ["PollDuty"]

@@ -11,8 +11,8 @@ from ...claims.states import is_expired
 from ...drive import Operation
 from ...records import Insert, Record, Replace
 from ...stores.base import Store
-from ..duty import Duty
 from ..flow import HIGH
+from ..workers.duty import Duty
 from .schedule import KIND, Schedule, ScheduleNote, as_tick, note_of
 from .ticks import passed
 

@@ -1,0 +1,1 @@
+"""Several things at once: gatherings, batches with state per item, and duplicates found later."""

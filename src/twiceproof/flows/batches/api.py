@@ -1,0 +1,102 @@
+"""What an app offers for many things at once: steps beside each other, a step for every item, how far a run is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+from ...claims.claim import address_of, space_of_run
+from ...drive import await_, block
+from ...errors import Misuse
+from ...keys import validate_key
+from ..context import inside_flow
+from ..parts import Parts
+from ..step import Step
+from .batch import Batch, ItemKey
+from .duplicates import Duplicate, compensate
+from .each import CONCURRENCY, each
+from .gathering import gather
+from .progress import Progress, progress_of
+
+__all__ = ["BatchApi"]
+
+
+class BatchApi:
+    """The part of an app that is about batches."""
+
+    parts: Parts
+
+    def gather(self, *calls: Any, limit: int | None = None) -> Any:
+        """Steps and waits beside each other: results in order, when all have ended. At most `limit` at once.
+
+        In a `def` flow pass functions, which run on threads: `app.gather(lambda: pay(a), lambda: ship(b))`. In an
+        `async def` flow pass what you would await: `await app.gather(pay(a), ship(b))`. If one waits or fails, the
+        others go on to their own ends first.
+        """
+        session = inside_flow("app.gather")
+        return session.drive(gather(session, calls, limit))
+
+    def each(
+        self,
+        items: Iterable[Any],
+        step: Any,
+        *,
+        key: ItemKey = None,
+        concurrency: int = CONCURRENCY,
+        on_failure: Literal["raise", "collect"] = "raise",
+    ) -> Any:
+        """`step(item)` for every item, with state per item: only what failed is ever tried again.
+
+        `key` tells items apart: a template over `item` (`"{item[sku]}"`) or a function of it. Returns the results in
+        order. Items that fail raise `BatchFailed` when all the others are done; with `on_failure="collect"` the
+        result is an `ItemDone` or `ItemFailed` for each. Awaited in an `async def` flow.
+        """
+        session = inside_flow("app.each")
+        if on_failure not in ("raise", "collect"):
+            raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
+        batch = Batch(step_of(step, "app.each"), list(items), key)
+        return session.drive(each(session, batch, concurrency, collect=on_failure == "collect"))
+
+    def progress(self, run: str) -> Progress:
+        """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""
+        return block(progress_of(self.parts.store, space_of_run(run)))
+
+    def compensate_duplicate(
+        self,
+        step: Any,
+        *,
+        result: Any,
+        by: str,
+        run: str | None = None,
+        flow: str | None = None,
+        key: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        note: str = "",
+        good_too: bool = False,
+        undone: bool | None = None,
+    ) -> Any:
+        """Undo an effect that happened a second time (two invoices for one order), once, by its receipt.
+
+        `result` is what the step would have returned for the duplicate; its undo is given that, and what it needs of
+        `arguments`. The run is named by its id, or by `flow` and `key`. What the run itself recorded is refused.
+        Awaited if the undo is an `async def`.
+        """
+        declared = step_of(step, "app.compensate_duplicate")
+        duplicate = Duplicate(declared, result, arguments or {}, by, note, good_too, undone)
+        drive = await_ if declared.undo is not None and declared.undo.is_async else block
+        return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
+
+    def _space(self, run: str | None, flow: str | None, key: str | None) -> str:
+        if run is not None:
+            return space_of_run(run)
+        if flow is None or key is None:
+            raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
+        return address_of(self.parts.tenant, flow, validate_key(key)).space
+
+
+def step_of(function: Any, what: str) -> Step:
+    step = getattr(function, "step", None)
+    if not isinstance(step, Step):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise Misuse(f"{what} needs a step, and {name} is none; put @app.step(repeat=…) above it.")
+    return step

@@ -1,0 +1,104 @@
+"""A batch: one step for many items, with state per item. What became of each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from ...claims.claim import Fault
+from ...errors import BatchFailed, Misuse
+from ...keys import KeyMaker
+from ..names import with_id
+from ..step import Step
+
+__all__ = ["Batch", "ItemDone", "ItemFailed", "ItemKey"]
+
+ItemKey = str | Callable[[Any], str] | None
+
+_ITEM = inspect.Signature([inspect.Parameter("item", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+SHOWN = 3
+
+
+class ItemDone(Struct, frozen=True):
+    """An item whose step is done, and what it returned."""
+
+    key: str
+    value: Any
+
+
+class ItemFailed(Struct, frozen=True):
+    """An item whose step failed for good."""
+
+    key: str
+    fault: Fault
+
+
+class Batch:
+    """Items and their keys, checked before anything is done. Outcomes come in one by one."""
+
+    def __init__(self, step: Step, items: Sequence[Any], key: ItemKey) -> None:
+        self.step = step
+        self.items = items
+        self.keys = _keys(step, items, key)
+        self.outcomes: list[ItemDone | ItemFailed | None] = [None] * len(items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def name(self, number: int) -> str:
+        """Where the ledger keeps this item."""
+        return with_id(self.step.name, self.keys[number])
+
+    def done(self, number: int, value: Any) -> None:
+        self.outcomes[number] = ItemDone(self.keys[number], value)
+
+    def failed(self, number: int, fault: Fault) -> None:
+        self.outcomes[number] = ItemFailed(self.keys[number], fault)
+
+    @property
+    def settled(self) -> int:
+        return sum(outcome is not None for outcome in self.outcomes)
+
+    def values(self, run: str) -> list[Any]:
+        """In the items' order. Raises if any failed."""
+        failed = [(outcome.key, outcome.fault) for outcome in self.outcomes if isinstance(outcome, ItemFailed)]
+        if failed:
+            raise _failure(self.step.name, failed, len(self), run)
+        return [outcome.value for outcome in self.outcomes if isinstance(outcome, ItemDone)]
+
+
+def _keys(step: Step, items: Sequence[Any], key: ItemKey) -> list[str]:
+    make = _maker(step, key)
+    keys = [make(item) for item in items]
+    seen: dict[str, int] = {}
+    for number, found in enumerate(keys):
+        if found in seen:
+            raise Misuse(
+                f"Items {seen[found] + 1} and {number + 1} of {step.name} have the same key {found!r}; nothing was "
+                "done. Use a key that tells them apart, or merge them.",
+                key=found,
+            )
+        seen[found] = number
+    return keys
+
+
+def _maker(step: Step, key: ItemKey) -> Callable[[Any], str]:
+    if key is not None:
+        maker = KeyMaker(key, _ITEM)
+        return lambda item: maker.make({"item": item})
+    if not step.has_own_id:
+        raise Misuse(f'app.each needs to know {step.name}\'s items again; give it a key="{{item[id]}}".')
+    return lambda item: step.own_id(step.arguments.bind((item,), {})) or ""
+
+
+def _failure(step: str, failed: list[tuple[str, Fault]], count: int, run: str) -> BatchFailed:
+    first = "; ".join(f"{key}: {fault.type}: {fault.message}" for key, fault in failed[:SHOWN])
+    more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+    return BatchFailed(
+        f"{len(failed)} of {count} items of {step} failed ({first}{more}); the others are done. Run the flow again "
+        "with .retry(…): only what failed is tried again.",
+        step=step, failed=failed, done=count - len(failed), run=run,
+    )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Forking a run: the same input under a new key, as something new. Its effects are new ones, with keys of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw, Struct, structs
+
+from ...claims.claim import DONE, FAILED, NO_RESULT, REVIEW, WAITING, Claim, body_of, claim_of, run_id, space_of
+from ...claims.pieces import forget
+from ...claims.results import resource_address, unpack
+from ...drive import Operation
+from ...errors import Misuse
+from ...keys import validate_key
+from ...records import Address, Check, Insert, Record, Write, Written
+from ...stores.base import Store
+from ..entry import DONE as STEP_DONE
+from ..entry import KIND as STEP
+from ..entry import Entry
+from ..undo import UNDO, is_undo
+from ..waits.waiting import wait_name
+from ..work import Work, encoded, work_of
+from .review import queued
+from .runs import TOKENS, entries_in, require_run
+
+__all__ = ["Forked", "fork_run", "plan_fork"]
+
+BEING_FORKED = "is being forked"
+
+
+class Forked(Struct, frozen=True):
+    """What a fork takes along, and what of the first run's doings it does once more."""
+
+    run: str
+    key: str
+    kept: tuple[str, ...]
+    again: tuple[str, ...]
+
+
+def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
+    """What `fork_run` would do. Writes nothing."""
+    record = require_run((yield from store.read(at)))
+    entries = yield from entries_in(store, at.space)
+    return _plan(record, entries, key, step)
+
+
+def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
+    """Start it once more under `key`. With `step`: what was done before that step is taken as done."""
+    found = yield from store.read(at)
+    record = require_run(found)
+    entries = yield from entries_in(store, at.space)
+    plan = _plan(record, entries, key, step)
+    claim = yield from _new_claim(store, record, plan, found.now)
+    copies = [entry for entry in entries if entry.name in plan.kept]
+    # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
+    new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
+    written = yield from store.write(new)
+    while not isinstance(written, Written):
+        if written.found is None or not _is_half_made(written.found, claim):
+            raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
+        yield from forget(store, written.found)
+        written = yield from store.write(new)
+    yield from _copy(store, at, Check(new.at, fence=written.fence), copies)
+    parked = (yield from store.read(new.at)).record
+    if parked is not None and parked.state == WAITING and parked.fence == written.fence:
+        yield from store.write(queued(parked, claim))
+    return plan
+
+
+def _is_half_made(found: Record, claim: Claim) -> bool:
+    """What a fork of the same run left that was killed while it copied: nobody would ever go on with it."""
+    other = claim_of(found)
+    same = bool(other.work) and work_of(other).forked_from == work_of(claim).forked_from
+    return same and found.state == WAITING and other.reason == BEING_FORKED
+
+
+def _place(record: Record, key: str) -> Address:
+    claim = claim_of(record)
+    return structs.replace(record.at, space=space_of(claim.tenant, claim.operation, key))
+
+
+def _plan(record: Record, entries: Sequence[Entry], key: str, step: str) -> Forked:
+    if record.state not in (DONE, FAILED, REVIEW):
+        raise Misuse(f"This run is {record.state}; wait until it has ended, or cancel it first: twiceproof runs cancel")
+    kept = _before(entries, step) if step else []
+    space = _place(record, validate_key(key)).space
+    again = [entry.name for entry in entries if entry.note.repeat and entry not in kept and not is_undo(entry.name)]
+    return Forked(run_id(space), key, tuple(entry.name for entry in kept), tuple(again))
+
+
+def _before(entries: Sequence[Entry], step: str) -> list[Entry]:
+    """What came to its end before this step did."""
+    found = next((entry for entry in entries if entry.name == step), None)
+    if found is None:
+        names = ", ".join(entry.name for entry in entries) or "none"
+        raise Misuse(f"{step} is not in this run's ledger; there are: {names}.")
+    limit = found.note.order or len(entries) + 1
+    kept = [entry for entry in entries if entry.state == STEP_DONE and entry.note.order < limit and entry is not found]
+    undone = {entry.name for entry in entries} & {UNDO + entry.name for entry in kept}
+    if undone:
+        raise Misuse(f"What came before {step} was undone ({', '.join(sorted(undone))}); fork it without --from.")
+    _refuse_loose_urls({entry.name for entry in kept})
+    return kept
+
+
+def _refuse_loose_urls(kept: set[str]) -> None:
+    """A callback URL leads to the first run: the fork would wait for what never comes to it."""
+    names = (name.removeprefix(TOKENS) for name in kept if name.startswith(TOKENS))
+    loose = sorted(TOKENS + name for name in names if wait_name(name) not in kept)
+    if loose:
+        raise Misuse(f"The URL of {loose[0]} is the first run's, and still waited for; fork it with --from {loose[0]}.")
+
+
+def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operation[Claim]:
+    claim = claim_of(record)
+    work = work_of(claim)
+    given = yield from unpack(store, record.at, work.input, work.spill)
+    if not given:
+        raise Misuse("The input of this run is no longer kept; start it with its arguments instead.")
+    new = Work(
+        work.version, Raw(given), correlation=work.correlation, priority=work.priority, born=f"{plan.run}@{now}",
+        forked_from=claim.run,
+    )  # fmt: skip
+    return Claim(
+        claim.operation, plan.key, "", claim.tenant, claim.fingerprint, 0, plan.run, claim.link,
+        result=NO_RESULT, reason=BEING_FORKED, work=encoded(new),
+    )  # fmt: skip
+
+
+def _copy(store: Store, old: Address, ours: Check, entries: Sequence[Entry]) -> Operation[None]:
+    """One by one: entries are few, and a large result needs a write of its own."""
+    space = ours.at.space
+    for entry in entries:
+        spill = entry.note.spill
+        writes: list[Write] = [ours, Insert(Address(space, STEP, entry.name), body_of(entry.note), entry.state)]
+        if spill is not None and spill.ref:
+            large = (yield from store.read(resource_address(old.space, spill.ref))).record
+            if large is not None:
+                writes.append(Insert(resource_address(space, spill.ref), large.body))
+        yield from store.write(*writes)

@@ -1,0 +1,100 @@
+"""What is safe to do next with a run: in words, and what to type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
+from ...records import Address
+from ..entry import STARTED, UNKNOWN, WAITS
+from ..waits.approval import KIND as APPROVAL
+from ..waits.approval import OPEN, approval_id
+from ..waits.arrivals import WAIT
+from .run_shape import MoveShape, StepShape, WholeRun
+
+__all__ = ["next_moves"]
+
+
+def next_moves(whole: WholeRun) -> WholeRun:
+    return structs.replace(whole, next=tuple(_moves(whole)))
+
+
+def _moves(whole: WholeRun) -> Iterator[MoveShape]:
+    run = whole.run
+    name = f"{run.flow}/{run.key}"
+    if run.state == REVIEW:
+        yield from _of_review(whole, name)
+    elif run.state == FAILED:
+        yield from _of_failure(whole, name)
+    elif run.state == QUEUED:
+        yield MoveShape("A worker goes on with it, or the next call; see that one runs: twiceproof work MODULE:APP")
+        yield MoveShape("To stop it and undo what was done:", ("runs", "cancel", name))
+    elif run.state == WAITING:
+        yield from _of_wait(whole, name)
+    elif run.state == HELD:
+        who = "Nobody is at work any more; a worker or the next call goes on" if run.lapsed else "Somebody is at work"
+        yield MoveShape(f"{who}. To stop it before its next step:", ("runs", "cancel", name))
+    elif run.state == DONE:
+        yield MoveShape("To do it again, as something new:", ("runs", "fork", name, "--key", "KEY"))
+
+
+def _of_wait(whole: WholeRun, name: str) -> Iterator[MoveShape]:
+    """What waits for somebody does not go on by itself: its time only runs out."""
+    asked = [piece.key for piece in whole.pieces if piece.kind == APPROVAL and piece.state == OPEN]
+    for approval in asked:
+        id_ = approval_id(Address(space_of_run(whole.run.run), APPROVAL, approval))
+        yield MoveShape(f"It waits for somebody to approve {approval}. See what is asked:", ("approvals", "show", id_))
+    awaited = any(step.state == WAITS and step.name.startswith(WAIT) for step in whole.steps)
+    by_itself = whole.run.due_at is not None and not asked and not awaited
+    until = "by itself" if by_itself else "when what it waits for has arrived"
+    late = ", or its time is over" if whole.run.due_at is not None and not by_itself else ""
+    yield MoveShape(f"It goes on {until}{late}. To stop it and undo what was done:", ("runs", "cancel", name))
+
+
+def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
+    settle = ("review", "settle", name)
+    unknown = [step for step in whole.steps if step.state == UNKNOWN]
+    asked = unknown or [step for step in whole.steps if step.state == STARTED and not step.is_undo]
+    if not unknown:
+        yield MoveShape("Once the code that it began with is back (or accepts it), go on:", ("runs", "retry", name))
+    for step in asked:
+        yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
+    if not any(step.is_undo for step in whole.steps):
+        yield from _of_undo(asked, settle)
+    yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
+
+
+def _of_unknown(whole: WholeRun, step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]:
+    for piece in whole.evidence:
+        if piece.step == step.name and piece.result_kept:
+            yield MoveShape(
+                f"If what {piece.owner} reported about {step.name} is right:",
+                (*settle, "--happened", "--evidence", piece.id),
+            )  # fmt: skip
+    yield MoveShape(
+        f"If {step.name} happened (with what it returned; null for nothing):",
+        (*settle, "--happened", "--result", "JSON"),
+    )  # fmt: skip
+    yield MoveShape(f"If {step.name} did not happen, and may be tried again:", (*settle, "--did-not-happen"))
+
+
+def _of_undo(unknown: list[StepShape], settle: tuple[str, ...]) -> Iterator[MoveShape]:
+    if not unknown:
+        yield MoveShape("To undo what is done, and stop:", (*settle, "--undo"))
+    elif len(unknown) == 1:
+        what = unknown[0].name
+        yield MoveShape(
+            f"To undo what is done, and stop ({what} did not happen):", (*settle, "--undo", "--did-not-happen")
+        )  # fmt: skip
+        yield MoveShape(
+            f"To undo what is done, {what} too, and stop:", (*settle, "--undo", "--happened", "--result", "JSON")
+        )  # fmt: skip
+
+
+def _of_failure(whole: WholeRun, name: str) -> Iterator[MoveShape]:
+    if any(step.is_undo for step in whole.steps):
+        yield MoveShape("It was undone. To do it anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
+    else:
+        yield MoveShape("To try what failed again (what is done stays done):", ("runs", "retry", name))

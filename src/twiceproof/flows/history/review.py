@@ -1,0 +1,213 @@
+"""Settling a run in review: a person's word about what nobody else can know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+from msgspec import Raw, Struct, structs
+
+from ...claims.claim import (
+    FAILED,
+    NO_RESULT,
+    QUEUED,
+    REVIEW,
+    Claim,
+    Fault,
+    Settlement,
+    Spill,
+    body_of,
+    claim_of,
+    run_id,
+)
+from ...claims.evidence import KIND as EVIDENCE
+from ...claims.evidence import read_evidence
+from ...claims.results import unpack
+from ...claims.states import Lifetime, finish_times
+from ...drive import Operation
+from ...errors import Misuse
+from ...records import Address, Record, Replace, Written
+from ...stores.base import Store
+from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
+from ..undo import is_undo
+from ..work import queue_of, with_work, work_of
+from .runs import entries_in, require_run
+
+__all__ = ["Settled", "Verdict", "Word", "queued", "settle_run"]
+
+Verdict = Literal["happened", "did-not-happen", "undo", "abandon"]
+FOR_EVER = Lifetime(keep=None, keep_failed=None)
+
+
+class Word(Struct, frozen=True):
+    """What a person says. With "undo", `did` says whether the unknown step happened."""
+
+    verdict: Verdict
+    by: str
+    note: str = ""
+    step: str = ""  # which one; "": the only unknown one
+    result: Raw = NO_RESULT  # what it returned, if it happened
+    evidence: str = ""  # or: what this piece of evidence says it returned
+    did: bool | None = None
+
+    @property
+    def happened(self) -> bool | None:
+        """About the unknown step; None: nothing is said about it."""
+        return {"happened": True, "did-not-happen": False}.get(self.verdict, self.did)
+
+
+class Settled(Struct, frozen=True):
+    """What a settlement left: the run's state, and the step it was about."""
+
+    run: str
+    state: str
+    verdict: str
+    step: str = ""
+
+
+def settle_run(store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EVER) -> Operation[Settled]:
+    """Step and run in one write, on condition that both are as they were looked at. Draws a fence."""
+    if word.verdict not in get_args(Verdict):
+        raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
+    sent: Settlement | None = None
+    while True:
+        found = yield from store.read(at)
+        record = require_run(found)
+        claim = claim_of(record)
+        if sent is not None and claim.settled == sent:  # it landed, and only its acknowledgement was lost
+            return Settled(claim.run, record.state, word.verdict, word.step)
+        _refuse_unless_in_review(record, claim)
+        entries = yield from entries_in(store, at.space)
+        entry = _meant(word, entries)
+        sent = Settlement(word.verdict, word.by, found.now, word.note)
+        settled = yield from _settled_entry(store, at, word, sent, entry, entries)
+        rest = [other for other in entries if settled is None or other is not entry]
+        write = _claim_write(record, structs.replace(claim, settled=sent), word, rest, life)
+        entry_writes = [] if settled is None else [entry_write(at.space, settled)]
+        if isinstance((yield from store.write(write, *entry_writes)), Written):
+            return Settled(claim.run, write.state, word.verdict, entry.name if entry else "")
+
+
+def _refuse_unless_in_review(record: Record, claim: Claim) -> None:
+    if record.state != REVIEW:
+        raise Misuse(
+            f"This run is {record.state}, not in review: there is nothing to settle. Look at it with: "
+            f"twiceproof runs show {claim.run}"
+        )
+
+
+# -- the step ------------------------------------------------------------------------------------
+
+
+def _meant(word: Word, entries: Sequence[Entry]) -> Entry | None:
+    """The step that the word is about. None: it is about the run alone."""
+    unknown = [entry for entry in entries if entry.state == UNKNOWN] or _left_open(entries)
+    if word.step:
+        return _named(word.step, entries)
+    if word.happened is None:
+        return None
+    if not unknown:
+        raise Misuse(
+            "No step of this run has an unknown outcome: the flow changed under it. Go on with it once the old code is "
+            'back (twiceproof runs retry), or say "undo" or "abandon".'
+        )
+    if len(unknown) > 1:
+        raise Misuse(f"Several outcomes are unknown; say which is meant: {', '.join(_names(unknown))}.")
+    return unknown[0]
+
+
+def _left_open(entries: Sequence[Entry]) -> list[Entry]:
+    """Started, and no end on record: the run stopped for another reason, and has not come to ask about them."""
+    return [entry for entry in entries if entry.state == STARTED and not is_undo(entry.name)]
+
+
+def _named(name: str, entries: Sequence[Entry]) -> Entry:
+    found = next((entry for entry in entries if entry.name == name), None)
+    if found is None or found.state not in (UNKNOWN, STARTED):
+        known = "is not in the ledger" if found is None else f"is {found.state}"
+        raise Misuse(f"{name} {known}; only a step with an unknown outcome is settled.")
+    return found
+
+
+def _settled_entry(
+    store: Store, at: Address, word: Word, settlement: Settlement, entry: Entry | None, entries: Sequence[Entry]
+) -> Operation[Entry | None]:  # fmt: skip
+    if entry is None or word.happened is None:
+        return None
+    if not word.happened:
+        note = structs.replace(
+            entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",
+            doubt=False,
+        )  # fmt: skip
+        return structs.replace(entry, state=RETRY, note=note)
+    result, spill = yield from _outcome(store, at, word, entry)
+    order = entry.note.order or 1 + max(other.note.order for other in entries)  # undo goes backwards by it
+    note = structs.replace(
+        entry.note, settled=settlement, result=result, spill=spill, fault=None, not_before=None, reason="", order=order
+    )  # fmt: skip
+    return structs.replace(entry, state=DONE, note=note)
+
+
+def _outcome(store: Store, at: Address, word: Word, entry: Entry) -> Operation[tuple[Raw, Spill | None]]:
+    """The flow goes on with this value: a missing one would break it, and have everything undone."""
+    if word.result:
+        return word.result, None
+    if not word.evidence:
+        raise Misuse(
+            f"Say what {entry.name} returned (--result, result=…): null where it returns nothing; or adopt evidence."
+        )
+    record = (yield from store.read(Address(at.space, EVIDENCE, word.evidence))).record
+    piece = read_evidence(record) if record is not None else None
+    if piece is None or piece.step != entry.name:
+        shown = f"twiceproof review show {run_id(at.space)}"
+        raise Misuse(f"There is no evidence {word.evidence!r} about {entry.name}; see what there is: {shown}")
+    text = yield from unpack(store, at, piece.result, piece.spill)
+    if not text:
+        raise Misuse(f"Evidence {word.evidence!r} has no result to adopt; say what {entry.name} returned.")
+    return piece.result, piece.spill
+
+
+# -- the run -------------------------------------------------------------------------------------
+
+
+def _claim_write(record: Record, claim: Claim, word: Word, rest: Sequence[Entry], life: Lifetime) -> Replace:
+    """`rest` are the entries that the word says nothing about."""
+    if word.verdict == "abandon":
+        return _abandoned(record, claim, life)
+    if word.verdict == "undo":
+        _refuse_open(rest)
+        return queued(record, with_work(claim, undoing="settled", by=word.by))
+    unknown = _names([entry for entry in rest if entry.state == UNKNOWN])
+    if not unknown:
+        return queued(record, claim)
+    body = body_of(structs.replace(claim, reason=f"the outcome of {', '.join(unknown)} is unknown too"))
+    return Replace(record.at, body, REVIEW, version=record.version, draw=True)
+
+
+def _refuse_open(rest: Sequence[Entry]) -> None:
+    """Undoing around an open question could undo what has not happened yet."""
+    names = _names([entry for entry in rest if entry.state in (UNKNOWN, STARTED) and not is_undo(entry.name)])
+    if names:
+        raise Misuse(
+            f"Nothing is undone while an outcome is unknown: {', '.join(names)}. Say whether it happened: before "
+            "the undo, or together with it (--undo --happened or --undo --did-not-happen; did=…)."
+        )
+
+
+def _names(entries: Sequence[Entry]) -> list[str]:
+    return sorted(entry.name for entry in entries)
+
+
+def _abandoned(record: Record, claim: Claim, life: Lifetime) -> Replace:
+    word = claim.settled
+    why = "" if word is None else word.note or f"abandoned by {word.by}"
+    body = body_of(structs.replace(claim, fault=Fault("Abandoned", why)))
+    queue, due_in, _ = finish_times(FAILED, life)
+    return Replace(record.at, body, FAILED, version=record.version, draw=True, queue=queue, due_in=due_in)
+
+
+def queued(record: Record, claim: Claim) -> Replace:
+    """Whoever comes next goes on with it: a worker, or a call."""
+    queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
+    body = body_of(structs.replace(claim, reason="", fault=None))
+    return Replace(record.at, body, QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)

@@ -1,0 +1,1 @@
+"""Steps whose effect and entry are in one database transaction."""

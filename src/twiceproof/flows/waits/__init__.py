@@ -1,0 +1,1 @@
+"""What a run waits for: timers, callbacks, approvals, remote work."""

@@ -1,0 +1,112 @@
+"""What an app offers to those who wait and to those who are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from ...claims.claim import NO_RESULT, address_of, validate_name
+from ...claims.policy import Duration
+from ...drive import block
+from ...errors import Misuse
+from ...keys import validate_key
+from ...keys.duration import seconds
+from ...keys.fingerprint import digest
+from ...records import Address
+from ..context import inside_flow
+from ..parts import Parts
+from ..retry import Retry
+from ..tenancy import own_approval
+from .approval import Approval, Decided, request_address
+from .approvals import approve, decide, open_approvals
+from .arrivals import KIND, Delivered, deliver, packed
+from .callbacks import callback_url, deliver_by_token
+from .remote import remote
+from .waiting import wait_for, wait_name
+
+__all__ = ["WaitApi"]
+
+DEFAULTS: dict[str | None, bool | None] = {None: None, "approve": True, "reject": False}
+NOTHING: Any = object()  # no default was given, as opposed to None
+LONGEST_NOTE = 2_000
+
+
+class WaitApi:
+    """The part of an app that is about waits. In an `async def` flow, what is called in its body is awaited."""
+
+    parts: Parts
+
+    # -- in a flow -------------------------------------------------------------------------------
+
+    def wait_for(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
+        """Park the run until something arrives under this name; its payload. Holds nothing meanwhile.
+
+        After `timeout`, `default` is returned if there is one; otherwise `WaitTimedOut` is raised.
+        """
+        session = inside_flow("app.wait_for")
+        span = _span(timeout, default is not NOTHING)
+        otherwise = NO_RESULT if default is NOTHING else packed(default, "default=")
+        return session.drive(wait_for(session, name, span, otherwise))
+
+    def callback_url(self, name: str) -> Any:
+        """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
+        session = inside_flow("app.callback_url")
+        return session.drive(callback_url(session, name))
+
+    def approve(
+        self, name: str, *, show: Any = None, timeout: Duration | None = None,
+        default: Literal["approve", "reject"] | None = None,
+    ) -> Any:  # fmt: skip
+        """Park the run until somebody has approved what is shown; the `Decision`. A no raises `Rejected`."""
+        session = inside_flow("app.approve")
+        if default not in DEFAULTS:
+            raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
+        span, shown = _span(timeout, default is not None), packed(show, "show=")
+        return session.drive(approve(session, name, shown, digest(show), span, DEFAULTS[default]))
+
+    def remote(
+        self, *, start: Callable[..., Any], callback: str, timeout: Duration | None = None, retry: Retry | None = None
+    ) -> Any:  # fmt: skip
+        """Start work elsewhere, once, and wait for its callback: `start(url)` is never repeated blindly.
+
+        `start` may also take `effect_key`. If nobody knows whether it was started, the callback tells; only when
+        none has come in time a person is asked.
+        """
+        session = inside_flow("app.remote")
+        return session.drive(remote(session, start, callback, _span(timeout), retry or Retry()))
+
+    # -- from outside ----------------------------------------------------------------------------
+
+    def deliver(self, token: str, payload: Any = None) -> Delivered:
+        """What came in at a callback URL, by the token at its end. A second one is told what the first said."""
+        raw = packed(payload, "The payload")
+        return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
+
+    def deliver_to(self, *, flow: str, key: str, name: str, payload: Any = None) -> Delivered:
+        """End a wait by the run's own key: for who has no URL, such as another part of the same program."""
+        claim = address_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
+        at = Address(claim.space, KIND, wait_name(name))
+        return block(deliver(self.parts.store, at, packed(payload, "The payload"), mark=self.parts.owner()))
+
+    def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:
+        """What waits for somebody's word."""
+        prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
+        return block(open_approvals(self.parts.store, prefix, limit))
+
+    def decide(
+        self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None
+    ) -> Decided:  # fmt: skip
+        """Somebody's word about an approval, once. `shown` is the digest of what they saw: another is refused."""
+        if not isinstance(approved, bool):
+            raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
+        own_approval(self.parts.tenant, request_address(approval))
+        return block(decide(
+            self.parts.store, approval, approved=approved, by=validate_key(by), note=note[:LONGEST_NOTE],
+            shown=shown or "", mark=self.parts.owner(),
+        ))  # fmt: skip
+
+
+def _span(timeout: Duration | None, defaulted: bool = False) -> float | None:
+    if timeout is None and defaulted:
+        raise Misuse("A default is what a time-out answers, and there is none; give a timeout= too.")
+    return None if timeout is None else seconds(timeout, name="timeout", positive=False)

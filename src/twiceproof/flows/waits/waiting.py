@@ -1,0 +1,134 @@
+"""Waits for something to arrive: the run is parked and holds nothing until it does, or until its time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ...claims.claim import NO_RESULT, body_of
+from ...drive import Operation
+from ...errors import Misuse, WaitTimedOut
+from ...keys import validate_key
+from ...records import Address, Check, Insert, Record, Remove, Write
+from ..entry import DONE, WAITS, Entry, Note
+from ..session import Session
+from ..stop import Wait
+from .arrivals import KIND, TIMEOUT, WAIT, Arrival, arrival_of
+
+__all__ = ["Pending", "arrived", "awaited", "timed_out", "wait_for", "wait_name"]
+
+LATE = "timeout"  # an entry's reason, if nothing came in time
+
+
+class Pending:
+    """Something a run waits for. `name` is the ledger's, and the arrival's key."""
+
+    def __init__(
+        self, name: str, why: str, seconds: float | None, *, otherwise: Raw = NO_RESULT, asked: str = ""
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.why = why
+        self.seconds = seconds
+        self.otherwise = otherwise  # what a time-out answers; nothing: it raises
+        self.asked = asked
+
+    def open(self, session: Session) -> Operation[None]:
+        """Before the run lies down for the first time."""
+        yield from ()
+
+    def close(self, session: Session) -> Operation[Sequence[Write]]:
+        """When its time is over: what else must be written along with that."""
+        yield from ()
+        return ()
+
+
+def wait_name(name: str) -> str:
+    return f"{WAIT}{validate_key(name)}"
+
+
+def wait_for(session: Session, name: str, seconds: float | None, otherwise: Raw) -> Operation[Any]:
+    """The payload of what arrived, or the default of a time-out; the same in a replay."""
+    pending = Pending(wait_name(name), f"waits for {name}", seconds, otherwise=otherwise)
+    note = yield from awaited(session, pending)
+    if not note.result:
+        raise timed_out(session, f"nothing arrived for {name} in time", name)
+    return msgspec.json.decode(note.result)
+
+
+def timed_out(session: Session, what: str, name: str) -> WaitTimedOut:
+    return WaitTimedOut(
+        f"{session.claim.operation} for {session.claim.key!r}: {what}; catch WaitTimedOut to go another way, or "
+        "give a default=.",
+        name=name, run=session.claim.run,
+    )  # fmt: skip
+
+
+def awaited(session: Session, pending: Pending) -> Operation[Note]:
+    """How the wait ended. Leaves by Unwind as long as it has not."""
+    _refuse_twice(session, pending.name)
+    entry = session.visit(pending.name, pending.asked)
+    if entry is not None and entry.state == DONE:
+        return entry.note
+    at = Address(session.space, KIND, pending.name)
+    arrival = yield from arrived(session, at)
+    if arrival is None:
+        entry = yield from _begun(session, pending, entry)
+        left = None if entry.note.not_before is None else entry.note.not_before - session.ledger.now()
+        if left is not None and left <= 0:
+            arrival = yield from _time_out(session, pending, at)
+        if arrival is None:
+            session.halt(Wait(pending.why, left and max(left, 0.0), (Check(at, absent=True),)))
+    elif entry is None:
+        session.refuse_unvisited(pending.name)
+    return session.finished(pending.name, DONE, _ended(pending, arrival)).note
+
+
+def _refuse_twice(session: Session, name: str) -> None:
+    """One arrival for two waits: the second would be answered by what the first was waiting for."""
+    if not session.take_name(name):
+        kind, _, word = name.partition(":")
+        raise Misuse(
+            f"{session.claim.operation} waits twice for {word!r} ({kind}) in one run; give each wait a name of its "
+            'own, like f"paid:{line}".'
+        )
+
+
+def arrived(session: Session, at: Address) -> Operation[Record | None]:
+    """What has come for this run. What came for an earlier run of the same key is thrown away."""
+    store = session.parts.store
+    record = (yield from store.read(at)).record
+    if record is None or arrival_of(record).born == session.work.born:
+        return record
+    yield from store.write(Remove(at, version=record.version))
+    return None
+
+
+def _begun(session: Session, pending: Pending, entry: Entry | None) -> Operation[Entry]:
+    """The time runs from the first visit, whatever a later release says; or anew, where it was stopped."""
+    if entry is not None and (entry.note.not_before is not None or pending.seconds is None):
+        return entry
+    if entry is None:
+        session.refuse_unvisited(pending.name)
+    now = session.ledger.now()
+    until = None if pending.seconds is None else now + pending.seconds
+    version = entry.version if entry else ""
+    session.ledger.note(Entry(pending.name, WAITS, Note(pending.asked, not_before=until), version, now))
+    if entry is None:
+        yield from pending.open(session)
+    return session.ledger.entries[pending.name]
+
+
+def _time_out(session: Session, pending: Pending, at: Address) -> Operation[Record | None]:
+    """Claimed like an arrival: of a time-out and a callback at the same moment exactly one counts."""
+    beside = yield from pending.close(session)
+    late = Arrival(session.work.born, pending.otherwise)
+    yield from session.ledger.flush(Insert(at, body_of(late), TIMEOUT), *beside)
+    return (yield from arrived(session, at))
+
+
+def _ended(pending: Pending, arrival: Record) -> Note:
+    late = arrival.state == TIMEOUT
+    return Note(pending.asked, result=arrival_of(arrival).payload, reason=LATE if late else "")

@@ -1,0 +1,1 @@
+"""Processes that carry out what is due."""

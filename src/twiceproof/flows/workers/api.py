@@ -1,0 +1,20 @@
+"""What an app offers to whoever carries out its runs."""
+
+from __future__ import annotations
+
+from ..parts import Parts
+from .duty import Duty
+from .worker import Worker
+
+__all__ = ["WorkApi"]
+
+
+class WorkApi:
+    """The part of an app that is about workers."""
+
+    parts: Parts
+    duties: list[Duty]
+
+    def worker(self, *, concurrency: int = 10) -> Worker:
+        """A worker in this process; `twiceproof work` runs one. `app.worker().run(until_idle=True)` is for scripts."""
+        return Worker(self.parts, self.duties, concurrency=concurrency)

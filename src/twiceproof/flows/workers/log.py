@@ -1,0 +1,91 @@
+"""Log lines that say which run they are about: one correlation id from the first to the last of them."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ..context import attempt_var, session_var
+
+__all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
+
+FORMAT = "%(asctime)s %(levelname)s %(about)s%(message)s"
+FIELDS = ("correlation", "run", "flow", "key", "step")
+
+
+class About(Struct, frozen=True):
+    """What a line is about."""
+
+    correlation: str = ""
+    run: str = ""
+    flow: str = ""
+    key: str = ""
+    step: str = ""
+
+
+NOTHING = About()
+
+about_var: ContextVar[About] = ContextVar("twiceproof_about", default=NOTHING)
+
+
+class RunFilter(logging.Filter):
+    """Give it to a handler: every record, of any logger, then has `correlation`, `run`, `flow`, `key` and `step`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        about = _about()
+        for name in FIELDS:
+            if not hasattr(record, name):
+                setattr(record, name, getattr(about, name))
+        record.about = _line(about)
+        return True
+
+
+def _about() -> About:
+    session, attempt = session_var.get(), attempt_var.get()
+    step = attempt.step if attempt else ""
+    if session is None:
+        return about_var.get()
+    claim = session.claim
+    return About(session.work.correlation or claim.run, claim.run, claim.operation, claim.key, step)
+
+
+def _line(about: About) -> str:
+    """In front of a line that people read."""
+    if not about.run:
+        return ""
+    step = f" {about.step}" if about.step else ""
+    return _clean(f"[{about.correlation}] {about.flow} {about.key}{step}: ")
+
+
+def _clean(text: str) -> str:
+    """What comes from outside must not write lines of its own."""
+    return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
+
+
+class TextLines(logging.Formatter):
+    """For people. A traceback is set in: no line of it can be taken for one of the log."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
+        return "\n".join(f"    {_clean(line)}" for line in super().formatException(ei).splitlines())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        about = {name: found for name in FIELDS if (found := getattr(record, name, ""))}
+        shape = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            **about,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            shape["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(shape).decode()

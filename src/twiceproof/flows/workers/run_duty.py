@@ -1,0 +1,90 @@
+"""The duty for runs: whatever is queued, has slept long enough, or was left behind by a holder that died."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from ...claims.claim import claim_of
+from ...drive import Operation, await_
+from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
+from ...records import Record
+from ...stores.base import Store
+from ..ending import Asleep, Ended, Fell, Finished, GivenBack
+from ..flow import NORMAL, Flow
+from ..work import work_of
+from .duty import Duty
+from .log import About, about_var
+from .postpone import postpone
+
+__all__ = ["RunDuty"]
+
+log = logging.getLogger("twiceproof.work")
+
+NOT_OURS = 60.0  # a run that was handed out and not taken is left alone for so long
+
+
+class RunDuty(Duty):
+    """Serves the flows of one rank, in the versions that are here. Runs of other versions are never asked for."""
+
+    kind = "claim"
+
+    def __init__(self, store: Store, flows: Mapping[str, Flow], rank: int = NORMAL) -> None:
+        self.rank = rank
+        self._store = store
+        self._flows = flows
+
+    def queues(self) -> list[str]:
+        return [queue for flow in self._flows.values() if flow.rank == self.rank for queue in flow.queues]
+
+    def awaits(self, record: Record) -> bool:
+        return self._flow(record).drive is await_
+
+    def _flow(self, record: Record) -> Flow:
+        for flow in self._flows.values():
+            if record.queue in flow.queues:
+                return flow
+        raise Misuse(f"No flow is declared for {record.queue}; declare it, or leave its runs to workers that have it.")
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        token = about_var.set(_about(record))
+        try:
+            ended = yield from self._flow(record).resume(record)
+            if ended is None:  # somebody else has it; if nobody does, it must not come round at once for ever
+                yield from postpone(self._store, record, NOT_OURS)
+            else:
+                _tell(ended)
+        finally:
+            about_var.reset(token)
+
+
+def _about(record: Record) -> About:
+    claim = claim_of(record)
+    return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
+
+
+def _tell(ended: Ended) -> None:
+    match ended:
+        case Finished():
+            log.info("done")
+        case Fell(Cancelled() as error):
+            log.warning("%s; what it did is undone", error)
+        case Fell(error):
+            _tell_failure(error)
+        case Asleep(why, _):
+            log.info("parked: %s", why)
+        case GivenBack(error):
+            log.warning("given back after %s", type(error).__name__)
+        case _:
+            log.warning(
+                "waits for a person: %s; twiceproof review show %s", ended.reason.rstrip("."), about_var.get().run
+            )
+
+
+def _tell_failure(error: BaseException) -> None:
+    """As the step's own error, where it is known; the traceback leads to what is broken. Ours would lead to us."""
+    where, own = "", error
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        where, own = f" in {error.data['step']}", error.__cause__
+    trace = None if isinstance(own, TwiceproofError) else own
+    log.error("failed%s with %s: %s", where, type(own).__name__, " ".join(str(own).split()), exc_info=trace)

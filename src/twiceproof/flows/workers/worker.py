@@ -1,0 +1,189 @@
+"""The worker: takes what is due from the store, as much as it has places for, and sleeps when nothing is.
+
+Any number of workers, on any number of machines, share one store. There is nothing between them but the records: what
+one was handed is hidden from the others for a few seconds, and taken by its version, so only one can have it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from ...claims.claim import run_id
+from ...drive import Operation, block
+from ...errors import ClaimLost, Misuse, StoreError
+from ...records import Record
+from ...stores.rings import SOON, queue_place
+from ..parts import Parts
+from .duty import Duty
+from .places import Places
+from .postpone import postpone
+
+__all__ = ["Worker"]
+
+log = logging.getLogger("twiceproof.work")
+
+HIDE = 5.0  # what was handed out is due again after so long, unless it was taken
+AHEAD = 0.1  # fetch what will be begun within so many seconds: more would lie here while other workers are idle
+MOST = 500  # at once
+PUT_OFF = 300.0  # what could not even be begun
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # while somebody else holds what is due
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # while the store does not answer
+
+
+class Worker:
+    """One thread looks and hands out; the places do the work."""
+
+    def __init__(self, parts: Parts, duties: Sequence[Duty], *, concurrency: int = 10) -> None:
+        if concurrency < 1:
+            raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
+        self.parts = parts
+        self.begun = 0
+        self._duties = duties
+        self._concurrency = concurrency
+        self._watch = parts.store.watch(())
+        self._places = Places(concurrency, self._watch.wake)
+        self._backlog: deque[tuple[float, Duty, Record]] = deque()  # until when it is hidden, and what it is
+        self._pace = 1.0  # how long a run takes, about
+        self._turn = 0
+        self._pause = FIRST_PAUSE
+        self._retry = FIRST_RETRY
+        self._idle = False
+        self.draining = False
+        self._stopping = False
+
+    # -- from outside; signal handlers may call these --------------------------------------------
+
+    def drain(self) -> None:
+        """Take nothing new; steps that run may end; runs are given back before their next one."""
+        self.draining = self.parts.draining = True
+        self._watch.wake()
+
+    def stop(self) -> None:
+        """At once. What is under way is recovered by others when its lease is over."""
+        self._stopping = True
+        self.drain()
+
+    # -- serving ---------------------------------------------------------------------------------
+
+    def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
+        """Serve until told to drain, or until nothing is due or running. How many runs were left unfinished here."""
+        try:
+            for duty in self._duties:
+                block(duty.prepare())
+            while not self.draining:
+                pause = self._round()
+                if until_idle and self._idle:
+                    break
+                if pause > 0:
+                    self._watch.wait(pause)
+            return self._wind_down(patience)
+        finally:
+            self._watch.close()
+            self._places.close()
+
+    def _round(self) -> float:
+        """Fill the free places. In how many seconds to look again."""
+        self._idle = False
+        self._begin()
+        if self._backlog or not self._places.free:
+            return SOON  # a place that becomes free wakes us
+        calm = not self._places.taken  # before we look: what ends afterwards may have left something to do
+        limit = min(MOST, self._places.free + int(self._concurrency * AHEAD / self._pace))
+        try:
+            found, next_in = self._look(limit)
+        except Exception as error:  # noqa: BLE001 - a worker outlives its store's bad hours
+            return self._baffled(error)
+        self._retry = FIRST_RETRY
+        self._begin()
+        self._idle = calm and not found and (next_in is None or next_in > 0)
+        if found:
+            self._pause = FIRST_PAUSE
+        return self._time_to_next(found, limit, next_in)
+
+    def _look(self, limit: int) -> tuple[int, float | None]:
+        """How many were found, and in how long there will be more. Each duty comes first in turn."""
+        self._watch.move(queue_place(queue) for duty in self._duties for queue in duty.queues())
+        self._turn += 1
+        found, next_in = 0, None
+        for duty in self._in_order():
+            queues = duty.queues()
+            if not queues or found >= limit:
+                continue
+            until = self.parts.clock.monotonic() + HIDE
+            due = self.parts.store.due(duty.kind, queues=queues, limit=limit - found, hide=HIDE).block()
+            self._backlog.extend((until, duty, record) for record in due.records)
+            found += len(due.records)
+            if due.next_in is not None:
+                next_in = due.next_in if next_in is None else min(next_in, due.next_in)
+        return found, next_in
+
+    def _in_order(self) -> list[Duty]:
+        """By rank; within one, each comes first in turn."""
+        turn = self._turn % max(1, len(self._duties))
+        return sorted([*self._duties[turn:], *self._duties[:turn]], key=lambda duty: duty.rank)
+
+    def _time_to_next(self, found: int, limit: int, next_in: float | None) -> float:
+        if found >= limit or (found and next_in is not None and next_in <= 0):
+            return 0.0
+        if next_in is None or next_in > 0:
+            return SOON if next_in is None else min(SOON, max(0.001, next_in))
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)  # due, but somebody else is at it
+        return self._pause
+
+    def _baffled(self, error: Exception) -> float:
+        log.warning("the store cannot be asked what is due, will try again: %s", error)
+        self._retry = min(self._retry * 2, LONGEST_RETRY)
+        return self._retry
+
+    # -- working ---------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        while self._backlog and self._places.free and not self.draining:
+            until, duty, record = self._backlog.popleft()
+            if self.parts.clock.monotonic() < until:  # afterwards it was due again, and is somebody else's
+                self.begun += 1
+                self._places.fill(self._carry(duty, record), awaited=_awaits(duty, record))
+
+    def _carry(self, duty: Duty, record: Record) -> Operation[None]:
+        began = self.parts.clock.monotonic()
+        try:
+            yield from duty.carry_out(record)
+        except (StoreError, ClaimLost) as error:  # due again when its time is over
+            log.warning("left %s behind: %s", record.at.space, error, extra=_about(record))
+        except Exception:
+            log.exception("could not carry out %s", record.at.space, extra=_about(record))
+            yield from self._put_off(record)
+        finally:
+            self._pace += (max(0.001, self.parts.clock.monotonic() - began) - self._pace) / 8
+
+    def _put_off(self, record: Record) -> Operation[None]:
+        try:
+            yield from postpone(self.parts.store, record, PUT_OFF)
+        except StoreError as error:
+            log.warning("could not put off %s: %s", record.at.space, error, extra=_about(record))
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def _wind_down(self, patience: float) -> int:
+        clock = self.parts.clock
+        until = clock.monotonic() + patience
+        if self._places.taken:
+            log.info("draining: %d under way have %g s to come to the end of a step", self._places.taken, patience)
+        while self._places.taken and not self._stopping and (left := until - clock.monotonic()) > 0:
+            self._watch.wait(left)
+        if not self._places.taken:
+            self.parts.draining = False  # an app that goes on without a worker may run its flows
+        return self._places.taken
+
+
+def _awaits(duty: Duty, record: Record) -> bool:
+    try:
+        return duty.awaits(record)
+    except Exception:  # noqa: BLE001 - carrying it out meets the same, where it is dealt with
+        return False
+
+
+def _about(record: Record) -> dict[str, str]:
+    return {"run": run_id(record.at.space), "key": record.at.space.split("/", 2)[-1]}
