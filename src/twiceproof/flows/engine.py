@@ -19,6 +19,9 @@ from .retry import Retry
 __all__ = ["Act", "Adopt", "Ask", "Later", "Park", "Plan", "Refuse", "Replay", "after", "before", "looked"]
 
 
+KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its policy
+
+
 class Plan(Struct, frozen=True):
     """What a step declares, as far as decisions go."""
 
@@ -135,7 +138,8 @@ def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
     spent = max(0.0, now - first_at)
     if _is_forgotten(plan, spent):
         return Park(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
-    if not plan.retry.may_start(starts, spent):
+    harmless = plan.repeat.kind == "transaction" and starts <= KILLED  # the database has not kept it, and says so
+    if not harmless and not plan.retry.may_start(starts, spent):
         return Park(f"it was started {starts - 1} times and never came to an end")
     return Act(starts, intent=True)
 

@@ -19,7 +19,7 @@ from ..claims.refusals import DURING, claim_lost
 from ..claims.shelving import placed
 from ..claims.states import EXPIRE
 from ..drive import Operation
-from ..records import Check, Conflict, Insert, Replace, Write, Written
+from ..records import Check, Conflict, Insert, Record, Replace, Write, Written
 from .courier import Courier
 from .entry import DONE, FAILED, KIND, Entry, entry_of, entry_write
 from .turn import Turn
@@ -245,7 +245,7 @@ class Ledger:
             write = entry_write(self.hold.held.at.space, entry)
             record = (yield from self._claims.store.read(write.at)).record
             landed = record is not None and (record.body, record.state) == (write.body, write.state)
-            if record is not None and record.state == DONE != entry.state:  # a commit of ours that came late: it stands
+            if record is not None and _came_late(record, entry):
                 self._adopt(entry_of(record))
                 del pending[index]
                 continue
@@ -268,6 +268,11 @@ class Ledger:
                 found = Evidence(held.owner, held.fence, note.result, note.spill, note.fault, entry.name)
                 large = [structs.replace(piece, queue=EXPIRE, due_in=KEEP) for piece in pieces]
                 yield from self._claims.store.write(evidence_write(held.at.space, found), *large)
+
+
+def _came_late(record: Record, entry: Entry) -> bool:
+    """A commit of ours that nobody waited for any more: it stands, whatever was noted since."""
+    return record.state == DONE != entry.state
 
 
 def _first(pending: list[Pending], room: int) -> list[Pending]:

@@ -99,7 +99,10 @@ def _version() -> Finding:
 
 
 def _integrity(db: sqlite3.Connection) -> Finding:
-    (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    try:
+        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:  # so damaged that it cannot even be checked
+        verdict = str(error)
     if verdict != "ok":
         return Finding("refuse", "integrity", verdict, "Stop writing and restore the file from a backup.")
     return Finding("ok", "integrity", "quick_check found nothing")

@@ -203,3 +203,16 @@ def test_a_step_that_is_killed_again_and_again_ends_in_review(stage: Stage, styl
     with pytest.raises(NeedsReview, match="started 3 times and never came to an end"):
         pay_flow(stage, style, "safe", [])(1)
     assert stage.effects == {"pay": 3}
+
+
+def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> None:
+    """The database has not kept it, so a crash or two are forgiven, whatever the policy; then a person looks."""
+    from twiceproof.flows.engine import Act, Park, Plan, before
+    from twiceproof.flows.entry import STARTED, Entry, Note
+    from twiceproof.flows.repeat import TRANSACTION
+
+    plan = Plan(TRANSACTION, Retry(attempts=1))
+    assert before(plan, None, 100.0, crashed=True, since=50.0) == Act(2, intent=True)
+    begun = [Entry("reserve", STARTED, Note(starts=starts, first_at=50.0), "1", 50.0) for starts in (2, 3)]
+    assert before(plan, begun[0], 100.0, crashed=True, since=50.0) == Act(3, intent=True)
+    assert isinstance(before(plan, begun[1], 100.0, crashed=True, since=50.0), Park)
