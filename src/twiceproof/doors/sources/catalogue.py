@@ -10,7 +10,21 @@ from ..source import Source
 
 __all__ = ["SOURCES", "find_source"]
 
-SOURCES: dict[str, tuple[str, str]] = {}
+SOURCES: dict[str, tuple[str, str]] = {
+    "standard_webhooks": ("standard_webhooks", "StandardWebhooks"),
+    "svix": ("svix", "Svix"),
+    "stripe": ("stripe", "Stripe"),
+    "github": ("github", "GitHub"),
+    "shopify": ("shopify", "Shopify"),
+    "slack": ("slack", "Slack"),
+    "twilio": ("twilio", "Twilio"),
+    "square": ("square", "Square"),
+    "paypal": ("paypal", "PayPal"),
+    "cloudevents": ("cloudevents", "CloudEvents"),
+    "event_grid": ("event_grid", "EventGrid"),
+    "dataverse": ("dataverse", "Dataverse"),
+    "generic": ("generic", "Generic"),
+}
 
 
 def find_source(name: str, **options: Any) -> Source:
