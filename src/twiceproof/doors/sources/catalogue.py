@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from ...errors import Misuse
@@ -32,5 +33,11 @@ def find_source(name: str, **options: Any) -> Source:
     if name not in SOURCES:
         raise Misuse(f"There is no source {name!r}; use one of {', '.join(sorted(SOURCES))}, or a Source of your own.")
     module, kind = SOURCES[name]
-    source: Source = getattr(import_module(f".{module}", __package__), kind)(**options)
+    make = getattr(import_module(f".{module}", __package__), kind)
+    try:
+        signature(make).bind(**options)
+    except TypeError:
+        known = ", ".join(f"{option}=" for option in signature(make).parameters) or "no options"
+        raise Misuse(f"{name} was given {', '.join(f'{option}=' for option in options) or 'nothing'}; it takes {known}.") from None
+    source: Source = make(**options)
     return source

@@ -21,6 +21,7 @@ __all__ = ["CloudEvents"]
 ONE, MANY = "application/cloudevents+json", "application/cloudevents-batch+json"
 PREFIX = "ce-"
 MOST_EVENTS = 5_000
+NOT_TEXT = object()
 
 
 class CloudEvents(SharedSecret):
@@ -91,7 +92,14 @@ def _from_headers(envelope: Envelope, kind: str) -> dict[str, Any] | Poison:
         event["datacontenttype"] = envelope.header("content-type")
     if not envelope.body:
         return event
-    if not is_json(kind):
+    data = parse_json(envelope.body) if is_json(kind) else _text(kind, envelope.body)
+    if data is NOT_TEXT:
         return {**event, "data_base64": b64encode(envelope.body).decode()}
-    data = parse_json(envelope.body)
     return data if isinstance(data, Poison) else {**event, "data": data}
+
+
+def _text(kind: str, body: bytes) -> Any:
+    try:
+        return body.decode() if kind.startswith("text/") else NOT_TEXT
+    except UnicodeDecodeError:
+        return NOT_TEXT

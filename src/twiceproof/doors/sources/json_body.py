@@ -48,9 +48,8 @@ def parse_json(body: bytes) -> Any:
     if body.count(b"[") + body.count(b"{") > DEEPEST and _too_deep(value, DEEPEST):
         return Poison(f"its body is nested deeper than {DEEPEST}")
     # Written anew it is the same text, unless something is spelled in another way, or is there twice.
-    if msgspec.json.encode(value) != msgspec.json.format(body, indent=-1) and (twice := _name_twice(body)):
-        return Poison(f"its body has the name {twice[:80]!r} twice in one object: which one counts?")
-    return value
+    twice = None if msgspec.json.encode(value) == msgspec.json.format(body, indent=-1) else _name_twice(body)
+    return value if twice is None else Poison(f"its body has the name {twice[:80]!r} twice: which one counts?")
 
 
 def _too_deep(value: Any, room: int) -> bool:
@@ -65,13 +64,13 @@ class _Twice(Exception):
     pass
 
 
-def _name_twice(body: bytes) -> str:
+def _name_twice(body: bytes) -> str | None:
     """Another reader might take the first of two equal names, and act on what nobody verified."""
     try:
         json.loads(body, object_pairs_hook=_once)
     except _Twice as found:
         return str(found)
-    return ""
+    return None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
