@@ -8,6 +8,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
+    from .doors.env import env
     from .effects.look import Absent, Happened, Unknown
     from .errors import (
         BatchFailed,
@@ -104,6 +105,7 @@ __all__ = [
     "body_hash",
     "check",
     "composite",
+    "env",
     "fingerprint",
     "keyed",
     "stage",
@@ -112,6 +114,7 @@ __all__ = [
 
 _HOMES = {
     ".app": ("App",),
+    ".doors.env": ("env",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from ...errors import Misuse
 from ..source import Source
 
-__all__ = ["SOURCES", "find_source"]
+__all__ = ["SOURCES", "find_source", "source_class"]
 
 SOURCES: dict[str, tuple[str, str]] = {
     "standard_webhooks": ("standard_webhooks", "StandardWebhooks"),
@@ -30,14 +31,22 @@ SOURCES: dict[str, tuple[str, str]] = {
 
 def find_source(name: str, **options: Any) -> Source:
     """A source by its name, with its own options."""
-    if name not in SOURCES:
-        raise Misuse(f"There is no source {name!r}; use one of {', '.join(sorted(SOURCES))}, or a Source of your own.")
-    module, kind = SOURCES[name]
-    make = getattr(import_module(f".{module}", __package__), kind)
+    make = source_class(name)
     try:
         signature(make).bind(**options)
     except TypeError:
-        known = ", ".join(f"{option}=" for option in signature(make).parameters) or "no options"
-        raise Misuse(f"{name} was given {', '.join(f'{option}=' for option in options) or 'nothing'}; it takes {known}.") from None
-    source: Source = make(**options)
-    return source
+        given, known = _listed(options) or "nothing", _listed(signature(make).parameters) or "no options"
+        raise Misuse(f"{name} was given {given}; it takes {known}.") from None
+    return make(**options)
+
+
+def source_class(name: str) -> type[Source]:
+    if name not in SOURCES:
+        raise Misuse(f"There is no source {name!r}; use one of {', '.join(sorted(SOURCES))}, or a Source of your own.")
+    module, kind = SOURCES[name]
+    found: type[Source] = getattr(import_module(f".{module}", __package__), kind)
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}=" for name in names)
