@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.sources.listener import Listener
 
 from twiceproof import App
 from twiceproof.cli.main import cli
@@ -68,42 +67,6 @@ def hooks(*words, code=0):
 
 def hooks_json(*words, code=0):
     return json.loads(hooks(*words, "--json", code=code).stdout)
-
-
-class Listener:
-    """A server over loopback with an app behind it, and what it was sent."""
-
-    def __init__(self, app):
-        outer = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                outer.paths.append(self.path)
-                name = self.path.partition("?")[0].rpartition("/")[2]
-                url = f"http://{self.headers['host']}{self.path}"
-                reply = app.receive(name, body, list(self.headers.items()), url=url)
-                self.send_response(reply.status)
-                for header in reply.headers:
-                    self.send_header(*header)
-                self.end_headers()
-                self.wfile.write(reply.body)
-
-            def log_message(self, *words):
-                pass
-
-        self.paths = []
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        self.thread.start()
-
-    def url(self, name):
-        return f"http://127.0.0.1:{self.server.server_port}/hooks/{name}"
-
-    def close(self):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 @pytest.fixture
