@@ -45,19 +45,16 @@ def parse_json(body: bytes) -> Any:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return Poison(f"its body is not JSON: {str(error)[:200]}")
-    if body.count(b"[") + body.count(b"{") > DEEPEST and _too_deep(value, DEEPEST):
+    if body.count(b"[") + body.count(b"{") > DEEPEST and _is_too_deep(body):
         return Poison(f"its body is nested deeper than {DEEPEST}")
     # Written anew it is the same text, unless something is spelled in another way, or is there twice.
     twice = None if msgspec.json.encode(value) == msgspec.json.format(body, indent=-1) else _name_twice(body)
     return value if twice is None else Poison(f"its body has the name {twice[:80]!r} twice: which one counts?")
 
 
-def _too_deep(value: Any, room: int) -> bool:
-    if isinstance(value, dict):
-        return room == 0 or any(_too_deep(item, room - 1) for item in value.values())
-    if isinstance(value, list):
-        return room == 0 or any(_too_deep(item, room - 1) for item in value)
-    return False
+def _is_too_deep(body: bytes) -> bool:
+    """Written with one space for each level, it is as deep as it is indented: there is no newline inside a text."""
+    return b"\n" + b" " * (DEEPEST + 1) in msgspec.json.format(body, indent=1)
 
 
 class _Twice(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Collection
@@ -80,12 +81,17 @@ class Certificates:
 
     @staticmethod
     def sign(key: str, message: bytes) -> bytes:
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
         _, padding, hash_ = _parts()
-        private: Any = load_pem_private_key(key.encode(), None)
-        signature: bytes = private.sign(message, padding(), hash_())
+        signature: bytes = _private(key).sign(message, padding(), hash_())
         return signature
+
+
+@functools.lru_cache(maxsize=4)
+def _private(key: str) -> Any:
+    """Kept, because checking its primes takes a fifth of a second."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    return load_pem_private_key(key.encode(), None)
 
 
 def _parts() -> tuple[Any, Any, Any]:
