@@ -77,8 +77,8 @@ def test_a_fingerprint_names_an_event_whose_other_fields_change():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({}, "id= or fingerprint="),
-        ({"id": "a", "fingerprint": ("b",)}, "id= or fingerprint="),
+        ({}, "id= or fingerprint=, not both"),
+        ({"id": "a", "fingerprint": ("b",)}, "id= or fingerprint=, not both"),
         ({"id": "a", "algorithm": "md5"}, "algorithm="),
         ({"id": "a", "encoding": "rot13"}, "encoding="),
         ({"id": "a", "signs": "{timestamp}.{body}"}, "{timestamp}"),

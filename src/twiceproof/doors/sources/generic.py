@@ -64,24 +64,29 @@ class Generic(Signer):
         return self.id.removeprefix(HEADER).lower() if "{id}" in self.pieces else ""
 
     def _check(self) -> None:
-        wrong = {
-            "id= or fingerprint= is needed, not both: what makes two deliveries one event?": bool(self.id)
-            is bool(self.fingerprint),
-            f"algorithm= is one of {', '.join(get_args(Algorithm))}": self.algorithm not in get_args(Algorithm),
-            f"encoding= is one of {', '.join(get_args(Encoding))}": self.encoding not in get_args(Encoding),
-            "signs= has a piece that is not known": any(
-                piece not in PIECES for piece in self.pieces if PIECE.fullmatch(piece)
+        pieces, places = set(self.pieces), set(PIECE.findall("".join(self.pieces)))
+        wrong = (
+            (
+                bool(self.id) is bool(self.fingerprint),
+                "it needs id= or fingerprint=, not both",
             ),
-            "signs= must hold {body}: what is not signed can be forged": "{body}" not in self.pieces,
-            "signs= must hold {timestamp}: a time that is not signed proves nothing": bool(self.timestamp)
-            is not ("{timestamp}" in self.pieces),
-            "signs= has {id}, so id= must be a header: header:X-Event-Id": "{id}" in self.pieces
-            and not self.id.startswith(HEADER),
-            "signature= names the header of the signature": not self.signature,
-        }
-        for reason, is_so in wrong.items():
+            (self.algorithm not in get_args(Algorithm), f"algorithm= is one of {', '.join(get_args(Algorithm))}"),
+            (self.encoding not in get_args(Encoding), f"encoding= is one of {', '.join(get_args(Encoding))}"),
+            (not self.signature, "signature= names the header of the signature"),
+            (not places <= PIECES, f"signs= has a place that is not known; use {', '.join(sorted(PIECES))}"),
+            ("{body}" not in pieces, "signs= must hold {body}: what is not signed can be forged"),
+            (
+                bool(self.timestamp) is not ("{timestamp}" in pieces),
+                "timestamp= and {timestamp} in signs= belong together: a time that is not signed proves nothing",
+            ),
+            (
+                "{id}" in pieces and not self.id.startswith(HEADER),
+                "{id} is signed, so id= must be header:NAME",
+            ),
+        )
+        for is_so, why in wrong:
             if is_so:
-                raise Misuse(f"The generic source is described wrongly: {reason}.")
+                raise Misuse(f"The generic source is described wrongly: {why}.")
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
         given, time = envelope.header(self.signature), envelope.header(self.timestamp)
@@ -102,7 +107,7 @@ class Generic(Signer):
         return b"".join(values.get(piece, raw(piece)) for piece in self.pieces)
 
     def sign(self, secret: str, message: bytes) -> str:
-        return mac(secret.encode(), message, self.algorithm, self.encoding)
+        return mac(raw(secret), message, self.algorithm, self.encoding)
 
     def read(self, envelope: Envelope) -> Reading:
         payload = object_of(envelope)

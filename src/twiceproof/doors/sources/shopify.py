@@ -11,7 +11,7 @@ from ..envelope import Envelope
 from ..source import Event, Poison, Reading
 from .event_id import made_up_id, named
 from .json_body import object_of
-from .signature import UNSIGNED, Signed, Signer, mac
+from .signature import UNSIGNED, Signed, Signer, mac, raw
 
 __all__ = ["Shopify"]
 
@@ -38,7 +38,7 @@ class Shopify(Signer):
         return Signed([given], envelope.body) if given else UNSIGNED
 
     def sign(self, secret: str, message: bytes) -> str:
-        return mac(secret.encode(), message, encoding="base64")
+        return mac(raw(secret), message, encoding="base64")
 
     def read(self, envelope: Envelope) -> Reading:
         payload = object_of(envelope)

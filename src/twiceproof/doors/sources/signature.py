@@ -30,9 +30,9 @@ __all__ = [
 UNSIGNED = "it has no signature of the kind that its sender makes"
 FORGED = "its signature fits none of the secrets"
 NOBODY_TRUSTED = "no secret is set for this webhook, so nothing can be believed; set one"
+NO_KEY = "none of its secrets can be a key; copy them again from the sender"
 
 Encoding = Literal["hex", "base64"]
-NO_KEY = "none of its secrets can be a key; copy them again from the sender"
 LONGEST_TIME = 12  # digits
 
 
@@ -53,7 +53,7 @@ class Signer(Source):
 
     def sign(self, secret: str, message: bytes) -> str:
         """The signature of these bytes, as the sender writes it; "" for a secret that cannot be one."""
-        return mac(secret.encode(), message)
+        return mac(raw(secret), message)
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
         part = self.signed_part(envelope)
@@ -81,7 +81,7 @@ def same(ours: str, theirs: str) -> bool:
 
 
 def raw(text: str) -> bytes:
-    """A header's bytes. Whatever a server made of them, this does not fail."""
+    """The bytes of a header or a secret. Whatever a server made of them, this does not fail."""
     return text.encode("utf-8", "surrogatepass")
 
 

@@ -35,7 +35,7 @@ class Square(Signer):
         return Signed([given], raw(url) + envelope.body) if given else UNSIGNED
 
     def sign(self, secret: str, message: bytes) -> str:
-        return mac(secret.encode(), message, encoding="base64")
+        return mac(raw(secret), message, encoding="base64")
 
     def read(self, envelope: Envelope) -> Reading:
         payload = object_of(envelope)

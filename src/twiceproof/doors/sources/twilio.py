@@ -47,7 +47,7 @@ class Twilio(Signer):
         return Signed([given], _message(url, fields))
 
     def sign(self, secret: str, message: bytes) -> str:
-        return mac(secret.encode(), message, "sha1", "base64")
+        return mac(raw(secret), message, "sha1", "base64")
 
     def _url_of(self, envelope: Envelope) -> str:
         if not self.url or "?" in self.url:
