@@ -43,7 +43,7 @@ def test_the_commands_of_the_page_take_one_webhook_in_from_nothing(shop, monkeyp
     name, _, value = export.removeprefix("export ").partition("=")
     monkeypatch.setenv(name, value)
     assert run(listed) == (0, True)
-    assert served == "twiceproof serve shop:app"
+    assert served == "twiceproof serve shop:app --port 8000"
     sys.modules.pop("shop")
     import shop as module
 
