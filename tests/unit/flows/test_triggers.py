@@ -77,6 +77,23 @@ def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime
     assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
 
 
+@pytest.mark.parametrize("span", ["0.1s", "1.1s", "59.9s"])
+def test_of_intervals_that_are_no_whole_seconds_too_each_tick_has_a_later_one(span: str) -> None:
+    ticks = make_ticks(span, "UTC")
+    moment = NOON
+    for _ in range(1_000):
+        assert ticks.after(moment) > moment
+        moment = ticks.after(moment)
+    assert moment == pytest.approx(NOON + 1_000 * float(span[:-1]), abs=float(span[:-1]))
+
+
+def test_in_an_hour_that_comes_twice_the_next_tick_is_never_one_that_is_over() -> None:
+    ticks = make_ticks("30 2 * * *", "Europe/Paris")
+    second_time = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10, an hour after 02:10
+    after = datetime.fromtimestamp(ticks.after(second_time.timestamp()), UTC)
+    assert after == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
+
+
 @pytest.mark.parametrize("when", ["0 25 * * *", "nonsense words", "61 * * * *", "0s", "7"])
 def test_what_never_comes_is_refused_when_it_is_declared(when: str) -> None:
     with pytest.raises(Misuse):
