@@ -26,6 +26,7 @@ from .handle import Handle, RunHandle
 from .inputs import Inputs, lay_out, own
 from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
+from .limits.succession import LOOK_AGAIN, must_wait
 from .nap import Nap
 from .nested import parent_of_new_run, wake_parent
 from .parts import Parts
@@ -239,6 +240,9 @@ class Flow:
             claim.link, self.policy.repeat, where=self.policy.where,
         )  # fmt: skip
         self.results.prepare()
+        if (yield from must_wait(self.parts.store, claim)):
+            yield from postpone(self.parts.store, record, LOOK_AGAIN)
+            return Asleep("waits for the run before it", None)
         if self.limits is None:
             return (yield from self._resume(ask, claim, record))
         try:

@@ -205,6 +205,82 @@ def test_overlapping_runs_are_allowed_if_declared(noon: Stage) -> None:
     assert len(noon.effects) == 3
 
 
+def test_a_tick_that_is_queued_begins_when_the_run_before_has_ended_however_long_that_waits(noon: Stage) -> None:
+    app = noon.process()
+    seen: list[str] = []
+
+    @app.step(repeat="safe", id="{text}")
+    def write(text: str) -> None:
+        seen.append(text)
+
+    @app.every("1m", overlap="queue")
+    def long(tick: datetime) -> None:
+        write(f"{tick:%H:%M} begins")
+        app.sleep("100s")
+        write(f"{tick:%H:%M} ends")
+
+    prepare(app)
+    for _ in range(36):
+        noon.clock.advance(10)
+        while look(app):
+            pass
+    assert seen[:4] == ["12:01 begins", "12:01 ends", "12:02 begins", "12:02 ends"]
+
+
+def test_a_queued_tick_does_not_wait_for_a_person(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("1m", overlap="queue")
+    def doubtful(tick: datetime) -> None:
+        noon.do(f"{tick:%H:%M}")
+        charge()
+
+    @app.step
+    def charge() -> None:
+        raise TimeoutError
+
+    prepare(app)
+    for _ in range(2):
+        noon.clock.advance(60)
+        while look(app):
+            pass
+    assert sorted(noon.effects) == ["12:01", "12:02"]
+
+
+def test_missed_ticks_that_queue_are_caught_up_one_after_the_other(noon: Stage) -> None:
+    app = noon.process()
+    clockwork(noon, app, catch_up="all", overlap="queue")
+    noon.clock.advance(3 * 60)
+    for _ in range(10):
+        while look(app):
+            pass
+        noon.clock.advance(2)
+    assert list(noon.effects) == ["12:01", "12:02", "12:03"]
+
+
+def test_catching_up_with_what_would_be_skipped_is_refused(noon: Stage) -> None:
+    with pytest.raises(Misuse, match='overlap="queue"'):
+        clockwork(noon, noon.process(), catch_up="all")
+
+
+def test_a_second_schedule_of_one_flow_is_refused(noon: Stage) -> None:
+    app = noon.process()
+    tidy = clockwork(noon, app)
+    with pytest.raises(Misuse, match="scheduled twice"):
+        app.every("1h")(tidy)
+
+
+def test_a_second_poll_of_one_name_is_refused_and_the_same_one_again_is_not(noon: Stage) -> None:
+    app = noon.process()
+    for _ in range(2):
+        polling(noon, app, Source(noon))
+    with pytest.raises(Misuse, match="another name="):
+
+        @app.poll(every="1m", start=clockwork(noon, app), name="new_orders")
+        def others(since: datetime | None) -> list[Any]:
+            return []
+
+
 def test_a_function_without_a_tick_and_an_awaited_one_are_scheduled_too(noon: Stage) -> None:
     app = noon.process()
 

@@ -49,13 +49,10 @@ class TriggerApi:
         def declare(function: Callable[..., Any]) -> Any:
             flow = getattr(function, "flow", None)
             if not isinstance(flow, Flow):
-                limit = {"limit": 1} if overlap == "queue" else {}
                 options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
-                declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **limit, **options)
+                declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **options)
                 function = declare_flow(_ticked(function))
                 flow = self.flows[name or function.__name__]
-            elif overlap == "queue" and flow.limits is None:
-                raise Misuse(f'overlap="queue" needs the flow to run one at a time; declare {flow.name} with limit=1.')
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
             return function
 
