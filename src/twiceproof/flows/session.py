@@ -53,6 +53,7 @@ class Session:
         self.undoing = bool(self.work.undoing)  # somebody said stop
         self.compensating = False  # what was done is being undone
         self.started_at = 0.0
+        self.lapsed_at = 0.0  # until when a holder that stopped without a word may have been at work
         self.gatherings = 0
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
