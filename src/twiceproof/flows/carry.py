@@ -83,8 +83,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     if session.parts.draining:
         session.halt(GiveBack())  # between steps is where a run can be handed on
     _refuse_if_undoing(session, calling, entry)
-    if entry is None:
-        session.refuse_unvisited(calling.name)
+    session.refuse_unvisited(calling.name)
     if session.marks_starts(calling.step.plan):
         act = structs.replace(act, intent=True)
     note = _starting(session, calling, entry, act)
