@@ -21,6 +21,7 @@ from ..claims.states import Ask, Move, is_expired
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Found, Record, Written
+from .correlation import correlation
 from .ending import Asleep, Ended, Fell, Finished, GivenBack
 from .handle import Handle, RunHandle
 from .inputs import Inputs, lay_out, own
@@ -122,9 +123,8 @@ class Flow:
             self.limits.groups(arguments)  # a run that can never have its turn is refused at once
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         yield from lay_out(self.parts.claims, ask.at.space, packed)
-        return ask, encoded(
-            Work(self.version, packed.inline, packed.spill, born=ask.owner, parent=parent_of_new_run(), **work)
-        )
+        work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
+        return ask, encoded(Work(self.version, packed.inline, packed.spill, born=ask.owner, **work))
 
     def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
