@@ -1,0 +1,39 @@
+"""The envelope: what came in at a door, byte for byte, before any of it is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+__all__ = ["Envelope", "envelope"]
+
+
+class Envelope(Struct, frozen=True):
+    """Header names are lower case; a name that came twice keeps its values, joined as HTTP joins them."""
+
+    source: str
+    body: bytes
+    headers: dict[str, str]
+    tenant: str = "default"
+    received_at: float = 0.0  # seconds since 1970, by the receiver's clock
+    method: str = "POST"
+    url: str = ""  # as the sender called it: some signatures cover it
+    query: str = ""
+
+    def header(self, name: str) -> str:
+        """The header's value, or "" where there is none."""
+        return self.headers.get(name.lower(), "")
+
+    def __repr__(self) -> str:
+        """Without contents: headers hold signatures and bodies hold people."""
+        return f"Envelope({self.source!r}, {self.method}, {len(self.body)} bytes, tenant={self.tenant!r})"
+
+
+def envelope(source: str, body: bytes, headers: Iterable[tuple[str, str]], **more: object) -> Envelope:
+    """From what a server hands over."""
+    joined: dict[str, str] = {}
+    for name, value in headers:
+        known = joined.get(name.lower())
+        joined[name.lower()] = value if known is None else f"{known}, {value}"
+    return Envelope(source, body, joined, **more)  # type: ignore[arg-type]

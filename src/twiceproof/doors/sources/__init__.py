@@ -1,0 +1,1 @@
+"""Senders that are known by name."""
