@@ -12,6 +12,7 @@ from msgspec import Raw
 from ..claims.asking import Asking
 from ..claims.claim import Claim, claim_of, run_id
 from ..claims.hold import Hold
+from ..claims.once import refuse_generators
 from ..claims.outcomes import Busy, Done, Held, InReview, Parked, TakeOutcome
 from ..claims.pieces import forget
 from ..claims.policy import Policy
@@ -62,6 +63,7 @@ class Flow:
         limits: Limits | None = None,
         rank: int = NORMAL,
     ) -> None:
+        refuse_generators(function)
         self.function = function
         self.limits = limits
         self.rank = rank

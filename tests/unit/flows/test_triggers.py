@@ -263,6 +263,14 @@ def test_catching_up_with_what_would_be_skipped_is_refused(noon: Stage) -> None:
         clockwork(noon, noon.process(), catch_up="all")
 
 
+def test_a_generator_is_no_work_for_a_schedule(noon: Stage) -> None:
+    with pytest.raises(Misuse, match="is a generator"):
+
+        @noon.process().every("1m")
+        def pages(tick: datetime) -> Any:
+            yield tick
+
+
 def test_a_second_schedule_of_one_flow_is_refused(noon: Stage) -> None:
     app = noon.process()
     tidy = clockwork(noon, app)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from ...claims.once import refuse_generators
 from ...claims.policy import Duration
 from ...errors import Misuse
 from ...keys.duration import seconds
@@ -92,6 +93,7 @@ def _tick_key(tick: datetime) -> str:
 
 def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with exactly one parameter, the tick: a run's key follows from it."""
+    refuse_generators(function)
     wanted = takes_tick(function)
     if inspect.iscoroutinefunction(function):
 
