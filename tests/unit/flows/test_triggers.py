@@ -100,6 +100,11 @@ def test_what_never_comes_is_refused_when_it_is_declared(when: str) -> None:
         make_ticks(when, "UTC")
 
 
+def test_a_time_zone_is_refused_where_it_would_mean_nothing() -> None:
+    with pytest.raises(Misuse, match="means nothing for an interval"):
+        make_ticks("1d", "Europe/Paris")
+
+
 def test_an_unknown_time_zone_is_refused() -> None:
     with pytest.raises(Misuse, match="not a time zone"):
         make_ticks("0 2 * * *", "Europe/Atlantis")
@@ -269,6 +274,18 @@ def test_a_generator_is_no_work_for_a_schedule(noon: Stage) -> None:
         @noon.process().every("1m")
         def pages(tick: datetime) -> Any:
             yield tick
+
+
+@pytest.mark.parametrize("options", [{"name": "other"}, {"keep": "1d"}, {"name": "other", "limit": 1}])
+def test_settings_of_a_flow_are_refused_where_the_flow_is_there_already(noon: Stage, options: dict[str, Any]) -> None:
+    app = noon.process()
+
+    @app.flow(key="{tick}", stable=("tick",))
+    def tidy(tick: datetime) -> None: ...
+
+    with pytest.raises(Misuse, match=f"give {', '.join(f'{name}=' for name in options)} to @app.flow"):
+        app.every("1m", **options)(tidy)
+    app.every("1m")(tidy)
 
 
 def test_a_second_schedule_of_one_flow_is_refused(noon: Stage) -> None:

@@ -54,6 +54,9 @@ class TriggerApi:
                 declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **options)
                 function = declare_flow(_ticked(function))
                 flow = self.flows[name or function.__name__]
+            elif options or name is not None:
+                given = ", ".join(f"{option}=" for option in ("name",) * (name is not None) + tuple(options))
+                raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
             return function
 

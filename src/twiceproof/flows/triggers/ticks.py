@@ -57,6 +57,11 @@ class Cron:
 def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
     if isinstance(when, str) and (" " in when.strip() or when.startswith("@")):
         return Cron(when.strip(), zone)
+    if zone != "UTC":
+        raise Misuse(
+            f"tz={zone!r} means nothing for an interval, which is counted from the epoch; write a cron expression, "
+            'such as "0 2 * * *", or leave tz= out.'
+        )
     return Interval(seconds(when, name="every"))
 
 
