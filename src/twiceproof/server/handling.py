@@ -18,6 +18,7 @@ from .body import Gone, read_body
 from .call import Call, Refused
 from .policy import POLICY, allows
 from .principal import Principal
+from .principal import Scope as Need
 from .rate import Buckets
 from .route import Route
 from .router import params_of
@@ -115,8 +116,9 @@ class Handling:
         params = params_of(route, values)
         if params is None:
             return problems.not_found()
-        principal = self.principal = await self._who()
-        if not allows(POLICY[route.method, route.path], principal, self.desk.app.settings.tenant):
+        scope = POLICY[route.method, route.path]
+        principal = self.principal = await self._who(scope)
+        if not allows(scope, principal, self.desk.app.settings.tenant):
             return _not_allowed(route, principal)
         return await self._carried_out(route, path, params, principal)
 
@@ -141,10 +143,10 @@ class Handling:
         finally:
             desk.under_way -= 1
 
-    async def _who(self) -> Principal:
+    async def _who(self, scope: Need) -> Principal:
         """A token has a bucket of its own; everybody else, and whoever guesses tokens, that of their address."""
         try:
-            principal = await self.desk.access.principal(self.headers)
+            principal = await self.desk.access.principal(self.headers, scope)
         except Refused:
             self._limit(self.desk.per_source, self.client)
             raise

@@ -66,7 +66,9 @@ def test_a_token_ends_when_its_time_is_over(desk, clock):
 
 @pytest.mark.parametrize("shown", ["Bearer", "Bearer ", "Basic dGVzdDp0ZXN0", "Bearer tp_wrong", "tp_wrong", ""])
 def test_what_is_no_token_is_refused_even_where_none_is_needed(desk, shown):
-    assert desk.call("GET", "/healthz", headers=[("authorization", shown)]).status == 401
+    answer = desk.call("POST", "/hooks/shop", b"{}", [("authorization", shown), ("x-secret", "s3cret")])
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+    assert desk.call("GET", "/healthz", headers=[("authorization", shown)]).status == 200
 
 
 def test_a_page_of_another_site_is_not_the_operator(desk):

@@ -1,4 +1,4 @@
-"""Every route, for every kind of caller: whoever may not gets 401 or 403, never data. Made from the routes themselves."""
+"""Every route, for every kind of caller: whoever may not gets 401 or 403, never data. Made from the routes."""
 
 import pytest
 
