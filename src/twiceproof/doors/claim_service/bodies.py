@@ -1,0 +1,50 @@
+"""What callers of the claim service send. A field that is not known is refused: a typing error must not go unseen."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+__all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
+
+Span = str | int | float
+
+
+class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`payload` is what the fingerprint is made of. `request_id` is the same when a request is sent again."""
+
+    payload: Raw | UnsetType = UNSET
+    lease: Span = "5m"
+    repeat: Literal["never", "safe"] = "never"
+    request_id: str = ""
+    link: str = ""
+
+
+class CompleteBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`keep` is how long the key is known: "30d", "forever"."""
+
+    token: str
+    result: Raw | UnsetType = UNSET
+    keep: Span | None = None
+
+
+class FailBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`retryable`: the next one may try again. `unknown`: nobody knows whether it happened; a person must say."""
+
+    token: str
+    error: str = ""
+    retryable: bool = True
+    unknown: bool = False
+    keep: Span | None = None
+
+
+class RenewBody(Struct, frozen=True, forbid_unknown_fields=True):
+    token: str
+    lease: Span = "5m"
+
+
+def given(value: Raw | UnsetType) -> Raw:
+    """Without the blanks between, as it will be told to every duplicate; nothing is null."""
+    return Raw(b"null") if isinstance(value, UnsetType) else Raw(msgspec.json.format(bytes(value), indent=-1))
