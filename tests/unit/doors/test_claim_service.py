@@ -49,6 +49,16 @@ def test_a_duplicate_gets_the_result_digit_for_digit(desk):
     assert (answer["claimed"], answer["state"], answer["result_kept"]) == (False, "done", True)
 
 
+def test_a_result_may_hold_nothing_somewhere(desk):
+    desk.complete(desk.token(), result={"a": None})
+    assert said(desk.take(), 200)["result"] == {"a": None}
+
+
+def test_no_payload_and_null_are_the_same(desk):
+    desk.take(payload=None)
+    assert said(desk.take(payload=1), 409)["state"] == "held"
+
+
 def test_work_that_returns_nothing_is_done_with_null(desk):
     desk.complete(desk.token())
     answer = said(desk.take(), 200)
@@ -68,7 +78,7 @@ def test_another_payload_is_refused_and_the_same_in_another_order_is_not(desk, e
 def test_a_payload_has_the_fingerprint_that_a_program_gives_it(desk):
     desk.token(payload={"a": 1})
     with App(GroupedStore(desk.engine, clock=desk.clock), clock=desk.clock) as app:
-        record = block(app.store.read(app.claim("ship", "order:1", payload={"a": 1})._ask.at)).record  # noqa: SLF001
+        record = app.store.read(app.claim("ship", "order:1", payload={"a": 1})._ask.at).block().record
         assert app.claim("ship", "order:1", payload={"a": 1})._ask.fingerprint in record.body
         assert app.claim("ship", "order:1", payload={"a": 2})._ask.fingerprint not in record.body
 
