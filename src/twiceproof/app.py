@@ -35,6 +35,8 @@ from .claims.policy import (
 from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
 from .clock import Clock, Ids, system_clock
+from .doors.api import DoorApi
+from .doors.hook import Hook
 from .drive import await_, block
 from .errors import Misuse
 from .flows.api import FlowApi
@@ -63,7 +65,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceApi, TransactionApi):
+class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceApi, TransactionApi, DoorApi):
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(
@@ -96,6 +98,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: dict[str, Flow] = {}
+        self.hooks: dict[str, Hook] = {}
         self.parts = Parts(
             self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
             best_effort=best_effort, url=self.settings.url,
