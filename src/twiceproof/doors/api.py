@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from typing import Any
 
 from msgspec import structs
@@ -29,7 +29,7 @@ class DoorApi:
     """The part of an app that is about webhooks."""
 
     parts: Parts
-    hooks: dict[str, Hook]
+    hooks: MutableMapping[str, Hook]
 
     def webhook(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID, uuid4
@@ -63,7 +63,7 @@ class FlowApi:
     """The part of an app that is about flows."""
 
     parts: Parts
-    flows: dict[str, Flow]
+    flows: MutableMapping[str, Flow]
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -262,10 +262,10 @@ def wrapped_step(step: Step) -> Any:
 
 
 def _wrapped_flow(flow: Flow) -> Any:
-    wrapper = guarding(flow.function, flow.name, _key_function(flow), flow.call)
+    wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: flow.here().call(*given))
     if flow.drive is await_:
         return _with_extras(wrapper, flow, _awaited_start(flow))
-    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.start(args, kwargs)), block))
+    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.here().start(args, kwargs)), block))
 
 
 def _key_function(flow: Flow) -> Callable[..., str]:
@@ -278,7 +278,7 @@ def _key_function(flow: Flow) -> Callable[..., str]:
 
 def _awaited_start(flow: Flow) -> Callable[..., Any]:
     async def start(*args: Any, **kwargs: Any) -> RunHandle:
-        return RunHandle(await await_(flow.start(args, kwargs)), await_)
+        return RunHandle(await await_(flow.here().start(args, kwargs)), await_)
 
     return start
 
@@ -286,6 +286,6 @@ def _awaited_start(flow: Flow) -> Callable[..., Any]:
 def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
     wrapper.flow = flow
     wrapper.start = start
-    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.call(args, kwargs, retry=True))
+    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.here().call(args, kwargs, retry=True))
     wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
     return wrapper

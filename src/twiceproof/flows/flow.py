@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ..claims.asking import Asking
-from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id
+from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id, validate_name
 from ..claims.hold import Hold
 from ..claims.outcomes import Busy, Done, Held, InReview, Parked
 from ..claims.pieces import forget
@@ -71,12 +72,30 @@ class Flow:
         self.drive: Drive = await_ if inspect.iscoroutinefunction(function) else block
         self.inputs = Inputs(function, policy.operation)
         self._asking = asking
+        self._views: dict[str, Flow] = {}
         self.results = ResultType(function, policy.operation)
 
     @property
     def queues(self) -> list[str]:
         """Where runs of this flow are found that this process can carry out."""
         return [queue_of(self.policy.tenant, self.name, version) for version in self.versions]
+
+    def of(self, tenant: str) -> Flow:
+        """The same flow for another tenant: its runs, queues and limits are apart from everybody else's."""
+        if tenant == self.policy.tenant:
+            return self
+        view = self._views.get(tenant)
+        if view is None:
+            view = copy.copy(self)
+            view.parts = self.parts.of(tenant)
+            view.policy = structs.replace(self.policy, tenant=validate_name("tenant", tenant))
+            view._asking = self._asking.of(view.policy)
+            self._views[tenant] = view
+        return view
+
+    def here(self) -> Flow:
+        """As the run that calls it sees it; outside of one, as it was declared."""
+        return self.of(self.parts.tenant)
 
     # -- here ------------------------------------------------------------------------------------
 

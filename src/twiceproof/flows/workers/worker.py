@@ -55,6 +55,10 @@ class Worker:
 
     # -- from outside; signal handlers may call these --------------------------------------------
 
+    def wake(self) -> None:
+        """Look again now."""
+        self._watch.wake()
+
     def drain(self) -> None:
         """Take nothing new; steps that run may end; runs are given back before their next one."""
         self.draining = self.parts.draining = True
