@@ -23,6 +23,8 @@ COMMANDS = {
     "flows": "flows",
     "ids": "ids",
     "approvals": "approvals",
+    "callbacks": "callbacks",
+    "connector": "connector",
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",
