@@ -1,4 +1,4 @@
-"""A workflow for n8n: claim, branch on the answer, work, mark as done or as failed. Import it and fill in the middle."""
+"""A workflow for n8n: claim, branch on the answer, work, mark as done or as failed. The middle is left to its maker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def n8n(url: str) -> dict[str, Any]:
     nodes = [
         _node("Start", "manualTrigger", 1, 0, 0, {}),
         _node("What and which", "set", 3.4, 220, 0, _asked()),
-        _request(CLAIM, 440, 0, "PUT", f"={base}{CLAIM_URL}", "={{ JSON.stringify({ payload: $json.payload, lease: '5m' }) }}"),
+        _request(CLAIM, 440, 0, "PUT", f"={base}{CLAIM_URL}",
+                 "={{ JSON.stringify({ payload: $json.payload, lease: '5m' }) }}"),
         _node(IS_OURS, "if", 2.2, 660, 0, _condition()),
         {**_node(WORK, "noOp", 1, 880, -120, {}), "onError": "continueErrorOutput"},
         _request("Mark as done", 1100, -200, "POST", f"={base}{END_URL}/complete",

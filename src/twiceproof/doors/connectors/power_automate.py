@@ -71,7 +71,7 @@ def _paths() -> dict[str, Any]:
 
 def _claim() -> list[dict[str, Any]]:
     return [
-        _field("payload", "What it is about", "The order itself: another one under the same key is refused.", kind=None),
+        _field("payload", "What it is about", "The order itself: another under the same key is refused.", kind=None),
         _field("lease", "For how long", 'How long the work may take: "5m", "2h".', default="5m"),
         _field("repeat", "If a run was lost", '"never": ask a person. "safe": doing it twice does no harm.',
                default="never", choices=["never", "safe"], advanced=True),
