@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -13,6 +13,9 @@ from ..app import App
 from ..doors.envelope import Envelope, envelope
 from ..doors.reply import Reply, problem
 from .principal import Principal
+
+if TYPE_CHECKING:
+    from .station import Station
 
 __all__ = ["Call", "Refused"]
 
@@ -33,7 +36,7 @@ class Call:
     def __init__(
         self, app: App, principal: Principal, *, method: str, path: str, params: Mapping[str, str],
         raw_headers: Sequence[tuple[bytes, bytes]], body: bytes = b"", raw_query: str = "", client: str = "",
-        scheme: str = "http", now: float = 0.0,
+        scheme: str = "http", now: float = 0.0, station: Station | None = None,
     ) -> None:  # fmt: skip
         self.app = app
         self.principal = principal
@@ -46,6 +49,14 @@ class Call:
         self.client = client  # the address it came from
         self.scheme = scheme
         self.now = now
+        self._station = station
+
+    @property
+    def station(self) -> Station:
+        """The server itself: for operators' routes."""
+        if self._station is None:
+            raise RuntimeError("a call that no server made")
+        return self._station
 
     @cached_property
     def headers(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ..app import App
 from ..doors.reply import JSON, Reply
 from .call import Call
 
@@ -44,4 +45,5 @@ class Route(Struct, frozen=True):
     answers: Mapping[int, Answer] = MappingProxyType({})
     params: Mapping[str, str] = MappingProxyType({})  # name: what it says
     largest: int = LARGEST
+    room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
     tag: str = ""

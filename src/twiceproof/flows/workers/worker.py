@@ -53,6 +53,11 @@ class Worker:
         self.draining = False
         self._stopping = False
 
+    @property
+    def taken(self) -> int:
+        """How many runs it is at."""
+        return self._places.taken
+
     # -- from outside; signal handlers may call these --------------------------------------------
 
     def wake(self) -> None:
