@@ -39,7 +39,11 @@ class Knock:
         self.app = app
         self._application = make_application(app)
         whose = app.settings.tenant if tenant is None else tenant
-        self._application._principal = lambda scope: Principal(by, frozenset(GRANTS), whose)
+
+        async def principal(headers: Any) -> Principal:
+            return Principal(by, frozenset(GRANTS), whose)
+
+        self._application.access.principal = principal
 
     def __call__(self, method: str, path: str, value: Any = None, status: int = 0, **headers: str) -> Heard:
         body = value if isinstance(value, bytes) else b"" if value is None else msgspec.json.encode(value)

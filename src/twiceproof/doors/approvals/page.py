@@ -28,7 +28,6 @@ HEADERS = (
     ("content-type", "text/html; charset=utf-8"),
     ("content-security-policy",
      f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"),
-    ("referrer-policy", "no-referrer"),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
     ("cache-control", "no-store"),
@@ -37,13 +36,15 @@ HEADERS = (
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
-def page_of_view(shown: Shown, by: str) -> Reply:
+def page_of_view(shown: Shown, by: str, referrer: str = "no-referrer") -> Reply:
     """What is asked, and the form that decides. What is decided already is told, without what was shown."""
     approval = shown.approval
     if shown.nonces is None:
         return _page(200, approval.name, _ended(approval.decision))
     form = _form(shown.nonces, approval.digest, by)
-    return _page(200, approval.name, f"{_asked(approval)}<h2>What it is about</h2>{_table(approval.shown)}{form}")
+    return _page(
+        200, approval.name, f"{_asked(approval)}<h2>What it is about</h2>{_table(approval.shown)}{form}", referrer
+    )
 
 
 def page_of_decision(approval: Approval, told: Decided, status: int) -> Reply:
@@ -108,11 +109,11 @@ def _moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _page(status: int, title: str, body: str) -> Reply:
+def _page(status: int, title: str, body: str, referrer: str = "no-referrer") -> Reply:
     shown = _text(title)
     text = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{shown}</title>'
         '<meta name="viewport" content="width=device-width"><meta name="robots" content="noindex">'
         f"<style>{STYLE}</style></head><body><h1>{shown}</h1>{body}</body></html>"
     )
-    return Reply(status, HEADERS, text.encode(errors="replace"))
+    return Reply(status, (*HEADERS, ("referrer-policy", referrer)), text.encode(errors="replace"))

@@ -47,7 +47,7 @@ async def show(call: Call) -> Reply:
     if isinstance(seat, Reply):
         return _dressed(call, seat)
     shown = await await_(shown_at(call.app.store, seat, call.now))
-    return page_of_view(shown, seat.by) if _wants_page(call) else json_reply(200, shown, UNKEPT)
+    return page_of_view(shown, seat.by, _referrer(call)) if _wants_page(call) else json_reply(200, shown, UNKEPT)
 
 
 async def decide(call: Call) -> Reply:
@@ -73,6 +73,11 @@ def _seat(call: Call) -> Operation[Seat | Reply]:
     if "token" in call.params:
         return by_link(call.app.store, call.params["token"])
     return by_id(call.app.store, call.app.settings.tenant, call.params["id"], call.principal.name)
+
+
+def _referrer(call: Call) -> str:
+    """A link's address is a secret. One by id is none, and its form must be known as this server's own page."""
+    return "no-referrer" if "token" in call.params else "same-origin"
 
 
 def _wants_page(call: Call) -> bool:
