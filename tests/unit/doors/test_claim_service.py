@@ -296,6 +296,12 @@ def test_a_lease_that_is_none_is_refused(desk, lease):
         desk.take(lease=lease)
 
 
+def test_a_store_that_can_lose_writes_takes_only_what_does_no_harm(desk):
+    desk.store.best_effort = True
+    assert "PostgreSQL" in said(desk.take(), 501)["next"]
+    said(desk.take(repeat="safe"), 201)
+
+
 def test_a_flow_is_not_claimed_from_here(desk):
     with App(GroupedStore(desk.engine, clock=desk.clock), clock=desk.clock) as app:
 

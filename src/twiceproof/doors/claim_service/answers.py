@@ -21,6 +21,7 @@ __all__ = [
     "not_ours",
     "refused",
     "settling",
+    "unsafe",
 ]
 
 LONGEST_PAUSE = 30.0  # a lease may be long, and its holder done soon
@@ -114,6 +115,15 @@ def not_ours(ask: Ask) -> Reply:
     return problem(
         403, "wrong-token", "This token does not belong to this claim.",
         next_move="Send the token that the claim itself was answered with, to the same operation and key.",
+    )  # fmt: skip
+
+
+def unsafe() -> Reply:
+    """Nothing was claimed, and trying again would not help."""
+    return problem(
+        501, "store-unsafe", "The server's store can lose acknowledged writes on failover.",
+        next_move='Claim with "repeat": "safe", or have the server use PostgreSQL or SQLite, or accept it with '
+        "App(best_effort=True).",
     )  # fmt: skip
 
 

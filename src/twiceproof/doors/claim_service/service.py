@@ -13,12 +13,11 @@ from ...claims.policy import DEFAULT_KEEP
 from ...claims.results import Packed, pack, unpack
 from ...claims.states import Ask, Lifetime
 from ...drive import Operation
-from ...errors import StoreUnsafe
 from ...keys import body_hash, validate_key
 from ...keys.duration import lifetime, seconds
 from ...records import Record, Written
 from ..reply import Reply, json_reply
-from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused
+from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused, unsafe
 from .bodies import CompleteBody, FailBody, RenewBody, Span, TakeBody, given
 from .decision import decide_claim, decide_request
 from .look import look_at_claim
@@ -48,7 +47,8 @@ class ClaimService:
 
     def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
         ask = self._ask(operation, key)
-        self._refuse_best_effort(body)
+        if self._store.best_effort and body.repeat == "never" and not self._best_effort:
+            return unsafe()
         payload = given(body.payload)
         ask = structs.replace(
             ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(payload),
@@ -134,13 +134,6 @@ class ClaimService:
             span = lifetime(keep, name="keep")
             return Lifetime(span, keep_failed=span)
         return self._life_of(operation) or DEFAULT_LIFE
-
-    def _refuse_best_effort(self, body: TakeBody) -> None:
-        if self._store.best_effort and body.repeat == "never" and not self._best_effort:
-            raise StoreUnsafe(
-                'This store can lose acknowledged writes on failover; claim with "repeat": "safe", or have the server '
-                "use PostgreSQL or SQLite, or accept it with App(best_effort=True)."
-            )
 
 
 def _fingerprint(payload: Raw) -> str:
