@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import Raw, Struct
 
 from ..drive import Operation
@@ -19,7 +21,7 @@ class CallbackAnswer(Struct, frozen=True):
 
     first: bool
     state: str  # arrived; timeout: it came too late; ended: its run is done and did not wait for it
-    answer: object = None
+    answer: Any = None
 
 
 def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation[Reply]:

@@ -154,7 +154,7 @@ def test_a_link_made_for_something_else_shows_nothing(knock, shop, app):
     other = shop.links[-1].removeprefix("https://hooks.example.com")
     link = block(find_link(app.store, other.rsplit("/", 1)[1]))
     token = block(draw_link(app.store, Link(link.space, link.name, link.born, "1:0", "eve"), 60))
-    assert "new link" in knock("GET", f"/v1/approvals/link/{token}", status=409)["next"]
+    assert "new link" in knock("GET", f"/v1/approvals/link/{token}", status=422)["next"]
 
 
 def test_a_link_is_over_when_its_time_is(knock, shop, clock):

@@ -76,7 +76,7 @@ def _decide(store: Store, seat: Seat, body: DecideBody, mark: str) -> Operation[
     try:
         return (yield from decide(store, seat.approval.id, by=by, mark=mark, **words))
     except PayloadMismatch:
-        return _refused(409, "asked-anew", "What is asked has changed since you looked.", "Look at it again.")
+        return _refused(422, "asked-anew", "What is asked has changed since you looked.", "Look at it again.")
     except OwnRequest as error:
         return _refused(403, "own-request", str(error), "Have somebody else decide.")
     except NoSuchWait as error:

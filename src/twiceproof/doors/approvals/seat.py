@@ -70,6 +70,6 @@ def _not_yet() -> Reply:
 
 def _other(link: Link) -> Reply:
     return problem(
-        409, "asked-anew", "What is asked now is not what this link was made for.",
+        422, "asked-anew", "What is asked now is not what this link was made for.",
         next_move="Ask for a new link, and look at it again.",
     )  # fmt: skip

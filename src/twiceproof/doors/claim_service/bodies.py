@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 
-Span = str | int | float
+# Only told in descriptions: who writes it otherwise hears from us how durations are written, not of a pattern.
+_WRITTEN = {"pattern": r"^[0-9]{1,9}(\.[0-9]{1,9})? ?(ms|s|m|h)$", "not": {"pattern": r"^[0.]* ?(ms|s|m|h)$"}}
+_SECONDS = {"exclusiveMinimum": 0, "maximum": 3_000_000_000}
+Span = (
+    Annotated[str, Meta(extra_json_schema=_WRITTEN)]
+    | Annotated[int, Meta(extra_json_schema=_SECONDS)]
+    | Annotated[float, Meta(extra_json_schema=_SECONDS)]
+)
 
 
 class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):

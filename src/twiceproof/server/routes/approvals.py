@@ -109,11 +109,14 @@ def _refused(status: int, kind: str, detail: str, move: str) -> Reply:
 
 SHOWN = Answer("What is asked; a page where `Accept` asks for one.", Shown)
 GONE = Answer("There is no such approval, or its time is over.", None, PROBLEM)
+CHANGED = Answer("What is asked has changed.", None, PROBLEM)
 DECIDED = {
     200: Answer("What was decided; `first` is whether by this request.", Decided),
     403: Answer("Not from a page that was opened lately, or not this person's to decide.", None, PROBLEM),
     404: GONE,
-    409: Answer("Decided otherwise before, or what is asked has changed.", Decided),
+    409: Answer("Decided otherwise before.", Decided),
+    410: Answer("Its run has ended.", None, PROBLEM),
+    422: CHANGED,
 }
 ID, TOKEN = {"id": "An approval's id"}, {"token": "The end of the link that was sent"}
 
@@ -132,7 +135,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET", BY_LINK, "open_link", show, "What a link's owner is asked; changes nothing", params=TOKEN,
-        tag="approvals", answers={200: SHOWN, 404: GONE},
+        tag="approvals", answers={200: SHOWN, 404: GONE, 422: CHANGED},
     ),
     Route(
         "POST", BY_LINK, "decide_by_link", decide, "Say yes or no, once", body=DecideBody, params=TOKEN,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from ...doors.claim_service.always_200 import always_200
-from ...doors.claim_service.answers import Claimed, Ended, Prior, Renewed
+from ...doors.claim_service.answers import Claimed
 from ...doors.claim_service.bodies import CompleteBody, FailBody, RenewBody, TakeBody
-from ...doors.claim_service.look import ClaimView
 from ...doors.claim_service.service import ClaimService
 from ...doors.reply import PROBLEM, Reply
 from ...drive import await_
@@ -33,6 +32,23 @@ class ClaimQuery(Struct, frozen=True):
     """`always200`: every outcome is answered with 200, and the body has `claimed` and `status`."""
 
     always200: bool = False
+
+
+class Outcome(Struct, frozen=True):
+    """With `always200`, any outcome: `claimed` and `status` say which. Without, what the answer without it has."""
+
+    state: str
+    claimed: bool = False
+    status: int = 200
+    token: str = ""
+    lease_until: float | None = None
+    attempt: int = 0
+    result: Raw | None = None
+    result_kept: bool = False
+    run: str = ""
+    retry_after: int = 0
+    detail: str = ""
+    next: str = ""
 
 
 def _service(call: Call) -> ClaimService:
@@ -66,7 +82,7 @@ ROUTES: tuple[Route, ...] = (
         body=TakeBody, query=ClaimQuery, params=PARAMS, tag="claims",
         answers={
             201: Answer("It is yours: do the work, then complete it.", Claimed),
-            200: Answer("It was done before, with this result.", Prior),
+            200: Answer("It was done before, with this result.", Outcome),
             409: Answer("Somebody is at work on it, or a person must say what happened.", None, PROBLEM,
                         headers={"Retry-After": "seconds, while somebody is at work"}),
             422: Answer("The key was claimed with another payload.", None, PROBLEM),
@@ -74,21 +90,21 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET", PATH, "look_at_claim", look, "Look at a claim; changes nothing", query=ClaimQuery, params=PARAMS,
-        tag="claims", answers={200: Answer("As it is.", ClaimView)},
+        tag="claims", answers={200: Answer("As it is.", Outcome), 404: Answer("Nobody has claimed it.", None, PROBLEM)},
     ),
     Route(
         "POST", f"{PATH}/complete", "complete_claim", _ending(ClaimService.complete, CompleteBody),
         "Say that the work is done, and what came of it", body=CompleteBody, query=ClaimQuery, params=PARAMS,
-        tag="claims", answers={200: Answer("It is on record.", Ended), 403: FOREIGN, 409: LOST},
+        tag="claims", answers={200: Answer("It is on record.", Outcome), 403: FOREIGN, 409: LOST},
     ),
     Route(
         "POST", f"{PATH}/fail", "fail_claim", _ending(ClaimService.fail, FailBody),
         "Say that the work failed, or that nobody knows", body=FailBody, query=ClaimQuery, params=PARAMS,
-        tag="claims", answers={200: Answer("It is on record.", Ended), 403: FOREIGN, 409: LOST},
+        tag="claims", answers={200: Answer("It is on record.", Outcome), 403: FOREIGN, 409: LOST},
     ),
     Route(
         "POST", f"{PATH}/renew", "renew_claim", _ending(ClaimService.renew, RenewBody),
         "Hold on for another lease", body=RenewBody, query=ClaimQuery, params=PARAMS, tag="claims",
-        answers={200: Answer("It is held until then.", Renewed), 403: FOREIGN, 409: LOST},
+        answers={200: Answer("It is held until then.", Outcome), 403: FOREIGN, 409: LOST},
     ),
 )  # fmt: skip
