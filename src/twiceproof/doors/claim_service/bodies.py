@@ -10,13 +10,13 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 
 # Only told in descriptions: who writes it otherwise hears from us how durations are written, not of a pattern.
-_WRITTEN = {"pattern": r"^[0-9]{1,9}(\.[0-9]{1,9})? ?(ms|s|m|h)$", "not": {"pattern": r"^[0.]* ?(ms|s|m|h)$"}}
-_SECONDS = {"exclusiveMinimum": 0, "maximum": 3_000_000_000}
-Span = (
-    Annotated[str, Meta(extra_json_schema=_WRITTEN)]
-    | Annotated[int, Meta(extra_json_schema=_SECONDS)]
-    | Annotated[float, Meta(extra_json_schema=_SECONDS)]
-)
+_UNITS = "(ms|s|m|h|d|w)"
+_WRITTEN = {"pattern": rf"^[0-9]{{1,12}}(\.[0-9]{{1,9}})? ?{_UNITS}$", "not": {"pattern": rf"^[0.]* ?{_UNITS}$"}}
+_KEPT = {**_WRITTEN, "pattern": f"{_WRITTEN['pattern']}|^forever$"}
+_SECONDS = Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 3_000_000_000})
+Seconds = Annotated[int, _SECONDS] | Annotated[float, _SECONDS]
+Span = Annotated[str, Meta(extra_json_schema=_WRITTEN)] | Seconds
+Keep = Annotated[str, Meta(extra_json_schema=_KEPT)] | Seconds
 
 
 class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +34,7 @@ class CompleteBody(Struct, frozen=True, forbid_unknown_fields=True):
 
     token: str
     result: Raw | UnsetType = UNSET
-    keep: Span | None = None
+    keep: Keep | None = None
 
 
 class FailBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ class FailBody(Struct, frozen=True, forbid_unknown_fields=True):
     error: str = ""
     retryable: bool = True
     unknown: bool = False
-    keep: Span | None = None
+    keep: Keep | None = None
 
 
 class RenewBody(Struct, frozen=True, forbid_unknown_fields=True):

@@ -18,7 +18,7 @@ from ...keys.duration import lifetime, seconds
 from ...records import Record, Written
 from ..reply import Reply, json_reply
 from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused, unsafe
-from .bodies import CompleteBody, FailBody, RenewBody, Span, TakeBody, given
+from .bodies import CompleteBody, FailBody, Keep, RenewBody, TakeBody, given
 from .decision import decide_claim, decide_request
 from .look import look_at_claim
 from .token import ClaimToken, draw_owner, owner_of_request, read_token, write_token
@@ -129,7 +129,7 @@ class ClaimService:
         at = address_of(self._tenant, operation, key)
         return Ask(at, operation, key, "", 0.0, self._tenant, run=run_id(at.space))
 
-    def _life(self, operation: str, keep: Span | None) -> Lifetime:
+    def _life(self, operation: str, keep: Keep | None) -> Lifetime:
         if keep is not None:
             span = lifetime(keep, name="keep")
             return Lifetime(span, keep_failed=span)
