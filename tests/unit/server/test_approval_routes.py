@@ -11,9 +11,7 @@ import pytest
 from twiceproof import App, Misuse, Waiting
 from twiceproof.doors.approvals.nonce import VALID
 from twiceproof.drive import block
-from twiceproof.flows.waits.approval import approval_id, request_address
 from twiceproof.flows.waits.links import Link, draw_link, find_link, link_url
-from twiceproof.records import Address
 
 from .knock import Knock
 
@@ -281,12 +279,16 @@ def test_a_run_that_was_cancelled_asks_nobody_any_more(app, knock, shop):
     knock("POST", path, word(view, "approve"), 410)
 
 
-def test_another_tenants_approval_is_not_there(app, shop):
-    shop.ask()
-    at = request_address(shop.id)
-    foreign = approval_id(Address(at.space.replace("default/", "acme/"), at.kind, at.key))
-    Knock(app)("GET", f"/v1/approvals/{foreign}", status=404)
-    Knock(app)("GET", "/v1/approvals/nonsense", status=404)
+def test_another_tenants_approval_is_not_there(app, knock, shop):
+    theirs = Knock(app, tenant="acme")
+    theirs("POST", "/v1/runs/charge_order", 1, 202)
+    app.worker().run(until_idle=True)
+    (foreign,) = theirs("GET", "/v1/approvals")["approvals"]
+    view = theirs("GET", f"/v1/approvals/{foreign['id']}", status=200)
+    assert knock("GET", "/v1/approvals")["approvals"] == []
+    knock("GET", f"/v1/approvals/{foreign['id']}", status=404)
+    knock("POST", f"/v1/approvals/{foreign['id']}", word(view, "approve", by="eve"), 404)
+    knock("GET", "/v1/approvals/nonsense", status=404)
 
 
 # -- who asks does not approve -------------------------------------------------------------------

@@ -183,7 +183,9 @@ def test_a_question_that_is_none_is_refused(knock, sync, query):
 
 
 @pytest.mark.parametrize("name", ["run_zz", "nonsense", run_id("default/sync/none"), run_id("acme/sync/order:7")])
-def test_what_is_not_there_or_another_tenants_is_not_found(knock, sync, name):
+def test_what_is_not_there_or_another_tenants_is_not_found(app, knock, sync, name):
+    theirs = Knock(app, tenant="acme")("POST", "/v1/runs/sync", ORDER, 202)
+    assert theirs["run"] == run_id("acme/sync/order:7") and knock("GET", "/v1/runs")["runs"] == []
     knock("GET", f"/v1/runs/{name}", status=404)
     knock("POST", f"/v1/runs/{name}/cancel", status=404)
     knock("POST", f"/v1/runs/{name}/retry", status=404)
