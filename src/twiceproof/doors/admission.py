@@ -70,7 +70,10 @@ class Admission:
 
     def of(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         """Each on its own: one that cannot be taken in does not harm its neighbours."""
-        return (yield from Together([self._admit(event) for event in events]))
+        first = {event.id: event for event in reversed(events)}
+        admitted = yield from Together([self._admit(event) for event in first.values()])
+        again = [event for event in events if first[event.id] is not event]  # after it, or they would find it busy
+        return admitted + (yield from Together([self._admit(event) for event in again]))
 
     def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""

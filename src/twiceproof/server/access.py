@@ -85,7 +85,7 @@ class Access:
     def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
         """Not a page of another site in the operator's own browser, nor one whose name was made to lead here."""
         host = _host(headers.get(b"host", b""))
-        if self._trust == "loopback" and not (is_loopback(host) or host == self._public):
+        if self._trust == "loopback" and not (is_loopback(host) or (host and host == self._public)):
             return False
         origin = headers.get(b"origin")
         return origin is None or _host(origin.rpartition(b"//")[2]) == host

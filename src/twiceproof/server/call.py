@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from ..app import App
-from ..doors.envelope import Envelope, envelope
+from ..doors.envelope import Envelope
 from ..doors.reply import Reply, problem
 from .principal import Principal
 
@@ -103,10 +103,9 @@ class Call:
 
     def envelope(self, source: str) -> Envelope:
         """What a door takes in."""
-        return envelope(
-            source, self.body, self.headers.items(), tenant=self.app.settings.tenant, received_at=self.now,
-            method=self.method, url=self.url, query=self.raw_query,
-        )  # fmt: skip
+        return Envelope(
+            source, self.body, self.headers, self.app.settings.tenant, self.now, self.method, self.url, self.raw_query
+        )
 
     def __repr__(self) -> str:
         """Without contents: paths and queries hold secrets."""

@@ -52,6 +52,7 @@ class Metrics:
         self.queued = self._gauge("twiceproof_runs_queued")
         self._answers: dict[tuple[str, int], Counter] = {}
         self._times: dict[str, Histogram] = {}
+        self._told: dict[tuple[str, str], list[Counter]] = {}
 
     def _counter(self, name: str, *labels: str) -> Counter:
         return Counter(name, DOCUMENTED[name], labels, registry=self.registry)
@@ -73,9 +74,15 @@ class Metrics:
 
     def told(self, events: Iterable[Told]) -> None:
         for one in events:
-            self._outcomes.labels(one.door, one.outcome).inc()
-            if one.outcome == "duplicate":
-                self._duplicates.labels(one.door).inc()
+            known = self._told.get((one.door, one.outcome))
+            if known is None:
+                known = self._told[one.door, one.outcome] = self._counters_of(one)
+            for counter in known:
+                counter.inc()
+
+    def _counters_of(self, one: Told) -> list[Counter]:
+        counters = [self._outcomes.labels(one.door, one.outcome)]
+        return [*counters, self._duplicates.labels(one.door)] if one.outcome == "duplicate" else counters
 
     def text(self, worker: Worker | None) -> bytes:
         if worker is not None:

@@ -32,7 +32,7 @@ class Serving(uvicorn.Server):
         self.station = application.station
         protocol = guarded(application.limits, application.station.metrics)
         config = uvicorn.Config(
-            application, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False,
+            application, http=protocol, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=max(1, round(drain)), backlog=BACKLOG,
         )  # fmt: skip
         super().__init__(config)

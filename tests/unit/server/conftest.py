@@ -1,28 +1,28 @@
-"""A shop behind a server, with a clock that only the test moves."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from twiceproof import App
 from twiceproof.prove.clocks import ManualClock
 
-from .knock import Knock
+from .desk import Desk, Shop
 
 
 @pytest.fixture
-def clock() -> ManualClock:
+def clock():
     return ManualClock()
 
 
 @pytest.fixture
-def app(clock: ManualClock) -> Iterator[App]:
-    with App("memory://", clock=clock, url="https://hooks.example.com") as made:
+def app(clock):
+    with App("memory://", clock=clock) as made:
+
+        @made.flow(key="order:{order[id]}")
+        def sync(order):
+            return order["id"]
+
+        made.webhook(Shop(), secret="s3cret", start=sync)
         yield made
 
 
 @pytest.fixture
-def knock(app: App) -> Knock:
-    return Knock(app)
+def desk(app):
+    return Desk(app)
