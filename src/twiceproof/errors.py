@@ -4,6 +4,7 @@ TwiceproofError
 ├── Misuse                  the call, the decorator or the setting is wrong: change the code
 │   ├── KeyRefused          the key is empty, missing, too long or has control characters
 │   ├── NoSuchWait          the callback, the approval or the run is not known, or its time is over
+│   ├── OwnRequest          who asked for an approval cannot give it
 │   └── ValueRefused        a value has no canonical form (NaN, a lone surrogate, too deep)
 ├── ClaimError              the claim did not let the work run, or did not let it finish
 │   ├── Duplicate           the work was done before, and `on_duplicate="reject"` was asked for
@@ -54,6 +55,7 @@ __all__ = [
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "OwnRequest",
     "PayloadMismatch",
     "PriorFailure",
     "Rejected",
@@ -107,6 +109,10 @@ class KeyRefused(Misuse):
 
 class NoSuchWait(Misuse):
     """Nobody waits for this: no such callback, approval or run, or its time is over."""
+
+
+class OwnRequest(Misuse):
+    """Who asked for an approval cannot give it. Carries `by`."""
 
 
 class ValueRefused(Misuse):

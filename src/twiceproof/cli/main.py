@@ -24,6 +24,8 @@ COMMANDS = {
     "ids": "ids",
     "approvals": "approvals",
     "hooks": "hooks",
+    "callbacks": "callbacks",
+    "connector": "connector",
     "check": "check",
     "doctor": "doctor",
     "demo": "demo",

@@ -30,7 +30,7 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.argument("name")
 @click.option(
-    "--scope", "scopes", type=click.Choice([str(scope) for scope in GRANTS]), multiple=True, required=True,
+    "--scope", "scopes", type=click.Choice([scope.value for scope in GRANTS]), multiple=True, required=True,
     help="What it may do; several times for several. admin is all of them.",
 )  # fmt: skip
 @click.option("--expires", metavar="TIME", help="For how long it is good: 90d. Default: until it is revoked.")

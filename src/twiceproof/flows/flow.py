@@ -246,6 +246,12 @@ class Flow:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
     ) -> Operation[Handle]:  # fmt: skip
         """Leave it to a worker. A second start of the same run is the first one's handle."""
+        return (yield from self.begin(args, kwargs, delay=delay, **work))[0]
+
+    def begin(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
+    ) -> Operation[tuple[Handle, bool]]:  # fmt: skip
+        """The same, and whether this start was the first."""
         self._refuse_best_effort()
         ask, packed = yield from self._request(args, kwargs, **work)
         while True:
@@ -256,7 +262,7 @@ class Flow:
             yield from forget(self.parts.store, found)
         if found is not None:
             refuse_other_fingerprint(ask, found)
-        return self.handle(ask.key)
+        return self.handle(ask.key), found is None
 
     def resume(self, record: Record) -> Operation[Ended | None]:
         """Go on with a run that the store handed out as due. None: somebody else has it."""

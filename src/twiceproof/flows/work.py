@@ -28,6 +28,7 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
     follows: str = ""  # the run that must have ended before this one begins
     forked_from: str = ""  # the run that this one was started after, under another key
+    starter: str = ""  # who asked for it, where that is known: not the one to approve it
 
 
 _decode = msgspec.json.Decoder(Work).decode

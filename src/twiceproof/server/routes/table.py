@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from ..route import Route
-from . import hooks, operations
+from . import approvals, callbacks, claims, hooks, operations, reviews, runs
 
 __all__ = ["ROUTES"]
 
-ROUTES: tuple[Route, ...] = (*hooks.ROUTES, *operations.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *hooks.ROUTES, *claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES,
+    *operations.ROUTES,
+)  # fmt: skip
