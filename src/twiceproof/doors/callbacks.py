@@ -13,7 +13,7 @@ from ..flows.waits.callbacks import deliver_by_token
 from ..stores.base import Store
 from .reply import Reply, json_reply, problem
 
-__all__ = ["CallbackAnswer", "call_back", "shown_nothing"]
+__all__ = ["CallbackAnswer", "call_back"]
 
 
 class CallbackAnswer(Struct, frozen=True):
@@ -41,14 +41,6 @@ def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation
     except ValueRefused as error:
         return problem(400, "refused", str(error), next_move="Send plain JSON.")
     return json_reply(200, CallbackAnswer(told.first, told.state, told.answer))
-
-
-def shown_nothing() -> Reply:
-    """The same for every token, known or not: what opens links to see where they lead learns nothing here."""
-    return problem(
-        405, "method-not-allowed", "A callback is delivered with POST; opening it shows nothing and does nothing.",
-        next_move="POST a JSON payload to it.", headers=[("allow", "POST")],
-    )  # fmt: skip
 
 
 def _nowhere() -> Reply:

@@ -28,7 +28,6 @@ POLICY: dict[tuple[str, str], Scope] = {
     ("POST", "/v1/runs/{name}/cancel"): Scope.RUN,
     ("POST", "/v1/runs/{name}/retry"): Scope.RUN,
     ("POST", "/v1/callbacks/{token}"): Scope.PROVEN,
-    ("GET", "/v1/callbacks/{token}"): Scope.PROVEN,
     ("GET", "/v1/approvals"): Scope.READ,
     ("GET", "/v1/approvals/{id}"): Scope.APPROVE,
     ("POST", "/v1/approvals/{id}"): Scope.APPROVE,

@@ -17,7 +17,9 @@ class Schemas:
 
     def __init__(self, types: Sequence[Any]) -> None:
         known: dict[str, Any] = {repr(kind): kind for kind in types}
-        written, self.components = msgspec.json.schema_components(known.values(), ref_template=PLACE)
+        written, components = msgspec.json.schema_components(known.values(), ref_template=PLACE)
+        # A default of () is no JSON before it is written.
+        self.components: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(components))
         self._written = dict(zip(known, written, strict=True))
 
     def of(self, kind: Any) -> dict[str, Any]:

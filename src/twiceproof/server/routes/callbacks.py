@@ -1,8 +1,11 @@
-"""Callbacks: the URLs that runs hand out. The token in the address is all the proof there is."""
+"""Callbacks: the URLs that runs hand out. The token in the address is all the proof there is.
+
+There is no GET: what opens links to see where they lead hears 405, the same for every token, and changes nothing.
+"""
 
 from __future__ import annotations
 
-from ...doors.callbacks import CallbackAnswer, call_back, shown_nothing
+from ...doors.callbacks import CallbackAnswer, call_back
 from ...doors.reply import PROBLEM, Reply
 from ...drive import await_
 from ...flows.waits.arrivals import MOST
@@ -21,10 +24,6 @@ async def deliver(call: Call) -> Reply:
     return await await_(call_back(call.app.store, call.params["token"], payload, mark=call.app.parts.owner()))
 
 
-async def nothing(call: Call) -> Reply:
-    return shown_nothing()
-
-
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", PATH, "call_back", deliver, "End a wait, once", params=PARAMS, tag="waits", largest=MOST,
@@ -32,9 +31,5 @@ ROUTES: tuple[Route, ...] = (
             200: Answer("The payload that counts: the first one's.", CallbackAnswer),
             404: Answer("There is no such callback.", None, PROBLEM),
         },
-    ),
-    Route(
-        "GET", PATH, "open_callback", nothing, "Shows nothing and changes nothing", params=PARAMS, tag="waits",
-        answers={405: Answer("Whatever the token is.", None, PROBLEM)},
     ),
 )  # fmt: skip
