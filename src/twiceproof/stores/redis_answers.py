@@ -22,6 +22,8 @@ def settled(replies: list[Any]) -> list[Any]:
     A server that is away for longer must not hold up the callers of the others: once nothing was sent to
     it any more, its part alone fails.
     """
+    if len(replies) == 1 and type(replies[0]) is list:
+        return replies
     down = [reply for reply in replies if isinstance(reply, (Broken, NotNow))]
     sent = any(isinstance(reply, Broken) and reply.sent for reply in down)
     if sent or (down and len(down) == len(replies)):
@@ -29,15 +31,15 @@ def settled(replies: list[Any]) -> list[Any]:
     return replies
 
 
-def commit_answers(reply: Any, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+def commit_answers(reply: Any, batches: Sequence[Batch]) -> list[Outcome | Again | Exception]:
+    if type(reply) is list:
+        now = seconds(reply[0])
+        return [outcome(batch, answer, now) for batch, answer in zip(batches, reply[1:], strict=True)]
     if isinstance(reply, Elsewhere):
         return [AGAIN] * len(batches)
     if isinstance(reply, (Broken, NotNow)):
         return [_unserved(reply)] * len(batches)
-    if isinstance(reply, Exception):
-        return [reply] * len(batches)
-    now = seconds(reply[0])
-    return [outcome(batch, answer, now) for batch, answer in zip(batches, reply[1:], strict=True)]
+    return [reply] * len(batches)
 
 
 def whole(replies: list[Any]) -> list[Any]:
