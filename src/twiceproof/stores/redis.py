@@ -12,7 +12,7 @@ from typing import Any
 
 from ..clock import Clock, system_clock
 from ..errors import BadWrite
-from ..records import Address, Batch, Due, Found, Outcome, Page, Record, Written
+from ..records import Address, Batch, Due, Found, Outcome, Page, Record
 from .base import Again, Disconnected, Finding
 from .redis_answers import commit_answers, opening, settled, whole
 from .redis_doctor import examine, is_best_effort, refuse_unsafe, survey
@@ -21,7 +21,20 @@ from .redis_faults import NotNow, understood
 from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
 from .redis_nodes import Call, Nodes
 from .redis_notify import UNHEARD, Heard, Listener, mark
-from .redis_rows import Arguments, address, arguments, encode, found, portions, record, record_key, seconds, too_large
+from .redis_rows import (
+    Arguments,
+    address,
+    arguments,
+    encode,
+    found,
+    is_one_put,
+    outcome,
+    portions,
+    record,
+    record_key,
+    seconds,
+    too_large,
+)  # fmt: skip
 from .redis_scripts import SERVER_TIME, Scripts
 from .redis_target import Target
 from .rings import rings
@@ -69,18 +82,28 @@ class RedisEngine:
     # -- commits ---------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+        if len(batches) == 1 and not self.target.cluster and is_one_put(batches[0]):
+            return [self._put(batches[0])]
         packed = [self._packed(batch) for batch in batches]
         groups = self._grouped([batch.space for batch in batches])
         parts = [(lane, part) for lane, places in groups for part in portions(places, packed)]
-        calls = [Call(lane, self._scripts.commit, _joined(packed, places)) for lane, places in parts]
-        replies = settled(self._nodes.ask(calls))
-        if len(parts) == 1 and len(parts[0][1]) == len(batches):
-            return self._sure(commit_answers(replies[0], batches))
+        replies = self._nodes.ask(
+            [Call(lane, self._scripts.commit, [one for i in places for one in packed[i]]) for lane, places in parts]
+        )
         answers: list[Any] = [None] * len(batches)
-        for (_, places), reply in zip(parts, replies, strict=True):
+        for (_, places), reply in zip(parts, settled(replies), strict=True):
             for i, answer in zip(places, commit_answers(reply, [batches[i] for i in places]), strict=True):
                 answers[i] = answer
         return self._sure(answers)
+
+    def _put(self, batch: Batch) -> Outcome | Again | Exception:
+        """One write of one caller, on one server: a script and a way of their own, as this is what most commits are."""
+        reply = self._nodes.ask_one(Call(self.lanes[0], self._scripts.put, self._packed(batch)))
+        if type(reply) is list:
+            return outcome(batch, reply[1], seconds(reply[0]))
+        if isinstance(reply, NotNow):
+            self._nodes.doubt()
+        return commit_answers(settled([reply])[0], [batch])[0]
 
     def _packed(self, batch: Batch) -> Arguments:
         """With what to tell waiters elsewhere. In a cluster each word would go to every server: there, they look."""
@@ -90,8 +113,6 @@ class RedisEngine:
     def _sure(self, answers: list[Any]) -> list[Any]:
         """A server that took the script but none of its writes has lost its role, or its replicas."""
         for i, answer in enumerate(answers):
-            if type(answer) is Written:
-                continue
             if answer is None:
                 answers[i] = too_large()
             elif isinstance(answer, NotNow):
@@ -166,10 +187,6 @@ class RedisEngine:
     def abandon(self) -> None:
         self._listener.reset()
         self._nodes.abandon()
-
-
-def _joined(packed: Sequence[Arguments], places: Sequence[int]) -> Arguments:
-    return packed[places[0]] if len(places) == 1 else [one for i in places for one in packed[i]]
 
 
 def _position(after: str | None) -> tuple[int, str]:

@@ -22,8 +22,6 @@ def settled(replies: list[Any]) -> list[Any]:
     A server that is away for longer must not hold up the callers of the others: once nothing was sent to
     it any more, its part alone fails.
     """
-    if len(replies) == 1 and type(replies[0]) is list:
-        return replies
     down = [reply for reply in replies if isinstance(reply, (Broken, NotNow))]
     sent = any(isinstance(reply, Broken) and reply.sent for reply in down)
     if sent or (down and len(down) == len(replies)):

@@ -100,7 +100,7 @@ class Nodes:
     def ask(self, calls: Sequence[Call]) -> list[Any]:
         """A reply or an exception for each call. Every server has its work before any is waited for."""
         if len(calls) == 1:
-            return [self._ask_one(calls[0])]
+            return [self.ask_one(calls[0])]
         replies: list[Any] = [None] * len(calls)
         under_way = []
         for node, places in self._by_node(calls, replies).items():
@@ -117,8 +117,8 @@ class Nodes:
                 self._noted(reply)
         return replies
 
-    def _ask_one(self, call: Call) -> Any:
-        """What nearly every commit is: one call to one server."""
+    def ask_one(self, call: Call) -> Any:
+        """The reply to one call, or an exception."""
         try:
             node = self.node_of(call.lane.slot) if self.target.cluster else self._seed
             link = self._borrow(node, (call.lane,))

@@ -12,8 +12,8 @@ from ..records import Address, Batch, Check, Conflict, Insert, Outcome, Record, 
 from .redis_faults import named
 
 __all__ = [
-    "Arguments", "address", "arguments", "encode", "found", "micros", "outcome", "portions", "record", "record_key",
-    "seconds", "too_large",
+    "Arguments", "address", "arguments", "encode", "found", "is_one_put", "micros", "outcome", "portions", "record",
+    "record_key", "seconds", "too_large",
 ]  # fmt: skip
 
 PUT, REMOVE, CHECK = 1, 2, 3
@@ -77,6 +77,10 @@ def arguments(batch: Batch, lane: str, mark: str | None) -> Arguments:
         packed += _packed(write, False, mark, lane, batch.nonce)
     packed += _packed(last, True, mark, lane, batch.nonce)
     return packed
+
+
+def is_one_put(batch: Batch) -> bool:
+    return len(batch.writes) == 1 and type(batch.writes[0]) in (Insert, Replace)
 
 
 def _packed(write: Write, last: bool, mark: str | None, lane: str, nonce: str) -> Arguments:
