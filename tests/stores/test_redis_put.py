@@ -67,7 +67,7 @@ def _shape(engine, space):
     record = engine.fetch([Address(space, "claim", "self")])[0].record
     spans = [round(at - record.updated_at) if at else None for at in (record.lease_until, record.due_at)]
     drawn = str(record.fence) == record.version
-    return record.body, record.state, record.queue, record.nonce, drawn, record.created_at <= record.updated_at, spans
+    return record.body, record.state, record.queue, record.nonce, drawn, record.created_at < record.updated_at, spans
 
 
 def _indexed(server: ValkeyServer, engine, space):
