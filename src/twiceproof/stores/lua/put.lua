@@ -1,5 +1,5 @@
 -- A batch of one put that travels alone, as nearly all do: what commit.lua does with it, without functions and tables,
--- which took a third of its time. ARGV: the write's fields and the end of its record. Answers as commit.lua, but what
+-- which took a quarter of its time. ARGV: the write's fields and the end of its record. Answers as commit.lua, but what
 -- goes wrong is simply an error: there are no neighbours. Whatever can fail comes before the record.
 local ABSENT, BY_FENCE, FIELDS = 0, 1, 14
 local _, _, mark, lane, _, kind, member, by, value, draws, state, span, queue, due_in, keeps =
