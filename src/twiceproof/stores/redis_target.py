@@ -43,7 +43,6 @@ class Target(Struct, frozen=True):
             scheme = parts.scheme.removesuffix("+cluster")
             plain = urlunsplit(parts._replace(scheme=scheme, query=kept))
             settings = dict(parse_url(plain))  # type: ignore[no-untyped-call]
-            settings.pop("connection_class", None)  # meant for a pool: a connection does not take it
         except Misuse:
             raise
         except ValueError:  # whose text may quote a password with a stray slash or colon in it
