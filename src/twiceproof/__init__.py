@@ -8,6 +8,7 @@ from .version import __version__
 if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
+    from .doors.env import env
     from .effects.look import Absent, Happened, Unknown
     from .errors import (
         BatchFailed,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
         ClaimLost,
         Duplicate,
         FlowError,
+        ForgottenEarlyWarning,
         InProgress,
         KeyRefused,
         Misuse,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from .flows.triggers.poll import Polled
     from .flows.waits.approval import Approval, Decided, Decision
     from .flows.waits.arrivals import Delivered
+    from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
 
 __all__ = [
@@ -65,6 +68,7 @@ __all__ = [
     "Duplicate",
     "Failed",
     "FlowError",
+    "ForgottenEarlyWarning",
     "Happened",
     "Held",
     "InProgress",
@@ -85,6 +89,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
+    "RunFilter",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -102,6 +107,7 @@ __all__ = [
     "body_hash",
     "check",
     "composite",
+    "env",
     "fingerprint",
     "keyed",
     "stage",
@@ -110,6 +116,7 @@ __all__ = [
 
 _HOMES = {
     ".app": ("App",),
+    ".doors.env": ("env",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),
@@ -119,6 +126,7 @@ _HOMES = {
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),
     ".flows.triggers.poll": ("Polled",),
+    ".flows.workers.log": ("RunFilter",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
 }
 

@@ -28,6 +28,11 @@ TwiceproofError
     ├── StoreFull           the store has no room; nothing was written
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
+
+TwiceproofWarning
+├── UnstableKeyWarning      the key looks as if it changed on every retry
+├── ResultTypeWarning       a result will come back as plain JSON because its type is not declared
+└── ForgottenEarlyWarning   a sender tries again for longer than its events are remembered
 """
 
 from __future__ import annotations
@@ -42,6 +47,7 @@ __all__ = [
     "ClaimLost",
     "Duplicate",
     "FlowError",
+    "ForgottenEarlyWarning",
     "InProgress",
     "KeyRefused",
     "Misuse",
@@ -212,3 +218,7 @@ class UnstableKeyWarning(TwiceproofWarning):
 
 class ResultTypeWarning(TwiceproofWarning):
     """A result will come back as plain JSON because its type is not declared."""
+
+
+class ForgottenEarlyWarning(TwiceproofWarning):
+    """A sender tries again for longer than its events are remembered."""

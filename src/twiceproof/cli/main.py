@@ -23,6 +23,7 @@ COMMANDS = {
     "flows": "flows",
     "ids": "ids",
     "approvals": "approvals",
+    "hooks": "hooks",
     "check": "check",
     "doctor": "doctor",
     "demo": "demo",
