@@ -33,7 +33,7 @@ when their leases are over; 2 refused to start.
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="Where to listen. Beyond this machine: tokens first."
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0: any that is free.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free.")
 @click.option("--no-worker", is_flag=True, help="Leave runs to `twiceproof work`.")
 @click.option(
     "--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,

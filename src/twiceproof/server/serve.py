@@ -28,7 +28,7 @@ class Options(Struct, frozen=True):
     """What `twiceproof serve` was told. `concurrency` 0: no worker in this process."""
 
     host: str = "127.0.0.1"
-    port: int = 8321
+    port: int = 8000
     concurrency: int = 10
     drain: float = 30.0
     insecure: bool = False

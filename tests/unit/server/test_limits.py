@@ -111,6 +111,7 @@ def test_a_bomb_of_a_gigabyte_costs_no_more_than_the_limit():
         ("br", b"{}", 415),
         ("gzip, gzip", gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), 415),
     ],
+    ids=["plain", "cut", "more", "unknown", "twice"],
 )
 def test_what_is_not_one_whole_packed_body_is_refused(desk, encoding, body, status):
     answer = post(desk, body, ("content-encoding", encoding))
