@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Rejected,
         ResultNotKept,
         ResultTypeWarning,
+        Stale,
         StepFailed,
         StoreError,
         StoreFull,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from .flows.batches.batch import ItemDone, ItemFailed
+    from .flows.order.by import by
     from .flows.repeat import check, keyed
     from .flows.resource import Resource
     from .flows.retry import Retry
@@ -85,6 +87,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
+    "Stale",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -100,6 +103,7 @@ __all__ = [
     "Waiting",
     "__version__",
     "body_hash",
+    "by",
     "check",
     "composite",
     "fingerprint",
@@ -115,6 +119,7 @@ _HOMES = {
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),
     ".flows.waits.arrivals": ("Delivered",),
     ".flows.batches.batch": ("ItemDone", "ItemFailed"),
+    ".flows.order.by": ("by",),
     ".flows.repeat": ("check", "keyed"),
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),

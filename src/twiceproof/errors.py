@@ -11,6 +11,7 @@ TwiceproofError
 │   ├── PayloadMismatch     the key is known, with another payload
 │   ├── NeedsReview         the outcome is unknown: a person must settle it
 │   ├── PriorFailure        the work failed before, and may not be repeated without a word
+│   ├── Stale               a newer version of the same object was applied: this one is dropped
 │   ├── Waiting             the run is parked on a timer, a callback, a person or a retry: nobody is at work
 │   ├── ClaimLost           this holder lost its claim; what it found out is kept as evidence
 │   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
@@ -54,6 +55,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "SchemaMismatch",
+    "Stale",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -129,6 +131,10 @@ class NeedsReview(ClaimError):
 
 class PriorFailure(ClaimError):
     """Failed before. Carries `error` (its type and message) and `run`."""
+
+
+class Stale(ClaimError):
+    """Not applied: a newer version was. Carries `object`, `version`, `newest`, `applied_by` (a run) and `run`."""
 
 
 class Waiting(ClaimError):

@@ -27,6 +27,7 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     priority: int = 0
     parent: str = ""
     born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
+    gap_until: float = 0.0  # for how long it waits for the versions before its own
     forked_from: str = ""  # the run that this one was started after, under another key
 
 
