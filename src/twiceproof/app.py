@@ -34,6 +34,7 @@ from .claims.policy import (
 )
 from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
+from .claims.tally import Tally
 from .clock import Clock, Ids, system_clock
 from .drive import await_, block
 from .errors import Misuse
@@ -93,6 +94,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         self.operations: dict[str, Once] = {}
         self._where = _where(store)
         self._owner = Ids(_process_name)
+        self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: dict[str, Flow] = {}
@@ -218,6 +220,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
         self.parts.courier.stop()
+        self.tally.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
         self.store.close()

@@ -15,7 +15,7 @@ from .states import EXPIRE, TRIM
 
 __all__ = ["PASS", "Swept", "sweep"]
 
-KINDS = (KIND, "evidence", "resource", "mark", *POINTERS)
+KINDS = (KIND, "evidence", "resource", "mark", "duplicates", "notice", *POINTERS)
 PASS = 200
 
 

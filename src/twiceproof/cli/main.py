@@ -23,6 +23,7 @@ COMMANDS = {
     "flows": "flows",
     "ids": "ids",
     "approvals": "approvals",
+    "duplicates": "duplicates",
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",

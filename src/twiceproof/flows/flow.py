@@ -12,7 +12,7 @@ from msgspec import Raw
 from ..claims.asking import Asking
 from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id
 from ..claims.hold import Hold
-from ..claims.outcomes import Busy, Done, Held, InReview, Parked
+from ..claims.outcomes import Busy, Done, Held, InReview, Mismatch, Parked
 from ..claims.pieces import forget
 from ..claims.policy import Policy
 from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
@@ -134,10 +134,14 @@ class Flow:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
         self._refuse_best_effort()
         pause = FIRST_PAUSE
+        blocked = False
         while True:
             taken = yield from self._take(RunAsk(ask, work, self.versions), HERE_PATIENCE)
             if isinstance(taken, Taken):
                 return taken
+            if not blocked and not isinstance(taken, Mismatch | Parked):  # who asks for a parked one was told to
+                blocked = True
+                self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
             if isinstance(taken, Done):
                 return ((yield from self._prior(ask, taken)),)
             if isinstance(taken, Parked):
@@ -242,6 +246,7 @@ class Flow:
             yield from forget(self.parts.store, found)
         if found is not None:
             refuse_other_fingerprint(ask, found)
+            self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
         return self.handle(ask.key)
 
     def resume(self, record: Record) -> Operation[Ended | None]:
