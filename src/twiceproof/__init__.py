@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.look import Absent, Happened, Unknown
+    from .effects.notices import Notice, to_email, to_log, to_webhook
     from .errors import (
         BatchFailed,
         Cancelled,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from .flows.waits.approval import Approval, Decided, Decision
     from .flows.waits.arrivals import Delivered
     from .keys import body_hash, composite, fingerprint, stage, windowed
+    from .secret import env
 
 __all__ = [
     "Absent",
@@ -79,6 +81,7 @@ __all__ = [
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "Notice",
     "PayloadMismatch",
     "Polled",
     "PriorFailure",
@@ -106,9 +109,13 @@ __all__ = [
     "by",
     "check",
     "composite",
+    "env",
     "fingerprint",
     "keyed",
     "stage",
+    "to_email",
+    "to_log",
+    "to_webhook",
     "windowed",
 ]
 
@@ -116,6 +123,8 @@ _HOMES = {
     ".app": ("App",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
+    ".effects.notices": ("Notice", "to_email", "to_log", "to_webhook"),
+    ".secret": ("env",),
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),
     ".flows.waits.arrivals": ("Delivered",),
     ".flows.batches.batch": ("ItemDone", "ItemFailed"),

@@ -43,6 +43,7 @@ from .flows.api_resources import ResourceApi
 from .flows.batches.api import BatchApi
 from .flows.flow import HIGH, LOW, NORMAL, Flow
 from .flows.history.api import HistoryApi
+from .flows.history.duplicates_api import DuplicatesApi
 from .flows.nested import guarding
 from .flows.parts import Parts
 from .flows.transactions.api import TransactionApi
@@ -64,7 +65,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceApi, TransactionApi):
+class App(
+    FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi
+):  # fmt: skip
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(

@@ -69,15 +69,19 @@ class Tally:
     def flush(self) -> None:
         """What has changed goes to the store; if that fails, it is tried again later."""
         with self._mutex:
-            for (tenant, hour), rows in self._duplicates.take().items():
-                try:
-                    block(self._write(tenant, hour, rows))
-                except StoreError as error:
-                    log.warning("blocked duplicates could not be counted yet: %s", error)
-                    self._duplicates.give_back((tenant, hour), rows)
-                    self._arm()
-                else:
-                    self._tell(tenant, rows)
+            written = [page for page in self._duplicates.take().items() if self._try_write(*page)]
+        for (tenant, _), rows in written:  # outside: who listens may be slow
+            self._tell(tenant, rows)
+
+    def _try_write(self, page: tuple[str, int], rows: list[Blocked]) -> bool:
+        try:
+            block(self._write(*page, rows))
+        except StoreError as error:
+            log.warning("blocked duplicates could not be counted yet: %s", error)
+            self._duplicates.give_back(page, rows)
+            self._arm()
+            return False
+        return True
 
     def _write(self, tenant: str, hour: int, rows: Sequence[Blocked]) -> Operation[None]:
         space, body = space_of(tenant, OPERATION, str(hour)), body_of(rows)
