@@ -9,7 +9,8 @@ if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.look import Absent, Happened, Unknown
-    from .effects.notices import Notice, to_email, to_log, to_webhook
+    from .effects.notice import Notice
+    from .effects.notices import to_email, to_log, to_webhook
     from .errors import (
         BatchFailed,
         Cancelled,
@@ -123,7 +124,8 @@ _HOMES = {
     ".app": ("App",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
-    ".effects.notices": ("Notice", "to_email", "to_log", "to_webhook"),
+    ".effects.notice": ("Notice",),
+    ".effects.notices": ("to_email", "to_log", "to_webhook"),
     ".secret": ("env",),
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),
     ".flows.waits.arrivals": ("Delivered",),

@@ -14,7 +14,7 @@ from ..errors import Misuse, NotDone
 from ..observe.duplicates import OTHERS, Blocked
 from ..records import Address, Insert, Record, Remove, Replace, Written
 from ..stores.base import Store
-from .notices import Hook, Notice
+from .notice import Hook, Notice
 
 __all__ = ["Notifier"]
 

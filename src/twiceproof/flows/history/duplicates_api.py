@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...claims.policy import Duration
 from ...claims.tally import Tally, most_blocked
 from ...drive import block
-from ...effects.notices import Hook
+from ...effects.notice import Hook
 from ...effects.notifier import Notifier
 from ...keys.duration import seconds
 from ...observe.duplicates import Blocked
