@@ -36,6 +36,8 @@ from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
 from .claims.tally import Tally
 from .clock import Clock, Ids, system_clock
+from .doors.api import DoorApi
+from .doors.hook import Hook
 from .drive import await_, block
 from .errors import Misuse
 from .flows.api import FlowApi
@@ -66,7 +68,7 @@ R = TypeVar("R")
 
 
 class App(
-    FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi
+    FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi, DoorApi
 ):  # fmt: skip
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
@@ -101,6 +103,7 @@ class App(
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: dict[str, Flow] = {}
+        self.hooks: dict[str, Hook] = {}
         self.parts = Parts(
             self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
             best_effort=best_effort, url=self.settings.url,

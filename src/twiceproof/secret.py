@@ -27,6 +27,8 @@ class Env:
             raise Misuse(f"{self.name} is not set; put the secret into that environment variable.", name=self.name)
         return found
 
+    __call__ = values
+
     def value(self) -> str:
         """The first one: what is signed or logged in with."""
         return self.values()[0]

@@ -24,6 +24,7 @@ COMMANDS = {
     "ids": "ids",
     "approvals": "approvals",
     "duplicates": "duplicates",
+    "check": "check",
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",
@@ -39,6 +40,7 @@ Examples:
   twiceproof claims show ship order:17         everything about one claim
   twiceproof runs show sync_order/order:17     one run, step by step
   twiceproof review list                       what waits for a person
+  twiceproof check shop:app                    is it safe to repeat, as written?
   twiceproof --store postgresql://db/app doctor
 \b
 Exit codes: 0 fine, 1 a negative answer, 2 wrong use or refused,

@@ -1,7 +1,6 @@
 """What is left out before anything is stored: declared fields, headers nobody named, and queries of URLs.
 
-Pure functions. A field that is declared and not there is nothing to hide; a body in which it cannot be looked for is not
-kept at all.
+Pure functions. A field that is declared and not there is nothing to hide; a body that cannot be read is not kept.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from msgspec import structs
 from ..errors import Misuse
 from .envelope import Envelope
 
-__all__ = ["HIDDEN", "kept_headers", "kept_url", "read_paths", "redact", "redact_body", "redact_envelope"]
+__all__ = ["REDACTED", "kept_headers", "kept_url", "read_paths", "redact", "redact_body", "redact_envelope"]
 
-HIDDEN = "[redacted]"
+REDACTED = "[redacted]"
 LONGEST_HEADER = 512
 FORM = "application/x-www-form-urlencoded"
 
@@ -84,9 +83,11 @@ def _field(item: Any, branch: _Tree | None) -> Any:
     if branch is None:
         return item
     if not branch:
-        return None if item is None else HIDDEN
-    # Somebody declared a field in here, and here is a plain value: a card number where a card was expected.
-    return _hidden(item, branch) if isinstance(item, Mapping | list | tuple) or item is None else HIDDEN
+        return None if item is None else REDACTED
+    if isinstance(item, list | tuple):
+        return [_field(one, branch) for one in item]
+    # A field in here was declared, and here is a plain value: a card number where a card was expected.
+    return _hidden(item, branch) if isinstance(item, Mapping) or item is None else REDACTED
 
 
 # -- envelopes -----------------------------------------------------------------------------------
@@ -102,15 +103,15 @@ def redact_body(body: bytes, paths: Collection[str], content_type: str = "") -> 
     try:
         return msgspec.json.encode(_hidden(msgspec.json.decode(body), tree))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return f"{HIDDEN}: {len(body)} bytes that are no JSON".encode()
+        return f"{REDACTED}: {len(body)} bytes that are no JSON".encode()
 
 
 def _redact_form(body: bytes, tree: _Tree) -> bytes:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=1_000)
     except ValueError:
-        return f"{HIDDEN}: {len(body)} bytes that are no form".encode()
-    return urlencode([(name, HIDDEN if name in tree else value) for name, value in pairs]).encode()
+        return f"{REDACTED}: {len(body)} bytes that are no form".encode()
+    return urlencode([(name, REDACTED if name in tree else value) for name, value in pairs]).encode()
 
 
 def kept_headers(headers: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
@@ -132,7 +133,7 @@ def kept_url(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError:
-        return HIDDEN
+        return REDACTED
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 

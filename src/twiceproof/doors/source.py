@@ -55,6 +55,7 @@ class Source:
     deadline: float = 10.0  # seconds within which it wants an answer
     signed: bool = True  # False: anybody who knows the address can send
     largest: int = 1024 * 1024  # bytes
+    varying: tuple[str, ...] = ()  # fields of a payload that differ between deliveries of one event
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
         """Why it is not believed; "" if it is. Looks at raw bytes only."""
@@ -74,7 +75,7 @@ class Source:
 
     def answer(self, word: Word, *, run: str = "", retry_in: float = 1.0) -> Reply:
         """2xx for whatever must not come again, 503 for what must."""
-        if word in ("busy", "unavailable"):
+        if word in ("busy", "failed", "unavailable"):
             return json_reply(503, {"received": False, "state": word}, [retry_after(retry_in)])
         shape: dict[str, Any] = {"received": True, "duplicate": word not in ("new", "poison"), "state": word}
         return json_reply(200, {**shape, "run": run} if run else shape)

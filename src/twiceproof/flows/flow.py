@@ -74,7 +74,7 @@ class Flow:
         self.versions = (version, *accepts)
         self.drive: Drive = await_ if inspect.iscoroutinefunction(function) else block
         self.inputs = Inputs(function, policy.operation)
-        self._asking = asking
+        self.asking = asking
         self.results = ResultType(function, policy.operation)
 
     @property
@@ -92,7 +92,7 @@ class Flow:
         self.results.prepare()
         if self.limits is None or (yield from self._has_ended(ask)):
             return (yield from self._call(ask, work))
-        holds = yield from self._await_turn(self._asking.arguments.bind(args, kwargs))
+        holds = yield from self._await_turn(self.asking.arguments.bind(args, kwargs))
         return (yield from holding(self.parts, holds, self._call(ask, work, holds)))
 
     def _call(self, ask: Ask, work: Raw, slots: Sequence[Hold] = ()) -> Operation[Any]:
@@ -120,8 +120,8 @@ class Flow:
     def _request(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
     ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
-        arguments = self._asking.arguments.bind(args, kwargs)
-        ask = self._asking.ask(arguments, retry=retry)
+        arguments = self.asking.arguments.bind(args, kwargs)
+        ask = self.asking.ask(arguments, retry=retry)
         if self.limits is not None:
             self.limits.groups(arguments)  # a run that can never have its turn is refused at once
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
@@ -284,11 +284,11 @@ class Flow:
         return (yield from self._run(taken))
 
     def handle(self, key: str) -> Handle:
-        at = self._asking.address(key)
+        at = self.asking.address(key)
         return Handle(self.parts, at, run_id(at.space), self.results)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self._asking.key(args, kwargs)
+        return self.asking.key(args, kwargs)
 
 
 def rank_of(priority: Priority) -> int:

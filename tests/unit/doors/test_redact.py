@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from twiceproof import Misuse
 from twiceproof.doors.envelope import envelope
 from twiceproof.doors.redact import (
-    HIDDEN,
+    REDACTED,
     kept_headers,
     kept_url,
     read_paths,
@@ -28,20 +28,20 @@ CARD = {"card": {"number": "4242", "brand": "visa"}, "customer": {"email": "a@b.
 def test_declared_fields_are_hidden_and_the_rest_stays() -> None:
     before = copy.deepcopy(CARD)
     found = redact(CARD, ("card.number", "customer.email"))
-    assert found == {"card": {"number": HIDDEN, "brand": "visa"}, "customer": {"email": HIDDEN}, "total": 5}
+    assert found == {"card": {"number": REDACTED, "brand": "visa"}, "customer": {"email": REDACTED}, "total": 5}
     assert before == CARD
 
 
 @pytest.mark.parametrize(
     ("value", "paths", "found"),
     [
-        ({"lines": [{"pin": 1}, {"pin": 2, "n": 3}]}, ("lines.pin",), {"lines": [{"pin": HIDDEN}, {"pin": HIDDEN, "n": 3}]}),
-        ([{"pin": 1}], ("pin",), [{"pin": HIDDEN}]),
-        ({"a": [[{"b": 1}]]}, ("a.b",), {"a": [[{"b": HIDDEN}]]}),
-        ({"card": {"number": 1}}, ("card",), {"card": HIDDEN}),
-        ({"card": {"number": 1, "x": 2}}, ("card.number", "card"), {"card": HIDDEN}),
-        ({"card": "4242"}, ("card.number",), {"card": HIDDEN}),
-        ({"card": ["4242"]}, ("card.number",), {"card": ["4242"]}),
+        ({"l": [{"pin": 1}, {"pin": 2, "n": 3}]}, ("l.pin",), {"l": [{"pin": REDACTED}, {"pin": REDACTED, "n": 3}]}),
+        ([{"pin": 1}], ("pin",), [{"pin": REDACTED}]),
+        ({"a": [[{"b": 1}]]}, ("a.b",), {"a": [[{"b": REDACTED}]]}),
+        ({"card": {"number": 1}}, ("card",), {"card": REDACTED}),
+        ({"card": {"number": 1, "x": 2}}, ("card.number", "card"), {"card": REDACTED}),
+        ({"card": "4242"}, ("card.number",), {"card": REDACTED}),
+        ({"card": ["4242"]}, ("card.number",), {"card": [REDACTED]}),
         ({"card": None}, ("card.number",), {"card": None}),
         ({"a": None}, ("a",), {"a": None}),
         ({"b": 1}, ("a", "a.b"), {"b": 1}),
@@ -63,7 +63,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_nothing_below_a_declared_field_is_left(value: Any) -> None:
     found = json.dumps(redact({"a": {"secret": value, "kept": "yes"}}, ("a.secret",)))
-    assert json.loads(found)["a"]["secret"] in (HIDDEN, None)
+    assert json.loads(found)["a"]["secret"] in (REDACTED, None)
     assert "yes" in found
 
 
@@ -80,7 +80,7 @@ def test_what_names_no_field_is_refused(paths: Any) -> None:
 
 
 def test_a_body_is_redacted_in_its_own_form() -> None:
-    assert json.loads(redact_body(json.dumps(CARD).encode(), ("card.number",)))["card"]["number"] == HIDDEN
+    assert json.loads(redact_body(json.dumps(CARD).encode(), ("card.number",)))["card"]["number"] == REDACTED
     form = redact_body(b"From=%2B49&Body=hi", ("From",), "application/x-www-form-urlencoded; charset=utf-8")
     assert form == b"From=%5Bredacted%5D&Body=hi"
     assert redact_body(b"anything \xff", ()) == b"anything \xff"
@@ -119,7 +119,7 @@ def test_a_header_that_carries_a_secret_cannot_be_put_on_the_list(name: str) -> 
         ("https://u:p@x.io:8443/hooks/a?code=s#t", "https://x.io:8443/hooks/a"),
         ("/hooks/a?sig=s", "/hooks/a"),
         ("", ""),
-        ("https://[bad", HIDDEN),
+        ("https://[bad", REDACTED),
     ],
 )
 def test_a_url_is_kept_without_its_secrets(url: str, kept: str) -> None:

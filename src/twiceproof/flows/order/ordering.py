@@ -42,7 +42,7 @@ class OrderedAsking(Asking):
 
     def __init__(self, *args: Any, places: Places, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._maker = _OrderedMaker(self._maker, places)
+        self.maker: KeyMaker = _OrderedMaker(self.maker, places)
 
 
 def make_asking(function: Callable[..., Any], policy: Policy, places: Places | None, **more: Any) -> Asking:
@@ -55,7 +55,7 @@ class _OrderedMaker(KeyMaker):
     def __init__(self, inner: KeyMaker, places: Places) -> None:
         self._inner = inner
         self._places = places
-        self.is_function, self.fields = inner.is_function, inner.fields
+        self.function, self.fields = inner.function, inner.fields
 
     def make(self, arguments: Any) -> str:
         self._places.object(arguments)  # refused here, before anything is written

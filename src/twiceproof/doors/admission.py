@@ -1,0 +1,188 @@
+"""The admission of a believed delivery: each of its events is claimed under its own id, and then starts a run.
+
+The start is harmless to repeat, because a run is named by its flow's key: a receiver that died between claim and start
+is simply followed by the sender's next try.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ..claims.claim import FAILED, address_of, space_of_run
+from ..claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch, TakeOutcome
+from ..claims.results import Packed
+from ..claims.states import Ask, claim_for
+from ..drive import Operation
+from ..errors import (
+    FlowError,
+    KeyRefused,
+    Misuse,
+    NeedsReview,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+    StoreError,
+)
+from ..flows.history.again import retry_run
+from ..flows.parts import Parts
+from ..keys import fingerprint, validate_key
+from ..records import Address
+from .envelope import Envelope
+from .hook import AGAIN, Hook
+from .letters import keep_letter
+from .redact import redact
+from .source import Event, Word
+from .together import Together
+
+__all__ = ["Admission", "Admitted"]
+
+log = logging.getLogger("twiceproof.doors")
+
+
+class Admitted(Struct, frozen=True):
+    """What became of one event."""
+
+    word: Word
+    run: str = ""
+    retry_in: float = AGAIN
+
+
+class Note(Struct, frozen=True, omit_defaults=True):
+    """What an event's claim keeps as its result: which run it started, and the sender's other ids."""
+
+    run: str = ""
+    type: str = ""
+    delivery: str = ""
+    attempt: str = ""
+
+
+class Admission:
+    """One delivery at one hook."""
+
+    def __init__(self, parts: Parts, hook: Hook, envelope: Envelope) -> None:
+        self.parts = parts
+        self.hook = hook
+        self.envelope = envelope
+
+    def of(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
+        """Each on its own: one that cannot be taken in does not harm its neighbours."""
+        first = {event.id: event for event in reversed(events)}
+        admitted = yield from Together([self._admit(event) for event in first.values()])
+        again = [event for event in events if first[event.id] is not event]  # after it, or they would find it busy
+        return admitted + (yield from Together([self._admit(event) for event in again]))
+
+    def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
+        """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
+        letter = yield from keep_letter(
+            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact)
+        )
+        log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
+        return letter.id
+
+    def _admit(self, event: Event) -> Operation[Admitted]:
+        try:
+            ask = self._ask(event)
+        except Misuse as error:
+            return (yield from self._refuse(event, error))
+        taken = yield from self.parts.claims.take(ask)
+        if isinstance(taken, Held):
+            return (yield from self._take_in(event, ask, taken))
+        if isinstance(taken, Mismatch):
+            other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
+            return (yield from self._refuse(event, other))
+        admitted = (yield from self._come_again(taken)) if isinstance(taken, Done) else _told(taken)
+        if admitted.word != "new":
+            self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
+        return admitted
+
+    def _ask(self, event: Event) -> Ask:
+        if not event.id:
+            raise KeyRefused("the event has no id to claim it by")
+        key, policy = validate_key(event.id), self.hook.policy
+        at = address_of(policy.tenant, policy.operation, key)
+        # Without what is redacted: from a hash of all the rest, a card's number can be guessed.
+        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
+        asked = fingerprint({"payload": event.payload}, apart)
+        return Ask(
+            at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, asked, repeat=policy.repeat
+        )  # fmt: skip
+
+    # -- an event that is ours -------------------------------------------------------------------
+
+    def _take_in(self, event: Event, ask: Ask, held: Held) -> Operation[Admitted]:
+        try:
+            run = yield from self._start(event)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a mapping or a flow that cannot take this event: a person's to see
+            yield from self.parts.claims.release(held)  # so that a redelivery is tried again
+            return (yield from self._refuse(event, error))
+        yield from self._complete(ask, held, Note(run, event.type, event.delivery, event.attempt))
+        if self.hook.wait is not None and run:
+            return (yield from self._outcome_of(run))
+        return Admitted("new", run)
+
+    def _start(self, event: Event) -> Operation[str]:
+        """The run's id; "" where there is nothing to do."""
+        if self.hook.redact:
+            event = structs.replace(event, payload=redact(event.payload, self.hook.redact))
+        arguments = self.hook.arguments(event)
+        if arguments is None:
+            return ""
+        handle = yield from self.hook.flow.start(*arguments)
+        return handle.id
+
+    def _complete(self, ask: Ask, held: Held, note: Note) -> Operation[None]:
+        """If the claim was lost meanwhile, whoever took it over started the same run: nothing is amiss."""
+        packed = Packed(inline=Raw(msgspec.json.encode(note)))
+        yield from self.parts.claims.complete(held, claim_for(ask, held.attempt), packed, self.hook.policy.life)
+
+    def _outcome_of(self, run: str) -> Operation[Admitted]:
+        """Wait for the run's end, as long as the hook says. What takes longer is answered as begun."""
+        handle = self.hook.flow.handle(space_of_run(run).split("/", 2)[2])
+        try:
+            yield from handle.result(self.hook.wait)
+        except NeedsReview:
+            return Admitted("review", run)
+        except (PriorFailure, FlowError):
+            return Admitted("failed", run)
+        except (TimeoutError, ResultNotKept):
+            pass
+        return Admitted("new", run)
+
+    def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
+        yield from self.keep_aside(f"{type(error).__name__}: {error}", event.id)
+        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison")
+
+    # -- an event that came before ---------------------------------------------------------------
+
+    def _come_again(self, done: Done) -> Operation[Admitted]:
+        """A duplicate; but one whose run failed is tried again: a deliberate redelivery means just that."""
+        note = msgspec.json.decode(done.result, type=Note) if done.result else Note()
+        if note.run and self.hook.on_failed == "retry" and (yield from self._retried(note.run)):
+            return Admitted("new", note.run)
+        return Admitted("duplicate", note.run)
+
+    def _retried(self, run: str) -> Operation[bool]:
+        at = Address(space_of_run(run), "claim", "self")
+        found = yield from self.parts.store.read(at)
+        if found.record is None or found.record.state != FAILED:
+            return False
+        try:
+            yield from retry_run(self.parts.store, at)
+        except Misuse:  # what it did was undone, or somebody else was quicker
+            return False
+        return True
+
+
+def _told(taken: TakeOutcome) -> Admitted:
+    """What the claim of an event says that is not ours to take in."""
+    if isinstance(taken, Busy):
+        return Admitted("busy", retry_in=min(AGAIN, taken.retry_after or AGAIN))
+    if isinstance(taken, InReview):
+        return Admitted("review", taken.run)
+    return Admitted("failed" if isinstance(taken, Failed) else "duplicate")

@@ -1,0 +1,71 @@
+"""The one way in: verify, read, claim, start or answer. Whatever the sender, the next lines are the same.
+
+envelope → verify (raw bytes) → read (events) → claim each → start its flow → answer as this sender wants it
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ..drive import Operation
+from ..errors import StoreError
+from ..flows.parts import Parts
+from .admission import Admission, Admitted
+from .envelope import Envelope
+from .hook import AGAIN, Hook
+from .reply import Reply, problem
+from .source import Handshake, Poison, Word
+
+__all__ = ["admit"]
+
+log = logging.getLogger("twiceproof.doors")
+
+# One answer for all events of a delivery: what must come again outweighs what need not.
+WEIGHT: tuple[Word, ...] = ("unavailable", "busy", "failed", "new", "mismatch", "poison", "review", "duplicate")
+
+
+def admit(parts: Parts, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
+    """The answer for the sender. Nothing but a verified delivery touches the store."""
+    if hook is None:
+        return _unbelieved()
+    greeting = hook.source.greet(envelope)
+    if greeting is not None:
+        return greeting.reply
+    if len(envelope.body) > hook.source.largest:
+        return _too_large(hook.source.largest)
+    refused = hook.source.verify(envelope, hook.secrets(), parts.clock.now())
+    if refused:
+        log.warning("%s: a delivery was not believed: %s", hook.name, refused)
+        return _unbelieved()
+    try:
+        return (yield from _believed(Admission(parts, hook, envelope)))
+    except StoreError as error:
+        log.error("%s: a delivery could not be taken in, its sender is asked to come again: %s", hook.name, error)
+        return hook.source.answer("unavailable", retry_in=5 * AGAIN)
+
+
+def _believed(admission: Admission) -> Operation[Reply]:
+    source = admission.hook.source
+    reading = source.read(admission.envelope)
+    if isinstance(reading, Handshake):
+        return reading.reply
+    if isinstance(reading, Poison):
+        yield from admission.keep_aside(reading.reason)
+        return source.answer("poison")
+    admitted = yield from admission.of(reading)
+    heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
+    return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
+
+
+def _unbelieved() -> Reply:
+    """The same for an unknown address and a wrong signature: nobody learns which addresses there are."""
+    return problem(
+        401, "not-believed", "There is no such webhook, or its signature does not fit.",
+        next_move="Check the address, and that the sender's secret is the one that this server was given.",
+    )  # fmt: skip
+
+
+def _too_large(most: int) -> Reply:
+    return problem(
+        413, "too-large", f"A delivery may have {most:,} bytes.", next_move="Send a reference instead of the contents."
+    )

@@ -1,0 +1,55 @@
+"""The hook: one address that a sender calls, whom it believes, and which flow its events start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+
+from ..claims.claim import validate_name
+from ..claims.policy import Policy
+from ..errors import Misuse
+from ..flows.flow import Flow
+from .source import Event, Source
+
+__all__ = ["AGAIN", "Hook", "OnFailed", "Secrets", "checked", "operation_of"]
+
+OnFailed = Literal["retry", "keep"]
+AGAIN = 1.0  # seconds after which a sender may come back to an event that is being admitted
+
+Secrets = Callable[[], Sequence[str]]
+Making = Callable[[Any], Any]
+
+
+class Hook(Struct, frozen=True):
+    """One declaration. Secrets are asked for at each delivery, so that they can be rotated; they are never kept."""
+
+    name: str
+    source: Source
+    secrets: Secrets
+    flow: Flow
+    policy: Policy  # of the claims on its events
+    make: Making | None = None  # from an event's payload to what the flow is given; None from it: nothing to do
+    wait: float | None = None  # seconds for which the answer waits for the run's end; None: it does not
+    on_failed: OnFailed = "retry"
+    redact: tuple[str, ...] = ()
+
+    def arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """For the flow: passed whole to a single parameter, otherwise spread by name. None: nothing to do."""
+        given = event.payload if self.make is None else self.make(event.payload)
+        if given is None and self.make is not None:
+            return None
+        whole = len(self.flow.inputs.names) == 1 or not isinstance(given, dict)
+        return ((given,), {}) if whole else ((), given)
+
+
+def operation_of(name: str) -> str:
+    """What a hook's events are claimed under."""
+    return f"hook.{validate_name('webhook', name)}"
+
+
+def checked(word: OnFailed) -> OnFailed:
+    if word not in get_args(OnFailed):
+        raise Misuse(f"on_failed={word!r} means nothing here; say one of {', '.join(get_args(OnFailed))}.")
+    return word
