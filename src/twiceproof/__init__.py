@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .errors import (
         BatchFailed,
         Cancelled,
+        CannotOpen,
         ClaimError,
         ClaimLost,
         Duplicate,
@@ -61,6 +62,7 @@ __all__ = [
     "BatchFailed",
     "Busy",
     "Cancelled",
+    "CannotOpen",
     "ClaimError",
     "ClaimLost",
     "Decided",

@@ -59,6 +59,7 @@ from .flows.workers.run_duty import RunDuty
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
 from .stores.base import Store
+from .stores.keyring import Keyring
 from .stores.open import open_store
 
 __all__ = ["App"]
@@ -80,6 +81,7 @@ class App(
         best_effort: bool = False,
         url: str | None = None,
         resources: str | None = None,
+        keys: str | Keyring | None = None,
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
@@ -91,9 +93,7 @@ class App(
             resources=found.resources if resources is None else resources,
         )
         self.clock = clock
-        self.store: Store = (
-            open_store(self.settings.store, clock=clock) if store is None or isinstance(store, str) else store
-        )
+        self.store: Store = _opened(store, self.settings.store, found.keys if keys is None else keys, clock)
         shelf = open_shelf(self.settings.resources) if self.settings.resources else None
         self.claims = Claims(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
@@ -258,6 +258,11 @@ def _with_extras(wrapper: Any, once: Once, drive: Callable[..., Any]) -> Any:
     wrapper.look = lambda *args, **kwargs: drive(once.look(args, kwargs))
     wrapper.retry = lambda *args, **kwargs: drive(once.call(args, kwargs, retry=True))
     return wrapper
+
+
+def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clock) -> Store:
+    """A store that is handed in is taken as it is: who opens it says with which keys."""
+    return open_store(url, clock=clock, keys=keys) if store is None or isinstance(store, str) else store
 
 
 def _where(store: object) -> str:

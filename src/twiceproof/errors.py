@@ -27,6 +27,7 @@ TwiceproofError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
     ├── StoreFull           the store has no room; nothing was written
+    ├── CannotOpen          a stored value is sealed with a key that is not here, or is not in its own row
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
 """
@@ -39,6 +40,7 @@ __all__ = [
     "BadWrite",
     "BatchFailed",
     "Cancelled",
+    "CannotOpen",
     "ClaimError",
     "ClaimLost",
     "Duplicate",
@@ -198,6 +200,10 @@ class StoreUnsafe(StoreError):
 
 class StoreFull(StoreError):
     """No room. Nothing was written."""
+
+
+class CannotOpen(StoreError):
+    """A sealed value does not open. Carries `at` and `key_id`."""
 
 
 class BadWrite(StoreError, ValueError):

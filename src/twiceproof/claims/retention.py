@@ -15,7 +15,7 @@ from .states import EXPIRE, TRIM
 
 __all__ = ["PASS", "Swept", "sweep"]
 
-KINDS = (KIND, "evidence", "resource", "mark", "duplicates", "notice", *POINTERS)
+KINDS = (KIND, "evidence", "resource", "mark", "duplicates", "notice", "letter", *POINTERS)
 PASS = 200
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "approvals": "approvals",
     "duplicates": "duplicates",
     "check": "check",
+    "keys": "keys",
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",
