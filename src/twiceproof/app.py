@@ -36,6 +36,7 @@ from .claims.policy import (
 )
 from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
+from .claims.tally import Tally
 from .clock import Clock, Ids, system_clock
 from .doors.api import DoorApi
 from .doors.hook import Hook
@@ -46,6 +47,7 @@ from .flows.api_resources import ResourceApi
 from .flows.batches.api import BatchApi
 from .flows.flow import HIGH, LOW, NORMAL, Flow
 from .flows.history.api import HistoryApi
+from .flows.history.duplicates_api import DuplicatesApi
 from .flows.nested import guarding
 from .flows.parts import Parts
 from .flows.tenants import OfTenant, Tenants
@@ -60,6 +62,7 @@ from .flows.workers.run_duty import RunDuty
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
 from .stores.base import Store
+from .stores.keyring import Keyring
 from .stores.open import open_store
 
 __all__ = ["App"]
@@ -68,7 +71,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceApi, TransactionApi, DoorApi):
+class App(
+    FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi, DoorApi
+):  # fmt: skip
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(
@@ -79,6 +84,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         best_effort: bool = False,
         url: str | None = None,
         resources: str | None = None,
+        keys: str | Keyring | None = None,
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
@@ -90,14 +96,13 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
             resources=found.resources if resources is None else resources,
         )
         self.clock = clock
-        self.store: Store = (
-            open_store(self.settings.store, clock=clock) if store is None or isinstance(store, str) else store
-        )
+        self.store: Store = _opened(store, self.settings.store, found.keys if keys is None else keys, clock)
         shelf = open_shelf(self.settings.resources) if self.settings.resources else None
         self.claims = Claims(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
         self._where = _where(store)
         self._owner = Ids(_process_name)
+        self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: MutableMapping[str, Flow] = {}
@@ -242,6 +247,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
         self.parts.courier.stop()
+        self.tally.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
         self.store.close()
@@ -277,6 +283,11 @@ def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., An
     wrapper.look = lambda *args, **kwargs: drive(once.of(parts.tenant).look(args, kwargs))
     wrapper.retry = lambda *args, **kwargs: drive(once.of(parts.tenant).call(args, kwargs, retry=True))
     return wrapper
+
+
+def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clock) -> Store:
+    """A store that is handed in is taken as it is: who opens it says with which keys."""
+    return open_store(url, clock=clock, keys=keys) if store is None or isinstance(store, str) else store
 
 
 def _where(store: object) -> str:

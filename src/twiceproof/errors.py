@@ -12,6 +12,7 @@ TwiceproofError
 │   ├── PayloadMismatch     the key is known, with another payload
 │   ├── NeedsReview         the outcome is unknown: a person must settle it
 │   ├── PriorFailure        the work failed before, and may not be repeated without a word
+│   ├── Stale               a newer version of the same object was applied: this one is dropped
 │   ├── Waiting             the run is parked on a timer, a callback, a person or a retry: nobody is at work
 │   ├── ClaimLost           this holder lost its claim; what it found out is kept as evidence
 │   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
@@ -27,6 +28,7 @@ TwiceproofError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
     ├── StoreFull           the store has no room; nothing was written
+    ├── CannotOpen          a stored value is sealed with a key that is not here, or is not in its own row
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
 
@@ -44,6 +46,7 @@ __all__ = [
     "BadWrite",
     "BatchFailed",
     "Cancelled",
+    "CannotOpen",
     "ClaimError",
     "ClaimLost",
     "Duplicate",
@@ -62,6 +65,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "SchemaMismatch",
+    "Stale",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -143,6 +147,10 @@ class PriorFailure(ClaimError):
     """Failed before. Carries `error` (its type and message) and `run`."""
 
 
+class Stale(ClaimError):
+    """Not applied: a newer version was. Carries `object`, `version`, `newest`, `applied_by` (a run) and `run`."""
+
+
 class Waiting(ClaimError):
     """The run is parked and holds nothing. Carries `run`, `why` and `until`; `handle` where a flow was called."""
 
@@ -204,6 +212,10 @@ class StoreUnsafe(StoreError):
 
 class StoreFull(StoreError):
     """No room. Nothing was written."""
+
+
+class CannotOpen(StoreError):
+    """A sealed value does not open. Carries `at` and `key_id`."""
 
 
 class BadWrite(StoreError, ValueError):

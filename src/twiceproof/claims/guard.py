@@ -12,7 +12,7 @@ from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
 from .hold import Hold, come_outside, enclosing, go_inside
-from .outcomes import Busy, Done, Held, LostHold
+from .outcomes import Busy, Done, Held, LostHold, Mismatch
 from .policy import Policy
 from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
 from .results import ResultType, pack, unpack
@@ -79,6 +79,7 @@ class Guard:
     def enter(self, ask: Ask, results: ResultType) -> Operation[Hold | Prior]:
         self._refuse_best_effort()
         pause = FIRST_PAUSE
+        blocked = False
         while True:
             outcome = yield from self.claims.take(ask)
             if isinstance(outcome, Held):
@@ -86,6 +87,9 @@ class Guard:
                 if self.claims.clock.monotonic() >= outcome.deadline:
                     yield from self._ask_once_more(hold)
                 return hold
+            if not blocked and not isinstance(outcome, Mismatch):
+                blocked = True
+                self.claims.duplicates.blocked(ask.operation, ask.key, tenant=ask.tenant)
             if isinstance(outcome, Done):
                 return (yield from self._prior(ask, outcome, results))
             if not isinstance(outcome, Busy) or self.policy.on_duplicate != "wait":

@@ -10,7 +10,7 @@ from ...drive import Operation, await_
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...records import Record
 from ...stores.base import Store
-from ..ending import Asleep, Ended, Fell, Finished, GivenBack
+from ..ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from ..flow import NORMAL, Flow
 from ..work import work_of
 from .duty import Duty
@@ -78,6 +78,8 @@ def _tell(ended: Ended) -> None:
             log.warning("%s; what it did is undone", error)
         case Fell(error):
             _tell_failure(error)
+        case Overtaken(error):
+            log.info("dropped: version %s of %s came after %s", error.version, error.object, error.newest)
         case Asleep(why, _):
             log.info("parked: %s", why)
         case GivenBack(error):
