@@ -22,7 +22,8 @@ class Env:
 
     def __call__(self) -> tuple[str, ...]:
         """All that are valid now: the new secret and the old one, while they are rotated. None, where none is set."""
-        return tuple(value for name in self.names for value in self._environment.get(name, "").split())
+        # Without the newline that a file or a form left behind it: a signature would fit by no letter.
+        return tuple(value for name in self.names if (value := self._environment.get(name, "").strip()))
 
     def values(self) -> tuple[str, ...]:
         """The same, for who cannot do without."""
@@ -55,7 +56,7 @@ Secret = str | Env | Sequence[str | Env]
 def env(*names: str) -> Env:
     """A secret in the environment, read each time it is needed: `env("STRIPE_SECRET")`.
 
-    While it is rotated there are two, apart by a space or under two names: `env("STRIPE_SECRET", "STRIPE_OLD_SECRET")`.
+    While it is rotated there are two: `env("STRIPE_SECRET", "STRIPE_SECRET_OLD")`.
     """
     if not names or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
         # Not repeated: who passes the secret itself here must not find it in a log.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...claims.claim import run_id
 from ...drive import Operation, block
-from ...errors import ClaimLost, Misuse, StoreError
+from ...errors import CannotOpen, ClaimLost, Misuse, StoreError
 from ...records import Record
 from ...stores.rings import SOON, queue_place
 from ..parts import Parts
@@ -159,6 +159,9 @@ class Worker:
         began = self.parts.clock.monotonic()
         try:
             yield from duty.carry_out(record)
+        except CannotOpen as error:  # nor will it be readable in a moment
+            log.error("could not carry out %s: %s", record.at.space, error, extra=_about(record))
+            yield from self._put_off(record)
         except (StoreError, ClaimLost) as error:  # due again when its time is over
             log.warning("left %s behind: %s", record.at.space, error, extra=_about(record))
         except Exception:
