@@ -68,7 +68,7 @@ def test_every_public_error_can_be_imported_from_the_package():
     assert set(errors.__all__) - hidden <= set(twiceproof.__all__)
 
 
-@pytest.mark.parametrize("setting", ["TWICEPROOF_STORE", "TWICEPROOF_TENANT", "TWICEPROOF_URL"])
+@pytest.mark.parametrize("setting", ["TWICEPROOF_STORE", "TWICEPROOF_TENANT", "TWICEPROOF_URL", "TWICEPROOF_KEYS"])
 def test_every_environment_variable_is_documented(setting):
     assert any(setting in doc.read_text() for doc in documents() if "docs" in doc.parts)
 
