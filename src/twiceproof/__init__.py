@@ -19,12 +19,14 @@ if TYPE_CHECKING:
         ClaimLost,
         Duplicate,
         FlowError,
+        ForgottenEarlyWarning,
         InProgress,
         KeyRefused,
         Misuse,
         NeedsReview,
         NoSuchWait,
         NotDone,
+        OwnRequest,
         PayloadMismatch,
         PriorFailure,
         Rejected,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from .flows.triggers.poll import Polled
     from .flows.waits.approval import Approval, Decided, Decision
     from .flows.waits.arrivals import Delivered
+    from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
     from .secret import env
 
@@ -72,6 +75,7 @@ __all__ = [
     "Duplicate",
     "Failed",
     "FlowError",
+    "ForgottenEarlyWarning",
     "Happened",
     "Held",
     "InProgress",
@@ -85,6 +89,7 @@ __all__ = [
     "NoSuchWait",
     "NotDone",
     "Notice",
+    "OwnRequest",
     "PayloadMismatch",
     "Polled",
     "PriorFailure",
@@ -93,6 +98,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
+    "RunFilter",
     "Stale",
     "StepFailed",
     "StoreError",
@@ -137,6 +143,7 @@ _HOMES = {
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),
     ".flows.triggers.poll": ("Polled",),
+    ".flows.workers.log": ("RunFilter",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
 }
 

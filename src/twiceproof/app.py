@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, MutableMapping
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from .claims.block import ClaimBlock
-from .claims.claim import NO_RESULT, Settlement, address_of, run_id
+from .claims.claim import NO_RESULT, Settlement, address_of, run_id, validate_name
 from .claims.claims import Claims
 from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
@@ -38,7 +40,7 @@ from .claims.tally import Tally
 from .clock import Clock, Ids, system_clock
 from .doors.api import DoorApi
 from .doors.hook import Hook
-from .drive import await_, block
+from .drive import Operation, await_, block
 from .errors import Misuse
 from .flows.api import FlowApi
 from .flows.api_resources import ResourceApi
@@ -48,6 +50,7 @@ from .flows.history.api import HistoryApi
 from .flows.history.duplicates_api import DuplicatesApi
 from .flows.nested import guarding
 from .flows.parts import Parts
+from .flows.tenants import OfTenant, Tenants
 from .flows.transactions.api import TransactionApi
 from .flows.triggers.api import TriggerApi
 from .flows.triggers.poll_duty import PollDuty
@@ -102,15 +105,17 @@ class App(
         self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
-        self.flows: dict[str, Flow] = {}
-        self.hooks: dict[str, Hook] = {}
+        self.flows: MutableMapping[str, Flow] = {}
+        self.hooks: MutableMapping[str, Hook] = {}
+        self.tenants = Tenants(self.store, self.settings.tenant, clock)
+        self._views: dict[str, App] = {}
         self.parts = Parts(
             self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
             best_effort=best_effort, url=self.settings.url,
         )  # fmt: skip
         self.schedules = ScheduleDuty(self.store)
         self.polls = PollDuty(self.store)
-        ranks = [RunDuty(self.store, self.flows, rank) for rank in (HIGH, NORMAL, LOW)]
+        ranks = [RunDuty(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[Duty] = [self.schedules, self.polls, *ranks]
 
     # -- guarding --------------------------------------------------------------------------------
@@ -148,7 +153,7 @@ class App(
             )  # fmt: skip
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
-            return cast(OnceFunction[P, R], _wrapped(function, once))
+            return cast(OnceFunction[P, R], _wrapped(function, once, self.parts))
 
         return guard
 
@@ -174,7 +179,7 @@ class App(
         over restarts may enter again what it holds.
         """
         policy = make_policy(
-            operation, tenant=self.settings.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
+            operation, tenant=self.parts.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
             on_failure=on_failure, repeat=repeat, lease=lease, keep=keep,
         )  # fmt: skip
         valid = validate_key(key)
@@ -194,7 +199,7 @@ class App(
         known = self.operations.get(operation)
         life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
         word = Settlement(verdict, by, self.clock.now(), note)
-        at = address_of(self.settings.tenant, operation, validate_key(key))
+        at = address_of(self.parts.tenant, operation, validate_key(key))
         kept = msgspec.Raw(msgspec.json.encode(result)) if verdict == "happened" else NO_RESULT
         return block(self.claims.settle(at, word, result=kept, life=life))
 
@@ -221,6 +226,22 @@ class App(
             )
         self.flows[flow.name] = flow
 
+    # -- tenants ---------------------------------------------------------------------------------
+
+    def of(self, tenant: str) -> App:
+        """This app as another tenant has it: the same store, flows and webhooks; claims and runs of its own."""
+        if tenant == self.settings.tenant:
+            return self
+        view = self._views.get(tenant)
+        if view is None:
+            view = copy.copy(self)
+            view.settings = structs.replace(self.settings, tenant=validate_name("tenant", tenant))
+            view.parts = self.parts.of(tenant)
+            view.flows, view.hooks = OfTenant(self.flows, tenant), OfTenant(self.hooks, tenant)
+            self._views[tenant] = view
+            self.tenants.add(tenant)
+        return view
+
     # -- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -240,7 +261,7 @@ class App(
         self.close()
 
 
-def _wrapped(function: Callable[..., Any], once: Once) -> Any:
+def _wrapped(function: Callable[..., Any], once: Once, parts: Parts) -> Any:
     """The guarded function, with the same signature, and `.once` for who wants to look behind it."""
 
     @functools.wraps(function)
@@ -248,15 +269,19 @@ def _wrapped(function: Callable[..., Any], once: Once) -> Any:
         return once.key(args, kwargs)
 
     drive = await_ if inspect.iscoroutinefunction(function) else block
-    return _with_extras(guarding(function, once.policy.operation, key, once.call), once, drive)
+
+    def call(*given: Any) -> Operation[Any]:
+        return once.of(parts.tenant).call(*given)
+
+    return _with_extras(guarding(function, once.policy.operation, key, call), once, parts, drive)
 
 
-def _with_extras(wrapper: Any, once: Once, drive: Callable[..., Any]) -> Any:
+def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., Any]) -> Any:
     """`.key(…)`, `.look(…)` and `.retry(…)` take the function's own arguments."""
     wrapper.once = once
     wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)
-    wrapper.look = lambda *args, **kwargs: drive(once.look(args, kwargs))
-    wrapper.retry = lambda *args, **kwargs: drive(once.call(args, kwargs, retry=True))
+    wrapper.look = lambda *args, **kwargs: drive(once.of(parts.tenant).look(args, kwargs))
+    wrapper.retry = lambda *args, **kwargs: drive(once.of(parts.tenant).call(args, kwargs, retry=True))
     return wrapper
 
 

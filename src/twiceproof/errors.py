@@ -4,6 +4,7 @@ TwiceproofError
 ├── Misuse                  the call, the decorator or the setting is wrong: change the code
 │   ├── KeyRefused          the key is empty, missing, too long or has control characters
 │   ├── NoSuchWait          the callback, the approval or the run is not known, or its time is over
+│   ├── OwnRequest          who asked for an approval cannot give it
 │   └── ValueRefused        a value has no canonical form (NaN, a lone surrogate, too deep)
 ├── ClaimError              the claim did not let the work run, or did not let it finish
 │   ├── Duplicate           the work was done before, and `on_duplicate="reject"` was asked for
@@ -30,6 +31,11 @@ TwiceproofError
     ├── CannotOpen          a stored value is sealed with a key that is not here, or is not in its own row
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
+
+TwiceproofWarning
+├── UnstableKeyWarning      the key looks as if it changed on every retry
+├── ResultTypeWarning       a result will come back as plain JSON because its type is not declared
+└── ForgottenEarlyWarning   a sender tries again for longer than its events are remembered
 """
 
 from __future__ import annotations
@@ -45,12 +51,14 @@ __all__ = [
     "ClaimLost",
     "Duplicate",
     "FlowError",
+    "ForgottenEarlyWarning",
     "InProgress",
     "KeyRefused",
     "Misuse",
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "OwnRequest",
     "PayloadMismatch",
     "PriorFailure",
     "Rejected",
@@ -105,6 +113,10 @@ class KeyRefused(Misuse):
 
 class NoSuchWait(Misuse):
     """Nobody waits for this: no such callback, approval or run, or its time is over."""
+
+
+class OwnRequest(Misuse):
+    """Who asked for an approval cannot give it. Carries `by`."""
 
 
 class ValueRefused(Misuse):
@@ -224,3 +236,7 @@ class UnstableKeyWarning(TwiceproofWarning):
 
 class ResultTypeWarning(TwiceproofWarning):
     """A result will come back as plain JSON because its type is not declared."""
+
+
+class ForgottenEarlyWarning(TwiceproofWarning):
+    """A sender tries again for longer than its events are remembered."""

@@ -12,49 +12,53 @@ __all__ = ["Env", "Secret", "env", "secrets_of"]
 
 
 class Env:
-    """The name of a variable, not its value: it may be printed, copied and logged."""
+    """The names of variables, not their values: it may be printed, copied and logged."""
 
-    __slots__ = ("_environment", "name")
+    __slots__ = ("_environment", "names")
 
-    def __init__(self, name: str, environment: Mapping[str, str]) -> None:
-        self.name = name
+    def __init__(self, names: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self.names = names
         self._environment = environment
 
+    def __call__(self) -> tuple[str, ...]:
+        """All that are valid now. None, where none is set: then nobody is believed."""
+        texts = (self._environment.get(name, "") for name in self.names)
+        return tuple(word for text in texts for word in re.split(r"[\s,]+", text) if word)
+
     def values(self) -> tuple[str, ...]:
-        """All that are valid now: the new secret and the old one, while they are rotated."""
-        found = tuple(filter(None, re.split(r"[\s,]+", self._environment.get(self.name, ""))))
+        """The same, for one who cannot do without: the one to sign or log in with comes first."""
+        found = self()
         if not found:
-            raise Misuse(f"{self.name} is not set; put the secret into that environment variable.", name=self.name)
+            raise Misuse(
+                f"{self.names[0]} is not set; put the secret into that environment variable.", names=self.names
+            )
         return found
 
-    __call__ = values
-
-    def value(self) -> str:
-        """The first one: what is signed or logged in with."""
-        return self.values()[0]
-
     def __repr__(self) -> str:
-        return f"env({self.name!r})"
+        return f"env({', '.join(map(repr, self.names))})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Env) and other.name == self.name
+        return isinstance(other, Env) and other.names == self.names
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self.names)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return env, (self.name,)
+        return env, self.names
 
 
 Secret = str | Env | Sequence[str | Env]
 
 
-def env(name: str) -> Env:
-    """A secret in the environment, read each time it is needed. Several, for rotation: apart by space or comma."""
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+def env(*names: str) -> Env:
+    """A secret in the environment, read each time it is needed: `secret=env("STRIPE_SECRET")`.
+
+    While it is rotated: several names, or several secrets in one variable, apart by space or comma.
+    """
+    if not names or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
         # Not repeated: who passes the secret itself here must not find it in a log.
         raise Misuse('env() takes the name of an environment variable, like env("STRIPE_SECRET"), not a value.')
-    return Env(name, os.environ)
+    return Env(names, os.environ)
 
 
 def secrets_of(secret: Secret) -> tuple[str, ...]:

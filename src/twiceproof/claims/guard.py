@@ -40,6 +40,10 @@ class Guard:
         self._heartbeat = heartbeat
         self._best_effort = best_effort
 
+    def of(self, policy: Policy) -> Guard:
+        """The same for another tenant's policy."""
+        return Guard(self.claims, self._heartbeat, policy, best_effort=self._best_effort)
+
     def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
         """Do the work if it was not done before; otherwise answer with what the first one returned."""
         outer = enclosing(ask.at.space)

@@ -78,8 +78,9 @@ class Admission:
     def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
         letter = yield from keep_letter(
-            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact)
-        )
+            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
+            allowed=self.hook.source.needs,
+        )  # fmt: skip
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
         return letter.id
 
@@ -104,9 +105,10 @@ class Admission:
             raise KeyRefused("the event has no id to claim it by")
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
+        contents = event.payload if event.contents is None else event.contents
         # Without what is redacted: from a hash of all the rest, a card's number can be guessed.
         apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
-        asked = fingerprint({"payload": event.payload}, apart)
+        asked = fingerprint({"payload": contents}, apart)
         return Ask(
             at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, asked, repeat=policy.repeat
         )  # fmt: skip

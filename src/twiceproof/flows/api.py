@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID, uuid4
@@ -21,6 +22,7 @@ from ..keys import validate_key
 from ..keys.duration import seconds
 from ..records import Address
 from .context import current_attempt, current_session, inside_flow, plain_session
+from .correlation import correlation, giving
 from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
@@ -66,7 +68,7 @@ class FlowApi:
     """The part of an app that is about flows."""
 
     parts: Parts
-    flows: dict[str, Flow]
+    flows: MutableMapping[str, Flow]
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -186,6 +188,10 @@ class FlowApi:
             raise Misuse("app.effect_key() belongs to a step; call it inside a function under @app.step.")
         return attempt.effect_key
 
+    def correlation(self) -> str:
+        """The id that this event's log lines, runs and outgoing calls have in common: send it along with calls."""
+        return correlation()
+
     def now(self) -> datetime:
         """The time, the same in a replay."""
         session = current_session()
@@ -211,6 +217,10 @@ class FlowApi:
         return session.drive(sleep(session, seconds(duration, name="sleep", positive=False)))
 
     # -- from outside ----------------------------------------------------------------------------
+
+    def correlate(self, correlation: str) -> AbstractContextManager[None]:
+        """`with app.correlate(request_id):` gives runs that are called or started inside this correlation id."""
+        return giving(correlation)
 
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> RunHandle:
         """A handle on a run of any process: by its id, or by flow and key."""
@@ -270,10 +280,10 @@ def wrapped_step(step: Step) -> Any:
 
 
 def _wrapped_flow(flow: Flow) -> Any:
-    wrapper = guarding(flow.function, flow.name, _key_function(flow), flow.call)
+    wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: flow.here().call(*given))
     if flow.drive is await_:
         return _with_extras(wrapper, flow, _awaited_start(flow))
-    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.start(args, kwargs)), block))
+    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.here().start(args, kwargs)), block))
 
 
 def _key_function(flow: Flow) -> Callable[..., str]:
@@ -286,7 +296,7 @@ def _key_function(flow: Flow) -> Callable[..., str]:
 
 def _awaited_start(flow: Flow) -> Callable[..., Any]:
     async def start(*args: Any, **kwargs: Any) -> RunHandle:
-        return RunHandle(await await_(flow.start(args, kwargs)), await_)
+        return RunHandle(await await_(flow.here().start(args, kwargs)), await_)
 
     return start
 
@@ -294,6 +304,6 @@ def _awaited_start(flow: Flow) -> Callable[..., Any]:
 def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
     wrapper.flow = flow
     wrapper.start = start
-    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.call(args, kwargs, retry=True))
+    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.here().call(args, kwargs, retry=True))
     wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
     return wrapper

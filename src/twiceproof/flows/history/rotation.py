@@ -27,7 +27,7 @@ __all__ = ["KINDS", "Rotated", "keys_in_use", "rotate"]
 
 # Every kind of record there is. A test looks for those that are missing.
 KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "schedule", "poll", "rate", "mark",
-         "duplicates", "notice", "letter", *POINTERS)  # fmt: skip
+         "duplicates", "notice", "letter", "link", "token", "signing", "tenant", *POINTERS)  # fmt: skip
 PAGE = 100
 
 Fate = Literal["sealed", "current", "held", "changed"]

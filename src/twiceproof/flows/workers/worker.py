@@ -53,7 +53,16 @@ class Worker:
         self.draining = False
         self._stopping = False
 
+    @property
+    def taken(self) -> int:
+        """How many runs it is at."""
+        return self._places.taken
+
     # -- from outside; signal handlers may call these --------------------------------------------
+
+    def wake(self) -> None:
+        """Look again now."""
+        self._watch.wake()
 
     def drain(self) -> None:
         """Take nothing new; steps that run may end; runs are given back before their next one."""
