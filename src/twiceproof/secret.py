@@ -26,16 +26,12 @@ class Env:
         return tuple(value for name in self.names if (value := self._environment.get(name, "").strip()))
 
     def values(self) -> tuple[str, ...]:
-        """The same, for who cannot do without."""
+        """The same, for who cannot do without: the one to sign or log in with comes first."""
         found = self()
         if not found:
             name = " or ".join(self.names)
             raise Misuse(f"{name} is not set; put the secret into that environment variable.", name=name)
         return found
-
-    def value(self) -> str:
-        """The first one: what is signed or logged in with."""
-        return self.values()[0]
 
     def __repr__(self) -> str:
         return f"env({', '.join(map(repr, self.names))})"

@@ -14,9 +14,9 @@ from twiceproof.secret import secrets_of
 def test_it_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     secret = env("SHOP_SECRET")
     monkeypatch.setenv("SHOP_SECRET", "first")
-    assert secret.value() == "first"
+    assert secret.values()[0] == "first"
     monkeypatch.setenv("SHOP_SECRET", "second")
-    assert secret.value() == "second"
+    assert secret.values()[0] == "second"
 
 
 def test_several_have_names_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

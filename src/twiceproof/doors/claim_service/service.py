@@ -8,7 +8,7 @@ from msgspec import Raw, structs
 
 from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault, address_of, claim_of, run_id, validate_name
 from ...claims.claims import Claims
-from ...claims.outcomes import Done, Held, LostHold
+from ...claims.outcomes import Done, Held, LostHold, Mismatch
 from ...claims.policy import DEFAULT_KEEP
 from ...claims.results import Packed, pack, unpack
 from ...claims.states import Ask, Lifetime
@@ -56,6 +56,8 @@ class ClaimService:
             owner=owner_of_request(ask.at, validate_key(body.request_id)) if body.request_id else draw_owner(),
         )  # fmt: skip
         outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
+        if not isinstance(outcome, Held | Mismatch):
+            self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
         match outcome:
             case Held():
                 token = ClaimToken(outcome.fence, outcome.attempt, outcome.owner)
