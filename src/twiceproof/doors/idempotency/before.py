@@ -12,7 +12,7 @@ import msgspec
 
 from .recording import Recording
 
-__all__ = ["MARK", "not_begun", "was_before"]
+__all__ = ["MARK", "flask_said_no", "not_begun", "was_before"]
 
 MARK = "twiceproof.idempotency"  # where a scope or an environ holds the turn
 
@@ -32,11 +32,15 @@ def was_before(carrier: Carrier, recording: Recording) -> bool:
     return _router_said_no(carrier) or _validation_said_no(recording)
 
 
-def _router_said_no(carrier: Carrier) -> bool:
-    if "wsgi.version" in carrier:  # Flask leaves its request there, and in it what the router found
-        return getattr(carrier.get("werkzeug.request"), "routing_exception", None) is not None
-    # Starlette and FastAPI name the endpoint that they found, Litestar its handler.
-    return "app" in carrier and "endpoint" not in carrier and "route_handler" not in carrier
+def _router_said_no(scope: Carrier) -> bool:
+    """Starlette and FastAPI name the endpoint that they found, Litestar its handler."""
+    return "app" in scope and "endpoint" not in scope and "route_handler" not in scope
+
+
+def flask_said_no(status: int, environ: Carrier) -> bool:
+    """Flask leaves its request there, with what its router found, until its answer has begun."""
+    found = getattr(environ.get("werkzeug.request"), "routing_exception", None)
+    return 400 <= status < 500 and found is not None
 
 
 def _validation_said_no(recording: Recording) -> bool:

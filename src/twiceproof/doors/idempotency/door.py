@@ -154,7 +154,8 @@ class Door:
     def leave(self, turn: Turn, recording: Recording, carrier: MutableMapping[str, Any]) -> Operation[Reply | None]:
         """The app has answered: say the last word about the claim. None: pass the answer on."""
         if recording.short:
-            return (yield from self.give_up(turn, AnswerCutShort("the answer was never finished")))
+            yield from self.give_up(turn, AnswerCutShort("the answer was never finished"))
+            return None
         word = of_status(recording.status, turn.visit.rule)
         if not turn.begun or was_before(carrier, recording):
             word = "release"

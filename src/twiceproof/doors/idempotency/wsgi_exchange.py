@@ -9,7 +9,7 @@ from typing import Any
 
 from ...drive import block
 from ..reply import Reply
-from .before import MARK
+from .before import MARK, flask_said_no
 from .door import Door
 from .recording import AnswerCutShort, Recording
 from .turn import Turn
@@ -27,6 +27,11 @@ def status_line(status: int) -> str:
         return f"{status} Unknown"
 
 
+def _is_at_hand(app: Iterable[bytes]) -> bool:
+    """Whether all of it is there already, and nothing is lost by waiting for it. Django says so of its responses."""
+    return isinstance(app, list | tuple) or getattr(app, "streaming", None) is False
+
+
 class WsgiExchange:
     """What the server iterates over. Carried to its end also when the client has gone: it will come back and ask."""
 
@@ -41,14 +46,20 @@ class WsgiExchange:
         self._written: deque[bytes] = deque()  # by the old `write` of PEP 3333
         self._app: Iterable[bytes] = ()
         self._chunks: Iterator[bytes] = iter(())
+        self._single = False  # the next chunk is the last
 
     def run(self, inner: Callable[..., Iterable[bytes]]) -> Iterable[bytes]:
         self._environ[MARK] = self._turn
         try:
             self._app = inner(self._environ, self._start_response)
             self._chunks = iter(self._app)
+            if _is_at_hand(self._app):
+                chunks = list(self._chunks)
+                self._chunks, self._single = iter([b"".join([*self._written, *chunks])]), True
+                self._written.clear()
         except BaseException as error:
             block(self._door.give_up(self._turn, error))
+            self._close_app()
             raise
         return self
 
@@ -56,6 +67,8 @@ class WsgiExchange:
         if self._started and exc_info is not None:
             return self._start_on(status, headers, exc_info)  # too late: the server raises it
         self._recording.start(int(status[:3]), headers)
+        if flask_said_no(self._recording.status, self._environ):
+            self._turn.begun = False
         self._start = (status, [*headers, *marks(self._turn.visit, replayed=False)])
         return self._written.append
 
@@ -67,7 +80,8 @@ class WsgiExchange:
     def __next__(self) -> bytes:
         while not self._turn.left:
             chunk = self._next_chunk()
-            instead = self._leave() if chunk is None or self._recording.whole else None
+            is_end = chunk is None or self._recording.whole or self._single
+            instead = self._leave() if is_end else None
             if isinstance(instead, Reply) and not self._started:
                 return self._replaced(instead)
             if chunk:
@@ -114,6 +128,9 @@ class WsgiExchange:
                 elif self._recording.full:  # a stream without end would be heard for ever
                     block(self._door.give_up(self._turn, AnswerCutShort("the client hung up in a very long answer")))
         finally:
-            close = getattr(self._app, "close", None)
-            if close is not None:
-                close()
+            self._close_app()
+
+    def _close_app(self) -> None:
+        close = getattr(self._app, "close", None)
+        if close is not None:
+            close()
