@@ -20,7 +20,8 @@ def parts(boundary: str = "x", **fields: str) -> tuple[bytes, tuple[str, str]]:
         f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
         for name, value in fields.items()
     )
-    body += f'--{boundary}\r\nContent-Disposition: form-data; name="f"; filename="{FIELD}"\r\n\r\nfile\r\n--{boundary}--\r\n'
+    file = f'Content-Disposition: form-data; name="f"; filename="{FIELD}"'
+    body += f"--{boundary}\r\n{file}\r\n\r\nfile\r\n--{boundary}--\r\n"
     return body.encode(), ("content-type", f"multipart/form-data; boundary={boundary}")
 
 

@@ -144,8 +144,9 @@ def test_the_same_key_with_another_method_is_another_request(client, shop):
 
 
 @pytest.mark.parametrize(
-    "change", [{"body": b"[]"}, {"query": "a=1"}, {"headers": [("content-type", "text/plain")]}, {"path": "/orders/2/pay"}]
-)  # fmt: skip
+    "change",
+    [{"body": b"[]"}, {"query": "a=1"}, {"headers": [("content-type", "text/plain")]}, {"path": "/orders/2/pay"}],
+)
 def test_the_same_key_with_another_payload_is_refused(door, shop, change):
     client = door(routes=["/orders/{order}/pay"])
     first = {"body": b"{}", "path": "/orders/1/pay"}

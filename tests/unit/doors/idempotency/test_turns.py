@@ -123,7 +123,7 @@ def test_a_request_whose_process_died_is_not_repeated_blindly(door, shop, clock)
 
 def test_a_request_whose_process_died_runs_again_where_that_is_declared_safe(door, shop, clock):
     client = door(routes=[Route("/pay", repeat="safe")])
-    first, [_, heard] = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
+    _, [_, heard] = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
     assert (heard.status, heard.body) == (201, b"made by 2")
     assert client.ask().body == b"made by 2"
 
