@@ -21,6 +21,7 @@ from .report import Report
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
+from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
 from .sections.recovery import measure_recovery
 from .sections.scale import measure_scale
@@ -88,6 +89,7 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
             )
             for kind in ENGINES
         },
+        "middleware": lambda: measure_middleware(sites, plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
 
