@@ -105,9 +105,7 @@ def _in_process(slots: Slots, progress: Progress) -> Findings:
     for what, make in (("replay", _same), ("first call", _fresh)):
         part = f"in process, FastAPI, memory, {what}"
         with progress.heat(part, slots.rounds) as step:
-            acts = [
-                Contender(f"{name}, {what}", Tasks(1, _asgi_act(make_app(name, "memory://"), make()))) for name in names
-            ]
+            acts = [_direct(name, what, make()) for name in names]
             found = compete(acts, slots, step)
         findings.rows += rows_beside(part, found[0], found)
         if what == "replay":

@@ -32,6 +32,7 @@ TABLE = [
     ("2xx", "never", 500, REVIEW),
     ("2xx", "safe", 500, RUN),
     *[("all", "never", status, REPLAYED) for status in (200, 404, 500, 503)],
+    ("all", "safe", 500, REPLAYED),
     *[("resume", "never", status, REPLAYED) for status in (200, 303)],
     *[("resume", "never", status, RUN) for status in (400, 404, 500, 503)],
     *[(keeps, "never", status, RUN) for keeps in ("2xx+4xx", "2xx", "all", "resume") for status in NEVER],
@@ -53,6 +54,7 @@ ERRORS = [
     ("2xx+4xx", "safe", ValueError, RUN),
     ("resume", "never", ValueError, RUN),
     ("all", "never", ValueError, REPLAYED),
+    ("all", "safe", ValueError, RUN),
     ("all", "never", KeyboardInterrupt, REVIEW),
 ]
 
