@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -20,6 +21,9 @@ from .sqlite_schema import create_private, migrate
 from .sqlite_watch import FileWatch, Heard
 
 __all__ = ["SqliteEngine"]
+
+SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
+COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
 
 
 class SqliteEngine:
@@ -43,6 +47,7 @@ class SqliteEngine:
         self._readers: list[sqlite3.Connection] = []
         self._leaked: list[object] = []
         self._writing = threading.Lock()
+        self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
         self._prepare()
 
@@ -60,6 +65,8 @@ class SqliteEngine:
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         with self._transaction() as (db, now):
+            if next(self._commits) % COMMITS_BETWEEN_FITS == 0:
+                fit_log(db)
             return land_counted(db, batches, now)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
@@ -163,7 +170,7 @@ class SqliteEngine:
         """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
         db = self._open()
         db.execute("PRAGMA busy_timeout=0")
-        db.execute("PRAGMA wal_autocheckpoint=8000")  # 32 MB: random keys scatter, and each checkpoint syncs them all
+        fit_log(db)
         return db
 
     def _open(self) -> sqlite3.Connection:
@@ -198,6 +205,16 @@ class SqliteEngine:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.close()
         self._writer = None
+
+
+def fit_log(db: sqlite3.Connection) -> None:
+    """How many pages the log holds before they are brought to the file.
+
+    Random keys scatter over a large file, and each checkpoint syncs all the pages they touched: a longer log does that
+    less often. But a log that still grows makes each commit's sync dearer by half: a small file's is soon written over.
+    """
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA wal_autocheckpoint={min(max(pages // 8, SHORTEST_LOG), LONGEST_LOG)}")
 
 
 def _cursor(after: str | None) -> int:
