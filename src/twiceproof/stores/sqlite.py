@@ -16,6 +16,7 @@ from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
 from .sqlite_faults import begin_immediate, translate, translated
 from .sqlite_join import SqliteJoins
+from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_schema import create_private, migrate
 from .sqlite_watch import FileWatch, Heard
@@ -47,6 +48,7 @@ class SqliteEngine:
         self._readers: list[sqlite3.Connection] = []
         self._leaked: list[object] = []
         self._writing = threading.Lock()
+        self._numbers = Numbers()
         self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
         self._prepare()
@@ -67,7 +69,7 @@ class SqliteEngine:
         with self._transaction() as (db, now):
             if next(self._commits) % COMMITS_BETWEEN_FITS == 0:
                 fit_log(db)
-            return land_counted(db, batches, now)
+            return land_counted(db, batches, self._numbers, now)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         marks = ",".join("?" * len(queues))
@@ -76,14 +78,13 @@ class SqliteEngine:
             rows = db.execute(
                 f"SELECT {COLUMNS} {waiting} <= ? ORDER BY due_at, id LIMIT ?", (kind, *queues, now, limit)
             ).fetchall()
-            number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
+            number = self._numbers.next(db)
             if rows:
-                number += 1
                 db.executemany(
                     "UPDATE twiceproof_records SET due_at=?, version=? WHERE id=?",
                     [(now + hide, number, row[0]) for row in rows],
                 )
-                db.execute("UPDATE twiceproof_counter SET number=?", (number,))
+                self._numbers.use(db, 1)
             (later,) = db.execute(f"SELECT min(due_at) {waiting} IS NOT NULL", (kind, *queues)).fetchone()
         hidden = [record_of((*row[:5], number, *row[6:12], now + hide, row[13])) for row in rows]
         return Due(hidden, None if later is None else max(0.0, later - now), now)
@@ -98,6 +99,7 @@ class SqliteEngine:
                 yield db, self._clock.now()
                 db.execute("COMMIT")
             except BaseException:  # also an interrupt, wherever it hits: a transaction left open blocks every process
+                self._numbers.forget()
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
@@ -168,6 +170,7 @@ class SqliteEngine:
 
     def _open_writer(self) -> sqlite3.Connection:
         """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
+        self._numbers.forget()
         db = self._open()
         db.execute("PRAGMA busy_timeout=0")
         fit_log(db)

@@ -21,6 +21,7 @@ from ..records import (
     Written,
 )
 from .conditions import fits
+from .sqlite_numbers import Numbers
 
 __all__ = ["COLUMNS", "land_all", "land_counted", "read_row", "record_of"]
 
@@ -70,12 +71,11 @@ REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND 
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
 
-def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], now: float) -> list[Outcome]:
+def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], numbers: Numbers, now: float) -> list[Outcome]:
     """Land each batch or not, within a write transaction, with numbers that nobody had before."""
-    number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
-    outcomes = land_all(db, batches, number + 1, now)
-    if any(type(outcome) is Written for outcome in outcomes):
-        db.execute("UPDATE twiceproof_counter SET number=?", (number + len(batches),))
+    outcomes = land_all(db, batches, numbers.next(db), now)
+    if any([type(outcome) is Written for outcome in outcomes]):
+        numbers.use(db, len(batches))
     return outcomes
 
 
