@@ -12,9 +12,9 @@ RESERVED = 1_024  # at a time: writing the counter with every commit would cost 
 class Numbers:
     """As one writing connection draws them, each time within its write transaction.
 
-    It reserves a block in the file and uses it up from memory, but only as long as nobody else has written: whoever does
-    begins after our block, so what is left of it is no longer larger than everything drawn before. It is left out, as
-    it is after a crash.
+    A block is reserved in the file and used up from memory, but only as long as nobody else has written: whoever does
+    begins after our block, and what is left of it is no longer larger than everything drawn before. It is left out,
+    as it is after a crash.
     """
 
     def __init__(self) -> None:

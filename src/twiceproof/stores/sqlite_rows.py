@@ -74,7 +74,7 @@ REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], numbers: Numbers, now: float) -> list[Outcome]:
     """Land each batch or not, within a write transaction, with numbers that nobody had before."""
     outcomes = land_all(db, batches, numbers.next(db), now)
-    if any([type(outcome) is Written for outcome in outcomes]):
+    if any(type(outcome) is Written for outcome in outcomes):
         numbers.use(db, len(batches))
     return outcomes
 
@@ -115,7 +115,7 @@ def _plain(batches: Sequence[Batch]) -> tuple[list[int], list[int]]:
         if space not in seen:
             seen.add(space)
             if len(writes) > 1:
-                if not any([type(write) is Remove for write in writes]):
+                if not any(type(write) is Remove for write in writes):
                     several.append(place)
             elif isinstance(writes[0], (Insert, Replace)):
                 lone.append(place)
