@@ -8,11 +8,13 @@ from .version import __version__
 if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
-    from .doors.env import env
     from .effects.look import Absent, Happened, Unknown
+    from .effects.notice import Notice
+    from .effects.notices import to_email, to_log, to_webhook
     from .errors import (
         BatchFailed,
         Cancelled,
+        CannotOpen,
         ClaimError,
         ClaimLost,
         Duplicate,
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
         NeedsReview,
         NoSuchWait,
         NotDone,
+        OwnRequest,
         PayloadMismatch,
         PriorFailure,
         Rejected,
         ResultNotKept,
         ResultTypeWarning,
+        Stale,
         StepFailed,
         StoreError,
         StoreFull,
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from .flows.batches.batch import ItemDone, ItemFailed
+    from .flows.order.by import by
     from .flows.repeat import check, keyed
     from .flows.resource import Resource
     from .flows.retry import Retry
@@ -51,6 +56,7 @@ if TYPE_CHECKING:
     from .flows.waits.arrivals import Delivered
     from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
+    from .secret import env
 
 __all__ = [
     "Absent",
@@ -59,6 +65,7 @@ __all__ = [
     "BatchFailed",
     "Busy",
     "Cancelled",
+    "CannotOpen",
     "ClaimError",
     "ClaimLost",
     "Decided",
@@ -81,6 +88,8 @@ __all__ = [
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "Notice",
+    "OwnRequest",
     "PayloadMismatch",
     "Polled",
     "PriorFailure",
@@ -90,6 +99,7 @@ __all__ = [
     "ResultTypeWarning",
     "Retry",
     "RunFilter",
+    "Stale",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -105,23 +115,30 @@ __all__ = [
     "Waiting",
     "__version__",
     "body_hash",
+    "by",
     "check",
     "composite",
     "env",
     "fingerprint",
     "keyed",
     "stage",
+    "to_email",
+    "to_log",
+    "to_webhook",
     "windowed",
 ]
 
 _HOMES = {
     ".app": ("App",),
-    ".doors.env": ("env",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
+    ".effects.notice": ("Notice",),
+    ".effects.notices": ("to_email", "to_log", "to_webhook"),
+    ".secret": ("env",),
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),
     ".flows.waits.arrivals": ("Delivered",),
     ".flows.batches.batch": ("ItemDone", "ItemFailed"),
+    ".flows.order.by": ("by",),
     ".flows.repeat": ("check", "keyed"),
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),

@@ -146,7 +146,7 @@ def test_a_secret_of_the_environment_is_read_at_each_delivery(app, taken, monkey
 def test_a_secret_of_the_environment_is_not_shown(monkeypatch):
     monkeypatch.setenv("STRIPE_SECRET", "hush")
     assert repr(env("STRIPE_SECRET")) == "env('STRIPE_SECRET')"
-    with pytest.raises(ValueError, match="needs the name"):
+    with pytest.raises(ValueError, match="takes the name"):
         env()
 
 

@@ -95,9 +95,10 @@ class Admission:
         if isinstance(taken, Mismatch):
             other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
             return (yield from self._refuse(event, other))
-        if isinstance(taken, Done):
-            return (yield from self._come_again(taken))
-        return _told(taken)
+        admitted = (yield from self._come_again(taken)) if isinstance(taken, Done) else _told(taken)
+        if admitted.word != "new":
+            self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
+        return admitted
 
     def _ask(self, event: Event) -> Ask:
         if not event.id:
@@ -105,7 +106,9 @@ class Admission:
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
         contents = event.payload if event.contents is None else event.contents
-        asked = fingerprint({"payload": contents}, [f"payload.{name}" for name in self.hook.source.varying])
+        # Without what is redacted: from a hash of all the rest, a card's number can be guessed.
+        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
+        asked = fingerprint({"payload": contents}, apart)
         return Ask(
             at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, asked, repeat=policy.repeat
         )  # fmt: skip

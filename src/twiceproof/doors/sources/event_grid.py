@@ -15,7 +15,7 @@ from .json_body import json_of, media_type
 
 __all__ = ["EventGrid"]
 
-KIND = "aeg-event-type"
+TYPE_HEADER = "aeg-event-type"
 VALIDATION = "Microsoft.EventGrid.SubscriptionValidationEvent"
 
 
@@ -26,7 +26,7 @@ class EventGrid(CloudEvents):
     horizon = 86_400.0  # up to 30 tries. 400 and 413 are final, only 200 to 204 is success
     deadline = 30.0
     largest = 1024 * 1024 + 64 * 1024
-    needs = (KIND, *CloudEvents.needs)
+    needs = (TYPE_HEADER, *CloudEvents.needs)
 
     def read(self, envelope: Envelope) -> Reading:
         if media_type(envelope) != "application/json" or envelope.header("ce-specversion"):
@@ -36,7 +36,7 @@ class EventGrid(CloudEvents):
             return items
         if not isinstance(items, list) or len(items) > MOST_EVENTS:
             return Poison(f"its body is no array of at most {MOST_EVENTS} events")
-        kind = envelope.header(KIND)
+        kind = envelope.header(TYPE_HEADER)
         if kind == "SubscriptionValidation":
             return _validated(items)
         if kind == "SubscriptionDeletion":
@@ -51,7 +51,7 @@ class EventGrid(CloudEvents):
         return msgspec.json.encode([_filled_in(item) if isinstance(item, dict) else item for item in items])
 
     def seal(self, body: bytes, secret: str, now: float) -> Envelope:
-        return self.enclosed(body, {"content-type": "application/json", KIND: "Notification"}, secret, now)
+        return self.enclosed(body, {"content-type": "application/json", TYPE_HEADER: "Notification"}, secret, now)
 
 
 def _filled_in(item: dict[str, Any]) -> dict[str, Any]:
