@@ -125,6 +125,11 @@ def test_only_the_origins_that_were_named_are_told_yes():
         assert source.greet(asked(other)).reply.status == 200
 
 
+@pytest.mark.parametrize("odd", ["", "a b", "x\r\ny", "é", "a" * 256])
+def test_what_is_no_host_is_not_echoed(odd):
+    assert find_source("event_grid").greet(asked(odd)).reply.header("webhook-allowed-origin") == ""
+
+
 # -- the shared secret ------------------------------------------------------------------------------
 
 
@@ -147,6 +152,13 @@ def test_a_secret_in_a_header_is_not_looked_for_in_the_url():
     source = find_source("dataverse", header="X-Key")
     assert source.verify(source.sample(SECRET, NOW), [SECRET], NOW) == ""
     assert source.verify(find_source("dataverse").sample(SECRET, NOW), [SECRET], NOW)
+
+
+def test_a_bearer_of_nothing_is_not_believed():
+    source = find_source("dataverse", header="Authorization")
+    sent = source.sample(SECRET, NOW)
+    assert source.verify(sent, ["", SECRET], NOW) == ""
+    assert source.verify(structs.replace(sent, headers={"authorization": "Bearer "}), ["", SECRET], NOW)
 
 
 def test_a_parameter_of_another_name_can_be_told():

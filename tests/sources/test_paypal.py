@@ -107,6 +107,13 @@ def test_a_certificate_that_is_out_of_date_vouches_for_nothing():
     assert source.verify(source.sample(WEBHOOK, NOW - 20 * 86_400), [WEBHOOK], NOW - 20 * 86_400) == ""
 
 
+def test_a_fetched_certificate_that_is_out_of_date_vouches_for_nothing(sent):
+    source = find_source("paypal", fetch=Web())
+    late = NOW + 2 * 365 * 86_400
+    assert "out of date" in source.verify(at_url(sent, URL), [WEBHOOK], late)
+    assert source.verify(at_url(sent, URL), [WEBHOOK], NOW) == ""
+
+
 @pytest.mark.parametrize("algorithm", ["", "SHA1withRSA", "none", "sha256withrsa", "SHA256withRSA "])
 def test_another_algorithm_is_not_believed(sent, algorithm):
     source = find_source("paypal", certificate=certificate()[0])

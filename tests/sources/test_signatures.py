@@ -66,6 +66,13 @@ def test_github_signs_as_its_documentation_says():
     assert find_source("github").verify(sent, ["It's a Secret to Nobody"], NOW)
 
 
+def test_a_signature_of_githubs_says_how_it_was_made():
+    body = b'{"a":1}'
+    for prefix, believed in (("sha256=", True), ("", False), ("sha1=", False)):
+        sent = Envelope("github", body, {"x-hub-signature-256": prefix + hexed(SECRET, body)})
+        assert (find_source("github").verify(sent, [SECRET], NOW) == "") is believed
+
+
 def test_github_names_the_event_and_the_kind_in_headers():
     sent = find_source("github").sample(SECRET, NOW)
     (event,) = find_source("github").read(sent)

@@ -93,6 +93,13 @@ def test_an_answer_is_twiml_that_does_nothing(word):
     assert word.encode() in reply.body
 
 
+def test_a_value_that_is_there_twice_is_signed_once():
+    url, body = "https://shop.example/", b"MessageSid=SM1&MediaUrl=a&MediaUrl=a"
+    signature = b64encode(hmac.new(SECRET.encode(), f"{url}MediaUrlaMessageSidSM1".encode(), sha1).digest()).decode()
+    sent = Envelope("twilio", body, {**FORM, "x-twilio-signature": signature}, url=url)
+    assert find_source("twilio").verify(sent, [SECRET], NOW) == ""
+
+
 def test_two_values_of_one_name_are_signed_and_poison():
     """Its own validators sign each of them; which one counts is anybody's guess."""
     source = find_source("twilio", url="https://shop.example/")

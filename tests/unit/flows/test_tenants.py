@@ -113,9 +113,10 @@ def test_nothing_is_declared_for_one_tenant_alone(app):
 
 
 def test_a_draining_process_drains_for_every_tenant(app):
+    view = app.of("acme")
     app.parts.draining = True
-    assert app.of("acme").parts.draining
-    app.of("acme").parts.draining = False
+    assert view.parts.draining
+    view.parts.draining = False
     assert not app.parts.draining
 
 

@@ -72,13 +72,13 @@ class Desk:
             "query_string": query.encode(), "client": (client, 50_000), "scheme": "http",
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
         }  # fmt: skip
-        parts = [body] if isinstance(body, bytes) else list(body)
-        coming = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        coming[-1]["more_body"] = False
+        pieces = iter([body] if isinstance(body, bytes) else body)
+        whole = isinstance(body, bytes)
         sent: list[dict[str, Any]] = []
 
         async def receive():
-            return coming.pop(0) if coming else {"type": "http.disconnect"}
+            piece = next(pieces, None)  # asked for one by one, as from a socket
+            return {"type": "http.request", "body": piece or b"", "more_body": not whole and piece is not None}
 
         async def send(message):
             sent.append(message)

@@ -36,8 +36,9 @@ def test_a_body_in_pieces_is_counted_not_believed(desk):
             taken.append(piece)
             yield b"x" * 1_000
 
-    desk_answer = post(desk, list(flood()))
-    assert (desk_answer.status, desk_answer.kind) == (413, "too-large")
+    answer = post(desk, flood())
+    assert (answer.status, answer.kind) == (413, "too-large")
+    assert len(taken) == 3
     assert post(desk, [b'{"id":', b'"pieces"}'], ("content-length", "1")).status == 200
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from twiceproof import Misuse
 from twiceproof.server.access import FRESH
-from twiceproof.server.policy import POLICY, require_policy
-from twiceproof.server.principal import GRANTS, Scope
+from twiceproof.server.policy import POLICY, allows, require_policy
+from twiceproof.server.principal import GRANTS, Principal, Scope, anybody
 from twiceproof.server.route import Route
 from twiceproof.server.routes.table import ROUTES
 
@@ -33,6 +33,13 @@ def test_every_route_has_a_rule_and_every_rule_a_route():
 def test_a_route_without_a_rule_keeps_the_server_down():
     with pytest.raises(Misuse, match="No rule says who may call DELETE /v1/everything"):
         require_policy([*ROUTES, Route("DELETE", "/v1/everything", "x", None)])
+
+
+@pytest.mark.parametrize("scope", GRANTS)
+def test_a_rule_lets_its_scope_and_admin_in_and_nobody_else(scope):
+    let_in = {held for held in GRANTS if allows(scope, Principal("x", frozenset({held}), "acme"), "default")}
+    assert let_in == {scope, Scope.ADMIN}
+    assert not allows(scope, anybody("default"), "default")
 
 
 def test_names_of_routes_are_unique():
