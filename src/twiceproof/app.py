@@ -46,6 +46,7 @@ from .flows.flow import HIGH, LOW, NORMAL, Flow
 from .flows.history.api import HistoryApi
 from .flows.nested import guarding
 from .flows.parts import Parts
+from .flows.step import Step
 from .flows.transactions.api import TransactionApi
 from .flows.triggers.api import TriggerApi
 from .flows.triggers.poll_duty import PollDuty
@@ -98,6 +99,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: dict[str, Flow] = {}
+        self.steps: list[Step] = []
         self.hooks: dict[str, Hook] = {}
         self.parts = Parts(
             self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
