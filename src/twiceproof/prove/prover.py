@@ -55,6 +55,13 @@ class Prover:
         self._outcomes: dict[str, Outcome] = {}
 
     def run(self) -> Report:
+        """The outside is left as it was found."""
+        try:
+            return self._run()
+        finally:
+            self._world.reset()
+
+    def _run(self) -> Report:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
         clean = self._play(CLEAN)
         if clean.error or clean.state not in ("done", "review", "failed"):
