@@ -63,5 +63,7 @@ def closing_line(report: Report) -> str:
     if not report.good:
         bad = len(report.bad)
         return f"NOT SAFE to repeat: of {played} scenes played{share}, {bad} ended otherwise than one clean run."
+    missed = sum(one.word == "missed" for one in report.verdicts)
+    passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
-    return f"Safe to repeat: {played} scenes played{share}, nothing happened twice and nothing was lost{waits}."
+    return f"Safe to repeat: {played} scenes played{share}{passed_over}, nothing happened twice and nothing was lost{waits}."

@@ -11,10 +11,10 @@ from ...claims.claim import DONE, FAILED, REVIEW
 from .outcome import Outcome
 from .scene import Scene
 
-__all__ = ["Verdict", "Word", "judge"]
+__all__ = ["Verdict", "Word", "is_missed", "judge"]
 
-Word = Literal["same", "parked", "failed", "twice", "lost", "differs", "stuck", "broken"]
-GOOD: tuple[Word, ...] = ("same", "parked")
+Word = Literal["same", "parked", "failed", "twice", "lost", "differs", "stuck", "broken", "missed"]
+GOOD: tuple[Word, ...] = ("same", "parked", "missed")
 
 
 class Verdict(Struct, frozen=True):
@@ -38,9 +38,13 @@ def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
     seen, wanted = Counter(outcome.seen), Counter(clean.seen)
     extra, missing = dict(seen - wanted), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
-    if word == "same" and outcome.fired < sum(map(len, scene.scripts)):
-        word, detail = "broken", "the fault was never reached: two plays of this flow do not come to the same points"
+    if word == "same" and is_missed(scene, outcome):
+        word, detail = "missed", "its fault was never reached: this flow's threads do not take turns alike"
     return Verdict(scene.name, scene.says, word, outcome.state, extra, missing, detail)
+
+
+def is_missed(scene: Scene, outcome: Outcome) -> bool:
+    return outcome.fired < sum(map(len, scene.scripts))
 
 
 def _word(outcome: Outcome, clean: Outcome, extra: dict[str, int], missing: dict[str, int]) -> tuple[Word, str]:
