@@ -13,7 +13,7 @@ __all__ = ["bad_rows", "closing_line", "group_rows", "timeline"]
 
 GROUPS = (
     ("+", "killed, and again in the recovery"),
-    ("refused-", "a step refused for good; killed while it was undone"),
+    ("refused-", "a step refused for good; killed while the others were undone"),
     ("kill-write", "killed before and after every ledger write"),
     ("kill-effect", "killed before every step, and between its effect and its record"),
     ("lost-", "the answer of every step lost"),
@@ -66,4 +66,5 @@ def closing_line(report: Report) -> str:
     missed = sum(one.word == "missed" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
-    return f"Safe to repeat: {played} scenes played{share}{passed_over}, nothing happened twice and nothing was lost{waits}."
+    plays = f"{played} scenes played{share}{passed_over}"
+    return f"Safe to repeat: {plays}, nothing happened twice and nothing was lost{waits}."

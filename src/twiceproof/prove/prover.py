@@ -16,7 +16,7 @@ from .clocks import ManualClock
 from .isolation import Vanished, apart
 from .report import Report
 from .scenes.catalogue import after_clean, after_refusal, during_recovery, during_undo
-from .scenes.outcome import Beat, Outcome
+from .scenes.outcome import ACTS, Beat, Outcome
 from .scenes.play import Play, other_payload
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, is_missed, judge
@@ -150,6 +150,6 @@ def _open(store: str, directory: Path, clock: ManualClock) -> Engine:
 
 
 def _unobserved(clean: Outcome) -> tuple[str, ...]:
-    acted = [beat for beat in clean.beats if beat.what.endswith(" acts")]
-    seen = {beat.what.removesuffix(" acts") for beat in acted if beat.world}
+    acted = [beat for beat in clean.beats if beat.what.endswith(ACTS)]
+    seen = {beat.what.removesuffix(ACTS) for beat in acted if beat.world}
     return tuple(dict.fromkeys(step for step in clean.effects if step not in seen))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .fault import Fault
-from .outcome import Outcome
+from .outcome import ACTS, REFUSED, Outcome
 from .scene import Scene
 
 __all__ = ["after_clean", "after_refusal", "during_recovery", "during_undo"]
@@ -26,10 +26,10 @@ def after_clean(clean: Outcome, *, can_change: bool) -> Iterator[Scene]:
         yield Scene(f"paused-{number}", f"paused past its lease when {step} had acted, then woken", ((pause,),))
 
 
-def _kills(clean: Outcome, refused: Scene | None = None) -> Iterator[Scene]:
-    """Before and after every write, before every effect and between it and its record."""
+def _kills(clean: Outcome, refused: Scene | None = None, writes: int = 0, effects: int = 0) -> Iterator[Scene]:
+    """Before and after every write, before every effect and between it and its record; without the first so many."""
     prefix, beside, refuses = (f"{refused.name}-", refused.name, refused.refuses) if refused else ("", "clean", "")
-    for number in range(1, clean.writes + 1):
+    for number in range(writes + 1, clean.writes + 1):
         for after in (False, True):
             kill = Fault("kill", "write", number, after)
             when = "as soon as it landed" if after else "before it landed"
@@ -37,7 +37,7 @@ def _kills(clean: Outcome, refused: Scene | None = None) -> Iterator[Scene]:
                 f"{prefix}kill-write-{number}{'-after' if after else '-before'}",
                 f"killed at ledger write {number}, {when}", ((kill,),), beside=beside, refuses=refuses,
             )  # fmt: skip
-    for number, step in enumerate(clean.effects, 1):
+    for number, step in enumerate(clean.effects[effects:], effects + 1):
         for after in (False, True):
             kill = Fault("kill", "effect", number, after)
             when = f"between the effect of {step} and its record" if after else f"just before {step} acted"
@@ -54,8 +54,12 @@ def after_refusal(clean: Outcome) -> Iterator[Scene]:
 
 
 def during_undo(refused: Scene, outcome: Outcome) -> Iterator[Scene]:
-    """Killed at every point of a run that ends in its undo."""
-    return _kills(outcome, refused)
+    """Killed at every point from the last refusal on: while what was done before is undone."""
+    beats = outcome.beats
+    last = max((number for number, beat in enumerate(beats) if beat.what.endswith(REFUSED)), default=0)
+    writes = sum(beat.what.startswith("write ") for beat in beats[:last])
+    effects = sum(beat.what.endswith(ACTS) for beat in beats[:last])
+    return _kills(outcome, refused, writes, effects)
 
 
 def during_recovery(scene: Scene, outcome: Outcome) -> Iterator[Scene]:

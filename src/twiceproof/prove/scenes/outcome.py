@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["Beat", "Outcome"]
+__all__ = ["ACTS", "REFUSED", "Beat", "Outcome"]
+
+ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
 
 
 class Beat(Struct, frozen=True):

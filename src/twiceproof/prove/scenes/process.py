@@ -15,7 +15,7 @@ from ...stores.base import Engine, Store
 from ...stores.grouped import GroupedStore
 from .fault import Fault
 from .killing import Killed, KillingEngine
-from .outcome import Beat
+from .outcome import ACTS, REFUSED, Beat
 
 __all__ = ["Process", "Stage", "process_var"]
 
@@ -63,13 +63,13 @@ class Process:
         if step == self._stage.refuses:
             self._refuse(step)
         if after:
-            self.tell(f"{step} acts", gained or {})
+            self.tell(step + ACTS, gained or {})
         else:
             self.effects.append(step)
         self._suffer("effect", len(self.effects), after)
 
     def _refuse(self, step: str) -> NoReturn:
-        self.tell(f"{step} is refused")
+        self.tell(step + REFUSED)
         raise NotDone("refused for good (by the play)")
 
     def _suffer(self, place: str, number: int, after: bool) -> None:
