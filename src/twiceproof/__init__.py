@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from .flows.triggers.poll import Polled
     from .flows.waits.approval import Approval, Decided, Decision
     from .flows.waits.arrivals import Delivered
+    from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
+    "RunFilter",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -119,6 +121,7 @@ _HOMES = {
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),
     ".flows.triggers.poll": ("Polled",),
+    ".flows.workers.log": ("RunFilter",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
 }
 

@@ -14,6 +14,7 @@ from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Re
 from ..stores.base import Store
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
 from .evidence import KEEP, Evidence, evidence_write
+from .insist import Insist
 from .outcomes import Held, InReview, LostHold, TakeOutcome
 from .pieces import remove_pieces
 from .results import SPILL_LIMIT, Packed, resource_address
@@ -59,7 +60,7 @@ class Claims:
                 raise
             except BaseException:
                 # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-                yield from self._withdraw(ask, found)
+                yield from Insist(self._withdraw(ask, found))
                 raise
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)

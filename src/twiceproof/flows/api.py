@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID, uuid4
@@ -20,6 +21,7 @@ from ..keys import validate_key
 from ..keys.duration import seconds
 from ..records import Address
 from .context import current_attempt, current_session, inside_flow, plain_session
+from .correlation import correlation, giving
 from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
@@ -180,6 +182,10 @@ class FlowApi:
             raise Misuse("app.effect_key() belongs to a step; call it inside a function under @app.step.")
         return attempt.effect_key
 
+    def correlation(self) -> str:
+        """The id that this event's log lines, runs and outgoing calls have in common: send it along with calls."""
+        return correlation()
+
     def now(self) -> datetime:
         """The time, the same in a replay."""
         session = current_session()
@@ -205,6 +211,10 @@ class FlowApi:
         return session.drive(sleep(session, seconds(duration, name="sleep", positive=False)))
 
     # -- from outside ----------------------------------------------------------------------------
+
+    def correlate(self, correlation: str) -> AbstractContextManager[None]:
+        """`with app.correlate(request_id):` gives runs that are called or started inside this correlation id."""
+        return giving(correlation)
 
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> RunHandle:
         """A handle on a run of any process: by its id, or by flow and key."""

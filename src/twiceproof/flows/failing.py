@@ -13,7 +13,7 @@ from ..errors import NeedsReview, PayloadMismatch, PriorFailure, StepFailed, Wai
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
-from .entry import FAILED, RETRY, UNKNOWN, Entry, Note
+from .entry import FAILED, RETRY, STARTED, UNKNOWN, Entry, Note
 from .repeat import SAFE
 from .stop import INNER_REVIEW, WAITS_FOR_RUN, Review, Undo, Wait
 from .verdicts import retry_after
@@ -51,6 +51,8 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
             session.halt(Review(f"{calling.name}: {move.reason} ({fault.type}: {fault.message})"))
         raise error
     if not isinstance(error, Exception):
+        if isinstance(move, Later) and move.state == STARTED:
+            _record_wait(session, calling, note, move, now)  # or whoever takes over would look too early
         raise error  # the process is told to stop: whoever takes over decides by what is on record
     if isinstance(move, Refuse):
         session.finished(calling.name, FAILED, note)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import msgspec
 from msgspec import Raw
 
 from ..claims.asking import Asking
-from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id
+from ..claims.claim import Claim, claim_of, run_id
 from ..claims.hold import Hold
-from ..claims.outcomes import Busy, Done, Held, InReview, Parked
+from ..claims.once import refuse_generators
+from ..claims.outcomes import Busy, Done, Held, InReview, Parked, TakeOutcome
 from ..claims.pieces import forget
 from ..claims.policy import Policy
 from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
 from ..claims.results import ResultType, unpack
-from ..claims.states import Ask, Move, is_expired
+from ..claims.states import Answer, Ask, Move, is_expired
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Found, Record, Written
+from .correlation import correlation
 from .ending import Asleep, Ended, Fell, Finished, GivenBack
 from .handle import Handle, RunHandle
 from .inputs import Inputs, lay_out, own
 from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
+from .limits.succession import LOOK_AGAIN, must_wait
 from .nap import Nap
 from .nested import parent_of_new_run, wake_parent
 from .parts import Parts
@@ -60,6 +63,7 @@ class Flow:
         limits: Limits | None = None,
         rank: int = NORMAL,
     ) -> None:
+        refuse_generators(function)
         self.function = function
         self.limits = limits
         self.rank = rank
@@ -86,10 +90,9 @@ class Flow:
         if retry:
             yield from refuse_undone(self.parts.store, ask.at.space)
         self.results.prepare()
-        if self.limits is None or (yield from self._has_ended(ask)):
+        if self.limits is None:
             return (yield from self._call(ask, work))
-        holds = yield from self._await_turn(self.asking.arguments.bind(args, kwargs))
-        return (yield from holding(self.parts, holds, self._call(ask, work)))
+        return (yield from self._call_in_turn(ask, work, self.limits, self.asking.arguments.bind(args, kwargs)))
 
     def _call(self, ask: Ask, work: Raw) -> Operation[Any]:
         taken = yield from self._enter(ask, work)
@@ -98,19 +101,31 @@ class Flow:
         ended = yield from self._run(taken)
         return self._answer(ask, ended)
 
-    def _has_ended(self, ask: Ask) -> Operation[bool]:
-        """An answer needs no turn."""
-        found = yield from self.parts.store.read(ask.at)
-        return found.record is not None and found.record.state in (DONE, FAILED, REVIEW)
-
-    def _await_turn(self, arguments: dict[str, Any]) -> Operation[list[Hold]]:
-        """A caller waits in place until the flow's limits let it in."""
-        while self.limits is not None:
-            entered = yield from self.limits.enter(self.parts, arguments)
+    def _call_in_turn(self, ask: Ask, work: Raw, limits: Limits, arguments: dict[str, Any]) -> Operation[Any]:
+        """A caller waits in place until the flow's limits let it in. An answer needs no turn."""
+        while True:
+            found = yield from self.parts.store.read(ask.at)
+            move = decide_run(RunAsk(ask, work, self.versions), found.record, found.now)
+            if isinstance(move, Answer) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
+                return (yield from self._told(ask, move.outcome))
+            begins = found.record is None or isinstance(move, Leftover) or claim_of(found.record).attempt == 0
+            entered = yield from limits.enter(self.parts, arguments, begins=begins)
             if isinstance(entered, Entered):
-                return entered.holds
+                return (yield from holding(self.parts, entered.holds, self._call(ask, work)))
             yield Nap(self.parts.clock, min(entered.seconds, LONGEST_PAUSE))
-        return []
+
+    def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
+        return isinstance(outcome, Busy) and self.policy.on_duplicate == "wait"
+
+    def _told(self, ask: Ask, outcome: Any) -> Operation[Any]:
+        """What an earlier run returned. Raises what is no answer, or none yet."""
+        if isinstance(outcome, Done):
+            return (yield from self._prior(ask, outcome))
+        if isinstance(outcome, Parked):
+            raise self._waiting(ask, outcome)
+        if isinstance(outcome, InReview):
+            raise self._in_review(ask, outcome.reason)
+        raise refusal(ask, outcome)
 
     def _request(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
@@ -121,9 +136,8 @@ class Flow:
             self.limits.groups(arguments)  # a run that can never have its turn is refused at once
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         yield from lay_out(self.parts.claims, ask.at.space, packed)
-        return ask, encoded(
-            Work(self.version, packed.inline, packed.spill, born=ask.owner, parent=parent_of_new_run(), **work)
-        )
+        work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
+        return ask, encoded(Work(self.version, packed.inline, packed.spill, born=ask.owner, **work))
 
     def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
@@ -133,14 +147,8 @@ class Flow:
             taken = yield from self._take(RunAsk(ask, work, self.versions), HERE_PATIENCE)
             if isinstance(taken, Taken):
                 return taken
-            if isinstance(taken, Done):
-                return ((yield from self._prior(ask, taken)),)
-            if isinstance(taken, Parked):
-                raise self._waiting(ask, taken)
-            if isinstance(taken, InReview):
-                raise self._in_review(ask, taken.reason)
-            if not isinstance(taken, Busy) or self.policy.on_duplicate != "wait":
-                raise refusal(ask, taken)
+            if not self._waits_for(taken):
+                return ((yield from self._told(ask, taken)),)
             yield from self.parts.store.pause(ask.at.space, min(pause, taken.retry_after + 0.001))
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -239,13 +247,16 @@ class Flow:
             claim.link, self.policy.repeat, where=self.policy.where,
         )  # fmt: skip
         self.results.prepare()
+        if (yield from must_wait(self.parts.store, claim)):
+            yield from postpone(self.parts.store, record, LOOK_AGAIN)
+            return Asleep("waits for the run before it", None)
         if self.limits is None:
             return (yield from self._resume(ask, claim, record))
         try:
             arguments = yield from self._limited_by(self.limits, record, work_of(claim))
         except (Misuse, msgspec.MsgspecError):  # met again, and dealt with, when it is taken
             return (yield from self._resume(ask, claim, record))
-        entered = yield from self.limits.enter(self.parts, arguments)
+        entered = yield from self.limits.enter(self.parts, arguments, begins=claim.attempt == 0)
         if isinstance(entered, Full):
             yield from postpone(self.parts.store, record, entered.seconds)
             return Asleep("waits for its turn", None)

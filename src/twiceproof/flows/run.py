@@ -68,6 +68,7 @@ def _prepare(session: Session, before: str) -> Operation[None]:
     session.started_at = session.work.since if session.crashed else session.hold.held.taken_at
     if before == FRESH:
         return
+    session.lapsed_at = session.hold.held.taken_at if before == HELD else 0.0
     yield from session.load()
     if before == FAILED:
         _try_failures_again(session)

@@ -24,9 +24,9 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     adrift: bool = False  # a holder stopped without a word, and nothing was finished since
     undoing: str = ""  # why it is being undone: "settled", "cancelled"
     by: str = ""  # who said so
-    priority: int = 0
     parent: str = ""
     born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
+    follows: str = ""  # the run that must have ended before this one begins
     forked_from: str = ""  # the run that this one was started after, under another key
 
 

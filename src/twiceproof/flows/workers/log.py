@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ..context import attempt_var, session_var
+from ..correlation import given
 
 __all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
 
@@ -49,7 +50,7 @@ def _about() -> About:
     session, attempt = session_var.get(), attempt_var.get()
     step = attempt.step if attempt else ""
     if session is None:
-        return about_var.get()
+        return about_var.get() if not given() else About(given())
     claim = session.claim
     return About(session.work.correlation or claim.run, claim.run, claim.operation, claim.key, step)
 
@@ -57,7 +58,7 @@ def _about() -> About:
 def _line(about: About) -> str:
     """In front of a line that people read."""
     if not about.run:
-        return ""
+        return _clean(f"[{about.correlation}] ") if about.correlation else ""
     step = f" {about.step}" if about.step else ""
     return _clean(f"[{about.correlation}] {about.flow} {about.key}{step}: ")
 
