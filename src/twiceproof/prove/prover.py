@@ -1,0 +1,155 @@
+"""The prover: plays every scene of a flow, each in a process and on a store of its own, beside one clean run."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from ..clock import Clock, system_clock
+from ..errors import Misuse
+from ..stores.base import Engine
+from ..stores.open import open_store
+from .clocks import ManualClock
+from .isolation import Vanished, apart
+from .report import Report
+from .scenes.catalogue import after_clean, after_refusal, during_recovery, during_undo
+from .scenes.outcome import ACTS, Beat, Outcome
+from .scenes.play import Play, other_payload
+from .scenes.scene import CLEAN, Scene
+from .scenes.verdict import Verdict, is_missed, judge
+from .target import Target
+from .worlds.world import World
+
+__all__ = ["Prover"]
+
+TRIES = 3  # at a play whose threads did not come to the point where its fault was to happen
+Shown = Callable[[int, int, str], None]
+WORST = ("twice", "lost", "differs", "stuck", "failed", "broken")  # in this order
+
+
+class Prover:
+    """`only` picks scenes by name; `budget` is in seconds, and what it did not reach is said."""
+
+    def __init__(
+        self,
+        target: Target,
+        world: World,
+        *,
+        store: str = "sqlite",
+        only: str = "",
+        budget: float | None = None,
+        depth: int = 2,
+        clock: Clock = system_clock,
+        shown: Shown = lambda done, planned, name: None,
+    ) -> None:
+        self._target = target
+        self._world = world
+        self._store = store
+        self._only = only
+        self._budget = budget
+        self._depth = depth
+        self._clock = clock
+        self._shown = shown
+        self._outcomes: dict[str, Outcome] = {}
+
+    def run(self) -> Report:
+        """The outside is left as it was found."""
+        try:
+            return self._run()
+        finally:
+            self._world.reset()
+
+    def _run(self) -> Report:
+        until = None if self._budget is None else self._clock.monotonic() + self._budget
+        clean = self._play(CLEAN)
+        if clean.error or clean.state not in ("done", "review", "failed"):
+            raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error}")
+        scenes = list(self._scenes(clean))
+        chosen = [scene for scene in scenes if self._only in ("", scene.name)]
+        if not chosen:
+            raise Misuse(f"There is no scene {self._only!r}; there are: {', '.join(scene.name for scene in scenes)}")
+        verdicts: list[Verdict] = []
+        for scene in chosen:
+            if until is not None and self._clock.monotonic() >= until:
+                break
+            self._shown(len(verdicts), len(chosen), scene.name)
+            verdicts.append(judge(scene, self._play(scene), self._play(self._beside(scene))))
+        return self._report(clean, len(chosen), verdicts)
+
+    def _report(self, clean: Outcome, planned: int, verdicts: list[Verdict]) -> Report:
+        worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
+        beats: tuple[Beat, ...] = self._outcomes[worst.scene].beats if worst else ()
+        flow = self._target.flow
+        return Report(
+            flow.name, flow.key(self._target.args, self._target.kwargs), self._store, planned, tuple(verdicts),
+            clean.seen, _unobserved(clean), beats, worst.scene if worst else "",
+        )  # fmt: skip
+
+    # -- scenes ----------------------------------------------------------------------------------
+
+    def _scenes(self, clean: Outcome) -> Iterator[Scene]:
+        first = list(after_clean(clean, can_change=self._can_change()))
+        yield from first
+        for refused in after_refusal(clean):
+            yield refused
+            yield from during_undo(refused, self._play(refused))
+        if self._depth > 1:
+            yield from chain.from_iterable(
+                during_recovery(scene, self._play(scene)) for scene in first if scene.scripts
+            )
+
+    def _can_change(self) -> bool:
+        """Whether a changed payload still has the same key; otherwise it is another event."""
+        flow, args, kwargs = self._target.flow, self._target.args, self._target.kwargs
+        changed = other_payload(args, kwargs)
+        return changed != (args, kwargs) and flow.key(*changed) == flow.key(args, kwargs)
+
+    def _beside(self, scene: Scene) -> Scene:
+        if scene.beside == CLEAN.name:
+            return CLEAN
+        return next(one for one in after_refusal(self._outcomes[CLEAN.name]) if one.name == scene.beside)
+
+    # -- playing ---------------------------------------------------------------------------------
+
+    def _play(self, scene: Scene) -> Outcome:
+        if scene.name not in self._outcomes:
+            outcome = self._played(scene)
+            for _ in range(TRIES - 1):
+                if outcome.error or not is_missed(scene, outcome):
+                    break
+                outcome = self._played(scene)
+            self._outcomes[scene.name] = outcome
+        return self._outcomes[scene.name]
+
+    def _played(self, scene: Scene) -> Outcome:
+        self._world.reset()
+        try:
+            return apart(lambda: self._perform(scene), Outcome)
+        except Vanished as error:
+            return Outcome("", error=str(error))
+
+    def _perform(self, scene: Scene) -> Outcome:
+        """In the child."""
+        clock = ManualClock()
+        directory = Path(tempfile.mkdtemp(prefix="twiceproof-prove-"))
+        engine: Engine = _open(self._store, directory, clock)
+        try:
+            return Play(self._target, scene, engine, clock, self._world.look).run()
+        finally:
+            engine.close()
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _open(store: str, directory: Path, clock: ManualClock) -> Engine:
+    """SQLite for one play need not survive a power cut; a kill is played, not suffered."""
+    url = f"sqlite:///{directory}/ledger.db?durability=process" if store == "sqlite" else store
+    return open_store(url, clock=clock).engine
+
+
+def _unobserved(clean: Outcome) -> tuple[str, ...]:
+    acted = [beat for beat in clean.beats if beat.what.endswith(ACTS)]
+    seen = {beat.what.removesuffix(ACTS) for beat in acted if beat.world}
+    return tuple(dict.fromkeys(step for step in clean.effects if step not in seen))
