@@ -323,3 +323,13 @@ def test_looking_changes_nothing(desk):
     desk.clock.advance(31)
     assert [desk.look()["state"] for _ in range(3)] == ["held"] * 3
     assert desk.look()["lapsed"] is True
+
+
+def test_those_who_are_not_first_are_counted_and_another_payload_is_not(desk):
+    token = desk.token(payload={"order": 1})
+    desk.take(payload={"order": 1})
+    desk.complete(token, result=1)
+    desk.take(payload={"order": 1})
+    desk.take(payload={"order": 2})
+    ((row,),) = desk.claims.duplicates.take().values()
+    assert (row.source, row.operation, row.key, row.count) == ("http", "ship", "order:1", 2)
