@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
-from ..stores.base import Engine
-from ..stores.open import open_store
-from .clocks import ManualClock
 from .isolation import Vanished, apart
+from .ledgers.ledgers import ledgers_at
 from .report import Report
 from .scenes.catalogue import after_clean, after_refusal, during_recovery, during_undo
 from .scenes.outcome import ACTS, Beat, Outcome
@@ -56,10 +51,12 @@ class Prover:
         self._outcomes: dict[str, Outcome] = {}
 
     def run(self) -> Report:
-        """The outside is left as it was found."""
+        """The outside is left as it was found, and of the plays' ledgers nothing is left."""
+        self._ledgers = ledgers_at(self._store)
         try:
             return self._run()
         finally:
+            self._ledgers.close()
             self._world.reset()
 
     def _run(self) -> Report:
@@ -67,10 +64,7 @@ class Prover:
         clean = self._play(CLEAN)
         if clean.error or clean.state not in ("done", "review", "failed"):
             raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error}")
-        scenes = list(self._scenes(clean))
-        chosen = [scene for scene in scenes if self._only in ("", scene.name)]
-        if not chosen:
-            raise Misuse(f"There is no scene {self._only!r}; there are: {', '.join(scene.name for scene in scenes)}")
+        chosen = self._chosen(clean)
         verdicts: list[Verdict] = []
         for scene in chosen:
             if until is not None and self._clock.monotonic() >= until:
@@ -84,7 +78,7 @@ class Prover:
         beats: tuple[Beat, ...] = self._outcomes[worst.scene].beats if worst else ()
         flow = self._target.flow
         return Report(
-            flow.name, flow.key(self._target.args, self._target.kwargs), self._store, planned, tuple(verdicts),
+            flow.name, flow.key(self._target.args, self._target.kwargs), _shown(self._store), planned, tuple(verdicts),
             clean.seen, _unobserved(clean), beats, worst.scene if worst else "",
         )  # fmt: skip
 
@@ -100,6 +94,17 @@ class Prover:
             yield from chain.from_iterable(
                 during_recovery(scene, self._play(scene)) for scene in first if scene.scripts
             )
+
+    def _chosen(self, clean: Outcome) -> list[Scene]:
+        """One that is asked for is looked for no further than it is found: later ones are known only by playing."""
+        names = []
+        for scene in self._scenes(clean) if self._only else ():
+            if scene.name == self._only:
+                return [scene]
+            names.append(scene.name)
+        if self._only:
+            raise Misuse(f"There is no scene {self._only!r}; there are: {', '.join(names)}")
+        return list(self._scenes(clean))
 
     def _can_change(self) -> bool:
         """Whether a changed payload still has the same key; otherwise it is another event."""
@@ -126,27 +131,23 @@ class Prover:
 
     def _played(self, scene: Scene) -> Outcome:
         self._world.reset()
+        name = self._ledgers.prepare()
         try:
-            return apart(lambda: self._perform(scene), Outcome)
+            return apart(lambda: self._perform(scene, name), Outcome)
         except Vanished as error:
             return Outcome("", error=str(error))
-
-    def _perform(self, scene: Scene) -> Outcome:
-        """In the child."""
-        clock = ManualClock()
-        directory = Path(tempfile.mkdtemp(prefix="twiceproof-prove-"))
-        engine: Engine = _open(self._store, directory, clock)
-        try:
-            return Play(self._target, scene, engine, clock, self._world.look).run()
         finally:
-            engine.close()
-            shutil.rmtree(directory, ignore_errors=True)
+            self._ledgers.forget(name)
+
+    def _perform(self, scene: Scene, ledger: str) -> Outcome:
+        """In the child. Nothing is closed: the child ends, and its ledger is removed by who outlives it."""
+        engine, clock = self._ledgers.open(ledger)
+        return Play(self._target, scene, engine, clock, self._world.look).run()
 
 
-def _open(store: str, directory: Path, clock: ManualClock) -> Engine:
-    """SQLite for one play need not survive a power cut; a kill is played, not suffered."""
-    url = f"sqlite:///{directory}/ledger.db?durability=process" if store == "sqlite" else store
-    return open_store(url, clock=clock).engine
+def _shown(store: str) -> str:
+    """Never more than the scheme: the rest may hold a password."""
+    return store.partition(":")[0]
 
 
 def _unobserved(clean: Outcome) -> tuple[str, ...]:
