@@ -16,6 +16,7 @@ GROUPS = (
     ("refused-", "a step refused for good; killed while the others were undone"),
     ("kill-write", "killed before and after every ledger write"),
     ("kill-effect", "killed before every step, and between its effect and its record"),
+    ("answer-lost-", "every request to the outside carried out, and its answer lost"),
     ("lost-", "the answer of every step lost"),
     ("paused-", "paused past the lease at every step, then woken"),
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import chain
+
+from msgspec import structs
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
@@ -16,7 +19,7 @@ from .scenes.play import Play, other_payload
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, is_missed, judge
 from .target import Target
-from .worlds.world import World
+from .worlds.world import Losing, World, losing
 
 __all__ = ["Prover"]
 
@@ -49,6 +52,7 @@ class Prover:
         self._clock = clock
         self._shown = shown
         self._outcomes: dict[str, Outcome] = {}
+        self._exchanges: list[tuple[Losing, int, str]] = []  # with the outside, in one clean run
 
     def run(self) -> Report:
         """The outside is left as it was found, and of the plays' ledgers nothing is left."""
@@ -64,6 +68,9 @@ class Prover:
         clean = self._play(CLEAN)
         if clean.error or clean.state not in ("done", "review", "failed"):
             raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error}")
+        self._exchanges = [
+            (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
+        ]
         chosen = self._chosen(clean)
         verdicts: list[Verdict] = []
         for scene in chosen:
@@ -85,7 +92,8 @@ class Prover:
     # -- scenes ----------------------------------------------------------------------------------
 
     def _scenes(self, clean: Outcome) -> Iterator[Scene]:
-        first = list(after_clean(clean, can_change=self._can_change()))
+        asked = [asked for _, _, asked in self._exchanges]
+        first = list(after_clean(clean, can_change=self._can_change(), exchanges=asked))
         yield from first
         for refused in after_refusal(clean):
             yield refused
@@ -133,11 +141,25 @@ class Prover:
         self._world.reset()
         name = self._ledgers.prepare()
         try:
-            return apart(lambda: self._perform(scene, name), Outcome)
+            with self._losing(scene) as lost:
+                outcome = apart(lambda: self._perform(scene, name), Outcome)
+            return structs.replace(outcome, fired=outcome.fired + sum(lost))
         except Vanished as error:
             return Outcome("", error=str(error))
         finally:
             self._ledgers.forget(name)
+
+    @contextmanager
+    def _losing(self, scene: Scene) -> Iterator[list[bool]]:
+        """One of the outside's answers is lost; whether it came to that is known afterwards."""
+        lost: list[bool] = []
+        if not scene.loses:
+            yield lost
+            return
+        world, number, _ = self._exchanges[scene.loses - 1]
+        world.lose(number)
+        yield lost
+        lost.append(len(world.exchanges()) >= number)
 
     def _perform(self, scene: Scene, ledger: str) -> Outcome:
         """In the child. Nothing is closed: the child ends, and its ledger is removed by who outlives it."""

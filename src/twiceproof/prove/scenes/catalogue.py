@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .fault import Fault
 from .outcome import ACTS, REFUSED, Outcome
@@ -11,14 +11,16 @@ from .scene import Scene
 __all__ = ["after_clean", "after_refusal", "during_recovery", "during_undo"]
 
 
-def after_clean(clean: Outcome, *, can_change: bool) -> Iterator[Scene]:
-    """What one clean run's points give rise to."""
+def after_clean(clean: Outcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scene]:
+    """What one clean run's points give rise to, and its exchanges with the outside."""
     yield Scene("twice", "delivered twice, one after the other", delivery="twice")
     yield Scene("at-once", "delivered eight times at once", delivery="at-once")
     yield Scene("later", "delivered again an hour after it was done", delivery="later")
     if can_change:
         yield Scene("changed", "delivered again with another payload under the same key", delivery="changed")
     yield from _kills(clean)
+    for number, asked in enumerate(exchanges, 1):
+        yield Scene(f"answer-lost-{number}", f"{asked}: carried out, and its answer is lost", loses=number)
     for number, step in enumerate(clean.effects, 1):
         lost = Fault("lose", "effect", number, after=True)
         yield Scene(f"lost-{number}", f"{step} is done, and its answer is lost", ((lost,),))

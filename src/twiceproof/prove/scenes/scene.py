@@ -21,6 +21,7 @@ class Scene(Struct, frozen=True):
     scripts: tuple[tuple[Fault, ...], ...] = ()
     delivery: Delivery = "once"
     refuses: str = ""  # the step that the outside refuses, for good
+    loses: int = 0  # which of the outside's answers is lost on its way
     beside: str = "clean"  # which scene's world it is compared with
 
 

@@ -44,7 +44,7 @@ def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
 
 
 def is_missed(scene: Scene, outcome: Outcome) -> bool:
-    return outcome.fired < sum(map(len, scene.scripts))
+    return outcome.fired < sum(map(len, scene.scripts)) + bool(scene.loses)
 
 
 def _word(outcome: Outcome, clean: Outcome, extra: dict[str, int], missing: dict[str, int]) -> tuple[Word, str]:
