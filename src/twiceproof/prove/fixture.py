@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec import structs
 
 from ..errors import Misuse
 from ..keys.duration import seconds
@@ -34,14 +36,18 @@ def prove(
     store: str = "sqlite",
     time: str | float | None = None,
     depth: int = 2,
+    callbacks: Mapping[str, Any] | None = None,
+    approve: tuple[str, ...] = (),
     **kwargs: Any,
 ) -> Report:
     """`world` is asked what the outside holds: counts, or a list of what happened.
 
     Each play has its own copy of memory; what lies elsewhere is put back by `reset`. `time` is a budget ("60s").
+    `callbacks` and `approve` answer what the flow waits for, by name.
     """
     budget = None if time is None else seconds(time, name="time")
-    prover = Prover(target_of(flow, *args, **kwargs), _outside(world, reset), store=store, budget=budget, depth=depth)
+    target = structs.replace(target_of(flow, *args, **kwargs), callbacks=dict(callbacks or {}), approve=approve)
+    prover = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth)
     report = prover.run()
     if not report.good:
         raise NotSafe(report)

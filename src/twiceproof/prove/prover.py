@@ -13,7 +13,7 @@ from ..errors import Misuse
 from .isolation import Vanished, apart
 from .ledgers.ledgers import ledgers_at
 from .report import Report
-from .scenes.catalogue import after_clean, after_refusal, during_recovery, during_undo
+from .scenes.catalogue import after_clean, after_refusal, around_waits, during_recovery, during_undo
 from .scenes.outcome import ACTS, Beat, Outcome
 from .scenes.play import Play, other_payload
 from .scenes.scene import CLEAN, Scene
@@ -23,6 +23,7 @@ from .worlds.world import Losing, World, losing
 
 __all__ = ["Prover"]
 
+WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 TRIES = 3  # at a play whose threads did not come to the point where its fault was to happen
 Shown = Callable[[int, int, str], None]
 WORST = ("twice", "lost", "differs", "stuck", "failed", "broken")  # in this order
@@ -67,7 +68,9 @@ class Prover:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
         clean = self._play(CLEAN)
         if clean.error or clean.state not in ("done", "review", "failed"):
-            raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error}")
+            raise Misuse(
+                f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}"
+            )
         self._exchanges = [
             (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
         ]
@@ -95,6 +98,7 @@ class Prover:
         asked = [asked for _, _, asked in self._exchanges]
         first = list(after_clean(clean, can_change=self._can_change(), exchanges=asked))
         yield from first
+        yield from around_waits(clean)
         for refused in after_refusal(clean):
             yield refused
             yield from during_undo(refused, self._play(refused))
@@ -123,7 +127,8 @@ class Prover:
     def _beside(self, scene: Scene) -> Scene:
         if scene.beside == CLEAN.name:
             return CLEAN
-        return next(one for one in after_refusal(self._outcomes[CLEAN.name]) if one.name == scene.beside)
+        clean = self._outcomes[CLEAN.name]
+        return next(one for one in chain(around_waits(clean), after_refusal(clean)) if one.name == scene.beside)
 
     # -- playing ---------------------------------------------------------------------------------
 

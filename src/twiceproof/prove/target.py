@@ -21,6 +21,8 @@ class Target(Struct, frozen=True):
     call: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
+    callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
+    approve: tuple[str, ...] = ()  # approvals that somebody says yes to
 
 
 def target_of(function: Any, *args: Any, **kwargs: Any) -> Target:

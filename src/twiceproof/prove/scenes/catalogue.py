@@ -8,7 +8,7 @@ from .fault import Fault
 from .outcome import ACTS, REFUSED, Outcome
 from .scene import Scene
 
-__all__ = ["after_clean", "after_refusal", "during_recovery", "during_undo"]
+__all__ = ["after_clean", "after_refusal", "around_waits", "during_recovery", "during_undo"]
 
 
 def after_clean(clean: Outcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scene]:
@@ -47,6 +47,23 @@ def _kills(clean: Outcome, refused: Scene | None = None, writes: int = 0, effect
                 f"{prefix}kill-effect-{number}{'-after' if after else '-before'}", f"killed {when}",
                 ((kill,),), beside=beside, refuses=refuses,
             )  # fmt: skip
+
+
+def around_waits(clean: Outcome) -> Iterator[Scene]:
+    """What the run waits for comes twice, too early, never, too late; two persons decide at once."""
+    for one in clean.awaited:
+        name = one.name
+        if one.approval:
+            yield Scene(
+                f"raced-{name}", f"two decide about {name} at once, a third later", arrives=name, arrival="raced"
+            )
+            continue
+        yield Scene(f"sent-twice-{name}", f"{name} is sent twice, and once more later", arrives=name, arrival="twice")
+        yield Scene(f"early-{name}", f"{name} comes before anybody waits for it", arrives=name, arrival="early")
+        if one.ends:
+            never = f"never-{name}"
+            yield Scene(never, f"{name} does not come", beside=never, arrives=name, arrival="never")
+            yield Scene(f"late-{name}", f"{name} comes after its time", beside=never, arrives=name, arrival="late")
 
 
 def after_refusal(clean: Outcome) -> Iterator[Scene]:

@@ -21,6 +21,7 @@ from .killing import Killed
 from .outcome import Outcome
 from .process import Process, Stage, process_var
 from .scene import Scene
+from .senders import Senders
 from .stand_in import StandIn, on_stage
 from .steps import Look, watched
 
@@ -45,6 +46,7 @@ class Play:
         self._stage = Stage(self._go_on_without, scene.refuses)
         self._processes: list[Process] = []
         self._stand_in = StandIn()
+        self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
 
     def run(self) -> Outcome:
@@ -59,13 +61,16 @@ class Play:
                 self._come_to_rest()
                 self._let_lapse()
             self._enter(())
+            self._senders.come_early()
             self._deliver_by(self._scene)
             state = self._come_to_rest()
+            self._senders.come_late()
             result = self._result() if state == DONE else ""
         last = self._processes[-1]
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
-            self._stage.fired, answers=tuple(self._answers),
+            self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
+            tuple(self._answers),
         )  # fmt: skip
 
     # -- processes -------------------------------------------------------------------------------
@@ -149,11 +154,8 @@ class Play:
                 state = self._state()
                 if state in DEFINITE:
                     return state
-                self._deliver()
-            except Waiting as waiting:
-                if waiting.until is None:
+                if not self._go_on():
                     return "waiting"
-                self._clock.advance(max(OVER, waiting.until - self._clock.now() + OVER))
             except Killed:
                 return "killed"
             except (InProgress, ClaimLost):
@@ -164,6 +166,18 @@ class Play:
                 if not self._whose().dead and self._state() not in DEFINITE:
                     self._let_lapse()
         return "stuck"
+
+    def _go_on(self) -> bool:
+        """Deliver once more; where the run waits, what it waits for comes, or time goes by. False: for ever."""
+        try:
+            self._deliver()
+        except Waiting as waiting:
+            if self._senders.meet(waiting):
+                return True
+            if waiting.until is None:
+                return False
+            self._clock.advance(max(OVER, waiting.until - self._clock.now() + OVER))
+        return True
 
     def _state(self) -> str:
         flow = self._target.flow

@@ -36,7 +36,8 @@ class Verdict(Struct, frozen=True):
 def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
     """Nothing may happen twice. What is missing must be done by a person's word, or the run is not done."""
     seen, wanted = Counter(outcome.seen), Counter(clean.seen)
-    extra, missing = dict(seen - wanted), dict(wanted - seen)
+    arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # what the killed were told, nobody knows
+    extra, missing = dict(seen - wanted + arrived), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
     if word == "same" and is_missed(scene, outcome):
         word, detail = "missed", "its fault was never reached: this flow's threads do not take turns alike"
