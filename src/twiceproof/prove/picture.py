@@ -9,7 +9,7 @@ from .report import Report
 from .scenes.outcome import Beat
 from .scenes.verdict import Verdict
 
-__all__ = ["bad_rows", "closing_line", "group_rows", "timeline"]
+__all__ = ["bad_rows", "closing_line", "group_rows", "timeline", "wrong_lines"]
 
 GROUPS = (
     ("+", "killed, and again in the recovery"),
@@ -18,6 +18,7 @@ GROUPS = (
     ("kill-effect", "killed before every step, and between its effect and its record"),
     ("answer-lost-", "every request to the outside carried out, and its answer lost"),
     ("lost-", "the answer of every step lost"),
+    ("order-", "the events in every order, beside the order given"),
     ("paused-", "paused past the lease at every step, then woken"),
 )
 
@@ -46,6 +47,17 @@ def _difference(verdict: Verdict) -> str:
     more = [f"{what} ({count} more)" for what, count in verdict.extra.items()]
     less = [f"{what} ({count} less)" for what, count in verdict.missing.items()]
     return "; ".join(more + less) or verdict.detail
+
+
+def wrong_lines(report: Report) -> Iterator[str]:
+    """What is declared wrongly, and what to write instead."""
+    for one in report.wrong:
+        yield f"{one.step or report.flow} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        yield f"  Write instead: {one.instead}."
+
+
+def _some(names: tuple[str, ...], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:

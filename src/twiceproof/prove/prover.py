@@ -13,13 +13,14 @@ from ..errors import Misuse
 from .isolation import Vanished, apart
 from .ledgers.ledgers import ledgers_at
 from .report import Report
-from .scenes.catalogue import after_clean, after_refusal, around_waits, during_recovery, during_undo
+from .scenes.catalogue import after_clean, after_refusal, around_waits, during_recovery, during_undo, out_of_order
 from .scenes.outcome import ACTS, Beat, Outcome
 from .scenes.play import Play, other_payload
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, is_missed, judge
 from .target import Target
 from .worlds.world import Losing, World, losing
+from .wrong import Wrong, declarations, wrong_declarations
 
 __all__ = ["Prover"]
 
@@ -53,6 +54,7 @@ class Prover:
         self._clock = clock
         self._shown = shown
         self._outcomes: dict[str, Outcome] = {}
+        self._compared: dict[str, str] = {}  # with which scene each was
         self._exchanges: list[tuple[Losing, int, str]] = []  # with the outside, in one clean run
 
     def run(self) -> Report:
@@ -80,7 +82,9 @@ class Prover:
             if until is not None and self._clock.monotonic() >= until:
                 break
             self._shown(len(verdicts), len(chosen), scene.name)
-            verdicts.append(judge(scene, self._play(scene), self._play(self._beside(scene))))
+            beside = self._beside(scene)
+            self._compared[scene.name] = beside.name
+            verdicts.append(judge(scene, self._play(scene), self._play(beside)))
         return self._report(clean, len(chosen), verdicts)
 
     def _report(self, clean: Outcome, planned: int, verdicts: list[Verdict]) -> Report:
@@ -89,7 +93,13 @@ class Prover:
         flow = self._target.flow
         return Report(
             flow.name, flow.key(self._target.args, self._target.kwargs), _shown(self._store), planned, tuple(verdicts),
-            clean.seen, _unobserved(clean), beats, worst.scene if worst else "",
+            clean.seen, _unobserved(clean), self._wrong(verdicts), beats, worst.scene if worst else "",
+        )  # fmt: skip
+
+    def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:
+        bad = [(one, self._outcomes[one.scene], self._outcomes[self._compared[one.scene]]) for one in verdicts]
+        return wrong_declarations(
+            declarations(self._target.app.steps), [found for found in bad if not found[0].good]
         )  # fmt: skip
 
     # -- scenes ----------------------------------------------------------------------------------
@@ -99,6 +109,7 @@ class Prover:
         first = list(after_clean(clean, can_change=self._can_change(), exchanges=asked))
         yield from first
         yield from around_waits(clean)
+        yield from out_of_order(1 + len(self._target.then))
         for refused in after_refusal(clean):
             yield refused
             yield from during_undo(refused, self._play(refused))
@@ -128,7 +139,8 @@ class Prover:
         if scene.beside == CLEAN.name:
             return CLEAN
         clean = self._outcomes[CLEAN.name]
-        return next(one for one in chain(around_waits(clean), after_refusal(clean)) if one.name == scene.beside)
+        others = chain(around_waits(clean), out_of_order(1 + len(self._target.then)), after_refusal(clean))
+        return next(one for one in others if one.name == scene.beside)
 
     # -- playing ---------------------------------------------------------------------------------
 

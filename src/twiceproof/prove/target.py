@@ -21,6 +21,7 @@ class Target(Struct, frozen=True):
     call: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
+    then: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()  # later events of the same object
     callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
     approve: tuple[str, ...] = ()  # approvals that somebody says yes to
 

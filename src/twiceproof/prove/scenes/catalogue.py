@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice, permutations
 
 from .fault import Fault
 from .outcome import ACTS, REFUSED, Outcome
 from .scene import Scene
 
-__all__ = ["after_clean", "after_refusal", "around_waits", "during_recovery", "during_undo"]
+__all__ = ["after_clean", "after_refusal", "around_waits", "during_recovery", "during_undo", "out_of_order"]
+
+MOST_ORDERS = 24
 
 
 def after_clean(clean: Outcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scene]:
@@ -64,6 +67,18 @@ def around_waits(clean: Outcome) -> Iterator[Scene]:
             never = f"never-{name}"
             yield Scene(never, f"{name} does not come", beside=never, arrives=name, arrival="never")
             yield Scene(f"late-{name}", f"{name} comes after its time", beside=never, arrives=name, arrival="late")
+
+
+def out_of_order(events: int) -> Iterator[Scene]:
+    """Every order of a handful of events; of more, as many as four would have."""
+    given = tuple(range(events))
+    for order in islice(permutations(given), MOST_ORDERS) if events > 1 else ():
+        says = ", ".join(str(number + 1) for number in order)
+        yield Scene(_order_name(order), f"the events come in the order {says}", beside=_order_name(given), order=order)
+
+
+def _order_name(order: tuple[int, ...]) -> str:
+    return "-".join(["order", *(str(number + 1) for number in order)])
 
 
 def after_refusal(clean: Outcome) -> Iterator[Scene]:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from ...claims.claim import DONE, FAILED, REVIEW
 from ...drive import block
@@ -61,17 +62,35 @@ class Play:
                 self._come_to_rest()
                 self._let_lapse()
             self._enter(())
-            self._senders.come_early()
-            self._deliver_by(self._scene)
-            state = self._come_to_rest()
-            self._senders.come_late()
-            result = self._result() if state == DONE else ""
+            state, result = self._in_order() if self._scene.order else self._to_the_end()
         last = self._processes[-1]
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
             self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
             tuple(self._answers),
         )  # fmt: skip
+
+    def _to_the_end(self) -> tuple[str, str]:
+        self._senders.come_early()
+        self._deliver_by(self._scene)
+        state = self._come_to_rest()
+        self._senders.come_late()
+        return state, self._result() if state == DONE else ""
+
+    def _in_order(self) -> tuple[str, str]:
+        """Several events, each until it is at rest. Results are told in the order given, whenever they came."""
+        events = [(self._target.args, self._target.kwargs), *self._target.then]
+        ends: dict[int, tuple[str, str]] = {}
+        for number in self._scene.order:
+            args, kwargs = events[number]
+            self._target = structs.replace(self._target, args=args, kwargs=kwargs)
+            self._senders = Senders(self._target, self._scene, self._whose)
+            self._whose().tell(f"event {number + 1} is delivered")
+            ends[number] = self._to_the_end()
+        states = {state for state, _ in ends.values()}
+        return (states.pop() if len(states) == 1 else ", ".join(sorted(states))), " ".join(
+            ends[number][1] for number in sorted(ends)
+        )
 
     # -- processes -------------------------------------------------------------------------------
 

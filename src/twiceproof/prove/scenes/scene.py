@@ -24,6 +24,7 @@ class Scene(Struct, frozen=True):
     refuses: str = ""  # the step that the outside refuses, for good
     arrives: str = ""  # the callback or approval that comes otherwise than once, in time
     arrival: Arriving = "once"
+    order: tuple[int, ...] = ()  # in which the events come, where there are several
     loses: int = 0  # which of the outside's answers is lost on its way
     beside: str = "clean"  # which scene's world it is compared with
 

@@ -39,6 +39,8 @@ def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
     arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # what the killed were told, nobody knows
     extra, missing = dict(seen - wanted + arrived), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
+    if scene.order and word in ("twice", "lost"):
+        word, detail = "differs", "another outside than when the events come in the order given"
     if word == "same" and is_missed(scene, outcome):
         word, detail = "missed", "its fault was never reached: this flow's threads do not take turns alike"
     return Verdict(scene.name, scene.says, word, outcome.state, extra, missing, detail)
