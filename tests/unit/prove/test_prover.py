@@ -51,7 +51,9 @@ def test_nothing_is_found_in_the_same_flow_written_safely(flow: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flow", [one for one in unsafe.FLOWS if one.flow.name in WRONG], ids=lambda flow: flow.flow.name)
+@pytest.mark.parametrize(
+    "flow", [one for one in unsafe.FLOWS if one.flow.name in WRONG], ids=lambda flow: flow.flow.name
+)
 def test_a_wrong_declaration_is_named_with_what_to_write_instead(flow: Any) -> None:
     report = found(flow).report
     (wrong,) = report.wrong
