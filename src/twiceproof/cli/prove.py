@@ -43,13 +43,14 @@ Exit codes: 0 safe to repeat, 1 not.
 @click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
 @click.option("--time", "budget", metavar="TIME", help="How long it may take; what was not reached is said.")
 @click.option("--depth", type=click.IntRange(1, 2), default=2, show_default=True, help="1: no second kill.")
+@click.option("--processes", is_flag=True, help="Real processes, ended by SIGKILL; slower.")
 @click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @target_options
 @click.pass_context
 def prove(
     ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
-    budget: str | None, depth: int, scene: str, junit: str | None, **looked_at: Any,
+    budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
 ) -> None:  # fmt: skip
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
@@ -65,8 +66,9 @@ def prove(
     store = target.url if target.given_store else "sqlite"
     with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
         report = Prover(
-            proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth, shown=progress.show
-        ).run()
+            proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
+            processes=processes, shown=progress.show,
+        ).run()  # fmt: skip
     if junit:
         from ..prove.junit import junit as written
 
@@ -77,7 +79,8 @@ def prove(
         waits = [word for name in callback for word in ("--callback", name)]
         waits += [word for name in approve for word in ("--approve", name)]
         events = [word for name in event for word in ("--event", name)]
-        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits])
+        real = ["--processes"] if processes else []
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits, *real])
     ctx.exit(OK if report.good else NEGATIVE)
 
 

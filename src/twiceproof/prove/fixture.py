@@ -37,6 +37,7 @@ def prove(
     store: str = "sqlite",
     time: str | float | None = None,
     depth: int = 2,
+    processes: bool = False,
     then: Sequence[Any] = (),
     callbacks: Mapping[str, Any] | None = None,
     approve: tuple[str, ...] = (),
@@ -45,6 +46,7 @@ def prove(
     """`world` is asked what the outside holds: counts, or a list of what happened.
 
     Each play has its own copy of memory; what lies elsewhere is put back by `reset`. `time` is a budget ("60s").
+    With `processes` each process of a play is a real one, killed with SIGKILL: for worlds that lie outside memory.
     `then` are later events of the same object, delivered in every order; `callbacks` and `approve` answer what the
     flow waits for, by name.
     """
@@ -53,7 +55,7 @@ def prove(
         target_of(flow, *args, **kwargs), then=tuple(spread(flow, event) for event in then),
         callbacks=dict(callbacks or {}), approve=approve,
     )  # fmt: skip
-    prover = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth)
+    prover = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth, processes=processes)
     report = prover.run()
     if not report.good:
         raise NotSafe(report)

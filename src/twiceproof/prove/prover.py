@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 
 from msgspec import structs
@@ -16,6 +17,7 @@ from .report import Report
 from .scenes.catalogue import after_clean, after_refusal, around_waits, during_recovery, during_undo, out_of_order
 from .scenes.outcome import ACTS, Beat, Outcome
 from .scenes.play import Play, other_payload
+from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, is_missed, judge
 from .target import Target
@@ -42,6 +44,7 @@ class Prover:
         only: str = "",
         budget: float | None = None,
         depth: int = 2,
+        processes: bool = False,
         clock: Clock = system_clock,
         shown: Shown = lambda done, planned, name: None,
     ) -> None:
@@ -51,6 +54,7 @@ class Prover:
         self._only = only
         self._budget = budget
         self._depth = depth
+        self._processes = processes
         self._clock = clock
         self._shown = shown
         self._outcomes: dict[str, Outcome] = {}
@@ -59,6 +63,8 @@ class Prover:
 
     def run(self) -> Report:
         """The outside is left as it was found, and of the plays' ledgers nothing is left."""
+        if self._processes and self._store.startswith("memory:"):
+            raise Misuse("Processes of their own share no memory; leave --store out, or name a server's.")
         self._ledgers = ledgers_at(self._store)
         try:
             return self._run()
@@ -180,6 +186,8 @@ class Prover:
 
     def _perform(self, scene: Scene, ledger: str) -> Outcome:
         """In the child. Nothing is closed: the child ends, and its ledger is removed by who outlives it."""
+        if self._processes:
+            return RealPlay(self._target, scene, partial(self._ledgers.open, ledger), self._world.look).run()
         engine, clock = self._ledgers.open(ledger)
         return Play(self._target, scene, engine, clock, self._world.look).run()
 

@@ -31,14 +31,14 @@ class DatabaseLedgers:
             raise Misuse(f"Database {urlsplit(self._url).path[1:]} is not empty; name one that is, such as …/15.")
         return self._url
 
-    def open(self, name: str) -> tuple[Engine, ManualClock]:
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         from ...stores.redis import RedisEngine
 
         class Played(RedisEngine):
             now_lua = NOW
 
         link = _connected(name)
-        clock = ToldClock(lambda now: _call(link, "SET", CLOCK, str(round(now * 1_000_000))))
+        clock = ToldClock(lambda now: _call(link, "SET", CLOCK, str(round(now * 1_000_000))), at)
         return Played(name, clock=clock), clock
 
     def forget(self, name: str) -> None:

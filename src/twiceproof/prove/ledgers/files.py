@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...stores.base import Engine
 from ...stores.sqlite import SqliteEngine
-from ..clocks import ManualClock
+from ..clocks import ManualClock, clock_at
 
 __all__ = ["FileLedgers"]
 
@@ -28,8 +28,8 @@ class FileLedgers:
         shutil.copy(self._empty, path)  # with its rights: only the owner may read it
         return str(path)
 
-    def open(self, name: str) -> tuple[Engine, ManualClock]:
-        clock = ManualClock()
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        clock = clock_at(at)
         return _open(Path(name), clock), clock
 
     def forget(self, name: str) -> None:

@@ -18,8 +18,8 @@ class Ledgers(Protocol):
     def prepare(self) -> str:
         """Make a ledger that nobody has used; its name."""
 
-    def open(self, name: str) -> tuple[Engine, ManualClock]:
-        """The ledger, and the clock that it goes by."""
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        """The ledger, and the clock that it goes by; a play's later processes go on from its time."""
 
     def forget(self, name: str) -> None:
         """The play is over, however it ended: nothing of it stays."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...stores.base import Engine
 from ...stores.memory import MemoryEngine
-from ..clocks import ManualClock
+from ..clocks import ManualClock, clock_at
 
 __all__ = ["MemoryLedgers"]
 
@@ -15,8 +15,8 @@ class MemoryLedgers:
     def prepare(self) -> str:
         return ""
 
-    def open(self, name: str) -> tuple[Engine, ManualClock]:
-        clock = ManualClock()
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        clock = clock_at(at)
         return MemoryEngine(clock), clock
 
     def forget(self, name: str) -> None: ...

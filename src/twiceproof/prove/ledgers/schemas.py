@@ -59,11 +59,11 @@ class SchemaLedgers:
             self._db.execute(CLOCK)
         return name
 
-    def open(self, name: str) -> tuple[Engine, ManualClock]:
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         import psycopg
 
         db = psycopg.connect(self._within(name), autocommit=True, connect_timeout=5)
-        clock = ToldClock(lambda now: _tell(db, now))
+        clock = ToldClock(lambda now: _tell(db, now), at)
         return open_store(self._within(name), clock=clock).engine, clock
 
     def forget(self, name: str) -> None:

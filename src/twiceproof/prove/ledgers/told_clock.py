@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from ..clocks import ManualClock
+from ..clocks import BEGINNING, ManualClock
 
 __all__ = ["ToldClock"]
 
@@ -13,8 +13,8 @@ __all__ = ["ToldClock"]
 class ToldClock(ManualClock):
     """`tell` is called with the wall time, at first and whenever it has moved."""
 
-    def __init__(self, tell: Callable[[float], object]) -> None:
-        super().__init__()
+    def __init__(self, tell: Callable[[float], object], at: float | None = None) -> None:
+        super().__init__(BEGINNING if at is None else at)
         self._tell = tell
         self._mutex = threading.Lock()
         tell(self.wall)

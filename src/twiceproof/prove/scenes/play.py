@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from .senders import Senders
 from .stand_in import StandIn, on_stage
 from .steps import Look, watched
 
-__all__ = ["Play", "other_payload"]
+__all__ = ["CROWD", "OVER", "Play", "other_payload"]
 
 MOST_ROUNDS = 60  # of which each is a delivery; a run that does not rest by then is stuck
 CROWD = 8
@@ -38,24 +39,23 @@ DEFINITE = (DONE, FAILED, REVIEW)
 class Play:
     """`engine` is the ledger that outlives the processes, `look` asks the outside."""
 
-    def __init__(self, target: Target, scene: Scene, engine: Engine, clock: ManualClock, look: Look) -> None:
+    def __init__(
+        self, target: Target, scene: Scene, engine: Engine, clock: ManualClock, look: Look, stage: Stage | None = None
+    ) -> None:
         self._target = target
         self._scene = scene
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = Stage(self._go_on_without, scene.refuses)
+        self._stage = stage or Stage(self._go_on_without, scene.refuses)
         self._processes: list[Process] = []
         self._stand_in = StandIn()
         self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
 
     def run(self) -> Outcome:
-        app = self._target.app
-        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
-        app._heartbeat.stop()  # time stands still until the play moves it
-        app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
-        with on_stage(app, self._clock) as self._stand_in, watched(app.steps, self._whose, self._look):
+        """All of it, with processes that are simulated here."""
+        with self._on_stage():
             for script in self._scene.scripts:
                 self._enter(script)
                 self._deliver_by(self._scene)
@@ -63,6 +63,35 @@ class Play:
                 self._let_lapse()
             self._enter(())
             state, result = self._in_order() if self._scene.order else self._to_the_end()
+        return self._outcome(state, result)
+
+    def live(self, number: int, script: tuple[Fault, ...], part: str) -> Outcome:
+        """One process of it, which is this one: `all` to the end, `some` until it dies, the `rest`, `one` delivery."""
+        with self._on_stage():
+            self._enter(script, number)
+            state, result = "", ""
+            if part == "all":
+                state, result = self._in_order() if self._scene.order else self._to_the_end()
+            elif part == "rest":
+                state = self._come_to_rest()
+                result = self._result() if state == DONE else ""
+            elif part == "one":
+                self._answer(self._deliver)
+            else:
+                self._deliver_by(self._scene)
+                self._come_to_rest()
+        return self._outcome(state, result)
+
+    @contextmanager
+    def _on_stage(self) -> Iterator[None]:
+        app = self._target.app
+        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
+        app._heartbeat.stop()  # time stands still until the play moves it
+        app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
+        with on_stage(app, self._clock) as self._stand_in, watched(app.steps, self._whose, self._look):
+            yield
+
+    def _outcome(self, state: str, result: str) -> Outcome:
         last = self._processes[-1]
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
@@ -94,8 +123,8 @@ class Play:
 
     # -- processes -------------------------------------------------------------------------------
 
-    def _enter(self, script: tuple[Fault, ...]) -> Process:
-        process = Process(len(self._processes) + 1, self._engine, self._clock, script, self._stage)
+    def _enter(self, script: tuple[Fault, ...], number: int = 0) -> Process:
+        process = Process(number or len(self._processes) + 1, self._engine, self._clock, script, self._stage)
         self._processes.append(process)
         self._stand_in.main = process
         process_var.set(process)
