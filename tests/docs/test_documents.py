@@ -71,7 +71,10 @@ def test_every_public_error_can_be_imported_from_the_package():
     assert set(errors.__all__) - hidden <= set(twiceproof.__all__)
 
 
-@pytest.mark.parametrize("setting", ["TWICEPROOF_STORE", "TWICEPROOF_TENANT", "TWICEPROOF_URL", "TWICEPROOF_RESOURCES"])
+SETTINGS = ["STORE", "TENANT", "URL", "RESOURCES", "KEYS"]
+
+
+@pytest.mark.parametrize("setting", [f"TWICEPROOF_{name}" for name in SETTINGS])
 def test_every_environment_variable_is_documented(setting):
     assert any(setting in doc.read_text() for doc in documents() if "docs" in doc.parts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -42,6 +43,12 @@ class Asking:
         self._watch = Watch(policy.operation, self.maker, stable)
         self._link = KeyMaker(link, self.arguments.signature) if link else None
         self._ignore = _ignored(policy.ignore, self.arguments)
+
+    def of(self, policy: Policy) -> Asking:
+        """The same for another tenant's policy."""
+        view = copy.copy(self)
+        view.policy = policy
+        return view
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.maker.make(self.arguments.bind(args, kwargs))

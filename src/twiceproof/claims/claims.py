@@ -10,6 +10,7 @@ from msgspec import Raw, structs
 from ..clock import Clock, system_clock
 from ..drive import Operation
 from ..errors import Misuse
+from ..observe.duplicates import Duplicates
 from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
@@ -37,6 +38,7 @@ class Claims:
         self.store = store
         self.clock = clock
         self.shelf = shelf  # where the large values of runs are kept; None: in the store
+        self.duplicates = Duplicates(clock=clock)  # tell it of every repeat that is answered without doing the work
 
     @property
     def room(self) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any, ParamSpec, Protocol, TypeVar
+
+from msgspec import structs
 
 from ..clock import Ids
 from ..drive import Operation
@@ -58,6 +61,16 @@ class Once:
         clock = guard.claims.clock
         self.asking = Asking(function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link)
         self._results = ResultType(function, self.policy.operation)
+
+    def of(self, tenant: str) -> Once:
+        """The same function for another tenant: its claims are apart."""
+        if tenant == self.policy.tenant:
+            return self
+        view = copy.copy(self)
+        view.policy = structs.replace(self.policy, tenant=tenant)
+        view.guard = self.guard.of(view.policy)
+        view.asking = self.asking.of(view.policy)
+        return view
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
         ask = self.ask(args, kwargs, retry=retry)

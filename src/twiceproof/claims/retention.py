@@ -16,7 +16,7 @@ from .states import EXPIRE, TRIM
 __all__ = ["PASS", "Swept", "sweep"]
 
 BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
-KINDS = (KIND, *BESIDE, *POINTERS)
+KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", *POINTERS)
 PASS = 200
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .approvals_decide import approve, reject
+from .approvals_decide import approve, decide, reject
+from .approvals_link import link
 from .approvals_list import list_
 from .approvals_show import show
 
@@ -16,5 +17,5 @@ def approvals() -> None:
     """Look at what waits for somebody's word, and give it."""
 
 
-for _command in (list_, show, approve, reject):
+for _command in (list_, show, approve, reject, decide, link):
     approvals.add_command(_command)

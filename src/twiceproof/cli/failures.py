@@ -15,6 +15,7 @@ __all__ = [
     "OK",
     "REFUSED",
     "UNAVAILABLE",
+    "NoAnswer",
     "NoLedger",
     "NotConfirmed",
     "NotFound",
@@ -31,6 +32,10 @@ class NoLedger(StoreError):
 
 class NotFound(TwiceproofError):
     """There is no such claim."""
+
+
+class NoAnswer(NotFound):
+    """Nobody answered there."""
 
 
 class NotConfirmed(Misuse):

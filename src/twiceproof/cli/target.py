@@ -41,6 +41,11 @@ class Target:
         return self._url or _environment().store
 
     @property
+    def keys(self) -> str:
+        """Never an option: everybody on the machine can read a command line."""
+        return _environment().keys
+
+    @property
     def tenant(self) -> str:
         return self.given_tenant or _environment().tenant
 

@@ -78,8 +78,9 @@ class Admission:
     def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
         letter = yield from keep_letter(
-            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact)
-        )
+            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
+            allowed=self.hook.source.needs,
+        )  # fmt: skip
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
         return letter.id
 
@@ -94,16 +95,20 @@ class Admission:
         if isinstance(taken, Mismatch):
             other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
             return (yield from self._refuse(event, other))
-        if isinstance(taken, Done):
-            return (yield from self._come_again(taken))
-        return _told(taken)
+        admitted = (yield from self._come_again(taken)) if isinstance(taken, Done) else _told(taken)
+        if admitted.word != "new":
+            self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
+        return admitted
 
     def _ask(self, event: Event) -> Ask:
         if not event.id:
             raise KeyRefused("the event has no id to claim it by")
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
-        asked = fingerprint({"payload": event.payload}, [f"payload.{name}" for name in self.hook.source.varying])
+        contents = event.payload if event.contents is None else event.contents
+        # Without what is redacted: from a hash of all the rest, a card's number can be guessed.
+        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
+        asked = fingerprint({"payload": contents}, apart)
         return Ask(
             at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, asked, repeat=policy.repeat
         )  # fmt: skip

@@ -10,6 +10,7 @@ import logging
 from ..drive import Operation
 from ..errors import StoreError
 from ..flows.parts import Parts
+from ..observe.told import tell
 from .admission import Admission, Admitted
 from .envelope import Envelope
 from .hook import AGAIN, Hook
@@ -51,8 +52,11 @@ def _believed(admission: Admission) -> Operation[Reply]:
         return reading.reply
     if isinstance(reading, Poison):
         yield from admission.keep_aside(reading.reason)
+        tell(admission.hook.name, "poison")
         return source.answer("poison")
     admitted = yield from admission.of(reading)
+    for event, one in zip(reading, admitted, strict=True):
+        tell(admission.hook.name, one.word, key=event.id, run=one.run)
     heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
     return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Mapping
 
 from ..drive import Operation
 from ..errors import Misuse
@@ -18,7 +19,7 @@ __all__ = ["replay_letter"]
 TAKEN_IN = ("new", "duplicate", "review")
 
 
-def replay_letter(parts: Parts, hooks: dict[str, Hook], name: str) -> Operation[list[Admitted]]:
+def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
     """It was believed when it came; what is claimed and started is the same as then."""
     letter = yield from find_letter(parts.store, parts.tenant, name)
     admission = Admission(parts, _hook(hooks, letter), _envelope(letter))
@@ -35,7 +36,7 @@ def replay_letter(parts: Parts, hooks: dict[str, Hook], name: str) -> Operation[
     return admitted
 
 
-def _hook(hooks: dict[str, Hook], letter: Letter) -> Hook:
+def _hook(hooks: Mapping[str, Hook], letter: Letter) -> Hook:
     if letter.hook not in hooks:
         raise Misuse(f"{letter.id} came in at {letter.hook!r}, which this app does not declare; name another app.")
     return hooks[letter.hook]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from ..claims.hold import Hold
 from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost
 from ..claims.results import Packed, pack, unpack
@@ -140,6 +141,20 @@ def _still_ours(session: Session) -> Operation[None]:
             hold.lost = renewed
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
+    for slot in session.slots:
+        yield from _still_our_turn(session, slot)
+
+
+def _still_our_turn(session: Session, slot: Hold) -> Operation[None]:
+    """Its slot lapsed while this process was away, and another run has it: this one gives way, and comes round."""
+    if slot.lost is None and session.parts.clock.monotonic() >= slot.held.deadline:
+        renewed = yield from session.parts.claims.renew(slot.held)
+        if isinstance(renewed, LostHold):
+            slot.lost = renewed
+        else:
+            slot.held = renewed
+    if slot.lost is not None:
+        session.halt(Wait("lost its turn, and waits for another", 0.0))
 
 
 # -- ending --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from msgspec import structs
 from ..claims.claim import Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import NeedsReview, PayloadMismatch, PriorFailure, StepFailed, Waiting
+from ..errors import NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
@@ -65,7 +65,7 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
 
 def _is_final(calling: Calling, error: BaseException) -> bool:
     """What it called has failed for good, or means something else: asking again would be answered the same."""
-    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch)
+    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch | Stale)
 
 
 def refuse_if_undoing(session: Session) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from msgspec import structs
@@ -54,6 +54,7 @@ class Session:
         self.compensating = False  # what was done is being undone
         self.started_at = 0.0
         self.lapsed_at = 0.0  # until when a holder that stopped without a word may have been at work
+        self.slots: Sequence[Hold] = ()  # without them it may not act: others of its kind would be at work too
         self.gatherings = 0
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number

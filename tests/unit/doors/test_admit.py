@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from twiceproof import App, Misuse
+from twiceproof.claims.retention import sweep
 from twiceproof.doors.letters import letters
 from twiceproof.doors.replay import replay_letter
 from twiceproof.doors.reply import Reply
@@ -139,6 +140,17 @@ def test_an_event_whose_flow_refuses_it_is_kept_aside_and_taken_in_by_a_replay(s
     work(app)
     assert stage.effects == {"17": 1} and not block(letters(app.store, "default"))
     assert said(app.receive(*posted({"id": "17"})))["state"] == "duplicate"
+
+
+def test_a_letter_that_nobody_replays_is_swept_after_thirty_days(stage: Stage) -> None:
+    app = shop(stage)
+    app.receive(*posted(b"{nonsense"))
+    stage.clock.advance(29 * 86_400)
+    block(sweep(app.store))
+    assert len(block(letters(app.store, "default"))) == 1
+    stage.clock.advance(2 * 86_400)
+    block(sweep(app.store))
+    assert not block(letters(app.store, "default"))
 
 
 def test_a_replay_that_does_not_help_keeps_the_letter(stage: Stage) -> None:

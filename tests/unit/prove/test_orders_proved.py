@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App
+from twiceproof import App, by
 from twiceproof.prove.fixture import NotSafe, prove
 from twiceproof.prove.scenes.catalogue import out_of_order
 
@@ -37,6 +37,12 @@ def newest_wins(event: dict[str, Any]) -> int:
     return int(event["version"])
 
 
+@app.flow(key="order:1", order=by(object="1", version="{event[version]}"))
+def ordered(event: dict[str, Any]) -> int:
+    write_last(event["version"], event["text"])
+    return int(event["version"])
+
+
 FIRST, THEN = {"version": 1, "text": 10}, [{"version": 2, "text": 20}, {"version": 3, "text": 30}]
 
 
@@ -49,8 +55,9 @@ def test_a_flow_whose_outcome_depends_on_the_order_is_found() -> None:
 
 
 @pytest.mark.slow
-def test_one_that_keeps_the_newest_is_safe_in_every_order() -> None:
-    report = prove(newest_wins, FIRST, world=lambda: dict(status), then=THEN, depth=1)
+@pytest.mark.parametrize("flow", [newest_wins, ordered], ids=["in the step", "declared"])
+def test_one_that_keeps_the_newest_is_safe_in_every_order(flow: Any) -> None:
+    report = prove(flow, FIRST, world=lambda: dict(status), then=THEN, depth=1)
     assert len([one for one in report.verdicts if one.scene.startswith("order-")]) == 6
 
 

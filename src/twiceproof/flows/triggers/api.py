@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ class TriggerApi:
     """The part of an app that is about schedules and polls."""
 
     flow: Any  # of FlowApi
-    flows: dict[str, Flow]
+    flows: MutableMapping[str, Flow]
     schedules: ScheduleDuty
     polls: PollDuty
 

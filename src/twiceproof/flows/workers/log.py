@@ -65,6 +65,8 @@ def _line(about: About) -> str:
 
 def _clean(text: str) -> str:
     """What comes from outside must not write lines of its own."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
 
 

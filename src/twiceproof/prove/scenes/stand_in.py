@@ -89,5 +89,5 @@ def on_stage(app: App, clock: Clock) -> Iterator[StandIn]:
 def _parts(app: App) -> list[Any]:
     askings: list[Any] = [flow.asking for flow in app.flows.values()]
     askings += [once.asking for once in app.operations.values()]
-    found = [app, app.claims, app.parts, app._housekeeper, app._heartbeat, *app.duties, *askings]
+    found = [app, app.claims, app.parts, app.tenants, app._housekeeper, app._heartbeat, *app.duties, *askings]
     return list({id(part): part for part in found}.values())

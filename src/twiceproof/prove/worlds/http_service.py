@@ -62,7 +62,6 @@ class HttpService:
         while (request := await self._request(reader, writer)) is not None:
             answer = self._answered(request)
             if len(self._asked) == self._losing:
-                self._losing = 0
                 writer.transport.abort()  # carried out, and nobody is told
                 return
             writer.write(written(answer, bodiless=request.method == "HEAD"))

@@ -1,0 +1,21 @@
+"""`twiceproof hooks`: the group."""
+
+from __future__ import annotations
+
+import click
+
+from .hooks_letters import letters
+from .hooks_list import list_
+from .hooks_replay import replay
+from .hooks_test import test
+
+__all__ = ["hooks"]
+
+
+@click.group()
+def hooks() -> None:
+    """Look at webhooks, try one out, and replay what could not be taken in."""
+
+
+for command in (list_, test, letters, replay):
+    hooks.add_command(command)

@@ -1,0 +1,205 @@
+"""The door: who comes in with which key, what a duplicate hears, and what is kept of an answer.
+
+Transport-free. A middleware calls `find`, `read`, `enter`, then the app, then `leave` or `give_up`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Protocol
+
+from ...claims.claim import address_of, run_id
+from ...claims.hold import Hold
+from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, TakeOutcome
+from ...claims.results import unpack
+from ...claims.states import Ask
+from ...drive import Operation
+from ...errors import StoreError, StoreUnsafe
+from ...flows.parts import Parts
+from ..reply import Reply
+from . import problems
+from .answer import Answer, restore
+from .before import was_before
+from .identity import Identity
+from .last_word import record, record_error
+from .page import as_page
+from .reading import Reader
+from .recording import AnswerCutShort, Recording
+from .route import Route
+from .rule import Rule, Rules
+from .turn import Turn
+from .verdict import of_error, of_status
+from .visit import Visit, marks
+
+__all__ = ["Door", "Ledger"]
+
+log = logging.getLogger("twiceproof.doors")
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.5
+NO_BODY = frozenset({204, 304})  # statuses that say no length
+
+
+class Ledger(Protocol):
+    """What is needed of an `App`."""
+
+    @property
+    def parts(self) -> Parts: ...
+
+
+class Door:
+    """One middleware's door. Holds no state between requests: everything rests in the store."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        routes: Iterable[Route | str] | None = None,
+        anonymous: str | None = None,
+        secret: str | bytes = b"",
+    ) -> None:
+        self._parts = ledger.parts
+        self._claims = ledger.parts.claims
+        self._rules = Rules(routes)
+        self._identity = Identity(secret)
+        self._reader = Reader(anonymous=anonymous, secret=secret, now=ledger.parts.clock.now)
+        self._refuse_best_effort()
+        self.find = self._rules.find
+
+    def _refuse_best_effort(self) -> None:
+        blind = [rule.path for rule in self._rules.all if not rule.reruns]
+        if self._parts.store.best_effort and not self._parts.best_effort and blind:
+            raise StoreUnsafe(
+                f"{blind[0]} may never be repeated blindly, but this store can lose acknowledged writes on failover; "
+                'use PostgreSQL or SQLite, declare Route(…, repeat="safe"), or accept it with App(best_effort=True).'
+            )
+
+    # -- before the app --------------------------------------------------------------------------
+
+    def read(
+        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], str | None]
+    ) -> Visit | Reply | None:
+        """Whether it comes in at all. None: without a key, and it may."""
+        return self._reader.read(rule, method, path, query, headers, who)
+
+    def enter(self, visit: Visit, body: bytes) -> Operation[Turn | Reply | None]:
+        """A turn: run the app. A reply: send it instead. None: a form without a token, which may run unguarded."""
+        if not visit.key:
+            read = self._reader.read_form(visit, body)
+            if not isinstance(read, Visit):
+                return read if read is None else self._dressed(visit, read)
+            visit = read
+        try:
+            ask = self._ask(visit, body)
+            outcome = yield from self._take(ask, visit.rule)
+            if not isinstance(outcome, Held | Mismatch):
+                self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
+            if isinstance(outcome, Done):
+                return (yield from self._replay(visit, outcome))
+            if isinstance(outcome, Held):
+                return (yield from self._begin(visit, Hold(ask, outcome)))
+            return self._dressed(visit, _refusal(visit, ask, outcome))
+        except StoreError as error:
+            log.error("%s %s was refused, its claim cannot be had: %s", visit.method, visit.path, error)
+            return self._dressed(visit, problems.store_down(error))
+
+    def _ask(self, visit: Visit, body: bytes) -> Ask:
+        rule, tenant = visit.rule, self._parts.tenant
+        operation, key = rule.operation(visit.method), self._identity.key(visit)
+        at = address_of(tenant, operation, key)
+        return Ask(
+            at, operation, key, self._parts.owner(), rule.lease, tenant, self._identity.fingerprint(visit, body),
+            run_id(at.space), "", "safe" if rule.reruns else "never",
+        )  # fmt: skip
+
+    def _take(self, ask: Ask, rule: Rule) -> Operation[TakeOutcome]:
+        outcome = yield from self._claims.take(ask)
+        if rule.busy != "wait" or not isinstance(outcome, Busy):
+            return outcome
+        until, pause = self._claims.clock.monotonic() + rule.wait, FIRST_PAUSE
+        while isinstance(outcome, Busy):
+            left = until - self._claims.clock.monotonic()
+            if left <= 0:
+                break
+            yield from self._claims.store.pause(ask.at.space, min(pause, left, outcome.retry_after + 0.001))
+            pause = min(pause * 2, LONGEST_PAUSE)
+            outcome = yield from self._claims.take(ask)
+        return outcome
+
+    def _begin(self, visit: Visit, hold: Hold) -> Operation[Turn | Reply]:
+        if self._claims.clock.monotonic() >= hold.held.deadline:
+            renewed = yield from self._claims.renew(hold.held)  # this process slept through its lease
+            if isinstance(renewed, LostHold):
+                return self._dressed(visit, problems.claim_lost(renewed))
+            hold.held = renewed
+        try:
+            self._parts.heartbeat.keep(hold)
+        except BaseException:  # no thread to be had: nothing was done yet, so give it back
+            yield from self._claims.release(hold.held)
+            raise
+        return Turn(visit, hold)
+
+    def _replay(self, visit: Visit, done: Done) -> Operation[Reply]:
+        text = yield from unpack(self._claims.store, done.at, done.result, done.spill)
+        answer = restore(text) if text else None
+        if answer is None or answer.left_out is not None:
+            return self._dressed(visit, problems.answer_not_kept(done, answer))
+        return _reply_of(visit, answer)
+
+    def _dressed(self, visit: Visit, reply: Reply) -> Reply:
+        shown = as_page(reply) if visit.page else reply
+        return Reply(shown.status, (*shown.headers, *marks(visit, replayed=False)), shown.body)
+
+    # -- after the app ---------------------------------------------------------------------------
+
+    def leave(self, turn: Turn, recording: Recording, carrier: MutableMapping[str, Any]) -> Operation[Reply | None]:
+        """The app has answered: say the last word about the claim. None: pass the answer on."""
+        if recording.short:
+            yield from self.give_up(turn, AnswerCutShort("the answer was never finished"))
+            return None
+        word = of_status(recording.status, turn.visit.rule)
+        if not turn.begun or was_before(carrier, recording):
+            word = "release"
+        self._end(turn)
+        try:
+            written = yield from record(self._claims, turn, word, recording)
+        except StoreError as error:
+            # The answer is true all the same. Who asks again meets a lapsed claim, and a person.
+            log.error("%s was answered, but its record is in doubt: %s", turn.hold.ask.at.space, error)
+            return None
+        return self._dressed(turn.visit, problems.claim_lost(written)) if isinstance(written, LostHold) else None
+
+    def give_up(self, turn: Turn, error: BaseException) -> Operation[None]:
+        """The app has ended with an error instead of an answer. The error goes on by itself."""
+        word = of_error(error, turn.visit.rule) if turn.begun else "release"
+        self._end(turn)
+        try:
+            yield from record_error(self._claims, turn, word, error)
+        except StoreError as worse:
+            error.add_note(f"twiceproof could not record this failure: {worse}")
+
+    def _end(self, turn: Turn) -> None:
+        turn.left = True
+        self._parts.heartbeat.drop(turn.hold)
+
+    def abandon(self, turn: Turn) -> None:
+        """Nothing more can be said, the lease must lapse by itself."""
+        self._end(turn)
+
+
+def _refusal(visit: Visit, ask: Ask, outcome: TakeOutcome) -> Reply:
+    if isinstance(outcome, Busy):
+        return problems.busy(visit, outcome)
+    if isinstance(outcome, Mismatch):
+        return problems.mismatch(visit, outcome)
+    if isinstance(outcome, Failed):
+        return problems.abandoned(outcome)
+    reason = outcome if isinstance(outcome, InReview) else InReview("", ask.run, 0.0)
+    return problems.in_review(ask, reason)
+
+
+def _reply_of(visit: Visit, answer: Answer) -> Reply:
+    body = answer.body
+    length = [] if answer.status in NO_BODY else [("content-length", str(len(body)))]
+    return Reply(answer.status, (*answer.headers, *length, *marks(visit, replayed=True)), body)

@@ -1,0 +1,224 @@
+"""Which keys are taken, whose they are, and what they are bound to."""
+
+from __future__ import annotations
+
+import pytest
+
+from twiceproof.doors.idempotency import Route
+from twiceproof.doors.idempotency.key import Malformed, read_key
+
+MALFORMED = [
+    "",
+    '""',
+    "a b",
+    "a,b",
+    "a;b",
+    'a"b',
+    "a\\b",
+    '"open',
+    '"a\\x"',
+    '"a"b',
+    '"a";p=1',
+    " ",
+    '" a"',
+    "é",
+    "a" * 256,
+]
+
+
+@pytest.mark.parametrize("value", MALFORMED)
+def test_a_malformed_key_is_refused_and_nothing_runs(client, shop, value):
+    heard = client.ask(key=value)
+    assert (heard.status, heard.problem()["type"]) == (400, "urn:twiceproof:idempotency-key-malformed")
+    assert heard.problem()["next"]
+    assert shop.count == 0
+
+
+@pytest.mark.parametrize(
+    "value", ["a", "8e03978e-40d5-43dd-bc93-6894a57f9324", "a" * 255, "a.b_c~d@e/f+g=h:i", '"a b"']
+)
+def test_a_well_formed_key_is_taken(client, shop, value):
+    assert client.ask(key=value).status == 201
+    assert client.ask(key=value).replayed
+    assert shop.count == 1
+
+
+def test_a_quoted_key_and_a_bare_one_are_one_key(client, shop):
+    first, second = client.ask(key="order-7"), client.ask(key='"order-7"')
+    assert second.replayed
+    assert second.body == first.body
+    assert shop.count == 1
+
+
+@pytest.mark.parametrize(("quoted", "key"), [('"a\\"b"', 'a"b'), ('"a\\\\b"', "a\\b"), ('"x y"', "x y"), (" k ", "k")])
+def test_a_quoted_key_is_read_as_rfc_8941_says(quoted, key):
+    assert read_key(quoted) == key
+
+
+def test_two_keys_in_one_request_are_refused(client, shop):
+    heard = client.ask(key="a", headers=[("idempotency-key", "b")])
+    assert heard.status == 400
+    assert shop.count == 0
+
+
+def test_every_visible_character_is_either_taken_bare_or_refused():
+    refused = {chr(code) for code in range(33, 127) if isinstance(read_key(f"a{chr(code)}b"), Malformed)}
+    assert refused == set('",;\\')
+
+
+def test_the_key_is_echoed_as_it_was_sent_and_exposed_to_scripts_of_other_origins(client):
+    for expected in ("false", "true"):
+        heard = client.ask(key='"k 1"')
+        assert heard.header("idempotency-key") == '"k 1"'
+        assert heard.header("idempotent-replayed") == expected
+        assert heard.header("access-control-expose-headers") == "Idempotency-Key, Idempotent-Replayed"
+
+
+def test_a_missing_key_is_refused_where_it_is_required(door, shop):
+    heard = door(routes=[Route("/pay", required=True)]).ask(key=None)
+    assert (heard.status, heard.problem()["type"]) == (400, "urn:twiceproof:idempotency-key-missing")
+    assert shop.count == 0
+
+
+def test_without_a_key_a_request_runs_each_time_where_none_is_required(client, shop):
+    assert [client.ask(key=None).status for _ in range(2)] == [201, 201]
+    assert shop.count == 2
+
+
+def test_without_a_key_the_answer_is_left_alone(client):
+    assert client.ask(key=None).headers == [("content-type", "application/json")]
+
+
+# -- whose it is ---------------------------------------------------------------------------------
+
+
+def test_another_caller_with_the_same_key_gets_an_answer_of_his_own(client, shop):
+    assert client.ask(who="Bearer ann").body == b'{"count": 1}'
+    heard = client.ask(who="Bearer bob")
+    assert (heard.body, heard.replayed) == (b'{"count": 2}', False)
+
+
+def test_a_caller_who_is_not_known_is_refused(client, shop):
+    heard = client.ask(who=None)
+    assert (heard.status, heard.problem()["type"]) == (403, "urn:twiceproof:idempotency-key-anonymous")
+    assert shop.count == 0
+
+
+def test_unknown_callers_share_a_scope_that_was_named_for_them(door, shop):
+    client = door(anonymous="public")
+    assert not client.ask(who=None).replayed
+    assert client.ask(who=None).replayed
+    assert not client.ask(who="Bearer ann").replayed
+
+
+def test_a_caller_called_like_the_scope_of_the_unknown_is_not_one_of_them(door, shop):
+    client = door(anonymous="public", principal=lambda carrier: None if shop.count == 0 else "public")
+    client.ask()
+    assert not client.ask().replayed
+
+
+def test_who_calls_can_be_told_by_a_function(door, shop):
+    seen = []
+    client = door(principal=lambda carrier: seen.append(carrier) or "ann")
+    client.ask(who="Bearer of today")
+    assert client.ask(who="Bearer of tomorrow").replayed
+    assert "path" in seen[0] or "PATH_INFO" in seen[0]
+
+
+def test_who_calls_is_not_asked_where_there_is_no_key(door):
+    assert door(principal=lambda carrier: 1 / 0).ask(key=None).status == 201
+
+
+# -- what it is bound to -------------------------------------------------------------------------
+
+
+def test_the_same_key_on_another_route_is_another_request(client, shop):
+    client.ask(path="/pay")
+    assert not client.ask(path="/refund").replayed
+    assert shop.count == 2
+
+
+def test_the_same_key_with_another_method_is_another_request(client, shop):
+    client.ask(method="POST")
+    assert not client.ask(method="PATCH").replayed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"body": b"[]"}, {"query": "a=1"}, {"headers": [("content-type", "text/plain")]}, {"path": "/orders/2/pay"}],
+)
+def test_the_same_key_with_another_payload_is_refused(door, shop, change):
+    client = door(routes=["/orders/{order}/pay"])
+    first = {"body": b"{}", "path": "/orders/1/pay"}
+    client.ask(**first)
+    heard = client.ask(**{**first, **change})
+    assert (heard.status, heard.problem()["type"]) == (422, "urn:twiceproof:idempotency-key-reused")
+    assert heard.problem()["next"]
+    assert shop.count == 1
+    assert client.ask(**first).replayed
+
+
+def test_fields_that_may_differ_are_left_out_of_the_comparison(door, shop):
+    client = door(routes=[Route("/pay", ignore=("sent_at",))])
+    client.ask(b'{"amount": 5, "sent_at": 1}')
+    assert client.ask(b'{"sent_at": 2, "amount": 5}').replayed
+    assert client.ask(b'{"amount": 6, "sent_at": 1}').status == 422
+    assert client.ask(b"{not json", key="k-2").status == 201
+
+
+def test_a_form_sent_again_with_another_boundary_is_the_same_form(client, shop):
+    def form(boundary: str) -> tuple[bytes, list[tuple[str, str]]]:
+        body = f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--{boundary}--\r\n'.encode()
+        return body, [("content-type", f"multipart/form-data; boundary={boundary}")]
+
+    body, headers = form("first")
+    client.ask(body, headers=headers)
+    body, headers = form("second")
+    assert client.ask(body, headers=headers).replayed
+    assert client.ask(body.replace(b"1\r\n", b"2\r\n"), headers=headers).status == 422
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"])
+def test_other_methods_are_left_alone_unless_they_are_named(client, shop, method):
+    assert client.ask(method=method).header("idempotent-replayed") is None
+    assert client.ask(method=method).header("idempotent-replayed") is None
+    assert shop.count == 2
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_other_unsafe_methods_are_guarded_where_they_are_named(door, method):
+    client = door(routes=[Route("/pay", methods=("POST", method))])
+    client.ask(method=method)
+    assert client.ask(method=method).replayed
+
+
+def test_routes_that_are_not_named_are_left_alone(door, shop):
+    client = door(routes=["/pay"])
+    client.ask(path="/other")
+    assert client.ask(path="/other").header("idempotent-replayed") is None
+    assert client.ask(path="/pay").header("idempotent-replayed") == "false"
+
+
+# -- the ledger ----------------------------------------------------------------------------------
+
+
+def test_no_credential_and_no_payload_lands_in_the_ledger(client, app):
+    client.ask(b'{"card": "4242-canary"}', who="Bearer canary-token")
+    for kind in ("claim", "resource", "evidence"):
+        for record in app.store.scan(kind).block().records:
+            assert "canary" not in record.body + record.at.space + record.at.key
+
+
+def test_with_a_secret_the_same_request_leaves_other_hashes(door, app):
+    for secret in ("", "s", "x" * 100):
+        door(secret=secret).ask()
+    records = app.store.scan("claim").block().records
+    assert len({record.at.space for record in records}) == 3
+
+
+def test_claims_are_listed_under_a_name_that_people_can_type(door, app):
+    door(routes=["/orders/{order}/pay", Route("/refunds", name="refund")]).ask(path="/orders/1/pay")
+    door(routes=["/orders/{order}/pay", Route("/refunds", name="refund")]).ask(path="/refunds")
+    door().ask()
+    names = {record.at.space.split("/")[1] for record in app.store.scan("claim").block().records}
+    assert names == {"POST.orders.order.pay", "refund", "http"}

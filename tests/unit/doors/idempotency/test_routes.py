@@ -1,0 +1,75 @@
+"""What a route may say."""
+
+from __future__ import annotations
+
+import pytest
+
+from twiceproof import Misuse
+from twiceproof.doors.idempotency import Route
+from twiceproof.doors.idempotency.rule import Rule, Rules
+
+WRONG = [
+    ({"path": "pay"}, "is not a path"),
+    ({"methods": ("GET",)}, "guards GET"),
+    ({"methods": ()}, "guards no method"),
+    ({"methods": "POST"}, "is one text, not a list"),
+    ({"keeps": "some"}, "keeps='some' means nothing"),
+    ({"repeat": "often"}, "repeat='often' means nothing"),
+    ({"busy": 404}, "busy=404 means nothing"),
+    ({"clean": (404,)}, "from 500 to 599"),
+    ({"name": "a/b"}, "is not a name"),
+    ({"largest_answer": 10**9}, "largest_answer"),
+    ({"largest_body": 0}, "lets nothing in"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason"), WRONG)
+def test_a_route_that_means_nothing_is_refused_when_it_is_made(words, reason):
+    with pytest.raises(Misuse, match=reason):
+        Route(**{"path": "/pay", **words})
+
+
+@pytest.mark.parametrize("words", [{"lease": 0}, {"keep": "soon"}, {"wait": "-1s"}, {"keep_answer": 0}])
+def test_durations_are_checked_when_the_middleware_is_made(words):
+    with pytest.raises(Misuse):
+        Rules([Route("/pay", **words)])
+
+
+def test_no_routes_at_all_guard_nothing_and_are_refused():
+    with pytest.raises(Misuse, match="guards nothing"):
+        Rules([])
+
+
+FITS = [
+    ("/pay", "/pay", True),
+    ("/pay", "/pay/", False),
+    ("/pay", "/payments", False),
+    ("/orders/{order}", "/orders/7", True),
+    ("/orders/{order}", "/orders/7/pay", False),
+    ("/orders/{order}", "/orders/", False),
+    ("/orders/{order:int}/pay", "/orders/7/pay", True),
+    ("/orders/<int:order>/pay", "/orders/7/pay", True),
+    ("/files/{rest:path}", "/files/a/b/c", True),
+    ("/files/<path:rest>", "/files/a/b/c", True),
+    ("/a.c", "/abc", False),
+    ("/a/{b}.json", "/a/7.json", True),
+    ("/a/{b}", "/a/7\n", True),
+]
+
+
+@pytest.mark.parametrize(("route", "path", "fits"), FITS)
+def test_which_paths_a_route_fits(route, path, fits):
+    assert (Rules([route]).find("POST", path) is not None) == fits
+
+
+def test_the_first_route_that_fits_counts():
+    rules = Rules([Route("/pay", methods=("POST",), name="first"), Route("/{rest:path}", name="second")])
+    assert rules.find("POST", "/pay").route.name == "first"
+    assert rules.find("PATCH", "/pay").route.name == "second"
+    assert rules.find("GET", "/pay") is None
+
+
+def test_a_key_belongs_to_the_template_and_in_a_family_to_the_address():
+    assert Rule(Route("/orders/{order}")).place("/orders/7") == "/orders/{order}"
+    assert Rule(Route("/{rest:path}")).place("/orders/7") == "/orders/7"
+    assert Rule(Route()).place("/orders/7") == "/orders/7"

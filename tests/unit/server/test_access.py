@@ -1,0 +1,157 @@
+"""Who may call: tokens, their scopes, tenants and time; and what happens where there are none."""
+
+import asyncio
+
+import pytest
+
+from twiceproof import Misuse
+from twiceproof.drive import block
+from twiceproof.server.access import FRESH
+from twiceproof.server.principal import GRANTS, Scope
+from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
+
+from .desk import Desk
+
+METRICS = "/metrics"
+
+
+def test_on_loopback_without_a_token_everybody_is_the_operator(desk):
+    assert desk.call("GET", METRICS).status == 200
+
+
+def test_elsewhere_without_a_token_nobody_is(app):
+    desk = Desk(app, trust="nobody")
+    answer = desk.call("GET", METRICS)
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_from_the_first_token_on_every_caller_needs_one(desk, clock):
+    assert desk.call("GET", METRICS).status == 200
+    token = desk.token(Scope.READ)
+    clock.advance(FRESH)
+    assert desk.call("GET", METRICS).status == 401
+    assert desk.call("GET", METRICS, token=token).status == 200
+
+
+def test_revoking_the_last_token_does_not_open_the_door(desk, clock):
+    desk.token(Scope.READ)
+    block(revoke_token(desk.app.store, "tester"))
+    clock.advance(FRESH)
+    assert desk.call("GET", METRICS).status == 401
+
+
+def test_a_revoked_token_is_worthless_within_seconds(desk, clock):
+    token = desk.token(Scope.READ)
+    assert desk.call("GET", METRICS, token=token).status == 200
+    block(revoke_token(desk.app.store, "tester"))
+    clock.advance(FRESH)
+    answer = desk.call("GET", METRICS, token=token)
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+
+
+def test_a_token_is_not_looked_up_for_every_request(desk, monkeypatch):
+    token = desk.token(Scope.READ)
+    desk.call("GET", METRICS, token=token)
+    monkeypatch.setattr(desk.app.store, "read", None)
+    assert desk.call("GET", METRICS, token=token).status == 200
+
+
+def test_a_token_ends_when_its_time_is_over(desk, clock):
+    token = desk.token(Scope.READ, lasts=60.0)
+    assert desk.call("GET", METRICS, token=token).status == 200
+    clock.advance(61)
+    assert desk.call("GET", METRICS, token=token).status == 401
+
+
+@pytest.mark.parametrize("shown", ["Bearer", "Bearer ", "Basic dGVzdDp0ZXN0", "Bearer tp_wrong", "tp_wrong", ""])
+def test_what_is_no_token_is_refused_even_where_none_is_needed(desk, shown):
+    answer = desk.call("POST", "/hooks/shop", b"{}", [("authorization", shown), ("x-secret", "s3cret")])
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+    assert desk.call("GET", "/healthz", headers=[("authorization", shown)]).status == 200
+
+
+def test_a_page_of_another_site_is_not_the_operator(desk):
+    """The operator's own browser carries its requests to us; the Origin header gives them away."""
+    assert desk.call("GET", METRICS, headers=[("origin", "https://evil.example")]).status == 401
+    assert desk.call("GET", METRICS, headers=[("origin", "http://127.0.0.1:8321")]).status == 200
+
+
+@pytest.mark.parametrize("host", [("host", "evil.example"), ("host", "evil.example:8321"), None])
+def test_a_name_that_was_made_to_lead_here_is_not_the_operators(desk, host):
+    assert desk.call("GET", METRICS, host=host).status == 401
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:8321"])
+def test_this_machines_own_names_are_the_operators(desk, host):
+    assert desk.call("GET", METRICS, host=("host", host)).status == 200
+
+
+def test_a_token_without_the_scope_is_told_which_one_it_needs(desk):
+    answer = desk.call("GET", METRICS, token=desk.token(Scope.INGEST))
+    assert (answer.status, answer.kind) == (403, "forbidden")
+
+
+def test_what_all_tenants_did_is_told_to_the_apps_own_tenant_only(desk):
+    assert desk.call("GET", METRICS, token=desk.token(Scope.ADMIN, tenant="acme")).status == 403
+    assert desk.call("GET", METRICS, token=desk.token(Scope.ADMIN)).status == 200
+
+
+def test_a_store_that_is_down_lets_nobody_in(desk, monkeypatch):
+    from twiceproof.errors import StoreUnavailable
+
+    token = desk.token(Scope.READ)
+
+    def down(at):
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(desk.app.store, "read", down)
+    answer = desk.call("GET", METRICS, token=token)
+    assert (answer.status, answer.kind) == (503, "store-unavailable")
+    assert answer.headers["retry-after"] == "1"
+
+
+# -- tokens --------------------------------------------------------------------------------------
+
+
+def test_only_a_tokens_hash_is_in_the_store(app):
+    secret, _ = block(create_token(app.store, "ci", "default", [Scope.ADMIN]))
+    page = asyncio.run(app.store.scan("token").wait())
+    assert len(page.records) == 1
+    assert secret not in str(page.records)
+    assert len(secret) >= 43
+
+
+def test_two_tokens_are_never_the_same(app):
+    made = {block(create_token(app.store, "ci", "default", [Scope.READ]))[0] for _ in range(100)}
+    assert len(made) == 100
+
+
+def test_a_token_of_nothing_is_refused(app):
+    for scopes in ([], [Scope.OPEN], [Scope.OPERATOR]):
+        with pytest.raises(Misuse, match="needs scopes"):
+            block(create_token(app.store, "ci", "default", scopes))
+
+
+def test_a_name_that_two_tokens_have_is_not_enough_to_revoke_one(app):
+    ids = [block(create_token(app.store, "ci", "default", [Scope.READ]))[1].id for _ in range(2)]
+    with pytest.raises(Misuse, match="give an id"):
+        block(revoke_token(app.store, "ci"))
+    block(revoke_token(app.store, ids[0]))
+    assert block(revoke_token(app.store, "ci")).id == ids[1]
+    assert [token.state for token in block(list_tokens(app.store))] == ["revoked", "revoked"]
+
+
+def test_an_unknown_token_cannot_be_revoked(app):
+    with pytest.raises(Misuse, match="none that is live"):
+        block(revoke_token(app.store, "nobody"))
+    assert not block(any_token(app.store))
+
+
+def test_admin_is_every_scope(desk):
+    assert set(GRANTS) == {Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN}
+    from twiceproof.server.principal import Principal
+
+    admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")
+    assert all(admin.may(scope) for scope in GRANTS)
+    assert [scope for scope in GRANTS if reader.may(scope)] == [Scope.READ]
