@@ -11,8 +11,8 @@ from .scenes.verdict import Verdict
 
 __all__ = ["bad_rows", "closing_line", "group_rows", "timeline", "wrong_lines"]
 
+RECOVERY = "killed, and again in the recovery"
 GROUPS = (
-    ("+", "killed, and again in the recovery"),
     ("refused-", "a step refused for good; killed while the others were undone"),
     ("kill-write", "killed before and after every ledger write"),
     ("kill-effect", "killed before every step, and between its effect and its record"),
@@ -32,7 +32,9 @@ def group_rows(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _group(verdict: Verdict) -> str:
-    return next((says for sign, says in GROUPS if sign in verdict.scene), verdict.says)
+    if "+" in verdict.scene:
+        return RECOVERY
+    return next((says for sign, says in GROUPS if verdict.scene.startswith(sign)), verdict.says)
 
 
 def _words(verdicts: list[Verdict]) -> str:

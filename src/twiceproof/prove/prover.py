@@ -16,11 +16,11 @@ from .ledgers.ledgers import ledgers_at
 from .report import Report
 from .scenes.catalogue import after_clean, after_refusal, around_waits, during_recovery, during_undo, out_of_order
 from .scenes.outcome import ACTS, Beat, Outcome
-from .scenes.play import Play, other_payload
+from .scenes.play import Play
 from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, is_missed, judge
-from .target import Target
+from .target import Target, other_payload
 from .worlds.world import Losing, World, losing
 from .wrong import Wrong, declarations, wrong_declarations
 

@@ -12,7 +12,7 @@ from ..app import App
 from ..errors import Misuse
 from ..flows.flow import Flow
 
-__all__ = ["Target", "spread", "target_of"]
+__all__ = ["Target", "other_payload", "spread", "target_of"]
 
 
 class Target(Struct, frozen=True):
@@ -38,6 +38,17 @@ def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     flow = getattr(function, "flow", None)
     whole = not isinstance(flow, Flow) or len(flow.inputs.names) == 1 or not isinstance(event, dict)
     return ((event,), {}) if whole else ((), event)
+
+
+def other_payload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same event with one more field, in the first argument that can have one."""
+    for number, value in enumerate(args):
+        if isinstance(value, dict):
+            return (*args[:number], {**value, "changed_by_prove": True}, *args[number + 1 :]), kwargs
+    for name, value in kwargs.items():
+        if isinstance(value, dict):
+            return args, {**kwargs, name: {**value, "changed_by_prove": True}}
+    return args, kwargs
 
 
 def _app_of(flow: Flow) -> App:

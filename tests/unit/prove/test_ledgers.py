@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from twiceproof.errors import Misuse, StoreUnavailable
 from twiceproof.prove.fixture import prove
 from twiceproof.prove.ledgers.ledgers import ledgers_at
+from twiceproof.prove.ledgers.schemas import SchemaLedgers
 from twiceproof.prove.prover import Prover
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.world import CallableWorld
@@ -79,6 +81,19 @@ def test_an_existing_ledger_in_the_same_database_is_not_touched(postgres_dsn: st
 
 def _echo(number: int) -> int:
     return number
+
+
+@pytest.mark.server
+def test_a_play_sees_nothing_of_the_database_but_its_own_schema(postgres_dsn: str) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres_dsn, autocommit=True) as db:
+        db.execute("CREATE TABLE mine (id int)")
+    with closing(SchemaLedgers(postgres_dsn)) as ledgers:
+        name = ledgers.prepare()
+        assert asked(ledgers._within(name), "SELECT to_regclass('mine')::text") == [None]
+        assert asked(ledgers._within(name), "SELECT to_regclass('twiceproof_records')::text") == ["twiceproof_records"]
+        ledgers.forget(name)
 
 
 @pytest.mark.server

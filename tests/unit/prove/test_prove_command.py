@@ -88,6 +88,7 @@ def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
         (("--calls", "nobody:knows"), "module:function"),
         (("--files", "out", "--scene", "nonsense"), "there are: twice, at-once"),
         (("--http", "http://pay.test"), "without http://"),
+        (("--calls", "os.path:exists", "--files", "out", "--processes", "--store", "memory://"), "share no memory"),
         (("--table", "shop.db"), "at the end of its database's URL"),
         (("--files", "out", "--callback", "paid"), "--callback paid=payment.json"),
         (("--http", "pay.test", "--http-answers", "none.json"), "--http-answers takes a JSON file"),
@@ -165,8 +166,9 @@ def wired(shop: Path) -> Path:
     return shop
 
 
-def test_everything_that_a_flow_reaches_can_be_looked_at_together(wired: Path) -> None:
-    done = run(*WORDS, "--http-answers", "answers.json", "--http-keys", "--scene", "lost-1", "--json")
+@pytest.mark.parametrize("real", [(), ("--processes",)], ids=["simulated", "real"])
+def test_everything_that_a_flow_reaches_can_be_looked_at_together(wired: Path, real: tuple[str, ...]) -> None:
+    done = run(*WORDS, "--http-answers", "answers.json", "--http-keys", "--scene", "lost-1", "--json", *real)
     told = msgspec.json.decode(done.output)
     assert (done.exit_code, told["safe"], told["verdicts"][0]["word"]) == (0, True, "same")
     charged, mailed, kept = sorted(told["expected"])

@@ -17,7 +17,7 @@ from ...drive import block
 from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, TwiceproofError, Waiting
 from ...stores.base import Engine
 from ..clocks import ManualClock
-from ..target import Target
+from ..target import Target, other_payload
 from .fault import Fault
 from .killing import Killed
 from .outcome import Outcome
@@ -27,7 +27,7 @@ from .senders import Senders
 from .stand_in import StandIn, on_stage
 from .steps import Look, watched
 
-__all__ = ["CROWD", "OVER", "Play", "other_payload"]
+__all__ = ["CROWD", "OVER", "Play"]
 
 MOST_ROUNDS = 60  # of which each is a delivery; a run that does not rest by then is stuck
 CROWD = 8
@@ -237,14 +237,3 @@ class Play:
         except Stale:
             return "overtaken"
         return msgspec.json.encode(value).decode()
-
-
-def other_payload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same event with one more field, in the first argument that can have one."""
-    for number, value in enumerate(args):
-        if isinstance(value, dict):
-            return (*args[:number], {**value, "changed_by_prove": True}, *args[number + 1 :]), kwargs
-    for name, value in kwargs.items():
-        if isinstance(value, dict):
-            return args, {**kwargs, name: {**value, "changed_by_prove": True}}
-    return args, kwargs
