@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["ACTS", "REFUSED", "Beat", "Outcome"]
+__all__ = ["ACTS", "REFUSED", "Awaited", "Beat", "Outcome"]
 
 ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
 
@@ -15,6 +15,14 @@ class Beat(Struct, frozen=True):
     process: int
     what: str
     world: dict[str, int] = {}
+
+
+class Awaited(Struct, frozen=True):
+    """Something that the run waited for, and that somebody was there to send."""
+
+    name: str
+    approval: bool
+    ends: bool  # whether its time can run out
 
 
 class Outcome(Struct, frozen=True):
@@ -28,4 +36,6 @@ class Outcome(Struct, frozen=True):
     effects: tuple[str, ...] = ()  # the steps that acted, in order
     fired: int = 0  # faults that came about
     error: str = ""  # why there was nothing to compare
+    arrivals: dict[str, int] = {}  # callbacks and decisions that the ledger took as the first
+    awaited: tuple[Awaited, ...] = ()
     answers: tuple[str, ...] = ()
