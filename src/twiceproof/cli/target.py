@@ -41,6 +41,11 @@ class Target:
         return self._url or _environment().store
 
     @property
+    def is_default(self) -> bool:
+        """Whether nobody said which ledger: neither an option nor the environment."""
+        return self._url is None and not os.environ.get("TWICEPROOF_STORE")
+
+    @property
     def keys(self) -> str:
         """Never an option: everybody on the machine can read a command line."""
         return _environment().keys
