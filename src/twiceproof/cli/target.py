@@ -23,7 +23,7 @@ STORE_HELP = (
     "The ledger: sqlite:///file.db, postgresql://…, redis://…, or @FILE to read the URL from a private file. "
     "Default: TWICEPROOF_STORE, then sqlite:///twiceproof.db."
 )
-TENANT_HELP = "Whose claims. Default: TWICEPROOF_TENANT, then “default”."
+TENANT_HELP = "Whose ledger entries: the tenant. Default: TWICEPROOF_TENANT, then “default”."
 JSON_HELP = "Answer with one JSON document on stdout."
 
 

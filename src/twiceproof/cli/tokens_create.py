@@ -21,7 +21,7 @@ __all__ = ["create"]
 
 EPILOG = """\b
 Examples:
-  twiceproof tokens create n8n --scope run --scope read
+  twiceproof tokens create n8n --scope ingest --scope read
   twiceproof tokens create acme-site --tenant acme --scope ingest --expires 90d
   twiceproof --store sqlite:///shop.db tokens create ops --scope admin
   TOKEN=$(twiceproof tokens create ci --scope admin --json | jq -r .token)

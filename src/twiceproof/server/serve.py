@@ -19,7 +19,7 @@ from .limits import Limits
 from .serving import Serving, bound, url_of
 from .tokens import any_token
 
-__all__ = ["Options", "serve", "trust_of"]
+__all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
 
 log = logging.getLogger("twiceproof.server")
 
