@@ -23,7 +23,7 @@ STORE_HELP = (
     "The ledger: sqlite:///file.db, postgresql://…, redis://…, or @FILE to read the URL from a private file. "
     "Default: TWICEPROOF_STORE, then sqlite:///twiceproof.db."
 )
-TENANT_HELP = "Whose claims. Default: TWICEPROOF_TENANT, then “default”."
+TENANT_HELP = "Whose ledger entries: the tenant. Default: TWICEPROOF_TENANT, then “default”."
 JSON_HELP = "Answer with one JSON document on stdout."
 
 
@@ -39,6 +39,11 @@ class Target:
     @property
     def url(self) -> str:
         return self._url or _environment().store
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody said which ledger: neither an option nor the environment."""
+        return self._url is None and not os.environ.get("TWICEPROOF_STORE")
 
     @property
     def keys(self) -> str:

@@ -49,6 +49,7 @@ class Admitted(Struct, frozen=True):
     word: Word
     run: str = ""
     retry_in: float = AGAIN
+    reason: str = ""  # why it could not be taken in
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -157,8 +158,9 @@ class Admission:
         return Admitted("new", run)
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
-        yield from self.keep_aside(f"{type(error).__name__}: {error}", event.id)
-        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison")
+        reason = f"{type(error).__name__}: {error}"
+        yield from self.keep_aside(reason, event.id)
+        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
+
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse
 from twiceproof.drive import block
+from twiceproof.observe.told import listen
 from twiceproof.stores.grouped import GroupedStore
 
 from .claim_desk import ClaimDesk, said
@@ -333,3 +336,19 @@ def test_those_who_are_not_first_are_counted_and_another_payload_is_not(desk):
     desk.take(payload={"order": 2})
     ((row,),) = desk.claims.duplicates.take().values()
     assert (row.source, row.operation, row.key, row.count) == ("http", "ship", "order:1", 2)
+
+
+def test_what_became_of_a_claim_is_told_to_the_log_and_the_metrics(desk):
+    def visited():
+        heard = listen()
+        token = desk.token(payload={"order": 1})
+        desk.take(payload={"order": 1})
+        desk.take(payload={"order": 2})
+        desk.complete(token)
+        desk.take(payload={"order": 1})
+        return heard
+
+    heard = copy_context().run(visited)
+    assert [one.outcome for one in heard] == ["new", "busy", "mismatch", "duplicate"]
+    assert {(one.door, one.key) for one in heard} == {("claims", "order:1")}
+    assert all(one.run.startswith("run_") for one in heard)

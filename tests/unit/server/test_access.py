@@ -4,10 +4,11 @@ import asyncio
 
 import pytest
 
-from twiceproof import Misuse
+from twiceproof import App, Misuse, env
 from twiceproof.drive import block
 from twiceproof.server.access import FRESH
 from twiceproof.server.principal import GRANTS, Scope
+from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets
 from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
 
 from .desk import Desk
@@ -143,7 +144,7 @@ def test_a_name_that_two_tokens_have_is_not_enough_to_revoke_one(app):
 
 
 def test_an_unknown_token_cannot_be_revoked(app):
-    with pytest.raises(Misuse, match="none that is live"):
+    with pytest.raises(Misuse, match="no live token"):
         block(revoke_token(app.store, "nobody"))
     assert not block(any_token(app.store))
 
@@ -155,3 +156,21 @@ def test_admin_is_every_scope(desk):
     admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")
     assert all(admin.may(scope) for scope in GRANTS)
     assert [scope for scope in GRANTS if reader.may(scope)] == [Scope.READ]
+
+
+def test_who_would_serve_to_everybody_is_told_how_to_make_a_token_in_that_very_ledger(tmp_path):
+    with App(f"sqlite:///{tmp_path}/shop.db") as app, pytest.raises(Misuse) as refused:
+        trust_of(app, Options(host="0.0.0.0"))
+    assert f"twiceproof --store sqlite:///{tmp_path}/shop.db tokens create" in str(refused.value)
+
+
+def test_a_webhook_without_its_secret_is_warned_of_at_the_start(monkeypatch, caplog):
+    with App("memory://") as app:
+        flow = app.flow(key="event:{event[id]}", name="take")(lambda event: None)
+        app.webhook("stripe", secret=env("STRIPE_SECRET"), start=flow)
+        monkeypatch.setenv("STRIPE_SECRET", "whsec_1")
+        warn_of_missing_secrets(app)
+        assert not caplog.records
+        monkeypatch.delenv("STRIPE_SECRET")
+        warn_of_missing_secrets(app)
+    assert "stripe" in caplog.text and "its secret is not set" in caplog.text

@@ -8,13 +8,14 @@ from msgspec import Raw, structs
 
 from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault, address_of, claim_of, run_id, validate_name
 from ...claims.claims import Claims
-from ...claims.outcomes import Done, Held, LostHold, Mismatch
+from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, Parked
 from ...claims.policy import DEFAULT_KEEP
 from ...claims.results import Packed, pack, unpack
 from ...claims.states import Ask, Lifetime
 from ...drive import Operation
 from ...keys import body_hash, validate_key
 from ...keys.duration import lifetime, seconds
+from ...observe.told import tell
 from ...records import Record, Written
 from ..reply import Reply, json_reply
 from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused, unsafe
@@ -28,6 +29,11 @@ __all__ = ["ClaimService"]
 REPORTED = "Reported"  # the type of a fault that a caller told us about
 LONGEST_ERROR = 500
 DEFAULT_LIFE = Lifetime(keep=lifetime(DEFAULT_KEEP, name="keep"))
+# What the log and the metrics call an outcome: the words that webhooks are counted by.
+WORDS = {
+    Held: "new", Done: "duplicate", Busy: "busy", Parked: "busy", Failed: "failed", InReview: "review",
+    Mismatch: "mismatch",
+}  # fmt: skip
 
 
 class ClaimService:
@@ -56,6 +62,7 @@ class ClaimService:
             owner=owner_of_request(ask.at, validate_key(body.request_id)) if body.request_id else draw_owner(),
         )  # fmt: skip
         outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
+        tell("claims", WORDS[type(outcome)], key=key, run=ask.run)
         if not isinstance(outcome, Held | Mismatch):
             self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
         match outcome:

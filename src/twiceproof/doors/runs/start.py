@@ -9,7 +9,7 @@ from ...claims.claim import DONE, FAILED, REVIEW, claim_of, space_of_run
 from ...claims.results import unpack
 from ...claims.states import is_expired
 from ...drive import Operation
-from ...errors import Misuse
+from ...errors import KeyRefused, Misuse
 from ...flows.flow import Flow
 from ...flows.history.runs import require_run
 from ...records import Address, Found
@@ -63,6 +63,13 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
     args, kwargs = _arguments(flow, start.input)
     try:
         handle, first = yield from flow.begin(args, kwargs, starter=start.starter, correlation=start.correlation)
+    except KeyRefused:
+        if not _is_wrapped(flow, args):
+            raise
+        (name,) = flow.inputs.names
+        raise Misuse(
+            f"{flow.name} takes one thing, and the body is that; send the value of {name!r} by itself."
+        ) from None
     except TypeError as error:
         names = ", ".join(flow.inputs.names)
         raise Misuse(
@@ -81,6 +88,11 @@ def _arguments(flow: Flow, given: Raw) -> tuple[tuple[object, ...], dict[str, ob
     if not isinstance(value, dict):
         raise Misuse(f"{flow.name} takes ({', '.join(names)}), and the body is no object; send one with these fields.")
     return (), value
+
+
+def _is_wrapped(flow: Flow, args: tuple[object, ...]) -> bool:
+    """Written as for several parameters: an object around the one thing that the flow takes."""
+    return len(args) == 1 and isinstance(args[0], dict) and list(args[0]) == flow.inputs.names
 
 
 def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:

@@ -82,6 +82,16 @@ def test_a_body_without_what_the_key_is_made_of_is_refused(knock, sync):
     knock("POST", "/v1/runs/sync", {"total": 1}, 400)
 
 
+def test_a_body_around_the_one_thing_that_a_flow_takes_is_told_apart(app, knock):
+    @app.flow(key="order:{order}", name="ship", stable=("order",))
+    def ship(order: str):
+        return order
+
+    refused = knock("POST", "/v1/runs/ship", {"order": "5"})
+    assert refused.status == 400 and "the value of 'order' by itself" in refused.json["next"]
+    assert knock("POST", "/v1/runs/ship", "5").status == 202
+
+
 def test_a_flow_that_is_not_there_is_told_with_those_that_are(knock, sync):
     assert "greet, nightly, sync" in knock("POST", "/v1/runs/snyc", {}, 404)["next"]
 
