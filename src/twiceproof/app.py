@@ -50,6 +50,7 @@ from .flows.history.api import HistoryApi
 from .flows.history.duplicates_api import DuplicatesApi
 from .flows.nested import guarding
 from .flows.parts import Parts
+from .flows.step import Step
 from .flows.tenants import OfTenant, Tenants
 from .flows.transactions.api import TransactionApi
 from .flows.triggers.api import TriggerApi
@@ -106,6 +107,7 @@ class App(
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: MutableMapping[str, Flow] = {}
+        self.steps: list[Step] = []
         self.hooks: MutableMapping[str, Hook] = {}
         self.tenants = Tenants(self.store, self.settings.tenant, clock)
         self._views: dict[str, App] = {}

@@ -11,25 +11,34 @@ from types import ModuleType
 from ..app import App
 from ..errors import Misuse, TwiceproofError
 
-__all__ = ["load_app"]
+__all__ = ["load", "load_app"]
 
 
 def load_app(name: str) -> App:
+    """The app that is meant."""
+    module, found = _load(name, "an app", "shop:app for app in shop.py")
+    if not isinstance(found, App):
+        raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
+    return found
+
+
+def load(name: str) -> object:
+    """Whatever is meant: a flow, for one."""
+    return _load(name, "a flow", "shop:sync_order for sync_order in shop.py")[1]
+
+
+def _load(name: str, what: str, example: str) -> tuple[ModuleType, object]:
     """Imported with the current directory first. What the module itself raises is told in one line, with its place."""
     module_name, colon, attr = name.partition(":")
     if not (module_name and colon and attr):
-        raise Misuse(
-            f"{name!r} does not name an app; write it as module:attr, for example shop:app for app in shop.py."
-        )
+        raise Misuse(f"{name!r} does not name {what}; write it as module:attr, for example {example}.")
     module = _imported(module_name)
     found: object = module
     for part in attr.split("."):
         if not hasattr(found, part):
             raise Misuse(f"{module_name} has no {attr!r}; {_apps_in(module)}")
         found = getattr(found, part)
-    if not isinstance(found, App):
-        raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
-    return found
+    return module, found
 
 
 def _imported(name: str) -> ModuleType:

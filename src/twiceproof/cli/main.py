@@ -29,6 +29,7 @@ COMMANDS = {
     "duplicates": "duplicates",
     "check": "check",
     "keys": "keys",
+    "prove": "prove",
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",
@@ -48,6 +49,7 @@ Examples:
   twiceproof runs show sync_order/order:17     one run, step by step
   twiceproof review list                       what waits for a person
   twiceproof check shop:app                    is it safe to repeat, as written?
+  twiceproof prove shop:sync_order --event order.json --files out
   twiceproof --store postgresql://db/app doctor
 \b
 Exit codes: 0 fine, 1 a negative answer, 2 wrong use or refused,

@@ -15,7 +15,7 @@ from .secrets import has_password
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Target", "json_option", "target_options"]
+__all__ = ["Target", "json_option", "read_private", "target_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,15 +77,15 @@ def _environment() -> Settings:
     return from_environment(os.environ)
 
 
-def read_private(path: Path) -> str:
+def read_private(path: Path, option: str = "--store") -> str:
     """A URL kept in a file. Others must not be able to read it: it holds a password."""
     try:
         mode = path.stat().st_mode
         text = path.read_text().strip()
     except OSError as error:
-        raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint="--store") from None
+        raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint=option) from None
     if stat.S_IMODE(mode) & 0o077:
-        raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint="--store")
+        raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint=option)
     return text
 
 

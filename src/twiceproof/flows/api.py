@@ -69,6 +69,7 @@ class FlowApi:
 
     parts: Parts
     flows: MutableMapping[str, Flow]
+    steps: list[Step]
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -168,6 +169,7 @@ class FlowApi:
             step = Step(
                 function, plan, name=name, own_id=id, undo=undo_step(undo), external=external_maker(external)
             )  # fmt: skip
+            self.steps.append(step)
             return wrapped_step(step)
 
         return declare_step if function is None else declare_step(function)

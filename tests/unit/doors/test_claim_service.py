@@ -328,6 +328,16 @@ def test_looking_changes_nothing(desk):
     assert desk.look()["lapsed"] is True
 
 
+def test_those_who_are_not_first_are_counted_and_another_payload_is_not(desk):
+    token = desk.token(payload={"order": 1})
+    desk.take(payload={"order": 1})
+    desk.complete(token, result=1)
+    desk.take(payload={"order": 1})
+    desk.take(payload={"order": 2})
+    ((row,),) = desk.claims.duplicates.take().values()
+    assert (row.source, row.operation, row.key, row.count) == ("http", "ship", "order:1", 2)
+
+
 def test_what_became_of_a_claim_is_told_to_the_log_and_the_metrics(desk):
     def visited():
         heard = listen()

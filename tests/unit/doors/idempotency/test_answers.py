@@ -219,3 +219,10 @@ def test_an_answer_may_be_forgotten_sooner_than_its_key(door, clock, shop):
     clock.advance(61)
     assert client.ask().problem()["type"] == "urn:twiceproof:answer-not-kept"
     assert shop.count == 1
+
+
+def test_replays_are_counted(client, app):
+    for _ in range(3):
+        client.ask()
+    (row,) = app.duplicates(source="idempotency-key")
+    assert row.count == 2

@@ -262,14 +262,3 @@ def test_a_store_that_can_lose_acknowledged_writes_is_refused_unless_it_is_accep
             door(app=app, routes=["/pay"])
         door(app=app, routes=[Route("/pay", repeat="safe")])
         door(app=App(store, clock=clock, best_effort=True), routes=["/pay"])
-
-
-def test_what_is_answered_without_running_is_counted_and_a_mismatch_is_not(door, app):
-    client = door(routes=["/pay"])
-    client.ask()
-    assert app.duplicates() == []
-    client.ask()
-    client.ask()
-    client.ask(b'{"other": 1}')
-    (row,) = app.duplicates()
-    assert (row.count, row.source, row.operation) == (2, "http", "POST.pay")
