@@ -62,11 +62,12 @@ def _imported(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: Exception) -> Misuse:
-    """Our own frames would bury the line that matters; Python shows all of it to who asks."""
+    """The line of the user's own that led there: our frames would bury it. Python shows all of it to who asks."""
     if isinstance(error, SyntaxError):
         place, said = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
     else:
-        last = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")][-1]
+        frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+        last = ([frame for frame in frames if frame.filename.startswith(str(Path.cwd()))] or frames)[-1]
         place, said = f"{last.filename}:{last.lineno}", f"{type(error).__name__}: {error}".removesuffix(": ")
     move = "install it" if isinstance(error, ModuleNotFoundError) else "correct it"
     return Misuse(

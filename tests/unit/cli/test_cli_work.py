@@ -117,6 +117,7 @@ def test_what_is_wrong_is_told_in_one_line(here, name, source, told):
         ),
         ("x = 1\ndef y(:", "workshop.py:2: SyntaxError: invalid syntax); correct it"),
         ("def y():\n    return 1 / 0\ny()", "workshop.py:2: ZeroDivisionError: division by zero); correct it"),
+        ("x = 1\nimport json\njson.loads('{')", "workshop.py:3: JSONDecodeError: Expecting property name"),
         ("raise ValueError", "workshop.py:1: ValueError); correct it"),
     ],
 )
