@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
+from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -22,11 +23,14 @@ Trust = Literal["nobody", "loopback", "everybody"]
 
 FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
 MOST = 4_096  # tokens remembered, wrong ones among them
-LOOPBACK = ("localhost", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    return host in LOOPBACK or host.startswith("127.")
+    """An address of this machine, or its name. Whose `127.0.0.1.example.com` is, only its owner knows."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Access:
@@ -89,11 +93,12 @@ class Access:
 
     def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
         """Not a page of another site in the operator's own browser, nor one whose name was made to lead here."""
-        host = _host(headers.get(b"host", b""))
+        shown = headers.get(b"host", b"")
+        host = _host(shown)
         if self._trust == "loopback" and not (is_loopback(host) or (host and host == self._public)):
             return False
-        origin = headers.get(b"origin")
-        return origin is None or _host(origin.rpartition(b"//")[2]) == host
+        origin = headers.get(b"origin")  # with its port: another program of this machine has pages, too
+        return origin is None or origin.rpartition(b"//")[2] == shown
 
 
 def _host(text: bytes) -> str:

@@ -15,7 +15,8 @@ __all__ = ["Gone", "read_body", "too_deep", "unpacked"]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# One without an end goes to the body's end: if it did not match, each quote in it would be tried again, for hours.
+STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 BRACKETS = b"[]{}"
 NOT_BRACKETS = bytes(set(range(256)) - set(BRACKETS))
 

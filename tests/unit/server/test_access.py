@@ -155,3 +155,17 @@ def test_admin_is_every_scope(desk):
     admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")
     assert all(admin.may(scope) for scope in GRANTS)
     assert [scope for scope in GRANTS if reader.may(scope)] == [Scope.READ]
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1.evil.example", "127.evil.example", "127.1.evil", "localhost.evil.example"])
+def test_a_name_that_only_looks_like_this_machine_is_not_it(desk, name):
+    """Its owner makes it lead here, and a page of theirs in the operator's browser has it as its own origin."""
+    for headers in ([], [("origin", f"http://{name}:8321")]):
+        assert desk.call("GET", METRICS, headers=headers, host=("host", f"{name}:8321")).status == 401
+    assert desk.call("GET", METRICS, host=("host", "127.0.0.2:8321")).status == 200
+
+
+def test_a_page_of_another_program_on_this_machine_is_not_the_operator(desk):
+    for origin in ("http://127.0.0.1:3000", "http://127.0.0.1", "null"):
+        assert desk.call("GET", METRICS, headers=[("origin", origin)]).status == 401
+    assert desk.call("GET", METRICS, headers=[("origin", "http://127.0.0.1:8321")]).status == 200

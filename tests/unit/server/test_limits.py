@@ -1,6 +1,7 @@
 """Limits are enforced while they are being exceeded."""
 
 import gzip
+import time
 import zlib
 
 import pytest
@@ -204,3 +205,13 @@ def test_more_requests_than_are_taken_at_once_are_put_off(app):
     answer = desk.call("GET", "/healthz")
     assert (answer.status, answer.kind) == (503, "busy")
     assert answer.headers["retry-after"] == "1"
+
+
+def test_a_text_without_an_end_is_looked_at_once():
+    """Half a megabyte of quotes behind an open one: tried again at each of them, it would take hours."""
+    body = b"[" * 65 + b'"' + b'\\"' * 250_000
+    began = time.process_time()
+    assert too_deep(body, 64)
+    assert not too_deep(b'"' + b'[\\"' * 250_000, 64)
+    assert not too_deep(b"[" * 64 + b'"[' + b"\\", 64)
+    assert time.process_time() - began < 5.0
