@@ -35,6 +35,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+# With two of these, whoever stands before us may have looked at the other one.
+ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin", b"idempotency-key")
 NOWHERE = "(none)"  # the route of what has none, in counts and log lines
 
 
@@ -102,6 +104,7 @@ class Handling:
     # -- on the way to the route -----------------------------------------------------------------
 
     async def _routed(self) -> Reply:
+        self._refuse_twice()
         path = self._path()
         found = self.desk.router.find(path)
         if found is None:
@@ -166,6 +169,14 @@ class Handling:
             raise Refused(_too_often(wait))
 
     # -- what the request says -------------------------------------------------------------------
+
+    def _refuse_twice(self) -> None:
+        if len(self.headers) == len(self.scope["headers"]):  # nearly always
+            return
+        names = [name for name, _ in self.scope["headers"]]
+        if any(names.count(name) > 1 for name in ONCE):
+            self.desk.station.metrics.refused("ambiguous")
+            raise Refused(problems.ambiguous())
 
     def _path(self) -> str:
         raw = self.scope.get("raw_path")
