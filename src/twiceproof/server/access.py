@@ -40,7 +40,7 @@ class Access:
         self._store = store
         self._clock = clock
         self._trust = trust
-        self._anybody = anybody(tenant)
+        self.anybody = anybody(tenant)
         self._operator = operator(tenant)
         self._public = urlsplit(url).hostname or ""
         self._known: OrderedDict[bytes, tuple[Principal | None, float]] = OrderedDict()
@@ -49,15 +49,15 @@ class Access:
     async def principal(self, headers: Mapping[bytes, bytes], scope: Scope) -> Principal:
         """Where nobody need show a token, and nobody does, the store is not asked: it may be down."""
         if scope is Scope.OPEN:
-            return self._anybody
+            return self.anybody
         shown = headers.get(b"authorization")
         if shown is None and scope is Scope.PROVEN:
-            return self._anybody
+            return self.anybody
         if shown is not None:
             return await self._of_token(shown)
         if self._trust != "nobody" and self._is_from_here(headers) and await self._is_open():
             return self._operator
-        return self._anybody
+        return self.anybody
 
     async def _of_token(self, shown: bytes) -> Principal:
         """Looked for by its hash: how long that takes says nothing about any token."""
