@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse
+from twiceproof.claims.claim import address_of, claim_of
+from twiceproof.doors.claim_service.token import write_token
 from twiceproof.drive import block
 from twiceproof.stores.grouped import GroupedStore
 
@@ -323,3 +325,17 @@ def test_looking_changes_nothing(desk):
     desk.clock.advance(31)
     assert [desk.look()["state"] for _ in range(3)] == ["held"] * 3
     assert desk.look()["lapsed"] is True
+
+
+def test_who_reads_the_store_and_its_signing_key_still_has_no_token(desk):
+    """Fence, attempt and owner can all be read; of the secret there is only a hash."""
+    genuine = desk.token()
+    fence, attempt, secret, _ = genuine.removeprefix("ct_").split(".")
+    at = address_of("default", "ship", "order:1")
+    for guess in ("0" * 32, secret[::-1]):
+        forged = block(write_token(desk.store, at, int(fence, 16), int(attempt, 16), guess))
+        for answer in (desk.complete(forged), desk.fail(forged), desk.renew(forged)):
+            assert answer.status == 403
+    owner = claim_of(desk.store.read(at).block().record).owner.removeprefix("http-")
+    assert owner not in genuine
+    assert desk.complete(genuine).status == 200
