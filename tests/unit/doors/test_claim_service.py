@@ -7,6 +7,8 @@ from contextvars import copy_context
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse
+from twiceproof.claims.claim import address_of, claim_of
+from twiceproof.doors.claim_service.token import write_token
 from twiceproof.drive import block
 from twiceproof.observe.told import listen
 from twiceproof.stores.grouped import GroupedStore
@@ -352,3 +354,17 @@ def test_what_became_of_a_claim_is_told_to_the_log_and_the_metrics(desk):
     assert [one.outcome for one in heard] == ["new", "busy", "mismatch", "duplicate"]
     assert {(one.door, one.key) for one in heard} == {("claims", "order:1")}
     assert all(one.run.startswith("run_") for one in heard)
+
+
+def test_who_reads_the_store_and_its_signing_key_still_has_no_token(desk):
+    """Fence, attempt and owner can all be read; of the secret there is only a hash."""
+    genuine = desk.token()
+    fence, attempt, secret, _ = genuine.removeprefix("ct_").split(".")
+    at = address_of("default", "ship", "order:1")
+    for guess in ("0" * 32, secret[::-1]):
+        forged = block(write_token(desk.store, at, int(fence, 16), int(attempt, 16), guess))
+        for answer in (desk.complete(forged), desk.fail(forged), desk.renew(forged)):
+            assert answer.status == 403
+    owner = claim_of(desk.store.read(at).block().record).owner.removeprefix("http-")
+    assert owner not in genuine
+    assert desk.complete(genuine).status == 200
