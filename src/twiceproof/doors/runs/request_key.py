@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import address_of, run_id
+from ...claims.claim import address_of, run_id, space_of_run
 from ...claims.outcomes import Busy, Done, Held, TakeOutcome
 from ...claims.results import Packed
 from ...claims.states import Ask, Lifetime, claim_for
@@ -52,7 +52,9 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
         return begun
     start.close()
     if isinstance(taken, Done) and taken.result:
-        return Begun(msgspec.json.decode(taken.result, type=str), first=False)
+        run = msgspec.json.decode(taken.result, type=str)
+        claims.duplicates.blocked(flow.name, space_of_run(run).split("/", 2)[2], tenant=ask.tenant)
+        return Begun(run, first=False)
     return _refused(taken)
 
 
