@@ -169,6 +169,14 @@ def test_a_run_in_review_is_settled(app, knock, sync, broken):
     assert knock("GET", f"/v1/runs/{run}")["settled"]["by"] == "ann"
 
 
+def test_what_needs_no_word_is_told_with_a_next_move_of_its_own(app, knock, sync):
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    told = knock("POST", f"/v1/reviews/{run}", {"verdict": "happened", "result": 1, "by": "ann"}, 409)
+    assert told["detail"].endswith("there is nothing to settle")
+    assert told["next"] == f"Look at it with: twiceproof runs show {run}"
+
+
 def test_a_token_settles_under_its_own_name(app, sync, broken):
     broken.append(TimeoutError("no answer"))
     knock = Knock(app, by="ann")
