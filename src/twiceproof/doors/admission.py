@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..flows.history.again import retry_run
 from ..flows.parts import Parts
+from ..flows.tenancy import own_run
 from ..keys import fingerprint, validate_key
 from ..records import Address
 from .envelope import Envelope
@@ -172,13 +173,13 @@ class Admission:
         return Admitted("duplicate", note.run)
 
     def _retried(self, run: str) -> Operation[bool]:
-        at = Address(space_of_run(run), "claim", "self")
-        found = yield from self.parts.store.read(at)
-        if found.record is None or found.record.state != FAILED:
-            return False
         try:
+            at = own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
+            found = yield from self.parts.store.read(at)
+            if found.record is None or found.record.state != FAILED:
+                return False
             yield from retry_run(self.parts.store, at)
-        except Misuse:  # what it did was undone, or somebody else was quicker
+        except Misuse:  # what it did was undone, somebody else was quicker, or the run is not ours to retry
             return False
         return True
 

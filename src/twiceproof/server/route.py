@@ -46,4 +46,5 @@ class Route(Struct, frozen=True):
     params: Mapping[str, str] = MappingProxyType({})  # name: what it says
     largest: int = LARGEST
     room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
+    signs_on: Callable[[App, Mapping[str, str]], bool] | None = None  # whether Authorization holds no token of ours
     tag: str = ""

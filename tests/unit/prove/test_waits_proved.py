@@ -108,4 +108,5 @@ def test_an_arrival_that_counts_twice_is_found() -> None:
     scene = Scene("sent-twice-paid", "", arrives="paid", arrival="twice")
     clean = Outcome("done", arrivals={"paid counted": 1})
     assert judge(scene, Outcome("done", arrivals={"paid counted": 2}), clean).word == "twice"
-    assert judge(scene, Outcome("done", arrivals={"paid counted": 1}), clean).word == "same"
+    assert judge(scene, Outcome("done", arrivals={"paid counted": 1}, fired=1), clean).word == "same"
+    assert judge(scene, Outcome("done", arrivals={"paid counted": 1}), clean).word == "missed"

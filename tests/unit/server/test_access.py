@@ -174,3 +174,45 @@ def test_a_webhook_without_its_secret_is_warned_of_at_the_start(monkeypatch, cap
         monkeypatch.delenv("STRIPE_SECRET")
         warn_of_missing_secrets(app)
     assert "stripe" in caplog.text and "its secret is not set" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1.evil.example", "127.evil.example", "127.1.evil", "localhost.evil.example"])
+def test_a_name_that_only_looks_like_this_machine_is_not_it(desk, name):
+    """Its owner makes it lead here, and a page of theirs in the operator's browser has it as its own origin."""
+    for headers in ([], [("origin", f"http://{name}:8321")]):
+        assert desk.call("GET", METRICS, headers=headers, host=("host", f"{name}:8321")).status == 401
+    assert desk.call("GET", METRICS, host=("host", "127.0.0.2:8321")).status == 200
+
+
+def test_a_page_of_another_program_on_this_machine_is_not_the_operator(desk):
+    for origin in ("http://127.0.0.1:3000", "http://127.0.0.1", "null"):
+        assert desk.call("GET", METRICS, headers=[("origin", origin)]).status == 401
+    assert desk.call("GET", METRICS, headers=[("origin", "http://127.0.0.1:8321")]).status == 200
+
+
+def test_a_hook_whose_sender_shows_its_secret_in_authorization_can_be_called(app):
+    sync = app.flows["sync"]
+    app.webhook("cloudevents", header="Authorization", secret="s3cret-of-the-sender", name="ce")(_flow(sync))
+    desk = Desk(app)
+    body = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{}}'
+    kind = ("content-type", "application/cloudevents+json")
+    for word, status in (("Bearer s3cret-of-the-sender", 200), ("Bearer wrong", 401), ("tp_wrong", 401)):
+        assert desk.call("POST", "/hooks/ce", body, [kind, ("authorization", word)]).status == status
+
+
+def _flow(flow):
+    def start(order):
+        return order
+
+    start.flow = flow
+    return start
+
+
+def test_who_asks_first_without_the_secret_does_not_learn_which_hooks_there_are(app):
+    app.webhook("event_grid", secret="s3cret-of-the-grid", name="grid")(_flow(app.flows["sync"]))
+    desk = Desk(app)
+    asking = [("webhook-request-origin", "eventgrid.azure.net")]
+    answers = [desk.call("OPTIONS", f"/hooks/{name}", b"", asking) for name in ("grid", "grid?code=wrong", "none")]
+    assert {(answer.status, answer.body) for answer in answers} == {(401, answers[2].body)}
+    right = desk.call("OPTIONS", "/hooks/grid?code=s3cret-of-the-grid", b"", asking)
+    assert (right.status, right.headers["webhook-allowed-origin"]) == (200, "eventgrid.azure.net")

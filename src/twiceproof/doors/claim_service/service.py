@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from msgspec import Raw, structs
 
@@ -22,6 +22,7 @@ from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused, un
 from .bodies import CompleteBody, FailBody, Keep, RenewBody, TakeBody, given
 from .decision import decide_claim, decide_request
 from .look import look_at_claim
+from .reserved import refuse_reserved
 from .token import ClaimToken, draw_owner, owner_of_request, read_token, write_token
 
 __all__ = ["ClaimService"]
@@ -41,18 +42,20 @@ class ClaimService:
 
     def __init__(
         self, claims: Claims, tenant: str, *, best_effort: bool = False,
-        life_of: Callable[[str], Lifetime | None] = lambda operation: None,
+        life_of: Callable[[str], Lifetime | None] = lambda operation: None, flows: Container[str] = (),
     ) -> None:  # fmt: skip
         self._claims = claims
         self._store = claims.store
         self._tenant = tenant
         self._best_effort = best_effort
         self._life_of = life_of
+        self._flows = flows
 
     # -- claiming --------------------------------------------------------------------------------
 
     def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
         ask = self._ask(operation, key)
+        refuse_reserved(operation, self._flows)
         if self._store.best_effort and body.repeat == "never" and not self._best_effort:
             return unsafe()
         payload = given(body.payload)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import address_of, run_id, space_of_run
+from ...claims.claim import address_of, run_id
 from ...claims.outcomes import Busy, Done, Held, TakeOutcome
 from ...claims.results import Packed
 from ...claims.states import Ask, Lifetime, claim_for
 from ...drive import Operation
 from ...errors import TwiceproofError
 from ...flows.flow import Flow
+from ...flows.tenancy import own_space
 from ...keys import body_hash, validate_key
 from ...records import Address
 from ..reply import Reply, problem, retry_after
@@ -53,7 +54,7 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
     start.close()
     if isinstance(taken, Done) and taken.result:
         run = msgspec.json.decode(taken.result, type=str)
-        claims.duplicates.blocked(flow.name, space_of_run(run).split("/", 2)[2], tenant=ask.tenant)
+        claims.duplicates.blocked(flow.name, own_space(ask.tenant, run).split("/", 2)[2], tenant=ask.tenant)
         return Begun(run, first=False)
     return _refused(taken)
 

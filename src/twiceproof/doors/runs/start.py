@@ -12,6 +12,7 @@ from ...drive import Operation
 from ...errors import KeyRefused, Misuse
 from ...flows.flow import Flow
 from ...flows.history.runs import require_run
+from ...flows.tenancy import own_run
 from ...observe.told import tell
 from ...records import Address, Found
 from ..reply import Reply, json_reply
@@ -53,7 +54,7 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     begun = (yield from begin_once(flow, start.request, start.input, begin)) if start.request else (yield from begin)
     if isinstance(begun, Reply):
         return begun
-    at = Address(space_of_run(begun.run), "claim", "self")
+    at = own_run(flow.policy.tenant, Address(space_of_run(begun.run), "claim", "self"))
     tell("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)

@@ -29,6 +29,7 @@ class Senders:
         self._whose = whose
         self.arrivals: Counter[str] = Counter()
         self.awaited: dict[str, Awaited] = {}
+        self._was_missed = False  # the run waited for somebody who did not come
         self._ids: dict[str, str] = {}  # of approvals, by name
 
     def meet(self, waiting: Waiting) -> bool:
@@ -39,6 +40,7 @@ class Senders:
             is_approval = name not in self._target.callbacks
             self.awaited[name] = Awaited(name, is_approval, waiting.until is not None)
         present = [name for name in names if not self._is_absent(name)]
+        self._was_missed = self._was_missed or present != names
         for name in present:
             self._send(name)
         return bool(present)
@@ -47,15 +49,17 @@ class Senders:
         """Before the run waits: as soon as there is a run at all."""
         if self._scene.arrival == "early":
             self._start()
-            self._deliver(self._scene.arrives)
+            self._deliver(self._scene.arrives, fired=1)
 
     def come_late(self) -> None:
         """When the run is at rest: what was sent once more, or comes when nobody waits any longer."""
         name = self._scene.arrives
         if self._scene.arrival in ("twice", "late"):
-            self._deliver(name)
+            self._deliver(name, fired=1)
         if self._scene.arrival == "raced":
-            self._decide(name, by=THIRD, approved=False)
+            self._decide(name, by=THIRD, approved=False, fired=1)
+        if self._scene.arrival == "never" and self._was_missed:
+            self._whose().tell(f"{name} has not come", fired=1)
 
     # -- sending ---------------------------------------------------------------------------------
 
@@ -72,7 +76,7 @@ class Senders:
         else:
             self._decide(name)
 
-    def _deliver(self, name: str) -> None:
+    def _deliver(self, name: str, fired: int = 0) -> None:
         flow = self._target.flow
         key = flow.key(self._target.args, self._target.kwargs)
         payload = self._target.callbacks[name]
@@ -80,7 +84,7 @@ class Senders:
             told = self._target.app.deliver_to(flow=flow.name, key=key, name=name, payload=payload)
         except NoSuchWait:
             return
-        self._count(name, told.first, f"{name} is delivered")
+        self._count(name, told.first, f"{name} is delivered", fired)
 
     def _race(self, name: str) -> None:
         """Both have it before them; one of them is first."""
@@ -96,15 +100,15 @@ class Senders:
         for one in both:
             one.join()
 
-    def _decide(self, name: str, *, by: str = APPROVER, approved: bool = True) -> None:
+    def _decide(self, name: str, *, by: str = APPROVER, approved: bool = True, fired: int = 0) -> None:
         try:
             told = self._target.app.decide(self._ids.get(name, ""), approved, by=by)
         except NoSuchWait:
             return
-        self._count(name, told.first, f"{by} says {'yes' if approved else 'no'} to {name}")
+        self._count(name, told.first, f"{by} says {'yes' if approved else 'no'} to {name}", fired)
 
-    def _count(self, name: str, first: bool, what: str) -> None:
-        self._whose().tell(what if first else f"{what}, and is told that it does not count")
+    def _count(self, name: str, first: bool, what: str, fired: int) -> None:
+        self._whose().tell(what if first else f"{what}, and is told that it does not count", fired=fired)
         self.arrivals[f"{name} counted"] += first
 
     # -- what there is ---------------------------------------------------------------------------

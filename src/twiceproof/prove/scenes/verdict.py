@@ -47,7 +47,7 @@ def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
 
 
 def is_missed(scene: Scene, outcome: Outcome) -> bool:
-    return outcome.fired < sum(map(len, scene.scripts)) + bool(scene.loses)
+    return outcome.fired < sum(map(len, scene.scripts)) + bool(scene.loses) + bool(scene.arrives)
 
 
 def _word(outcome: Outcome, clean: Outcome, extra: dict[str, int], missing: dict[str, int]) -> tuple[Word, str]:
