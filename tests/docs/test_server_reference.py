@@ -19,6 +19,7 @@ PAGE = ROOT / "docs/reference/server.md"
 OF = {
     "connections": "connections at once",
     "requests": "requests under way at once, once they are read",
+    "bodies": "bytes of large bodies that are read or worked on, all together",
     "head": "bytes of the request line and all headers",
     "headers": "headers",
     "deadline": "seconds in which head and body must be here",
@@ -37,7 +38,7 @@ def tables() -> dict[str, list[str]]:
     defaults = structs.asdict(Limits())
     return {
         "routes": [row(f"`{r.method} {r.path}`", POLICY[r.method, r.path].value, r.summary) for r in ROUTES],
-        "limits": [row(f"`{name}`", f"{value:,g}", OF[name]) for name, value in defaults.items()],
+        "limits": [row(f"`{name}`", f"{value:,.12g}", OF[name]) for name, value in defaults.items()],
         "metrics": [row(f"`{name}`", text) for name, text in DOCUMENTED.items()],
     }
 
