@@ -15,6 +15,9 @@ import pytest
 from twiceproof import App
 from twiceproof.errors import Misuse
 from twiceproof.prove.fixture import NotSafe, prove
+from twiceproof.prove.scenes.outcome import Outcome
+from twiceproof.prove.scenes.scene import Scene
+from twiceproof.prove.scenes.verdict import judge
 from twiceproof.prove.worlds.http import HttpWorld
 
 API = "http://api.shop.test"
@@ -144,6 +147,12 @@ def test_names_lead_elsewhere_only_while_the_world_is_open() -> None:
 def test_what_makes_no_sense_is_refused_with_a_next_move(given: Any, says: str) -> None:
     with pytest.raises(Misuse, match=says):
         HttpWorld(**given)
+
+
+def test_an_answer_that_was_not_lost_after_all_is_told_as_missed() -> None:
+    scene = Scene("answer-lost-1", "", loses=1)
+    assert judge(scene, Outcome("done"), Outcome("done")).word == "missed"
+    assert judge(scene, Outcome("done", fired=1), Outcome("done")).word == "same"
 
 
 # -- proofs --------------------------------------------------------------------------------------
