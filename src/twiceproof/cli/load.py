@@ -55,8 +55,9 @@ def _imported(name: str) -> ModuleType:
         raise Misuse(
             f"There is no module {name!r} in {here}, nor elsewhere on Python's path; go to its directory first."
         ) from None
-    except TwiceproofError:
-        raise  # it says by itself what to do
+    except TwiceproofError as error:
+        error.add_note(f"({_place_of(error)})")  # it says by itself what to do, but not where
+        raise
     except Exception as error:
         raise _broken(name, error) from error
 
@@ -66,13 +67,17 @@ def _broken(name: str, error: Exception) -> Misuse:
     if isinstance(error, SyntaxError):
         place, said = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
     else:
-        frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
-        last = ([frame for frame in frames if frame.filename.startswith(str(Path.cwd()))] or frames)[-1]
-        place, said = f"{last.filename}:{last.lineno}", f"{type(error).__name__}: {error}".removesuffix(": ")
+        place, said = _place_of(error), f"{type(error).__name__}: {error}".removesuffix(": ")
     move = "install it" if isinstance(error, ModuleNotFoundError) else "correct it"
     return Misuse(
         f"{name} cannot be imported ({place}: {said}); {move}, or see all of it with: python -c 'import {name}'"
     )
+
+
+def _place_of(error: Exception) -> str:
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    last = ([frame for frame in frames if frame.filename.startswith(str(Path.cwd()))] or frames)[-1]
+    return f"{last.filename}:{last.lineno}"
 
 
 def _apps_in(module: ModuleType) -> str:

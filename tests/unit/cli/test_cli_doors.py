@@ -82,6 +82,16 @@ def test_a_link_is_shown_once_and_leads_to_the_approval(run, run_json, charge, m
     )
 
 
+def test_who_asked_is_shown_where_it_is_known(run, app):
+    @app.flow(key="order:{n}", name="pay", stable=("n",))
+    def pay(n: int):
+        return app.approve("money", show={"total": n}, requester="bob").by
+
+    with pytest.raises(Waiting):
+        pay(8)
+    assert ", by bob\n" in run("approvals", "show", "pay/order:8").stdout
+
+
 def test_what_is_decided_gets_no_link(run, charge):
     run("approvals", "decide", "charge/order:7", "approve")
     assert "any more" in run("approvals", "link", "charge/order:7", "--url", "http://localhost", code=2).stderr

@@ -128,10 +128,11 @@ def test_a_module_that_is_broken_itself_is_told_in_one_line_with_the_place(here,
     assert told in line and line.endswith("see all of it with: python -c 'import workshop'")
 
 
-def test_what_twiceproof_itself_says_of_a_module_is_told_as_it_is(here):
+def test_what_twiceproof_itself_says_of_a_module_is_told_as_it_is_with_the_place(here):
     (here / "workshop.py").write_text("from twiceproof import App\napp = App('nowhere://')")
     (line,) = work("workshop:app", code=2).stderr.splitlines()
     assert "is not a store that twiceproof knows" in line and "cannot be imported" not in line
+    assert line.endswith("workshop.py:2)")
 
 
 def test_an_apps_store_is_its_own_affair(here):

@@ -13,6 +13,7 @@ from ...errors import KeyRefused, Misuse
 from ...flows.flow import Flow
 from ...flows.history.runs import require_run
 from ...flows.tenancy import own_run
+from ...observe.told import tell
 from ...records import Address, Found
 from ..reply import Reply, json_reply
 from .request_key import Begun, begin_once
@@ -54,6 +55,7 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     if isinstance(begun, Reply):
         return begun
     at = own_run(flow.policy.tenant, Address(space_of_run(begun.run), "claim", "self"))
+    tell("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)
     status = 202 if begun.first and shape.state not in ENDS else 200
@@ -109,7 +111,7 @@ def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
 
 
 def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[StartedRun]:
-    key = at.space.split("/", 2)[2]
+    key = _key_of(at)
     if found.record is None or is_expired(found.record, found.now):  # begun long ago, and forgotten since
         return StartedRun(begun.run, flow.name, key, "forgotten", begun.first)
     record = require_run(found)
@@ -121,3 +123,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
     return StartedRun(
         begun.run, flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
     )  # fmt: skip
+
+
+def _key_of(at: Address) -> str:
+    return at.space.split("/", 2)[2]
