@@ -34,14 +34,15 @@ def row(*cells: object) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
 def tables() -> dict[str, list[str]]:
     defaults = structs.asdict(Limits())
     return {
         "routes": [row(f"`{r.method} {r.path}`", POLICY[r.method, r.path].value, r.summary) for r in ROUTES],
-        "limits": [
-            row(f"`{name}`", f"{value:,}" if isinstance(value, int) else f"{value:,g}", OF[name])
-            for name, value in defaults.items()
-        ],
+        "limits": [row(f"`{name}`", _number(value), OF[name]) for name, value in defaults.items()],
         "metrics": [row(f"`{name}`", text) for name, text in DOCUMENTED.items()],
     }
 

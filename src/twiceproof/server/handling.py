@@ -156,25 +156,31 @@ class Handling:
 
     async def _who(self, scope: Need, route: Route, params: dict[str, str]) -> Principal:
         """A token has a bucket of its own; everybody else, and whoever guesses tokens, that of their address."""
-        try:
-            own = route.signs_on is not None and route.signs_on(self.desk.app, params)
-            principal = self.desk.access.anybody if own else await self.desk.access.principal(self.headers, scope)
-        except Refused:
-            self._limit(self.desk.per_source, self.client)
-            raise
+        access, source = self.desk.access, self.desk.per_source
+        if route.signs_on is not None and route.signs_on(self.desk.app, params):
+            principal = access.anybody
+        else:
+            if not access.knows(self.headers):
+                self._limit(source, self.client, only_look=True)  # or each guess would cost the store a look
+            try:
+                principal = await access.principal(self.headers, scope)
+            except Refused:
+                self._limit(source, self.client)
+                raise
         if principal.name:
             self._limit(self.desk.per_token, f"{principal.tenant}/{principal.name}")
         else:
-            self._limit(self.desk.per_source, self.client)
+            self._limit(source, self.client)
         return principal
 
-    def _limit(self, buckets: Buckets, caller: str) -> None:
+    def _limit(self, buckets: Buckets, caller: str, *, only_look: bool = False) -> None:
         """This machine's own callers are not counted by address: behind a proxy, all would be one."""
         if buckets is self.desk.per_source:
             if is_loopback(caller):
                 return
             caller = neighbourhood(caller)
-        wait = buckets.take(caller, self.desk.app.clock.monotonic())
+        now = self.desk.app.clock.monotonic()
+        wait = float(buckets.is_empty(caller, now)) if only_look else buckets.take(caller, now)
         if wait:
             self.desk.station.metrics.refused("rate")
             raise Refused(_too_often(wait))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import copy_context
 
+import msgspec
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse
@@ -368,3 +369,11 @@ def test_who_reads_the_store_and_its_signing_key_still_has_no_token(desk):
     owner = claim_of(desk.store.read(at).block().record).owner.removeprefix("http-")
     assert owner not in genuine
     assert desk.complete(genuine).status == 200
+
+
+@pytest.mark.parametrize("number", ["1e400", "[-1e999]", "1" * 5_000])
+def test_a_number_that_nobody_could_read_back_is_no_result(desk, number):
+    token = desk.token()
+    with pytest.raises(Misuse):
+        desk.complete(token, result=msgspec.Raw(number.encode()))
+    assert desk.complete(token, result=2**64).status == 200

@@ -7,6 +7,7 @@ import pytest
 from twiceproof import App, Misuse, env
 from twiceproof.drive import block
 from twiceproof.server.access import FRESH
+from twiceproof.server.limits import Limits
 from twiceproof.server.principal import GRANTS, Scope
 from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets
 from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
@@ -216,3 +217,18 @@ def test_who_asks_first_without_the_secret_does_not_learn_which_hooks_there_are(
     assert {(answer.status, answer.body) for answer in answers} == {(401, answers[2].body)}
     right = desk.call("OPTIONS", "/hooks/grid?code=s3cret-of-the-grid", b"", asking)
     assert (right.status, right.headers["webhook-allowed-origin"]) == (200, "eventgrid.azure.net")
+
+
+def test_who_guesses_tokens_is_stopped_before_the_store_is_asked(app, monkeypatch):
+    desk = Desk(app, limits=Limits(per_source=1.0))
+    token, looked = desk.token(Scope.READ), []
+    assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
+    monkeypatch.setattr("twiceproof.server.access.find_token", lambda store, digest: looked.append(digest) or nobody())
+    heard = [desk.call("GET", METRICS, token=f"tp_{guess}", client="203.0.113.9").status for guess in range(20)]
+    assert (heard[:2], set(heard[2:]), len(looked)) == ([401, 401], {429}, 2)
+    assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
+
+
+def nobody():
+    return
+    yield
