@@ -9,17 +9,17 @@ from typing import Any, NoReturn
 
 from ..errors import Misuse
 
-__all__ = ["lifetime", "seconds"]
+__all__ = ["LONGEST", "lifetime", "seconds"]
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _TEXT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|w)")
-_LONGEST = 36_525 * 86_400.0  # 100 years: beyond it, stores' dates overflow
+LONGEST = 36_525 * 86_400.0  # 100 years: beyond it, stores' dates overflow
 
 
 def seconds(value: str | float | timedelta, *, name: str, positive: bool = True) -> float:
     """Seconds. `name` is the setting a refusal speaks of; zero is legal if not `positive`."""
     found = _read(value, name)
-    if not 0 <= found <= _LONGEST:  # NaN fails this too
+    if not 0 <= found <= LONGEST:  # NaN fails this too
         _refuse(value, name, "is not between 0 and 100 years")
     if positive and found == 0:
         _refuse(value, name, "is zero")

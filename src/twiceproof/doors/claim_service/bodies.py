@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ...errors import ValueRefused
+from ...keys.duration import LONGEST
 
 __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 
@@ -15,7 +16,7 @@ __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 _UNITS = "(ms|s|m|h|d|w)"
 _WRITTEN = {"pattern": rf"^[0-9]{{1,12}}(\.[0-9]{{1,9}})? ?{_UNITS}$", "not": {"pattern": rf"^[0.]* ?{_UNITS}$"}}
 _KEPT = {**_WRITTEN, "pattern": f"{_WRITTEN['pattern']}|^forever$"}
-_SECONDS = Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": 3_000_000_000})
+_SECONDS = Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": int(LONGEST)})
 Seconds = Annotated[int, _SECONDS] | Annotated[float, _SECONDS]
 Span = Annotated[str, Meta(extra_json_schema=_WRITTEN)] | Seconds
 Keep = Annotated[str, Meta(extra_json_schema=_KEPT)] | Seconds
