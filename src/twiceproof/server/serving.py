@@ -85,8 +85,8 @@ class Serving(uvicorn.Server):
 def bound(host: str, port: int) -> socket.socket:
     """Before anything is served: whoever starts us learns the address, also of port 0, and a taken one is refused."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)  # without the protocol asyncio would leave Nagle's delay on
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except OSError as error:
