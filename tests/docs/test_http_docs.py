@@ -51,7 +51,7 @@ def run_all(document, folder, url):
     """All commands in one shell, as a reader would; each followed by a mark."""
     listed = list(commands(document))
     assert listed
-    script = "\n".join(f"{typed}\nprintf '\\036'" for typed, _ in listed).replace("http://127.0.0.1:8321", url)
+    script = "\n".join(f"{typed}\nprintf '\\036'" for typed, _ in listed).replace("http://127.0.0.1:8000", url)
     home = Path(sys.executable).parent
     env = {**os.environ, "PATH": f"{home}:{os.environ['PATH']}"}
     done = subprocess.run(["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
@@ -74,7 +74,7 @@ def test_the_commands_of_claim_over_http_do_what_they_say(shop):
 
 @pytest.mark.parametrize("page", NO_CODE, ids=lambda path: path.stem)
 def test_the_commands_of_a_page_for_makers_do_what_they_say(page, tmp_path):
-    run_all(page, tmp_path, "http://127.0.0.1:8321")
+    run_all(page, tmp_path, "http://127.0.0.1:8000")
 
 
 @pytest.mark.parametrize("tool", ["zapier", "make"])

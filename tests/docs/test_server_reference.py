@@ -19,6 +19,7 @@ PAGE = ROOT / "docs/reference/server.md"
 OF = {
     "connections": "connections at once",
     "requests": "requests under way at once, once they are read",
+    "bodies": "bytes of bodies over 64 KiB that are read or worked on, all together",
     "head": "bytes of the request line and all headers",
     "headers": "headers",
     "deadline": "seconds in which head and body must be here",
@@ -33,11 +34,15 @@ def row(*cells: object) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,g}"
+
+
 def tables() -> dict[str, list[str]]:
     defaults = structs.asdict(Limits())
     return {
         "routes": [row(f"`{r.method} {r.path}`", POLICY[r.method, r.path].value, r.summary) for r in ROUTES],
-        "limits": [row(f"`{name}`", f"{value:,g}", OF[name]) for name, value in defaults.items()],
+        "limits": [row(f"`{name}`", _number(value), OF[name]) for name, value in defaults.items()],
         "metrics": [row(f"`{name}`", text) for name, text in DOCUMENTED.items()],
     }
 
@@ -55,11 +60,13 @@ def test_a_table_of_the_servers_page_is_what_the_code_says(name):
 
 def test_every_kind_of_refusal_is_on_the_servers_page():
     page = PAGE.read_text("utf-8")
-    sources = [path.read_text("utf-8") for path in (ROOT / "src/twiceproof/server").rglob("*.py")]
-    kinds = {kind for text in sources for kind in re.findall(r'problem\(\s*\d+,\s*"([a-z-]+)"', text)}
-    kinds |= {word for _, _, word in MEANINGS}
-    for kind in kinds:
-        assert f"`{kind}`" in page, kind
+    paths = [path for place in ("server", "doors") for path in (ROOT / "src/twiceproof" / place).rglob("*.py")]
+    sources = [path.read_text("utf-8") for path in paths if path.parent.name != "idempotency"]  # has its own page
+    kinds = {found for text in sources for found in re.findall(r'\w\(\s*(\d{3}),\s*"([a-z-]+)"', text)}
+    kinds |= {(str(status), word) for _, status, word in MEANINGS}
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    missing = [one for one in sorted(kinds) if not any(f"`{one[1]}`" in row and f"| {one[0]} |" in row for row in rows)]
+    assert missing == []
 
 
 def main() -> None:

@@ -39,11 +39,12 @@ def commands():
 
 
 def test_the_commands_of_the_page_take_one_webhook_in_from_nothing(shop, monkeypatch, capfd):
-    export, listed, served, first, second = commands()
-    name, _, value = export.removeprefix("export ").partition("=")
-    monkeypatch.setenv(name, value)
+    export, listed, served, first, second, store, runs, run_shown, repeats, letters, replayed = commands()
+    for line in (export, store):
+        name, _, value = line.removeprefix("export ").partition("=")
+        monkeypatch.setenv(name, value)
     assert run(listed) == (0, True)
-    assert served == "twiceproof serve shop:app --port 8000"
+    assert served == "twiceproof serve shop:app"
     sys.modules.pop("shop")
     import shop as module
 
@@ -56,10 +57,13 @@ def test_the_commands_of_the_page_take_one_webhook_in_from_nothing(shop, monkeyp
     module.app.close()
     assert answers == [(0, True), (0, False)]
     assert capfd.readouterr().out == "paid: ch_1 2000\n"
+    assert run(runs, "charge:ch_1") == run(run_shown, "mark_paid") == run(repeats, "stripe") == (0, True)
+    assert run(letters, "Nothing was kept aside") == (0, True)
+    assert replayed.startswith("twiceproof hooks replay shop:app ltr_")
 
 
 def run(line: str, word: str = "") -> tuple[int, bool]:
-    result = CliRunner().invoke(cli, shlex.split(line)[1:])
+    result = CliRunner().invoke(cli, shlex.split(line, comments=True)[1:])
     return result.exit_code, word in result.output
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 from msgspec import structs
 
 from tests.sources.keys import certificate
-from twiceproof import Misuse
+from twiceproof import App, Misuse
 from twiceproof.doors.envelope import Envelope
 from twiceproof.doors.sources.catalogue import find_source
 from twiceproof.prove.source_contract.case import NOW
@@ -136,3 +139,50 @@ def test_without_a_certificate_it_cannot_be_declared():
 def test_without_paypals_key_no_sample_can_be_made():
     with pytest.raises(Misuse, match="simulator"):
         find_source("paypal", certificate=certificate()[0]).sample(WEBHOOK, NOW)
+
+
+def test_made_up_certificates_are_not_asked_for_without_end(sent):
+    """Whoever writes names into a header must not have us knock at PayPal for each of them."""
+    asked = []
+
+    def nothing(url):
+        asked.append(url)
+        raise OSError("404")
+
+    source = find_source("paypal", fetch=nothing)
+    for number in range(50):
+        assert source.verify(at_url(sent, f"{URL}{number}"), [WEBHOOK], NOW)
+    assert len(asked) == 10
+    assert source.verify(at_url(sent, URL), [WEBHOOK], NOW + 61)
+    assert len(asked) == 11
+
+
+def test_while_a_certificate_is_fetched_others_are_answered():
+    """By a server, all callers share one thread: who waits in it keeps everybody waiting."""
+    held, asked = threading.Event(), threading.Event()
+
+    def slow(url):
+        asked.set()
+        held.wait(30)
+        raise OSError
+
+    app = App("memory://")
+
+    @app.flow(key="{payment[id]}")
+    def pay(payment):
+        return payment
+
+    app.webhook("paypal", secret=WEBHOOK, fetch=slow, start=pay)
+    forged = {"paypal-transmission-id": "1", "paypal-transmission-time": "2026-01-01T00:00:00Z",
+              "paypal-transmission-sig": "x", "paypal-auth-algo": "SHA256withRSA", "paypal-cert-url": URL}  # fmt: skip
+
+    async def both():
+        first = asyncio.create_task(app.receiving("paypal", b"{}", forged.items()))
+        while not asked.is_set():
+            await asyncio.sleep(0)
+        second = await app.receiving("none", b"{}", ())
+        held.set()
+        return second.status, (await first).status
+
+    with app:
+        assert asyncio.run(asyncio.wait_for(both(), 20)) == (401, 401)

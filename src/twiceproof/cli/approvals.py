@@ -12,7 +12,14 @@ from .approvals_show import show
 __all__ = ["approvals"]
 
 
-@click.group()
+EPILOG = """\b
+Examples:
+  twiceproof approvals list                      what waits for somebody's word
+  twiceproof approvals show charge_order/order:2  what it is about, and how to decide
+"""
+
+
+@click.group(epilog=EPILOG)
 def approvals() -> None:
     """Look at what waits for somebody's word, and give it."""
 

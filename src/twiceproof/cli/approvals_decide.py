@@ -32,6 +32,14 @@ Examples:
 If somebody decided otherwise before, that stands, and the exit code is 1.
 """
 
+DECIDE_EPILOG = """\b
+Examples:
+  twiceproof approvals decide sync_order/shop:order:17 reject --note "too much"
+  twiceproof approvals decide apr_ZGVmYXVsd… approve --shown 1:9f86d0…
+{help}
+If somebody decided otherwise before, that stands, and the exit code is 1.
+"""
+
 
 def _deciding(function: Callable[..., None]) -> Callable[..., None]:
     """What both commands take."""
@@ -61,7 +69,7 @@ def reject(target: Target, approval: str, by: str | None, note: str, shown: str)
     _decide(target, approval, approved=False, by=by, note=note, shown=shown)
 
 
-@click.command(epilog=EPILOG.format(word="decide", help=APPROVAL_HELP).replace(" --shown", " approve --shown"))
+@click.command(epilog=DECIDE_EPILOG.format(help=APPROVAL_HELP))
 @click.argument("approval")
 @click.argument("word", type=click.Choice(["approve", "reject"]))
 @click.option("--shown", metavar="DIGEST", default="", help="Only if this is what is asked: see `show`.")

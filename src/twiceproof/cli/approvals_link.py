@@ -42,7 +42,8 @@ def link(target: Target, approval: str, to: str, valid: str, url: str | None) ->
     """Make a link to a page where one person can decide."""
     base = from_environment(os.environ).url if url is None else url
     span, who = seconds(valid, name="valid"), to and validate_key(to)
-    link_url(base, "")  # before a token is drawn that nobody would get
+    if not base.startswith(("http://", "https://")):  # before a token is drawn that nobody would get
+        raise Misuse("Nobody knows where a browser can reach the server; say --url https://… or set TWICEPROOF_URL.")
     with opened(target) as store:
         token = block(_drawn(store, named_approval(target, store, approval), who, span))
     if target.json:

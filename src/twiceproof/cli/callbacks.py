@@ -10,7 +10,14 @@ from .callbacks_list import list_
 __all__ = ["callbacks"]
 
 
-@click.group()
+EPILOG = """\b
+Examples:
+  twiceproof callbacks list
+  twiceproof callbacks deliver take_payment/order:10492 paid --payload '{"amount": 70}'
+"""
+
+
+@click.group(epilog=EPILOG)
 def callbacks() -> None:
     """Look at the callbacks that runs wait for, and deliver one by hand."""
 

@@ -44,7 +44,7 @@ else came first, or its time was over, that is told and the exit code is 1.
 @click.pass_obj
 def deliver(target: Target, run: str, name: str, payload: str) -> None:
     """End a wait, once: as if its callback had come."""
-    raw: Raw = read_result(payload)
+    raw: Raw = read_result(payload, "--payload")
     with opened(target) as store:
         at = Address(named_run(target, store, run).space, KIND, wait_name(name))
         told: Delivered = block(deliver_arrival(store, at, raw, mark=secrets.token_hex(8)))

@@ -22,7 +22,13 @@ Examples:
 """
 
 
-@click.group()
+EPILOG = """\b
+Examples:
+  twiceproof connector power-automate --url https://hooks.example.com -o twiceproof.swagger.json
+"""
+
+
+@click.group(epilog=EPILOG)
 def connector() -> None:
     """Write a file that a no-code tool imports."""
 

@@ -53,7 +53,7 @@ def exit_code(error: TwiceproofError) -> int:
 def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
     """Tell it: one line on stderr and, if asked for, a document on stdout. The answer is the exit code."""
     code = exit_code(error)
-    message = redacted(str(error), url)
+    message = redacted(" ".join([str(error), *getattr(error, "__notes__", ())]), url)
     if as_json:
         show_json(error_shape(type(error).__name__, message, code))
     click.echo(f"Error: {clean(message)}", err=True)

@@ -12,7 +12,14 @@ from .hooks_test import test
 __all__ = ["hooks"]
 
 
-@click.group()
+EPILOG = """\b
+Examples:
+  twiceproof hooks list shop:app                 which senders, and is their secret set?
+  twiceproof hooks letters                       what could not be taken in, and why
+"""
+
+
+@click.group(epilog=EPILOG)
 def hooks() -> None:
     """Look at webhooks, try one out, and replay what could not be taken in."""
 

@@ -70,4 +70,4 @@ def _replayed(app: App, name: str) -> list[dict[str, Any]]:
         admitted = block(replay_letter(app.parts, app.hooks, name))
     except Misuse as error:
         return [{"letter": name, "outcome": "refused", "run": "", "reason": str(error)}]
-    return [{"letter": name, "outcome": one.word, "run": one.run, "reason": ""} for one in admitted]
+    return [{"letter": name, "outcome": one.word, "run": one.run, "reason": one.reason} for one in admitted]

@@ -27,6 +27,7 @@ Examples:
   twiceproof hooks test github --url … --secret-env GITHUB_SECRET --event push.json
   twiceproof hooks test generic --url … --secret-env SECRET --option id=order.id --option signature=X-Sig
 The same event has the same id: sent a second time, it is a duplicate.
+Exit codes: 0 taken in, or a duplicate; 1 not believed, kept aside, or no answer.
 """
 
 
@@ -103,3 +104,5 @@ def _show(sender: Source, answer: Answer, secret_env: str) -> None:
         show_text(f"It was not believed: is the server's secret the one in {secret_env}, and is this its webhook?")
     elif answer.status == 404:
         show_text("There is nothing at this URL; webhooks are at /hooks/NAME: twiceproof hooks list MODULE:APP")
+    elif answer.kept_aside:
+        show_text("It was believed, but not taken in: see why with: twiceproof hooks letters")

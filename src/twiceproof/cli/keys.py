@@ -11,7 +11,14 @@ from .keys_status import status
 __all__ = ["keys"]
 
 
-@click.group("keys", short_help="Seal stored values: make a key, count rows per key, seal anew.")
+EPILOG = """\b
+Examples:
+  export TWICEPROOF_KEYS="$(twiceproof keys new)"
+  twiceproof keys status
+"""
+
+
+@click.group("keys", epilog=EPILOG, short_help="Seal stored values: make a key, count rows per key, seal anew.")
 def keys() -> None:
     """What stored values are sealed with: TWICEPROOF_KEYS, the key that seals first."""
 

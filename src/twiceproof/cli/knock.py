@@ -7,6 +7,7 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import Struct
 
 from ..doors.envelope import Envelope
@@ -17,6 +18,11 @@ __all__ = ["Answer", "knock"]
 
 PATIENCE = 30.0  # seconds; a late answer is worth more than none
 LONGEST = 4_000
+KEPT_ASIDE = ("poison", "mismatch")
+
+
+class Said(Struct, frozen=True):
+    state: str = ""
 
 
 class Answer(Struct, frozen=True):
@@ -26,7 +32,15 @@ class Answer(Struct, frozen=True):
 
     @property
     def welcome(self) -> bool:
-        return 200 <= self.status < 300
+        return 200 <= self.status < 300 and not self.kept_aside
+
+    @property
+    def kept_aside(self) -> bool:
+        """Acknowledged, so that it does not come for days; but nothing was started."""
+        try:
+            return msgspec.json.decode(self.text, type=Said).state in KEPT_ASIDE
+        except msgspec.MsgspecError:
+            return False
 
     def shape(self) -> dict[str, Any]:
         return {"status": self.status, "seconds": round(self.seconds, 6), "answer": self.text}

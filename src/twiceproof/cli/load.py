@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from ..app import App
-from ..errors import Misuse
+from ..errors import Misuse, TwiceproofError
 
 __all__ = ["load", "load_app"]
 
@@ -27,7 +28,7 @@ def load(name: str) -> object:
 
 
 def _load(name: str, what: str, example: str) -> tuple[ModuleType, object]:
-    """Imported with the current directory first. What the module itself raises is shown as Python shows it."""
+    """Imported with the current directory first. What the module itself raises is told in one line, with its place."""
     module_name, colon, attr = name.partition(":")
     if not (module_name and colon and attr):
         raise Misuse(f"{name!r} does not name {what}; write it as module:attr, for example {example}.")
@@ -48,12 +49,35 @@ def _imported(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # it is there, and misses something itself
+            raise _broken(name, error) from error  # it is there, and misses something itself
         if name.endswith(".py"):
             raise Misuse(f"Name the module, not its file: {name.removesuffix('.py').replace('/', '.')}:app") from None
         raise Misuse(
             f"There is no module {name!r} in {here}, nor elsewhere on Python's path; go to its directory first."
         ) from None
+    except TwiceproofError as error:
+        error.add_note(f"({_place_of(error)})")  # it says by itself what to do, but not where
+        raise
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> Misuse:
+    """The line of the user's own that led there: our frames would bury it. Python shows all of it to who asks."""
+    if isinstance(error, SyntaxError):
+        place, said = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
+    else:
+        place, said = _place_of(error), f"{type(error).__name__}: {error}".removesuffix(": ")
+    move = "install it" if isinstance(error, ModuleNotFoundError) else "correct it"
+    return Misuse(
+        f"{name} cannot be imported ({place}: {said}); {move}, or see all of it with: python -c 'import {name}'"
+    )
+
+
+def _place_of(error: Exception) -> str:
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    last = ([frame for frame in frames if frame.filename.startswith(str(Path.cwd()))] or frames)[-1]
+    return f"{last.filename}:{last.lineno}"
 
 
 def _apps_in(module: ModuleType) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,12 @@ from ..keys.duration import seconds
 from .failures import NEGATIVE, OK
 from .output import show_json, show_table, show_text
 from .progress import Progress
+from .prove_outside import Outside, outside_options, read_json
 from .target import Target, target_options
 
 if TYPE_CHECKING:
     from ..prove.report import Report
-    from ..prove.worlds.world import World
+    from ..prove.target import Target as Proved
 
 __all__ = ["prove"]
 
@@ -25,6 +27,7 @@ EPILOG = """\b
 Examples:
   twiceproof prove shop:sync_order --event order.json --files out
   twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
+  twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
   twiceproof prove shop:sync_order --event order.json --files out --scene lost-2
 Exit codes: 0 safe to repeat, 1 not.
 """
@@ -32,70 +35,74 @@ Exit codes: 0 safe to repeat, 1 not.
 
 @click.command(epilog=EPILOG, short_help="Show that a flow is safe to repeat, before it meets a customer.")
 @click.argument("flow", metavar="MODULE:FLOW")
-@click.option("--event", metavar="FILE", required=True, help="What the flow is given, as JSON.")
-@click.option("--files", metavar="DIR", multiple=True, help="A directory that it writes into.")
-@click.option("--calls", metavar="MODULE:FUNCTION", multiple=True, help="A function whose calls are the effect.")
+@click.option(
+    "--event", metavar="FILE", required=True, multiple=True, help="What the flow is given; then what follows."
+)
+@outside_options
+@click.option("--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME), as JSON.")
+@click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
 @click.option("--time", "budget", metavar="TIME", help="How long it may take; what was not reached is said.")
 @click.option("--depth", type=click.IntRange(1, 2), default=2, show_default=True, help="1: no second kill.")
+@click.option("--processes", is_flag=True, help="Real processes, ended by SIGKILL; slower.")
 @click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @target_options
 @click.pass_context
 def prove(
-    ctx: click.Context, flow: str, event: str, files: tuple[str, ...], calls: tuple[str, ...], budget: str | None,
-    depth: int, scene: str, junit: str | None,
+    ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
+    budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
 ) -> None:  # fmt: skip
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
     After each play the outside must be as after one clean run, or the run must wait for a person.
     """
     from ..prove.prover import Prover
-    from ..prove.target import spread, target_of
     from ..prove.worlds.world import Worlds
-    from .load import load
 
-    function = load(flow)
-    args, kwargs = spread(function, _event(event))
+    outside = Outside(**looked_at)
+    proved = _proved(flow, event, callback, approve)
     span = None if budget is None else seconds(budget, name="time")
     target = ctx.ensure_object(Target)
-    as_json, store = target.json, target.url if target.given_store else "sqlite"
-    with Progress("Playing", quiet=as_json) as progress:
+    store = target.url if target.given_store else "sqlite"
+    with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
         report = Prover(
-            target_of(function, *args, **kwargs), Worlds(_worlds(files, calls)), store=store, only=scene, budget=span,
-            depth=depth, shown=progress.show,
+            proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
+            processes=processes, shown=progress.show,
         ).run()  # fmt: skip
     if junit:
         from ..prove.junit import junit as written
 
         Path(junit).write_text(written(report), "utf-8")
-    if as_json:
+    if target.json:
         show_json({"safe": report.good, "complete": report.complete, **_shape(report)})
     else:
-        _show(report, flow, event, files, calls)
+        waits = [word for name in callback for word in ("--callback", name)]
+        waits += [word for name in approve for word in ("--approve", name)]
+        events = [word for name in event for word in ("--event", name)]
+        real = ["--processes"] if processes else []
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits, *real])
     ctx.exit(OK if report.good else NEGATIVE)
 
 
-def _event(name: str) -> Any:
-    import msgspec
+def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...]) -> Proved:
+    from msgspec import structs
 
-    try:
-        return msgspec.json.decode(Path(name).read_bytes())
-    except OSError as error:
-        raise Misuse(f"{name} cannot be read ({error.strerror}); --event takes a JSON file.") from None
-    except msgspec.DecodeError as error:
-        raise Misuse(f"{name} is not JSON ({error}); correct it.") from None
+    from ..prove.target import spread, target_of
+    from .load import load
+
+    function = load(flow)
+    (args, kwargs), *then = [spread(function, read_json(name, "--event")) for name in event]
+    callbacks = dict(_callback(one) for one in callback)
+    return structs.replace(
+        target_of(function, *args, **kwargs), then=tuple(then), callbacks=callbacks, approve=approve
+    )  # fmt: skip
 
 
-def _worlds(files: tuple[str, ...], calls: tuple[str, ...]) -> list[World]:
-    from ..prove.worlds.calls import Calls
-    from ..prove.worlds.files import Files
-
-    found: list[World] = [Files(Path(name)) for name in files]
-    if calls:
-        found.append(Calls(list(calls)))
-    if not found:
-        raise Misuse("Nothing is looked at; say what the effect is: --files DIR, or --calls module:function.")
-    return found
+def _callback(given: str) -> tuple[str, Any]:
+    name, sign, file = given.partition("=")
+    if not (name and sign and file):
+        raise Misuse(f"--callback {given!r} names no file; write it as --callback paid=payment.json.")
+    return name, read_json(file, "--callback")
 
 
 def _shape(report: Report) -> dict[str, Any]:
@@ -104,8 +111,9 @@ def _shape(report: Report) -> dict[str, Any]:
     return structs.asdict(report)
 
 
-def _show(report: Report, flow: str, event: str, files: tuple[str, ...], calls: tuple[str, ...]) -> None:
-    from ..prove.picture import bad_rows, closing_line, group_rows, timeline
+def _show(report: Report, words: list[str]) -> None:
+    """`words` are those of the command, to be given again."""
+    from ..prove.picture import closing_line, group_rows
 
     show_text(f"{report.flow}, {report.key}: one clean run does this to the outside:")
     for what, count in report.expected.items():
@@ -115,17 +123,20 @@ def _show(report: Report, flow: str, event: str, files: tuple[str, ...], calls: 
     for step in report.unobserved:
         show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
     if report.bad:
-        show_text()
-        show_table(("SCENE", "WHAT WAS INJECTED", "VERDICT", "BESIDE ONE CLEAN RUN"), bad_rows(report))
-        show_text(f"\nThe worst of them, {report.worst_scene}:")
-        for line in timeline(report.worst):
-            show_text(line)
-        show_text(f"\nPlay it again: {_again(flow, event, files, calls, report.worst_scene)}")
+        _show_bad(report, words)
     show_text(f"\n{closing_line(report)}")
 
 
-def _again(flow: str, event: str, files: tuple[str, ...], calls: tuple[str, ...], scene: str) -> str:
-    words = ["twiceproof", "prove", flow, "--event", event]
-    words += [word for name in files for word in ("--files", name)]
-    words += [word for name in calls for word in ("--calls", name)]
-    return shlex.join([*words, "--scene", scene])
+def _show_bad(report: Report, words: list[str]) -> None:
+    from ..prove.picture import bad_rows, timeline, wrong_lines
+
+    show_text()
+    show_table(("SCENE", "WHAT WAS INJECTED", "VERDICT", "BESIDE ONE CLEAN RUN"), bad_rows(report))
+    show_text(f"\nThe worst of them, {report.worst_scene}:")
+    for line in timeline(report.worst):
+        show_text(line)
+    show_text(f"\nPlay it again: {shlex.join(['twiceproof', *words, '--scene', report.worst_scene])}")
+    if report.wrong:
+        show_text()
+    for line in wrong_lines(report):
+        show_text(line)

@@ -11,7 +11,15 @@ from .tokens_revoke import revoke
 __all__ = ["tokens"]
 
 
-@click.group()
+EPILOG = """\b
+Examples:
+  twiceproof tokens create n8n --scope ingest --scope read
+  twiceproof tokens list
+  twiceproof tokens revoke n8n
+"""
+
+
+@click.group(epilog=EPILOG)
 def tokens() -> None:
     """Make, list and revoke what callers of the server show."""
 

@@ -13,14 +13,19 @@ from .token_shape import shown_time, token_shape
 
 __all__ = ["list_"]
 
+EPILOG = """\b
+Examples:
+  twiceproof tokens list
+  twiceproof tokens list --tenant acme --json
+"""
 HEAD = ("ID", "NAME", "TENANT", "SCOPES", "STATE", "CREATED", "EXPIRES")
 
 
-@click.command("list")
+@click.command("list", epilog=EPILOG)
 @target_options
 @click.pass_obj
 def list_(target: Target) -> None:
-    """List tokens, revoked ones too; with --tenant, those of one tenant."""
+    """List the tokens of all tenants, revoked ones too; with --tenant, those of one."""
     with opened(target) as store:
         found = block(list_tokens(store))
     if target.given_tenant:

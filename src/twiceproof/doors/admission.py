@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..flows.history.again import retry_run
 from ..flows.parts import Parts
+from ..flows.tenancy import own_run
 from ..keys import fingerprint, validate_key
 from ..observe.told import tell
 from ..records import Address
@@ -50,6 +51,7 @@ class Admitted(Struct, frozen=True):
     word: Word
     run: str = ""
     retry_in: float = AGAIN
+    reason: str = ""  # why it could not be taken in
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -165,8 +167,9 @@ class Admission:
         return Admitted("new", run)
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
-        yield from self.keep_aside(f"{type(error).__name__}: {error}", event.id)
-        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison")
+        reason = f"{type(error).__name__}: {error}"
+        yield from self.keep_aside(reason, event.id)
+        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
 
@@ -178,13 +181,13 @@ class Admission:
         return Admitted("duplicate", note.run)
 
     def _retried(self, run: str) -> Operation[bool]:
-        at = Address(space_of_run(run), "claim", "self")
-        found = yield from self.parts.store.read(at)
-        if found.record is None or found.record.state != FAILED:
-            return False
         try:
+            at = own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
+            found = yield from self.parts.store.read(at)
+            if found.record is None or found.record.state != FAILED:
+                return False
             yield from retry_run(self.parts.store, at)
-        except Misuse:  # what it did was undone, or somebody else was quicker
+        except Misuse:  # what it did was undone, somebody else was quicker, or the run is not ours to retry
             return False
         return True
 

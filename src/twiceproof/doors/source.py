@@ -55,6 +55,9 @@ class Source:
     horizon: float = 3 * 86_400.0  # seconds for which its sender tries again
     deadline: float = 10.0  # seconds within which it wants an answer
     signed: bool = True  # False: anybody who knows the address can send
+    by_authorization: bool = False  # True: its proof is in the Authorization header
+    greets_by_secret: bool = False  # True: what it asks before any delivery carries the secret, too, and must
+    waits: bool = False  # True: to verify may take a while, because somebody else is asked
     largest: int = 1024 * 1024  # bytes
     window: float = 0.0  # seconds for which a signed time in the past is believed; 0: no time is signed
     covered: tuple[str, ...] = ()  # headers that the signature vouches for, and its own

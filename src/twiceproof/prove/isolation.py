@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -44,6 +45,7 @@ def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0) -> T:
 def _answer(work: Callable[[], object], writing: int, seconds: float) -> None:
     """Never returns: the parent's stack is not the child's to unwind."""
     code = 1
+    gc.freeze()  # a collection would touch, and so copy, every page of the parent's memory
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)

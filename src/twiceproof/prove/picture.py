@@ -9,14 +9,16 @@ from .report import Report
 from .scenes.outcome import Beat
 from .scenes.verdict import Verdict
 
-__all__ = ["bad_rows", "closing_line", "group_rows", "timeline"]
+__all__ = ["bad_rows", "closing_line", "group_rows", "timeline", "wrong_lines"]
 
+RECOVERY = "killed, and again in the recovery"
 GROUPS = (
-    ("+", "killed, and again in the recovery"),
     ("refused-", "a step refused for good; killed while the others were undone"),
     ("kill-write", "killed before and after every ledger write"),
     ("kill-effect", "killed before every step, and between its effect and its record"),
+    ("answer-lost-", "every request to the outside carried out, and its answer lost"),
     ("lost-", "the answer of every step lost"),
+    ("order-", "the events in every order, beside the order given"),
     ("paused-", "paused past the lease at every step, then woken"),
 )
 
@@ -30,7 +32,9 @@ def group_rows(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _group(verdict: Verdict) -> str:
-    return next((says for sign, says in GROUPS if sign in verdict.scene), verdict.says)
+    if "+" in verdict.scene:
+        return RECOVERY
+    return next((says for sign, says in GROUPS if verdict.scene.startswith(sign)), verdict.says)
 
 
 def _words(verdicts: list[Verdict]) -> str:
@@ -45,6 +49,17 @@ def _difference(verdict: Verdict) -> str:
     more = [f"{what} ({count} more)" for what, count in verdict.extra.items()]
     less = [f"{what} ({count} less)" for what, count in verdict.missing.items()]
     return "; ".join(more + less) or verdict.detail
+
+
+def wrong_lines(report: Report) -> Iterator[str]:
+    """What is declared wrongly, and what to write instead."""
+    for one in report.wrong:
+        yield f"{one.step or report.flow} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        yield f"  Write instead: {one.instead}."
+
+
+def _some(names: tuple[str, ...], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:

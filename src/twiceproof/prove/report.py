@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from .scenes.outcome import Beat
 from .scenes.verdict import Verdict
+from .wrong import Wrong
 
 __all__ = ["Report"]
 
@@ -20,6 +21,7 @@ class Report(Struct, frozen=True):
     verdicts: tuple[Verdict, ...]
     expected: dict[str, int]  # what one clean run does to the outside
     unobserved: tuple[str, ...] = ()  # steps that acted, and changed nothing that was looked at
+    wrong: tuple[Wrong, ...] = ()  # declarations that what was played contradicts
     worst: tuple[Beat, ...] = ()  # the worst case, moment by moment
     worst_scene: str = ""
 

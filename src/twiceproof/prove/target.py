@@ -12,7 +12,7 @@ from ..app import App
 from ..errors import Misuse
 from ..flows.flow import Flow
 
-__all__ = ["Target", "spread", "target_of"]
+__all__ = ["Target", "other_payload", "spread", "target_of"]
 
 
 class Target(Struct, frozen=True):
@@ -21,6 +21,9 @@ class Target(Struct, frozen=True):
     call: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
+    then: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()  # later events of the same object
+    callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
+    approve: tuple[str, ...] = ()  # approvals that somebody says yes to
 
 
 def target_of(function: Any, *args: Any, **kwargs: Any) -> Target:
@@ -35,6 +38,17 @@ def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     flow = getattr(function, "flow", None)
     whole = not isinstance(flow, Flow) or len(flow.inputs.names) == 1 or not isinstance(event, dict)
     return ((event,), {}) if whole else ((), event)
+
+
+def other_payload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same event with one more field, in the first argument that can have one."""
+    for number, value in enumerate(args):
+        if isinstance(value, dict):
+            return (*args[:number], {**value, "changed_by_prove": True}, *args[number + 1 :]), kwargs
+    for name, value in kwargs.items():
+        if isinstance(value, dict):
+            return args, {**kwargs, name: {**value, "changed_by_prove": True}}
+    return args, kwargs
 
 
 def _app_of(flow: Flow) -> App:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from hashlib import sha256
+from ipaddress import ip_address
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -22,11 +23,14 @@ Trust = Literal["nobody", "loopback", "everybody"]
 
 FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
 MOST = 4_096  # tokens remembered, wrong ones among them
-LOOPBACK = ("localhost", "::1")
 
 
 def is_loopback(host: str) -> bool:
-    return host in LOOPBACK or host.startswith("127.")
+    """An address of this machine, or its name. Whose `127.0.0.1.example.com` is, only its owner knows."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Access:
@@ -36,7 +40,7 @@ class Access:
         self._store = store
         self._clock = clock
         self._trust = trust
-        self._anybody = anybody(tenant)
+        self.anybody = anybody(tenant)
         self._operator = operator(tenant)
         self._public = urlsplit(url).hostname or ""
         self._known: OrderedDict[bytes, tuple[Principal | None, float]] = OrderedDict()
@@ -45,15 +49,21 @@ class Access:
     async def principal(self, headers: Mapping[bytes, bytes], scope: Scope) -> Principal:
         """Where nobody need show a token, and nobody does, the store is not asked: it may be down."""
         if scope is Scope.OPEN:
-            return self._anybody
+            return self.anybody
         shown = headers.get(b"authorization")
         if shown is None and scope is Scope.PROVEN:
-            return self._anybody
+            return self.anybody
         if shown is not None:
             return await self._of_token(shown)
         if self._trust != "nobody" and self._is_from_here(headers) and await self._is_open():
             return self._operator
-        return self._anybody
+        return self.anybody
+
+    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the token was looked up lately, so that nobody need be asked."""
+        token = headers.get(b"authorization", b"").partition(b" ")[2].strip()
+        known = self._known.get(sha256(token).digest())
+        return not token or (known is not None and self._clock.monotonic() < known[1])
 
     async def _of_token(self, shown: bytes) -> Principal:
         """Looked for by its hash: how long that takes says nothing about any token."""
@@ -89,11 +99,12 @@ class Access:
 
     def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
         """Not a page of another site in the operator's own browser, nor one whose name was made to lead here."""
-        host = _host(headers.get(b"host", b""))
+        shown = headers.get(b"host", b"")
+        host = _host(shown)
         if self._trust == "loopback" and not (is_loopback(host) or (host and host == self._public)):
             return False
-        origin = headers.get(b"origin")
-        return origin is None or _host(origin.rpartition(b"//")[2]) == host
+        origin = headers.get(b"origin")  # with its port: another program of this machine has pages, too
+        return origin is None or origin.rpartition(b"//")[2] == shown
 
 
 def _host(text: bytes) -> str:

@@ -10,6 +10,7 @@ from .handling import Handling, Receive, Scope, Send
 from .limits import Limits
 from .policy import require_policy
 from .rate import Buckets
+from .room import Room
 from .route import Route
 from .router import Router
 from .routes.table import ROUTES
@@ -43,6 +44,7 @@ class Application:
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)
         self.under_way = 0
+        self.room = Room(limits.bodies)
         self.traces = find_traces()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 from ..doors.reply import Reply, problem
 from .call import Refused
+from .room import Share
 
 __all__ = ["Gone", "read_body", "too_deep", "unpacked"]
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 WINDOWS = {b"gzip": 16 + zlib.MAX_WBITS, b"x-gzip": 16 + zlib.MAX_WBITS, b"deflate": zlib.MAX_WBITS}
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+# One without an end goes to the body's end: if it did not match, each quote in it would be tried again, for hours.
+STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 BRACKETS = b"[]{}"
 NOT_BRACKETS = bytes(set(range(256)) - set(BRACKETS))
 
@@ -24,28 +26,31 @@ class Gone(Exception):
     """The caller hung up. Nobody is there to be answered."""
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int) -> bytes:
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int, share: Share) -> bytes:
     declared = headers.get(b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > largest:
         raise Refused(_too_large(largest))
-    body = await _received(receive, largest)
+    body = await _received(receive, largest, share)
     encoding = headers.get(b"content-encoding")
     if encoding is not None:
         body = unpacked(body, encoding.strip().lower(), largest)
+        share.grow(len(body))
     if too_deep(body, depth):
         raise Refused(_too_deep(depth))
     return body
 
 
-async def _received(receive: Receive, largest: int) -> bytes:
+async def _received(receive: Receive, largest: int, share: Share) -> bytes:
     """What a caller declared is not believed: it is counted."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise Gone
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):  # nearly always
+        share.grow(len(body))
         return _within(body, largest)
     parts, size = [body], len(body)
+    share.grow(size)
     while message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -54,6 +59,7 @@ async def _received(receive: Receive, largest: int) -> bytes:
         size += len(parts[-1])
         if size > largest:
             raise Refused(_too_large(largest))
+        share.grow(len(parts[-1]))
     return b"".join(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -88,15 +88,6 @@ class Call:
         root = self.app.settings.url.rstrip("/") or f"{self.scheme}://{self.headers.get('host', '')}"
         return f"{root}{self.path}{'?' if self.raw_query else ''}{self.raw_query}"
 
-    def decode(self, kind: type[T]) -> T:
-        """The body as this type; an empty one is `{}`."""
-        try:
-            return msgspec.json.decode(self.body or b"{}", type=kind)
-        except msgspec.ValidationError as error:
-            raise Refused(_bad_body(422, "wrong-body", str(error))) from None
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise Refused(_bad_body(400, "unreadable-body", f"The body is not JSON: {error}")) from None
-
     def ask(self, kind: type[T]) -> T:
         """The query as this type: numbers and flags are read from their text."""
         try:
@@ -117,7 +108,3 @@ class Call:
 
 def _bad_query(detail: str) -> Reply:
     return problem(400, "bad-query", detail, next_move="See /openapi.json for what this route takes.")
-
-
-def _bad_body(status: int, kind: str, detail: str, **more: Any) -> Reply:
-    return problem(status, kind, detail, next_move="See /openapi.json for what this route takes.", **more)

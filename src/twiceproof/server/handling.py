@@ -16,10 +16,12 @@ from .access import is_loopback
 from .access_log import write_access
 from .body import Gone, read_body
 from .call import Call, Refused
+from .caller import address_in, neighbourhood
 from .policy import POLICY, allows
 from .principal import Principal
 from .principal import Scope as Need
 from .rate import Buckets
+from .room import Share
 from .route import Route
 from .router import params_of
 from .wire import headers_of
@@ -35,6 +37,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+# With two of these, whoever stands before us may have looked at the other one.
+ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin", b"idempotency-key")
 NOWHERE = "(none)"  # the route of what has none, in counts and log lines
 
 
@@ -102,6 +106,7 @@ class Handling:
     # -- on the way to the route -----------------------------------------------------------------
 
     async def _routed(self) -> Reply:
+        self._refuse_twice()
         path = self._path()
         found = self.desk.router.find(path)
         if found is None:
@@ -117,17 +122,23 @@ class Handling:
         if params is None:
             return problems.not_found()
         scope = POLICY[route.method, route.path]
-        principal = self.principal = await self._who(scope)
+        principal = self.principal = await self._who(scope, route, params)
         if not allows(scope, principal, self.desk.app.settings.tenant):
             return _not_allowed(route, principal)
-        return await self._carried_out(route, path, params, principal)
+        share = Share(self.desk.room)
+        try:
+            return await self._carried_out(route, path, params, principal, share)
+        finally:
+            share.end()
 
-    async def _carried_out(self, route: Route, path: str, params: dict[str, str], principal: Principal) -> Reply:
+    async def _carried_out(
+        self, route: Route, path: str, params: dict[str, str], principal: Principal, share: Share
+    ) -> Reply:
         desk, app = self.desk, self.desk.app
         if principal.tenant != app.settings.tenant:
             app = app.of(principal.tenant)
         largest = route.largest if route.room is None else route.room(app, params)
-        body = await read_body(self.headers, self.receive, largest, desk.limits.depth)
+        body = await read_body(self.headers, self.receive, largest, desk.limits.depth, share)
         self.began = time.perf_counter()  # how slowly it came is not our doing
         if desk.under_way >= desk.limits.requests:
             desk.station.metrics.refused("busy")
@@ -143,29 +154,46 @@ class Handling:
         finally:
             desk.under_way -= 1
 
-    async def _who(self, scope: Need) -> Principal:
+    async def _who(self, scope: Need, route: Route, params: dict[str, str]) -> Principal:
         """A token has a bucket of its own; everybody else, and whoever guesses tokens, that of their address."""
-        try:
-            principal = await self.desk.access.principal(self.headers, scope)
-        except Refused:
-            self._limit(self.desk.per_source, self.client)
-            raise
+        access, source = self.desk.access, self.desk.per_source
+        if route.signs_on is not None and route.signs_on(self.desk.app, params):
+            principal = access.anybody
+        else:
+            if not access.knows(self.headers):
+                self._limit(source, self.client, only_look=True)  # or each guess would cost the store a look
+            try:
+                principal = await access.principal(self.headers, scope)
+            except Refused:
+                self._limit(source, self.client)
+                raise
         if principal.name:
             self._limit(self.desk.per_token, f"{principal.tenant}/{principal.name}")
         else:
-            self._limit(self.desk.per_source, self.client)
+            self._limit(source, self.client)
         return principal
 
-    def _limit(self, buckets: Buckets, caller: str) -> None:
+    def _limit(self, buckets: Buckets, caller: str, *, only_look: bool = False) -> None:
         """This machine's own callers are not counted by address: behind a proxy, all would be one."""
-        if buckets is self.desk.per_source and is_loopback(caller):
-            return
-        wait = buckets.take(caller, self.desk.app.clock.monotonic())
+        if buckets is self.desk.per_source:
+            if is_loopback(caller):
+                return
+            caller = neighbourhood(caller)
+        now = self.desk.app.clock.monotonic()
+        wait = float(buckets.is_empty(caller, now)) if only_look else buckets.take(caller, now)
         if wait:
             self.desk.station.metrics.refused("rate")
             raise Refused(_too_often(wait))
 
     # -- what the request says -------------------------------------------------------------------
+
+    def _refuse_twice(self) -> None:
+        if len(self.headers) == len(self.scope["headers"]):  # nearly always
+            return
+        names = [name for name, _ in self.scope["headers"]]
+        if any(names.count(name) > 1 for name in ONCE):
+            self.desk.station.metrics.refused("ambiguous")
+            raise Refused(problems.ambiguous())
 
     def _path(self) -> str:
         raw = self.scope.get("raw_path")
@@ -173,10 +201,10 @@ class Handling:
 
     def _client(self) -> str:
         """Behind a proxy, whom the proxy names last: the ones before are the caller's own word."""
-        if self.desk.behind_proxy and b"x-forwarded-for" in self.headers:
-            return self.headers[b"x-forwarded-for"].decode("latin-1").rpartition(",")[2].strip()[:64]
         client = self.scope.get("client")
-        return client[0] if client else ""
+        said = self.headers.get(b"x-forwarded-for") if self.desk.behind_proxy else None
+        named = None if said is None else address_in(said.decode("latin-1").rpartition(",")[2])
+        return named or (client[0] if client else "")
 
 
 def _not_allowed(route: Route, principal: Principal) -> Reply:

@@ -12,6 +12,7 @@ class Limits(Struct, frozen=True):
 
     connections: int = 2_000  # at once
     requests: int = 512  # under way at once, once they are read
+    bodies: int = 256 * 1024 * 1024  # bytes of large bodies that are read or worked on, all together
     head: int = 32 * 1024  # of the request line and all headers
     headers: int = 100
     deadline: float = 10.0  # for head and body together, however slowly they come

@@ -21,7 +21,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 DOCUMENTED = {
     "twiceproof_requests_total": "Requests answered, by route and status",
     "twiceproof_request_seconds": "Time from a request's last byte to its answer, by route",
-    "twiceproof_outcomes_total": "What became of events and claims, by door and outcome",
+    "twiceproof_outcomes_total": "What became of events, claims and starts, by door and outcome",
     "twiceproof_duplicates_blocked_total": "Duplicates that were answered and not worked on, by door",
     "twiceproof_refused_total": "Callers turned away before any route, by reason",
     "twiceproof_requests_under_way": "Requests that are being worked on",

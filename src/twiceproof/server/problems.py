@@ -18,7 +18,16 @@ from ..errors import (
     Waiting,
 )
 
-__all__ = ["broken", "forbidden", "method_not_allowed", "not_found", "of_error", "store_unavailable", "unauthorized"]
+__all__ = [
+    "ambiguous",
+    "broken",
+    "forbidden",
+    "method_not_allowed",
+    "not_found",
+    "of_error",
+    "store_unavailable",
+    "unauthorized",
+]
 
 
 def not_found() -> Reply:
@@ -31,6 +40,12 @@ def method_not_allowed(allowed: Iterable[str]) -> Reply:
     allow = ", ".join(sorted(allowed))
     return problem(
         405, "method-not-allowed", f"This address takes {allow}.", next_move=f"Use {allow}.", headers=[("allow", allow)]
+    )
+
+
+def ambiguous() -> Reply:
+    return problem(
+        400, "ambiguous", "A header that may come once came twice: which one counts?", next_move="Send each once."
     )
 
 

@@ -77,8 +77,16 @@ class GuardedProtocol(HttpToolsProtocol):
         if size > self.limits.head or len(self.headers) > self.limits.headers:
             self._refuse("head", _head_too_large(self.limits))
             return
+        if not self._ends_plainly():
+            self._refuse("malformed", _malformed())
+            return
         self.phase, self._unheard = BODY, 0
         super().on_headers_complete()
+
+    def _ends_plainly(self) -> bool:
+        """Where a body ends must be the same for us and for every proxy: chunked and nothing else, in HTTP/1.1."""
+        said = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        return not said or (said == [b"chunked"] and self.parser.get_http_version() == "1.1")
 
     def on_body(self, body: bytes) -> None:
         self._unheard = 0

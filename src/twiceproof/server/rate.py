@@ -16,6 +16,11 @@ class Buckets:
         self._full = max(1.0, rate * BURST)
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and as of when
 
+    def is_empty(self, caller: str, now: float) -> bool:
+        """Whether it would be refused; nothing is taken."""
+        left, at = self._levels.get(caller, (self._full, now))
+        return bool(self._rate) and left + (now - at) * self._rate < 1.0
+
     def take(self, caller: str, now: float) -> float:
         """0: go on. Otherwise, in how many seconds to come back."""
         if not self._rate:

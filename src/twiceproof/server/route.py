@@ -39,11 +39,12 @@ class Route(Struct, frozen=True):
     name: str  # stable: an operation's name in clients made from /openapi.json, and a label in /metrics
     handle: Handle
     summary: str = ""
-    body: Any = None  # the type that `call.decode` is given; None: no body, or one that is not looked into
+    body: Any = None  # the type that `body_of` is given; None: no body, or one that is not looked into
     query: Any = None  # the type that `call.ask` is given
     media: str = JSON  # of the body
     answers: Mapping[int, Answer] = MappingProxyType({})
     params: Mapping[str, str] = MappingProxyType({})  # name: what it says
     largest: int = LARGEST
     room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
+    signs_on: Callable[[App, Mapping[str, str]], bool] | None = None  # whether Authorization holds no token of ours
     tag: str = ""

@@ -19,7 +19,7 @@ from .limits import Limits
 from .serving import Serving, bound, url_of
 from .tokens import any_token
 
-__all__ = ["Options", "serve", "trust_of"]
+__all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
 
 log = logging.getLogger("twiceproof.server")
 
@@ -41,6 +41,7 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
     trust = trust_of(app, options)
     application = make_application(app, limits=options.limits, trust=trust, behind_proxy=options.behind_proxy)
     made = bound(options.host, options.port)
+    warn_of_missing_secrets(app)
     crew = Crew(app, options) if options.concurrency else None
     if crew is not None:
         application.station.worker = crew.worker
@@ -62,9 +63,22 @@ def trust_of(app: App, options: Options) -> Trust:
     if not block(any_token(app.store)):
         raise Misuse(
             f"{options.host} can be reached from elsewhere, and no token exists: everybody could do everything; run: "
-            "twiceproof tokens create NAME --scope admin, or serve on 127.0.0.1, or say --insecure if it is meant so."
+            f"twiceproof --store {_shown_store(app)} tokens create NAME --scope admin, or serve on 127.0.0.1, or say "
+            "--insecure if it is meant so."
         )
     return "nobody"
+
+
+def _shown_store(app: App) -> str:
+    """A token in another ledger would open nothing. A URL that may hold a password is not shown."""
+    return app.settings.store if app.settings.store.startswith("sqlite:") else "URL"
+
+
+def warn_of_missing_secrets(app: App) -> None:
+    """Said at the start: later there is nothing but senders that are not believed."""
+    for hook in app.hooks.values():
+        if not any(hook.secrets()):
+            log.warning("nothing that %s sends can be believed, its secret is not set; set it and restart", hook.name)
 
 
 class Crew:

@@ -88,8 +88,8 @@ def revoke_token(store: Store, name: str) -> Operation[Token]:
     wanted = [one for one in records if name == _token_of(one).id]
     wanted = wanted or [one for one in records if (name, LIVE) == (_token_of(one).name, one.state)]
     if len(wanted) != 1:
-        what = "several tokens have this name; give an id" if wanted else "there is none that is live"
-        raise Misuse(f"Which token {name[:80]!r} is meant cannot be told, {what}; see: twiceproof tokens list")
+        what = "Several live tokens have the name" if wanted else "There is no live token"
+        raise Misuse(f"{what} {name[:80]!r}; give an id: twiceproof tokens list")
     record = wanted[0]
     written = yield from store.write(Replace(record.at, None, REVOKED, version=record.version))
     if not isinstance(written, Written):

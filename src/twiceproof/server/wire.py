@@ -14,6 +14,7 @@ SECURITY: tuple[tuple[str, str], ...] = (
     ("cache-control", "no-store"),
     ("referrer-policy", "no-referrer"),
     ("x-frame-options", "DENY"),
+    ("cross-origin-resource-policy", "same-origin"),
     ("content-security-policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
 )
 ENCODED = {name.encode(): value.encode() for name, value in SECURITY}

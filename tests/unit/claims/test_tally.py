@@ -128,7 +128,7 @@ def test_one_that_waits_for_the_first_is_counted_once(engine: Any) -> None:
 
     first = threading.Thread(target=charge, args=(1,))
     first.start()
-    while not app.claims.store.read(charge.once._asking.address("order:1")).block().record:
+    while not app.claims.store.read(charge.once.asking.address("order:1")).block().record:
         pass
     threading.Timer(0.3, go.set).start()
     charge(1)

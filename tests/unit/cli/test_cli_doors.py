@@ -56,6 +56,10 @@ def test_a_callback_delivered_by_hand_ends_the_wait_once(run, run_json, payment)
     assert run_json("callbacks", "list", "--all", "--flow", "other")["callbacks"] == []
 
 
+def test_a_payload_that_is_no_json_is_told_by_its_own_name(run, payment):
+    assert "--payload" in run("callbacks", "deliver", "take_payment/order:1", "paid", "--payload", "{", code=2).stderr
+
+
 def test_a_callback_for_no_run_is_a_negative_answer(run, ledger):
     assert "runs list" in run("callbacks", "deliver", "take_payment/none", "paid", code=1).stderr
 
@@ -68,13 +72,24 @@ def test_an_approval_is_decided_in_one_word(run_json, charge):
 
 
 def test_a_link_is_shown_once_and_leads_to_the_approval(run, run_json, charge, monkeypatch):
-    assert "TWICEPROOF_URL" in run("approvals", "link", "charge/order:7", code=2).stderr
+    told = run("approvals", "link", "charge/order:7", code=2).stderr
+    assert "--url" in told and "TWICEPROOF_URL" in told
     monkeypatch.setenv("TWICEPROOF_URL", "https://hooks.example.com")
     answer = run_json("approvals", "link", "charge/order:7", "--to", "ann", "--valid", "2h")
     assert answer["url"].startswith("https://hooks.example.com/v1/approvals/link/") and answer["valid"] == 7200
     assert run("approvals", "link", "charge/order:7", "--url", "http://localhost").stdout.startswith(
         "http://localhost/v1"
     )
+
+
+def test_who_asked_is_shown_where_it_is_known(run, app):
+    @app.flow(key="order:{n}", name="pay", stable=("n",))
+    def pay(n: int):
+        return app.approve("money", show={"total": n}, requester="bob").by
+
+    with pytest.raises(Waiting):
+        pay(8)
+    assert ", by bob\n" in run("approvals", "show", "pay/order:8").stdout
 
 
 def test_what_is_decided_gets_no_link(run, charge):

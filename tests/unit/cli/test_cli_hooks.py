@@ -156,6 +156,13 @@ def test_a_sample_that_is_not_believed_tells_why(listener, monkeypatch):
     assert "401" in told and "STRIPE_SECRET" in told
 
 
+def test_a_sample_that_is_kept_aside_is_a_negative_answer_with_the_next_move(listener, here):
+    (here / "event.json").write_text('{"id": "evt_1", "a": 1}')
+    assert "hooks letters" not in sample(listener, "stripe", "--event", "event.json").stdout
+    (here / "event.json").write_text('{"id": "evt_1", "a": 2}')  # the same id with other contents
+    assert "twiceproof hooks letters" in sample(listener, "stripe", "--event", "event.json", code=1).stdout
+
+
 def test_a_secret_that_is_not_set_is_asked_for(here, monkeypatch):
     monkeypatch.delenv("STRIPE_SECRET")
     told = hooks("test", "stripe", "--url", "http://127.0.0.1:1/", "--secret-env", "STRIPE_SECRET", code=2)
@@ -179,6 +186,7 @@ def test_where_no_server_answers_the_next_move_is_told(here):
         (("stripe", "--url", "http://127.0.0.1:1/", "--event", "spoilt.json"), "correct the file"),
         (("stripe", "--url", "http://127.0.0.1:1/", "--option", "x"), "NAME=VALUE"),
         (("stripe", "--url", "http://127.0.0.1:1/", "--option", "x=1"), "takes no options"),
+        (("generic", "--url", "http://127.0.0.1:1/", "--option", "x=1"), "generic was given x=;"),
         (("paypal", "--url", "http://127.0.0.1:1/"), "certificate="),
     ],
 )
@@ -222,7 +230,8 @@ def test_a_letter_is_replayed_once_its_cause_is_gone(letter):
 
 def test_a_letter_that_still_cannot_be_taken_in_is_kept(letter):
     (told,) = hooks_json("replay", "hookshop_broken:app", letter, code=1)["replayed"]
-    assert told["outcome"] == "poison"
+    assert told["outcome"] == "poison" and "a bug" in told["reason"]
+    assert "a bug" in hooks("replay", "hookshop_broken:app", letter, code=1).stdout
     assert hooks_json("letters")["letters"][0]["id"] == letter
 
 

@@ -39,7 +39,7 @@ def test_a_token_may_be_made_before_there_is_a_ledger(run):
 def test_a_token_can_be_revoked_by_its_name_once(run):
     run("tokens", "create", "n8n", "--scope", "run")
     assert json.loads(run("tokens", "revoke", "n8n", "--json").stdout)["state"] == "revoked"
-    assert "none that is live" in run("tokens", "revoke", "n8n", code=2).stderr
+    assert "no live token" in run("tokens", "revoke", "n8n", code=2).stderr
 
 
 def test_tokens_are_listed_by_tenant_when_one_is_named(run):
@@ -79,3 +79,21 @@ def test_a_server_without_its_extra_says_what_to_install(monkeypatch):
     done = CliRunner().invoke(cli, ["serve", "shop:app"])
     assert done.exit_code == 2
     assert "pip install 'twiceproof[server]'" in done.stderr
+
+
+def test_a_name_that_several_tokens_have_needs_an_id(run):
+    for _ in range(2):
+        run("tokens", "create", "n8n", "--scope", "run")
+    assert "Several live tokens" in run("tokens", "revoke", "n8n", code=2).stderr
+
+
+def test_a_token_goes_into_no_ledger_that_nobody_named(tmp_path, monkeypatch):
+    """It would be made beside the server's, and the server would stay as open as it was."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TWICEPROOF_STORE", raising=False)
+    make = ["tokens", "create", "ops", "--scope", "admin"]
+    refused = CliRunner().invoke(cli, make)
+    assert refused.exit_code == 3 and "--store" in refused.stderr
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("TWICEPROOF_STORE", "sqlite:///shop.db")
+    assert CliRunner().invoke(cli, make).exit_code == 0

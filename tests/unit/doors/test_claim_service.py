@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from contextvars import copy_context
+
+import msgspec
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse
+from twiceproof.claims.claim import address_of, claim_of
+from twiceproof.doors.claim_service.token import write_token
 from twiceproof.drive import block
+from twiceproof.observe.told import listen
 from twiceproof.stores.grouped import GroupedStore
 
 from .claim_desk import ClaimDesk, said
@@ -333,3 +339,41 @@ def test_those_who_are_not_first_are_counted_and_another_payload_is_not(desk):
     desk.take(payload={"order": 2})
     ((row,),) = desk.claims.duplicates.take().values()
     assert (row.source, row.operation, row.key, row.count) == ("http", "ship", "order:1", 2)
+
+
+def test_what_became_of_a_claim_is_told_to_the_log_and_the_metrics(desk):
+    def visited():
+        heard = listen()
+        token = desk.token(payload={"order": 1})
+        desk.take(payload={"order": 1})
+        desk.take(payload={"order": 2})
+        desk.complete(token)
+        desk.take(payload={"order": 1})
+        return heard
+
+    heard = copy_context().run(visited)
+    assert [one.outcome for one in heard] == ["new", "busy", "mismatch", "duplicate"]
+    assert {(one.door, one.key) for one in heard} == {("claims", "order:1")}
+    assert all(one.run.startswith("run_") for one in heard)
+
+
+def test_who_reads_the_store_and_its_signing_key_still_has_no_token(desk):
+    """Fence, attempt and owner can all be read; of the secret there is only a hash."""
+    genuine = desk.token()
+    fence, attempt, secret, _ = genuine.removeprefix("ct_").split(".")
+    at = address_of("default", "ship", "order:1")
+    for guess in ("0" * 32, secret[::-1]):
+        forged = block(write_token(desk.store, at, int(fence, 16), int(attempt, 16), guess))
+        for answer in (desk.complete(forged), desk.fail(forged), desk.renew(forged)):
+            assert answer.status == 403
+    owner = claim_of(desk.store.read(at).block().record).owner.removeprefix("http-")
+    assert owner not in genuine
+    assert desk.complete(genuine).status == 200
+
+
+@pytest.mark.parametrize("number", ["1e400", "[-1e999]", "1" * 5_000])
+def test_a_number_that_nobody_could_read_back_is_no_result(desk, number):
+    token = desk.token()
+    with pytest.raises(Misuse):
+        desk.complete(token, result=msgspec.Raw(number.encode()))
+    assert desk.complete(token, result=2**64).status == 200

@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
-from twiceproof import Misuse
+from twiceproof import App, Misuse, env
 from twiceproof.drive import block
 from twiceproof.server.access import FRESH
+from twiceproof.server.limits import Limits
 from twiceproof.server.principal import GRANTS, Scope
+from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets
 from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
 
 from .desk import Desk
@@ -143,7 +145,7 @@ def test_a_name_that_two_tokens_have_is_not_enough_to_revoke_one(app):
 
 
 def test_an_unknown_token_cannot_be_revoked(app):
-    with pytest.raises(Misuse, match="none that is live"):
+    with pytest.raises(Misuse, match="no live token"):
         block(revoke_token(app.store, "nobody"))
     assert not block(any_token(app.store))
 
@@ -155,3 +157,78 @@ def test_admin_is_every_scope(desk):
     admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")
     assert all(admin.may(scope) for scope in GRANTS)
     assert [scope for scope in GRANTS if reader.may(scope)] == [Scope.READ]
+
+
+def test_who_would_serve_to_everybody_is_told_how_to_make_a_token_in_that_very_ledger(tmp_path):
+    with App(f"sqlite:///{tmp_path}/shop.db") as app, pytest.raises(Misuse) as refused:
+        trust_of(app, Options(host="0.0.0.0"))
+    assert f"twiceproof --store sqlite:///{tmp_path}/shop.db tokens create" in str(refused.value)
+
+
+def test_a_webhook_without_its_secret_is_warned_of_at_the_start(monkeypatch, caplog):
+    with App("memory://") as app:
+        flow = app.flow(key="event:{event[id]}", name="take")(lambda event: None)
+        app.webhook("stripe", secret=env("STRIPE_SECRET"), start=flow)
+        monkeypatch.setenv("STRIPE_SECRET", "whsec_1")
+        warn_of_missing_secrets(app)
+        assert not caplog.records
+        monkeypatch.delenv("STRIPE_SECRET")
+        warn_of_missing_secrets(app)
+    assert "stripe" in caplog.text and "its secret is not set" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1.evil.example", "127.evil.example", "127.1.evil", "localhost.evil.example"])
+def test_a_name_that_only_looks_like_this_machine_is_not_it(desk, name):
+    """Its owner makes it lead here, and a page of theirs in the operator's browser has it as its own origin."""
+    for headers in ([], [("origin", f"http://{name}:8321")]):
+        assert desk.call("GET", METRICS, headers=headers, host=("host", f"{name}:8321")).status == 401
+    assert desk.call("GET", METRICS, host=("host", "127.0.0.2:8321")).status == 200
+
+
+def test_a_page_of_another_program_on_this_machine_is_not_the_operator(desk):
+    for origin in ("http://127.0.0.1:3000", "http://127.0.0.1", "null"):
+        assert desk.call("GET", METRICS, headers=[("origin", origin)]).status == 401
+    assert desk.call("GET", METRICS, headers=[("origin", "http://127.0.0.1:8321")]).status == 200
+
+
+def test_a_hook_whose_sender_shows_its_secret_in_authorization_can_be_called(app):
+    sync = app.flows["sync"]
+    app.webhook("cloudevents", header="Authorization", secret="s3cret-of-the-sender", name="ce")(_flow(sync))
+    desk = Desk(app)
+    body = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{}}'
+    kind = ("content-type", "application/cloudevents+json")
+    for word, status in (("Bearer s3cret-of-the-sender", 200), ("Bearer wrong", 401), ("tp_wrong", 401)):
+        assert desk.call("POST", "/hooks/ce", body, [kind, ("authorization", word)]).status == status
+
+
+def _flow(flow):
+    def start(order):
+        return order
+
+    start.flow = flow
+    return start
+
+
+def test_who_asks_first_without_the_secret_does_not_learn_which_hooks_there_are(app):
+    app.webhook("event_grid", secret="s3cret-of-the-grid", name="grid")(_flow(app.flows["sync"]))
+    desk = Desk(app)
+    asking = [("webhook-request-origin", "eventgrid.azure.net")]
+    answers = [desk.call("OPTIONS", f"/hooks/{name}", b"", asking) for name in ("grid", "grid?code=wrong", "none")]
+    assert {(answer.status, answer.body) for answer in answers} == {(401, answers[2].body)}
+    right = desk.call("OPTIONS", "/hooks/grid?code=s3cret-of-the-grid", b"", asking)
+    assert (right.status, right.headers["webhook-allowed-origin"]) == (200, "eventgrid.azure.net")
+
+
+def test_who_guesses_tokens_is_stopped_before_the_store_is_asked(app, monkeypatch):
+    desk = Desk(app, limits=Limits(per_source=1.0))
+    token, looked = desk.token(Scope.READ), []
+    assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
+    monkeypatch.setattr("twiceproof.server.access.find_token", lambda store, digest: looked.append(digest) or nobody())
+    heard = [desk.call("GET", METRICS, token=f"tp_{guess}", client="203.0.113.9").status for guess in range(20)]
+    assert (heard[:2], set(heard[2:]), len(looked)) == ([401, 401], {429}, 2)
+    assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
+
+
+def nobody():
+    return
+    yield

@@ -9,6 +9,7 @@ from twiceproof.doors.reply import Reply, json_reply
 from twiceproof.server import policy
 from twiceproof.server.principal import Scope
 from twiceproof.server.route import Route
+from twiceproof.server.routes.reading import body_of
 from twiceproof.server.routes.table import ROUTES
 from twiceproof.server.wire import SECURITY
 
@@ -89,14 +90,15 @@ def test_a_body_of_the_wrong_shape_says_what_is_wrong_with_it(serving):
         count: int
 
     async def take(call):
-        return json_reply(200, call.decode(Wanted))
+        return json_reply(200, body_of(call, Wanted))
 
     desk = serving(take)
-    assert desk.call("POST", "/v1/test/x", b'{"count":1}').json == {"count": 1}
-    wrong = desk.call("POST", "/v1/test/x", b'{"count":"many"}')
-    assert (wrong.status, wrong.kind) == (422, "wrong-body")
+    json = [("content-type", "application/json")]
+    assert desk.call("POST", "/v1/test/x", b'{"count":1}', headers=json).json == {"count": 1}
+    wrong = desk.call("POST", "/v1/test/x", b'{"count":"many"}', headers=json)
+    assert (wrong.status, wrong.kind) == (400, "wrong-body")
     assert "$.count" in wrong.json["detail"]
-    assert desk.call("POST", "/v1/test/x", b"{").kind == "unreadable-body"
+    assert desk.call("POST", "/v1/test/x", b"{", headers=json).kind == "unreadable-body"
 
 
 def test_a_routes_own_headers_go_before_everybodys(serving):

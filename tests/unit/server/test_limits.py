@@ -1,6 +1,7 @@
 """Limits are enforced while they are being exceeded."""
 
 import gzip
+import time
 import zlib
 
 import pytest
@@ -9,6 +10,7 @@ from twiceproof.server.body import too_deep, unpacked
 from twiceproof.server.call import Refused
 from twiceproof.server.limits import Limits
 from twiceproof.server.rate import MOST, Buckets
+from twiceproof.server.room import SMALL, Room, Share
 
 from .desk import Desk
 
@@ -204,3 +206,72 @@ def test_more_requests_than_are_taken_at_once_are_put_off(app):
     answer = desk.call("GET", "/healthz")
     assert (answer.status, answer.kind) == (503, "busy")
     assert answer.headers["retry-after"] == "1"
+
+
+def test_a_text_without_an_end_is_looked_at_once():
+    """Half a megabyte of quotes behind an open one: tried again at each of them, it would take hours."""
+    body = b"[" * 65 + b'"' + b'\\"' * 250_000
+    began = time.process_time()
+    assert too_deep(body, 64)
+    assert not too_deep(b'"' + b'[\\"' * 250_000, 64)
+    assert not too_deep(b"[" * 64 + b'"[' + b"\\", 64)
+    assert time.process_time() - began < 5.0
+
+
+# -- all bodies together -------------------------------------------------------------------------
+
+
+def test_large_bodies_have_so_much_room_together_and_small_ones_always_come_in(app):
+    """Two thousand callers that each send most of a large body would fill any machine."""
+    room = Room(2 * SMALL)
+    first, second, third = (Share(room) for _ in range(3))
+    first.grow(SMALL + 1)
+    with pytest.raises(Refused):
+        second.grow(SMALL + 1)
+    third.grow(SMALL)
+    first.end()
+    second.end()
+    assert room.taken == 0
+    Share(room).grow(2 * SMALL)
+
+
+def test_room_is_given_back_whatever_became_of_the_request(app):
+    app.hooks["shop"].source.largest = 5 * SMALL
+    desk = Desk(app, limits=Limits(bodies=2 * SMALL))
+    order = b'{"id":"1","note":"%s"}' % (b"x" * (SMALL + 1))
+    assert post(desk, order).status == 200
+    assert desk.call("POST", "/hooks/shop", order).status == 401
+    assert (post(desk, [order, order]).status, post(desk, [b"x" * 1_000] * 300).status) == (503, 503)
+    assert desk.application.room.taken == 0
+    assert post(desk, order).status == 200
+
+
+# -- who shares a limit --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("203.0.113.9:50001", "203.0.113.9:50002"),
+        ("2001:db8::1", "2001:db8::ffff:1"),
+        ("[2001:db8::1]:50001", "[2001:db8::2]:50002"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("1.2.3.4, 203.0.113.9", "5.6.7.8, 203.0.113.9"),
+    ],
+)
+def test_a_caller_cannot_be_many_behind_a_proxy(app, first, second):
+    desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
+
+    def ask(forwarded):
+        return desk.call("GET", "/nowhere", headers=[("x-forwarded-for", forwarded)], client="198.51.100.1").status
+
+    assert (ask(first), ask(second), ask("192.0.2.77"), ask("2001:db8:0:1::1")) == (404, 429, 404, 404)
+
+
+def test_what_is_no_address_counts_as_the_proxys(app):
+    desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
+    asked = [
+        desk.call("GET", "/nowhere", headers=[("x-forwarded-for", word)], client="198.51.100.1").status
+        for word in ("localhost", "127.0.0.1.evil.example", "x")
+    ]
+    assert asked == [404, 429, 429]

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from ...errors import ValueRefused
+
 __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 
 # Only told in descriptions: who writes it otherwise hears from us how durations are written, not of a pattern.
@@ -54,4 +56,10 @@ class RenewBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 def given(value: Raw | UnsetType) -> Raw:
     """Without the blanks between, as it will be told to every duplicate; nothing is null."""
-    return Raw(b"null") if isinstance(value, UnsetType) else Raw(msgspec.json.format(bytes(value), indent=-1))
+    if isinstance(value, UnsetType):
+        return Raw(b"null")
+    try:
+        msgspec.json.decode(value)  # a number without an end passes for JSON until somebody reads it
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValueRefused(f"A value cannot be read back ({error}); send it as text.") from None
+    return Raw(msgspec.json.format(bytes(value), indent=-1))

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from msgspec import Raw, structs
 
 from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault, address_of, claim_of, run_id, validate_name
 from ...claims.claims import Claims
-from ...claims.outcomes import Done, Held, LostHold, Mismatch
+from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, Parked
 from ...claims.policy import DEFAULT_KEEP
 from ...claims.results import Packed, pack, unpack
 from ...claims.states import Ask, Lifetime
 from ...drive import Operation
 from ...keys import body_hash, validate_key
 from ...keys.duration import lifetime, seconds
+from ...observe.told import tell
 from ...records import Record, Written
 from ..reply import Reply, json_reply
 from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused, unsafe
 from .bodies import CompleteBody, FailBody, Keep, RenewBody, TakeBody, given
 from .decision import decide_claim, decide_request
 from .look import look_at_claim
-from .token import ClaimToken, draw_owner, owner_of_request, read_token, write_token
+from .reserved import refuse_reserved
+from .token import ClaimToken, draw_secret, owner_of, read_token, secret_of_request, write_token
 
 __all__ = ["ClaimService"]
 
 REPORTED = "Reported"  # the type of a fault that a caller told us about
 LONGEST_ERROR = 500
 DEFAULT_LIFE = Lifetime(keep=lifetime(DEFAULT_KEEP, name="keep"))
+# What the log and the metrics call an outcome: the words that webhooks are counted by.
+WORDS = {
+    Held: "new", Done: "duplicate", Busy: "busy", Parked: "busy", Failed: "failed", InReview: "review",
+    Mismatch: "mismatch",
+}  # fmt: skip
 
 
 class ClaimService:
@@ -35,33 +42,37 @@ class ClaimService:
 
     def __init__(
         self, claims: Claims, tenant: str, *, best_effort: bool = False,
-        life_of: Callable[[str], Lifetime | None] = lambda operation: None,
+        life_of: Callable[[str], Lifetime | None] = lambda operation: None, flows: Container[str] = (),
     ) -> None:  # fmt: skip
         self._claims = claims
         self._store = claims.store
         self._tenant = tenant
         self._best_effort = best_effort
         self._life_of = life_of
+        self._flows = flows
 
     # -- claiming --------------------------------------------------------------------------------
 
     def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
         ask = self._ask(operation, key)
+        refuse_reserved(operation, self._flows)
         if self._store.best_effort and body.repeat == "never" and not self._best_effort:
             return unsafe()
         payload = given(body.payload)
+        secret = secret_of_request(ask.at, validate_key(body.request_id)) if body.request_id else draw_secret()
         ask = structs.replace(
             ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(payload),
             link=body.link and validate_key(body.link),
-            owner=owner_of_request(ask.at, validate_key(body.request_id)) if body.request_id else draw_owner(),
+            owner=owner_of(secret),
         )  # fmt: skip
         outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
+        tell("claims", WORDS[type(outcome)], key=key, run=ask.run)
         if not isinstance(outcome, Held | Mismatch):
             self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
         match outcome:
             case Held():
-                token = ClaimToken(outcome.fence, outcome.attempt, outcome.owner)
-                return claimed(outcome, (yield from write_token(self._store, ask.at, token)))
+                token = yield from write_token(self._store, ask.at, outcome.fence, outcome.attempt, secret)
+                return claimed(outcome, token)
             case Done():
                 return (yield from self._prior(outcome))
             case _:
@@ -80,10 +91,9 @@ class ClaimService:
 
     def complete(self, operation: str, key: str, body: CompleteBody) -> Operation[Reply]:
         ask, life = self._ask(operation, key), self._life(operation, body.keep)
-        token = yield from read_token(self._store, ask.at, body.token)
+        token, record = yield from self._shown(ask, body.token)
         if token is None:
             return not_ours(ask)
-        record = (yield from self._store.read(ask.at)).record
         held = _held(ask, token)
         packed = pack(given(body.result), held)
         if record is not None and _said_before(record, token, DONE) and _same(claim_of(record), packed):
@@ -93,11 +103,10 @@ class ClaimService:
 
     def fail(self, operation: str, key: str, body: FailBody) -> Operation[Reply]:
         ask, life = self._ask(operation, key), self._life(operation, body.keep)
-        token = yield from read_token(self._store, ask.at, body.token)
+        token, record = yield from self._shown(ask, body.token)
         if token is None:
             return not_ours(ask)
         state = REVIEW if body.unknown else FAILED
-        record = (yield from self._store.read(ask.at)).record
         if record is not None and _said_before(record, token, state):
             return json_reply(200, Ended(state, ask.run))
         held, claim, fault = _held(ask, token), _claim(ask, token, record), _fault(body)
@@ -109,7 +118,7 @@ class ClaimService:
 
     def renew(self, operation: str, key: str, body: RenewBody) -> Operation[Reply]:
         ask, lease = self._ask(operation, key), seconds(body.lease, name="lease")
-        token = yield from read_token(self._store, ask.at, body.token)
+        token, _ = yield from self._shown(ask, body.token)
         if token is None:
             return not_ours(ask)
         answer = yield from self._claims.renew(_held(ask, token), lease)
@@ -123,6 +132,16 @@ class ClaimService:
         if isinstance(answer, LostHold):
             return lost(ask, answer.state, kept=True)
         return json_reply(200, Ended(state, ask.run))
+
+    def _shown(self, ask: Ask, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
+        """The token, and what it is about. One fence has one owner: another one's token was made up."""
+        token = yield from read_token(self._store, ask.at, text)
+        if token is None:
+            return None, None
+        record = (yield from self._store.read(ask.at)).record
+        if record is not None and record.fence == token.fence and claim_of(record).owner != token.owner:
+            return None, record
+        return token, record
 
     # -- asking ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from ...claims.states import Ask, Lifetime, claim_for
 from ...drive import Operation
 from ...errors import TwiceproofError
 from ...flows.flow import Flow
+from ...flows.tenancy import own_space
 from ...keys import body_hash, validate_key
 from ...records import Address
 from ..reply import Reply, problem, retry_after
@@ -52,7 +53,9 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
         return begun
     start.close()
     if isinstance(taken, Done) and taken.result:
-        return Begun(msgspec.json.decode(taken.result, type=str), first=False)
+        run = msgspec.json.decode(taken.result, type=str)
+        claims.duplicates.blocked(flow.name, own_space(ask.tenant, run).split("/", 2)[2], tenant=ask.tenant)
+        return Begun(run, first=False)
     return _refused(taken)
 
 

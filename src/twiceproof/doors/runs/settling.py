@@ -48,9 +48,10 @@ def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetim
             yield from _settle_claim(claims, at, body, Settlement(body.verdict, by, found.now, body.note), result, life)
         )
     except Misuse as error:
-        said, _, move = str(error).rpartition("; ")
-        move = move or "Look at it: GET /v1/runs/{run}, or twiceproof claims show."
-        return problem(409, "not-settled", said or str(error), next_move=move)
+        text = str(error)
+        apart = "; " if "; " in text else ". "
+        said, _, move = text.rpartition(apart)
+        return problem(409, "not-settled", said or text, next_move=move if said else "Look at it: GET /v1/runs/{run}")
 
 
 def _settle_claim(

@@ -9,9 +9,11 @@ from ...claims.claim import DONE, FAILED, REVIEW, claim_of, space_of_run
 from ...claims.results import unpack
 from ...claims.states import is_expired
 from ...drive import Operation
-from ...errors import Misuse
+from ...errors import KeyRefused, Misuse
 from ...flows.flow import Flow
 from ...flows.history.runs import require_run
+from ...flows.tenancy import own_run
+from ...observe.told import tell
 from ...records import Address, Found
 from ..reply import Reply, json_reply
 from .request_key import Begun, begin_once
@@ -52,7 +54,8 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     begun = (yield from begin_once(flow, start.request, start.input, begin)) if start.request else (yield from begin)
     if isinstance(begun, Reply):
         return begun
-    at = Address(space_of_run(begun.run), "claim", "self")
+    at = own_run(flow.policy.tenant, Address(space_of_run(begun.run), "claim", "self"))
+    tell("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)
     status = 202 if begun.first and shape.state not in ENDS else 200
@@ -63,6 +66,13 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
     args, kwargs = _arguments(flow, start.input)
     try:
         handle, first = yield from flow.begin(args, kwargs, starter=start.starter, correlation=start.correlation)
+    except KeyRefused:
+        if not _is_wrapped(flow, args):
+            raise
+        (name,) = flow.inputs.names
+        raise Misuse(
+            f"{flow.name} takes one thing, and the body is that; send the value of {name!r} by itself."
+        ) from None
     except TypeError as error:
         names = ", ".join(flow.inputs.names)
         raise Misuse(
@@ -83,6 +93,11 @@ def _arguments(flow: Flow, given: Raw) -> tuple[tuple[object, ...], dict[str, ob
     return (), value
 
 
+def _is_wrapped(flow: Flow, args: tuple[object, ...]) -> bool:
+    """Written as for several parameters: an object around the one thing that the flow takes."""
+    return len(args) == 1 and isinstance(args[0], dict) and list(args[0]) == flow.inputs.names
+
+
 def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
     """As it is when it has ended, or when the caller's patience has."""
     store, clock = flow.parts.store, flow.parts.clock
@@ -96,7 +111,7 @@ def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
 
 
 def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[StartedRun]:
-    key = at.space.split("/", 2)[2]
+    key = _key_of(at)
     if found.record is None or is_expired(found.record, found.now):  # begun long ago, and forgotten since
         return StartedRun(begun.run, flow.name, key, "forgotten", begun.first)
     record = require_run(found)
@@ -108,3 +123,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
     return StartedRun(
         begun.run, flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
     )  # fmt: skip
+
+
+def _key_of(at: Address) -> str:
+    return at.space.split("/", 2)[2]

@@ -35,8 +35,9 @@ def find_source(name: str, **options: Any) -> Source:
     try:
         signature(make).bind(**options)
     except TypeError:
-        given, known = _listed(options) or "nothing", _listed(signature(make).parameters) or "no options"
-        raise Misuse(f"{name} was given {given}; it takes {known}.") from None
+        known = signature(make).parameters
+        strange = _listed(word for word in options if word not in known) or _listed(options) or "nothing"
+        raise Misuse(f"{name} was given {strange}; it takes {_listed(known) or 'no options'}.") from None
     return make(**options)
 
 

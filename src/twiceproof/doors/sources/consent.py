@@ -16,7 +16,11 @@ HOST = re.compile(r"[A-Za-z0-9.:*-]{1,255}")
 
 
 def consent(envelope: Envelope, origins: Collection[str]) -> Handshake | None:
-    """Yes, to whom it concerns. It lets nobody in: what is sent must still carry the secret."""
+    """Yes, to whom it concerns. It lets nobody in: what is sent must still carry the secret.
+
+    Where the secret is in the URL, it must be in this one's, too. Where it is in a header, senders leave it out here:
+    then whoever asks learns that there is such an address, and no more.
+    """
     if envelope.method != "OPTIONS":
         return None
     asking = envelope.header(ASKING)

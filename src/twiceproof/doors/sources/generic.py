@@ -55,6 +55,7 @@ class Generic(Signer):
         self.algorithm, self.encoding, self.prefix = algorithm, encoding, prefix
         self.pieces = PIECE.split(signs or ("{timestamp}.{body}" if timestamp else "{body}"))
         self.url, self.horizon = url, horizon
+        self.by_authorization = self.signature == "authorization"
         self.window = WINDOW if timestamp else 0.0
         self.covered = tuple(name for name in (self.timestamp, self._id_if_signed(), self.signature) if name)
         self.needs = tuple(path.removeprefix(HEADER).lower() for path in (id, type) if path.startswith(HEADER))

@@ -51,6 +51,7 @@ class PayPal(Source):
             raise Misuse("PayPal signs by certificate; give certificate= (its PEM), or fetch= to get it from PayPal.")
         self.certificates = Certificates((certificate,) if isinstance(certificate, str) else certificate, fetch, hosts)
         self.key = key
+        self.waits = fetch is not None
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
         at, signature = _moment(envelope.header(TIME)), envelope.header(SIGNATURE)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
+from collections import deque
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from threading import Lock
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +19,8 @@ __all__ = ["Certificate", "Certificates"]
 PATH = "/v1/notifications/certs/"
 MOST_KEPT = 8
 LARGEST = 64 * 1024
+MOST_FAILED = 10  # fetches in vain within a minute: anybody can make up a name, and have us ask PayPal for it
+MINUTE = 60.0
 
 
 class Certificate:
@@ -49,6 +53,8 @@ class Certificates:
         self._fetch = fetch
         self._hosts = frozenset(hosts)
         self._kept: dict[str, Certificate] = {}
+        self._failed: deque[float] = deque(maxlen=MOST_FAILED)
+        self._one = Lock()
 
     def of(self, url: str, now: float) -> list[Certificate] | str:
         """Those to verify by, or why there are none. A given one counts whatever the delivery says."""
@@ -57,11 +63,24 @@ class Certificates:
             return valid or "the certificate that was given is out of date; get PayPal's current one"
         if not self._is_paypals(url):
             return "its certificate is not on one of PayPal's hosts"
-        try:
-            found = self._kept.get(url) or self._keep(url, Certificate(self._fetch(url)[:LARGEST]))
-        except Exception as error:  # noqa: BLE001 - whatever the user's fetch raises
-            return f"its certificate could not be fetched: {type(error).__name__}"
+        found = self._kept.get(url) or self._fetched(url, now)
+        if isinstance(found, str):
+            return found
         return [found] if found.is_valid(now) else "its certificate is out of date"
+
+    def _fetched(self, url: str, now: float) -> Certificate | str:
+        """One at a time, and not without end in vain."""
+        assert self._fetch is not None  # noqa: S101 - for mypy
+        with self._one:
+            if url in self._kept:
+                return self._kept[url]
+            if len(self._failed) == MOST_FAILED and now - self._failed[0] < MINUTE:
+                return "too many certificates that do not exist were asked for within a minute"
+            try:
+                return self._keep(url, Certificate(self._fetch(url)[:LARGEST]))
+            except Exception as error:  # noqa: BLE001 - whatever the user's fetch raises
+                self._failed.append(now)
+                return f"its certificate could not be fetched: {type(error).__name__}"
 
     def _is_paypals(self, url: str) -> bool:
         """Anybody can write a URL into a header: a certificate of one's own choice proves nothing."""

@@ -25,6 +25,8 @@ class SharedSecret(Source):
             raise Misuse("A sender that signs nothing must know a secret; name its parameter= or its header=.")
         self.parameter = "" if header else parameter
         self.header = header.lower()
+        self.by_authorization = self.header == "authorization"
+        self.greets_by_secret = bool(self.parameter)  # it is in the URL, whatever the method
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
         if not any(secrets):

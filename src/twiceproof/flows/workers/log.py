@@ -71,7 +71,11 @@ def _clean(text: str) -> str:
 
 
 class TextLines(logging.Formatter):
-    """For people. A traceback is set in: no line of it can be taken for one of the log."""
+    """For people. A traceback is set in: no line of it can be taken for one of the log, and no message has two."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = _clean(record.message)
+        return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
         return "\n".join(f"    {_clean(line)}" for line in super().formatException(ei).splitlines())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["ACTS", "REFUSED", "Beat", "Outcome"]
+__all__ = ["ACTS", "REFUSED", "Awaited", "Beat", "Outcome"]
 
 ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
 
@@ -17,6 +17,14 @@ class Beat(Struct, frozen=True):
     world: dict[str, int] = {}
 
 
+class Awaited(Struct, frozen=True):
+    """Something that the run waited for, and that somebody was there to send."""
+
+    name: str
+    approval: bool
+    ends: bool  # whether its time can run out
+
+
 class Outcome(Struct, frozen=True):
     """`state` is the run's; `seen` what the outside holds at the end; `points` how far a process that lives gets."""
 
@@ -26,6 +34,8 @@ class Outcome(Struct, frozen=True):
     beats: tuple[Beat, ...] = ()
     writes: int = 0
     effects: tuple[str, ...] = ()  # the steps that acted, in order
-    fired: int = 0  # faults that came about
+    fired: int = 0  # faults that came about, odd arrivals among them
     error: str = ""  # why there was nothing to compare
+    arrivals: dict[str, int] = {}  # callbacks and decisions that the ledger took as the first
+    awaited: tuple[Awaited, ...] = ()
     answers: tuple[str, ...] = ()

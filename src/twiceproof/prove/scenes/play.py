@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from ...claims.claim import DONE, FAILED, REVIEW
 from ...drive import block
-from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, TwiceproofError, Waiting
+from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, TwiceproofError, Waiting
 from ...stores.base import Engine
 from ..clocks import ManualClock
-from ..target import Target
+from ..target import Target, other_payload
 from .fault import Fault
 from .killing import Killed
 from .outcome import Outcome
 from .process import Process, Stage, process_var
 from .scene import Scene
+from .senders import Senders
 from .stand_in import StandIn, on_stage
 from .steps import Look, watched
 
-__all__ = ["Play", "other_payload"]
+__all__ = ["CROWD", "OVER", "Play"]
 
 MOST_ROUNDS = 60  # of which each is a delivery; a run that does not rest by then is stuck
 CROWD = 8
@@ -36,43 +39,90 @@ DEFINITE = (DONE, FAILED, REVIEW)
 class Play:
     """`engine` is the ledger that outlives the processes, `look` asks the outside."""
 
-    def __init__(self, target: Target, scene: Scene, engine: Engine, clock: ManualClock, look: Look) -> None:
+    def __init__(
+        self, target: Target, scene: Scene, engine: Engine, clock: ManualClock, look: Look, stage: Stage | None = None
+    ) -> None:
         self._target = target
         self._scene = scene
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = Stage(self._go_on_without, scene.refuses)
+        self._stage = stage or Stage(self._go_on_without, scene.refuses)
         self._processes: list[Process] = []
         self._stand_in = StandIn()
+        self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
 
     def run(self) -> Outcome:
-        app = self._target.app
-        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
-        app._heartbeat.stop()  # time stands still until the play moves it
-        app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
-        app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
-        with on_stage(app, self._clock) as self._stand_in, watched(app.steps, self._whose, self._look):
+        """All of it, with processes that are simulated here."""
+        with self._on_stage():
             for script in self._scene.scripts:
                 self._enter(script)
                 self._deliver_by(self._scene)
                 self._come_to_rest()
                 self._let_lapse()
             self._enter(())
-            self._deliver_by(self._scene)
-            state = self._come_to_rest()
-            result = self._result() if state == DONE else ""
+            state, result = self._in_order() if self._scene.order else self._to_the_end()
+        return self._outcome(state, result)
+
+    def live(self, number: int, script: tuple[Fault, ...], part: str) -> Outcome:
+        """One process of it, which is this one: `all` to the end, `some` until it dies, the `rest`, `one` delivery."""
+        with self._on_stage():
+            self._enter(script, number)
+            state, result = "", ""
+            if part == "all":
+                state, result = self._in_order() if self._scene.order else self._to_the_end()
+            elif part == "rest":
+                state = self._come_to_rest()
+                result = self._result() if state == DONE else ""
+            elif part == "one":
+                self._answer(self._deliver)
+            else:
+                self._deliver_by(self._scene)
+                self._come_to_rest()
+        return self._outcome(state, result)
+
+    @contextmanager
+    def _on_stage(self) -> Iterator[None]:
+        app = self._target.app
+        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
+        app._heartbeat.stop()  # time stands still until the play moves it
+        app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
+        app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
+        with on_stage(app, self._clock) as self._stand_in, watched(app.steps, self._whose, self._look):
+            yield
+
+    def _outcome(self, state: str, result: str) -> Outcome:
         last = self._processes[-1]
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
-            self._stage.fired, answers=tuple(self._answers),
+            self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
+            tuple(self._answers),
         )  # fmt: skip
+
+    def _to_the_end(self) -> tuple[str, str]:
+        self._senders.come_early()
+        self._deliver_by(self._scene)
+        state = self._come_to_rest()
+        self._senders.come_late()
+        return state, self._result() if state == DONE else ""
+
+    def _in_order(self) -> tuple[str, str]:
+        """Several events, each until it is at rest. Only the outside counts: one that comes too late has no result."""
+        events = [(self._target.args, self._target.kwargs), *self._target.then]
+        states: set[str] = set()
+        for number in self._scene.order:
+            args, kwargs = events[number]
+            self._target = structs.replace(self._target, args=args, kwargs=kwargs)
+            self._senders = Senders(self._target, self._scene, self._whose)
+            self._whose().tell(f"event {number + 1} is delivered")
+            states.add(self._to_the_end()[0])
+        return ", ".join(sorted(states)), ""
 
     # -- processes -------------------------------------------------------------------------------
 
-    def _enter(self, script: tuple[Fault, ...]) -> Process:
-        process = Process(len(self._processes) + 1, self._engine, self._clock, script, self._stage)
+    def _enter(self, script: tuple[Fault, ...], number: int = 0) -> Process:
+        process = Process(number or len(self._processes) + 1, self._engine, self._clock, script, self._stage)
         self._processes.append(process)
         self._stand_in.main = process
         process_var.set(process)
@@ -150,11 +200,8 @@ class Play:
                 state = self._state()
                 if state in DEFINITE:
                     return state
-                self._deliver()
-            except Waiting as waiting:
-                if waiting.until is None:
+                if not self._go_on():
                     return "waiting"
-                self._clock.advance(max(OVER, waiting.until - self._clock.now() + OVER))
             except Killed:
                 return "killed"
             except (InProgress, ClaimLost):
@@ -166,6 +213,18 @@ class Play:
                     self._let_lapse()
         return "stuck"
 
+    def _go_on(self) -> bool:
+        """Deliver once more; where the run waits, what it waits for comes, or time goes by. False: for ever."""
+        try:
+            self._deliver()
+        except Waiting as waiting:
+            if self._senders.meet(waiting):
+                return True
+            if waiting.until is None:
+                return False
+            self._clock.advance(max(OVER, waiting.until - self._clock.now() + OVER))
+        return True
+
     def _state(self) -> str:
         flow = self._target.flow
         key = flow.key(self._target.args, self._target.kwargs)
@@ -173,16 +232,8 @@ class Play:
 
     def _result(self) -> str:
         flow = self._target.flow
-        value = block(flow.handle(flow.key(self._target.args, self._target.kwargs)).result(0.0))
+        try:
+            value = block(flow.handle(flow.key(self._target.args, self._target.kwargs)).result(0.0))
+        except Stale:
+            return "overtaken"
         return msgspec.json.encode(value).decode()
-
-
-def other_payload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same event with one more field, in the first argument that can have one."""
-    for number, value in enumerate(args):
-        if isinstance(value, dict):
-            return (*args[:number], {**value, "changed_by_prove": True}, *args[number + 1 :]), kwargs
-    for name, value in kwargs.items():
-        if isinstance(value, dict):
-            return args, {**kwargs, name: {**value, "changed_by_prove": True}}
-    return args, kwargs

@@ -23,12 +23,19 @@ process_var: ContextVar[Process | None] = ContextVar("twiceproof_play", default=
 
 
 class Stage(Struct):
-    """What the processes of one play share: how one is paused, the step that is refused, and the record of it."""
+    """What the processes of one play share: how one is paused or dies, which step is refused, and the record of it."""
 
     pause: Callable[[Process], None]
     refuses: str = ""
     beats: list[Beat] = []
     fired: int = 0
+    die: Callable[[], None] = lambda: None  # a simulated process is only cut off
+    heard: Callable[[Beat, int], None] = lambda beat, fired: None
+
+    def tell(self, beat: Beat, fired: int) -> None:
+        self.beats.append(beat)
+        self.fired += fired
+        self.heard(beat, fired)
 
 
 class Process:
@@ -78,17 +85,17 @@ class Process:
                 self._happen(fault)
 
     def _happen(self, fault: Fault) -> None:
-        self._stage.fired += 1
         if fault.what == "kill":
             self.dead = True
-            self.tell("KILLED")
+            self.tell("KILLED", fired=1)
+            self._stage.die()
             raise Killed()
         if fault.what == "lose":
-            self.tell("the answer is lost")
+            self.tell("the answer is lost", fired=1)
             raise TimeoutError("the answer was lost on its way (by the play)")
-        self.tell("paused past its lease")
+        self.tell("paused past its lease", fired=1)
         self._stage.pause(self)
         self.tell("goes on")
 
-    def tell(self, what: str, world: dict[str, int] | None = None) -> None:
-        self._stage.beats.append(Beat(self.number, what, world or {}))
+    def tell(self, what: str, world: dict[str, int] | None = None, *, fired: int = 0) -> None:
+        self._stage.tell(Beat(self.number, what, world or {}), fired)

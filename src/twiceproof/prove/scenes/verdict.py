@@ -36,15 +36,18 @@ class Verdict(Struct, frozen=True):
 def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
     """Nothing may happen twice. What is missing must be done by a person's word, or the run is not done."""
     seen, wanted = Counter(outcome.seen), Counter(clean.seen)
-    extra, missing = dict(seen - wanted), dict(wanted - seen)
+    arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # what the killed were told, nobody knows
+    extra, missing = dict(seen - wanted + arrived), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
+    if scene.order and word in ("twice", "lost"):
+        word, detail = "differs", "another outside than when the events come in the order given"
     if word == "same" and is_missed(scene, outcome):
         word, detail = "missed", "its fault was never reached: this flow's threads do not take turns alike"
     return Verdict(scene.name, scene.says, word, outcome.state, extra, missing, detail)
 
 
 def is_missed(scene: Scene, outcome: Outcome) -> bool:
-    return outcome.fired < sum(map(len, scene.scripts))
+    return outcome.fired < sum(map(len, scene.scripts)) + bool(scene.loses) + bool(scene.arrives)
 
 
 def _word(outcome: Outcome, clean: Outcome, extra: dict[str, int], missing: dict[str, int]) -> tuple[Word, str]:

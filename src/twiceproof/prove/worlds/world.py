@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from .counted import counted
 
-__all__ = ["CallableWorld", "World", "Worlds"]
+__all__ = ["CallableWorld", "Losing", "World", "Worlds", "losing"]
 
 
 @runtime_checkable
@@ -18,6 +18,17 @@ class World(Protocol):
 
     def look(self) -> dict[str, int]:
         """What there is, counted."""
+
+
+@runtime_checkable
+class Losing(Protocol):
+    """A world that is spoken to, and may keep its answers to itself."""
+
+    def exchanges(self) -> list[str]:
+        """What was asked of it in the last play, in order."""
+
+    def lose(self, number: int) -> None:
+        """The answer to the so-manieth of the next play is lost, after it was carried out."""
 
 
 class CallableWorld:
@@ -41,9 +52,17 @@ class Worlds:
     def __init__(self, worlds: Sequence[World]) -> None:
         self._worlds = worlds
 
+    def __iter__(self) -> Iterator[World]:
+        return iter(self._worlds)
+
     def reset(self) -> None:
         for world in self._worlds:
             world.reset()
 
     def look(self) -> dict[str, int]:
         return {what: count for world in self._worlds for what, count in world.look().items()}
+
+
+def losing(world: World) -> list[Losing]:
+    """Those of a world's parts that can lose an answer."""
+    return [part for part in (world if isinstance(world, Worlds) else [world]) if isinstance(part, Losing)]

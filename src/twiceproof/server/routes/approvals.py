@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 from msgspec import Meta, Struct
@@ -88,9 +88,18 @@ def _dressed(call: Call, reply: Reply) -> Reply:
     return page_of_problem(reply) if _wants_page(call) else reply
 
 
+def _is_own_page(call: Call) -> bool:
+    """By what the browser says of itself. A link's page tells no origin; then its nonce alone speaks for it."""
+    site, origin = call.headers.get("sec-fetch-site"), call.headers.get("origin", "null")
+    if site is not None:
+        return site in ("same-origin", "none")
+    own = {call.headers.get("host", ""), urlsplit(call.app.settings.url).netloc}
+    return origin == "null" or origin.rpartition("//")[2] in own
+
+
 def _body(call: Call) -> DecideBody:
     """As JSON, or as the page's own form. A form on somebody else's page is not ours."""
-    if call.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if not _is_own_page(call):
         raise Refused(_refused(403, "foreign-page", "This was sent from another site's page.", "Open the link itself."))
     if not call.headers.get("content-type", "").startswith(FORM):
         return body_of(call, DecideBody)

@@ -58,7 +58,9 @@ def _service(call: Call) -> ClaimService:
         known = app.operations.get(operation)
         return known.policy.life if known else None
 
-    return ClaimService(app.claims, app.settings.tenant, best_effort=app.settings.best_effort, life_of=life_of)
+    return ClaimService(
+        app.claims, app.settings.tenant, best_effort=app.settings.best_effort, life_of=life_of, flows=app.flows
+    )
 
 
 def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:

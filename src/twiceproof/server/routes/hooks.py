@@ -25,6 +25,12 @@ def room(app: App, params: Mapping[str, str]) -> int:
     return LARGEST if hook is None else hook.source.largest
 
 
+def signs_on(app: App, params: Mapping[str, str]) -> bool:
+    """Whether the sender's own secret comes in the Authorization header: the hook looks at it, and nobody else."""
+    hook = app.hooks.get(params["name"])
+    return hook is not None and hook.source.by_authorization
+
+
 ANSWERS = {
     200: Answer("Taken in, or known before: do not send it again. The body says which, in words of the sender's own."),
     401: Answer("There is no such webhook, or its signature does not fit."),
@@ -33,10 +39,10 @@ ANSWERS = {
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/hooks/{name}", "receive_webhook", receive, "Take in what a sender posts", tag="webhooks",
-        media="*/*", params=NAME, answers=ANSWERS, room=room,
+        media="*/*", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on,
     ),
     Route(
         "OPTIONS", "/hooks/{name}", "greet_webhook", receive, "Answer a sender that asks whether it may post",
-        tag="webhooks", params=NAME, answers=ANSWERS, room=room,
+        tag="webhooks", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on,
     ),
 )  # fmt: skip

@@ -17,6 +17,7 @@ from ...flows.history.run_shape import WholeRun
 from ...flows.history.runs import EVERY_STATE, Filter, RunPage, list_runs, look_at_run
 from ...keys import validate_key
 from ...keys.duration import seconds
+from ...observe.duplicates import source_var
 from ..call import Call, Refused
 from ..route import Answer, Route
 from .reading import body_of, json_of
@@ -67,7 +68,11 @@ async def start(call: Call) -> Reply:
     request = read_request_key(header) if header else ""
     correlation = call.headers.get("x-correlation-id", "")
     asked = Start(json_of(call), request, wait, call.principal.name, correlation and validate_key(correlation)[:200])
-    return await await_(start_run(flow, asked))
+    door = source_var.set("http")  # what the start blocks is counted under it
+    try:
+        return await await_(start_run(flow, asked))
+    finally:
+        source_var.reset(door)
 
 
 def _no_flow(known: list[str]) -> Reply:

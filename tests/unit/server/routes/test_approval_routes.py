@@ -314,3 +314,15 @@ def test_who_started_a_run_over_http_is_who_asks(app):
     assert ann("GET", path)["approval"]["requester"] == "ann"
     ann("POST", path, word(ann("GET", path), "approve"), 403)
     bob("POST", path, word(bob("GET", path), "approve"), 200)
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "https://hooks.example.com.evil.example", "http://localhost:1"]
+)
+def test_an_older_browser_on_another_sites_page_decides_nothing_either(app, knock, shop, origin):
+    path = shop.ask()
+    body = form(knock("GET", path, **HTML).text, "approve")
+    knock("POST", path, body, 403, content_type=FORM, origin=origin, **HTML)
+    assert app.approvals()
+    for own in ("https://hooks.example.com", "http://localhost", "null"):
+        knock("POST", path, body, 200, content_type=FORM, origin=own, **HTML)

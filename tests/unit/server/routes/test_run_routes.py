@@ -57,6 +57,16 @@ def test_a_start_is_accepted_and_a_second_one_hears_of_the_first(app, knock, syn
     assert (done["state"], done["result"]) == ("done", {"charged": 12.5})
 
 
+@pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k-1"}], ids=["bare", "with a request key"])
+def test_a_second_start_is_counted_as_blocked_at_this_door(app, knock, sync, headers):
+    knock("POST", "/v1/runs/sync", ORDER, 202, **headers)
+    assert app.duplicates() == []
+    knock("POST", "/v1/runs/sync", ORDER, 200, **headers)
+    (row,) = app.duplicates()
+    assert (row.count, row.source, row.operation, row.key) == (1, "http", "sync", "order:7")
+    assert b'twiceproof_outcomes_total{door="runs",outcome="duplicate"} 1.0' in knock("GET", "/metrics").body
+
+
 def test_the_same_key_with_another_body_is_refused(knock, sync):
     knock("POST", "/v1/runs/sync", ORDER, 202)
     assert knock("POST", "/v1/runs/sync", {**ORDER, "total": 13}, 422)["next"]
@@ -80,6 +90,16 @@ def test_a_body_that_does_not_fit_the_flow_is_refused(knock, sync, body):
 
 def test_a_body_without_what_the_key_is_made_of_is_refused(knock, sync):
     knock("POST", "/v1/runs/sync", {"total": 1}, 400)
+
+
+def test_a_body_around_the_one_thing_that_a_flow_takes_is_told_apart(app, knock):
+    @app.flow(key="order:{order}", name="ship", stable=("order",))
+    def ship(order: str):
+        return order
+
+    refused = knock("POST", "/v1/runs/ship", {"order": "5"})
+    assert refused.status == 400 and "the value of 'order' by itself" in refused.json["next"]
+    assert knock("POST", "/v1/runs/ship", "5").status == 202
 
 
 def test_a_flow_that_is_not_there_is_told_with_those_that_are(knock, sync):
@@ -147,6 +167,14 @@ def test_a_run_in_review_is_settled(app, knock, sync, broken):
     work(app)
     assert knock("GET", f"/v1/runs/{run}")["result"] == {"charged": 1}
     assert knock("GET", f"/v1/runs/{run}")["settled"]["by"] == "ann"
+
+
+def test_what_needs_no_word_is_told_with_a_next_move_of_its_own(app, knock, sync):
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    told = knock("POST", f"/v1/reviews/{run}", {"verdict": "happened", "result": 1, "by": "ann"}, 409)
+    assert told["detail"].endswith("there is nothing to settle")
+    assert told["next"] == f"Look at it with: twiceproof runs show {run}"
 
 
 def test_a_token_settles_under_its_own_name(app, sync, broken):
