@@ -52,24 +52,28 @@ class DoorServer:
         self._ids = itertools.count(1)
 
     def nothing(self) -> Contender:
-        return self._contender("a handler that does nothing", "/nothing", lambda: b'{"id":"evt_1","total":"12.50"}')
+        return self._contender("a handler that does nothing", "/nothing", lambda: _event("nothing"))
 
     def new(self) -> Contender:
-        return self._contender("new webhooks", "/hooks/measured", lambda: _event(next(self._ids)))
+        return self._contender("new webhooks", "/hooks/measured", lambda: _event(f"new_{next(self._ids)}"))
 
-    def duplicates(self) -> Contender:
-        """One event, taken in before."""
-        first = self._contender("first", "/hooks/measured", lambda: _event(0), count=1).callers
-        first.time(1)
+    def duplicates(self, count: int) -> Contender:
+        """Of so many events, taken in before."""
+        known = itertools.count()
+        first = self._contender(
+            "first", "/hooks/measured", lambda: _event(f"known_{next(known)}"), connections=1
+        ).callers
+        first.time(count)
         first.close()
-        return self._contender("duplicate webhooks", "/hooks/measured", lambda: _event(0))
+        again = itertools.cycle(range(count))
+        return self._contender("duplicate webhooks", "/hooks/measured", lambda: _event(f"known_{next(again)}"))
 
-    def _contender(self, name: str, path: str, make: Any, count: int = 64) -> Contender:
+    def _contender(self, name: str, path: str, make: Any, connections: int = 64) -> Contender:
         def request() -> bytes:
             body = make()
             return request_bytes(path, body, {"x-signature": _signature(body)})
 
-        return Contender(name, HttpCallers(self.address, request, count))
+        return Contender(name, HttpCallers(self.address, request, connections))
 
     def __enter__(self) -> DoorServer:
         return self
@@ -84,9 +88,9 @@ class DoorServer:
         self._child.stdout.close()
 
 
-def _event(number: int) -> bytes:
+def _event(name: str) -> bytes:
     return msgspec.json.encode(
-        {"id": f"evt_{number}", "type": "order.paid", "data": {"order": number, "total": "12.50", "currency": "EUR"}}
+        {"id": f"evt_{name}", "type": "order.paid", "data": {"order": name, "total": "12.50", "currency": "EUR"}}
     )
 
 
@@ -101,7 +105,7 @@ class Measured(Source):
     name = "measured"
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
-        signs = (hmac.new(secret.encode(), envelope.body, hashlib.sha256).hexdigest() for secret in secrets)
+        signs = (hmac.digest(secret.encode(), envelope.body, "sha256").hex() for secret in secrets)
         given = envelope.header("x-signature")
         return "" if any(hmac.compare_digest(sign, given) for sign in signs) else "wrong signature"
 

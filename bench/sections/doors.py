@@ -23,7 +23,9 @@ def measure_doors(site: Site, plan: Plan, progress: Progress) -> Findings:
     slots = Slots(plan.rounds, plan.slot * 4)
     part = f"{site.name}, webhooks"
     with DoorServer(site.fresh()) as server, progress.heat(part, slots.rounds) as step:
-        nothing, duplicates, new = compete([server.nothing(), server.duplicates(), server.new()], slots, step)
+        nothing, duplicates, new = compete(
+            [server.nothing(), server.duplicates(plan.replayed), server.new()], slots, step
+        )
     return Findings(
         rows_beside(part, nothing, [nothing, duplicates, new]),
         [
@@ -39,7 +41,7 @@ def measure_slow_senders(site: Site, plan: Plan, progress: Progress) -> Findings
     ratios: list[float] = []
     with ExitStack() as stack, progress.heat(f"{part}, {count} slow senders", plan.rounds) as step:
         server = stack.enter_context(DoorServer(site.fresh()))
-        callers = server.duplicates().callers
+        callers = server.duplicates(plan.replayed).callers
         stack.callback(callers.close)
         assert isinstance(callers, HttpCallers)
         each = max(1, round(plan.slot * 200))

@@ -31,6 +31,7 @@ from ..flows.history.again import retry_run
 from ..flows.parts import Parts
 from ..flows.tenancy import own_run
 from ..keys import fingerprint, validate_key
+from ..observe.told import tell
 from ..records import Address
 from .envelope import Envelope
 from .hook import AGAIN, Hook
@@ -72,10 +73,17 @@ class Admission:
 
     def of(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         """Each on its own: one that cannot be taken in does not harm its neighbours."""
+        if len(events) == 1:  # nearly always
+            return [(yield from self._heard(events[0]))]
         first = {event.id: event for event in reversed(events)}
-        admitted = yield from Together([self._admit(event) for event in first.values()])
+        admitted = yield from Together([self._heard(event) for event in first.values()])
         again = [event for event in events if first[event.id] is not event]  # after it, or they would find it busy
-        return admitted + (yield from Together([self._admit(event) for event in again]))
+        return admitted + ((yield from Together([self._heard(event) for event in again])) if again else [])
+
+    def _heard(self, event: Event) -> Operation[Admitted]:
+        admitted = yield from self._admit(event)
+        tell(self.hook.name, admitted.word, key=event.id, run=admitted.run)
+        return admitted
 
     def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""

@@ -67,8 +67,6 @@ def _believed(admission: Admission) -> Operation[Reply]:
         tell(admission.hook.name, "poison")
         return source.answer("poison")
     admitted = yield from admission.of(reading)
-    for event, one in zip(reading, admitted, strict=True):
-        tell(admission.hook.name, one.word, key=event.id, run=one.run)
     heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
     return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
 

@@ -50,6 +50,7 @@ class Call:
         self.scheme = scheme
         self.now = now
         self._station = station
+        self._headers: dict[str, str] | None = None
 
     @property
     def station(self) -> Station:
@@ -58,10 +59,12 @@ class Call:
             raise RuntimeError("a call that no server made")
         return self._station
 
-    @cached_property
+    @property
     def headers(self) -> dict[str, str]:
         """Names in lower case; a name that came twice keeps its values, joined as HTTP joins them."""
-        joined: dict[str, str] = {}
+        if self._headers is not None:
+            return self._headers
+        joined = self._headers = {}
         for raw_name, raw_value in self.raw_headers:
             name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
             joined[name] = f"{joined[name]}, {value}" if name in joined else value
@@ -79,7 +82,7 @@ class Call:
             raise Refused(_bad_query("A parameter of the query is given twice."))
         return found
 
-    @cached_property
+    @property
     def url(self) -> str:
         """As the sender called it: under the app's own public address, where it has one."""
         root = self.app.settings.url.rstrip("/") or f"{self.scheme}://{self.headers.get('host', '')}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -52,6 +53,8 @@ class Serving(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Told only now: whoever knows the address can call it, and send us a signal."""
         await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what is here now stays: looking through it again and again took a tenth of a new webhook
         self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -85,8 +88,8 @@ class Serving(uvicorn.Server):
 def bound(host: str, port: int) -> socket.socket:
     """Before anything is served: whoever starts us learns the address, also of port 0, and a taken one is refused."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, socket.SOCK_STREAM)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)  # without the protocol asyncio would leave Nagle's delay on
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
     except OSError as error:
