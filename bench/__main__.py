@@ -18,6 +18,7 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
+from .sections.doors import measure_doors, measure_slow_senders
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
@@ -89,6 +90,8 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
             )
             for kind in ENGINES
         },
+        **{f"doors on {name}": lambda name=name: measure_doors(site_of[name](), plan, progress) for name in LEDGERS},  # type: ignore[misc]
+        "doors with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }

@@ -9,24 +9,30 @@ if TYPE_CHECKING:
     from .app import App
     from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.look import Absent, Happened, Unknown
+    from .effects.notice import Notice
+    from .effects.notices import to_email, to_log, to_webhook
     from .errors import (
         BatchFailed,
         Cancelled,
+        CannotOpen,
         ClaimError,
         ClaimLost,
         Duplicate,
         FlowError,
+        ForgottenEarlyWarning,
         InProgress,
         KeyRefused,
         Misuse,
         NeedsReview,
         NoSuchWait,
         NotDone,
+        OwnRequest,
         PayloadMismatch,
         PriorFailure,
         Rejected,
         ResultNotKept,
         ResultTypeWarning,
+        Stale,
         StepFailed,
         StoreError,
         StoreFull,
@@ -41,13 +47,16 @@ if TYPE_CHECKING:
         WaitTimedOut,
     )
     from .flows.batches.batch import ItemDone, ItemFailed
+    from .flows.order.by import by
     from .flows.repeat import check, keyed
     from .flows.resource import Resource
     from .flows.retry import Retry
     from .flows.triggers.poll import Polled
     from .flows.waits.approval import Approval, Decided, Decision
     from .flows.waits.arrivals import Delivered
+    from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
+    from .secret import env
 
 __all__ = [
     "Absent",
@@ -56,6 +65,7 @@ __all__ = [
     "BatchFailed",
     "Busy",
     "Cancelled",
+    "CannotOpen",
     "ClaimError",
     "ClaimLost",
     "Decided",
@@ -65,6 +75,7 @@ __all__ = [
     "Duplicate",
     "Failed",
     "FlowError",
+    "ForgottenEarlyWarning",
     "Happened",
     "Held",
     "InProgress",
@@ -77,6 +88,8 @@ __all__ = [
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "Notice",
+    "OwnRequest",
     "PayloadMismatch",
     "Polled",
     "PriorFailure",
@@ -85,6 +98,8 @@ __all__ = [
     "ResultNotKept",
     "ResultTypeWarning",
     "Retry",
+    "RunFilter",
+    "Stale",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -100,11 +115,16 @@ __all__ = [
     "Waiting",
     "__version__",
     "body_hash",
+    "by",
     "check",
     "composite",
+    "env",
     "fingerprint",
     "keyed",
     "stage",
+    "to_email",
+    "to_log",
+    "to_webhook",
     "windowed",
 ]
 
@@ -112,13 +132,18 @@ _HOMES = {
     ".app": ("App",),
     ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
     ".effects.look": ("Absent", "Happened", "Unknown"),
+    ".effects.notice": ("Notice",),
+    ".effects.notices": ("to_email", "to_log", "to_webhook"),
+    ".secret": ("env",),
     ".flows.waits.approval": ("Approval", "Decided", "Decision"),
     ".flows.waits.arrivals": ("Delivered",),
     ".flows.batches.batch": ("ItemDone", "ItemFailed"),
+    ".flows.order.by": ("by",),
     ".flows.repeat": ("check", "keyed"),
     ".flows.resource": ("Resource",),
     ".flows.retry": ("Retry",),
     ".flows.triggers.poll": ("Polled",),
+    ".flows.workers.log": ("RunFilter",),
     ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
 }
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, MutableMapping
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from .claims.block import ClaimBlock
-from .claims.claim import NO_RESULT, Settlement, address_of, run_id
+from .claims.claim import NO_RESULT, Settlement, address_of, run_id, validate_name
 from .claims.claims import Claims
 from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
@@ -34,18 +36,22 @@ from .claims.policy import (
 )
 from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
+from .claims.tally import Tally
 from .clock import Clock, Ids, system_clock
 from .doors.api import DoorApi
 from .doors.hook import Hook
-from .drive import await_, block
+from .drive import Operation, await_, block
 from .errors import Misuse
 from .flows.api import FlowApi
 from .flows.api_resources import ResourceApi
 from .flows.batches.api import BatchApi
 from .flows.flow import HIGH, LOW, NORMAL, Flow
 from .flows.history.api import HistoryApi
+from .flows.history.duplicates_api import DuplicatesApi
 from .flows.nested import guarding
 from .flows.parts import Parts
+from .flows.step import Step
+from .flows.tenants import OfTenant, Tenants
 from .flows.transactions.api import TransactionApi
 from .flows.triggers.api import TriggerApi
 from .flows.triggers.poll_duty import PollDuty
@@ -57,6 +63,7 @@ from .flows.workers.run_duty import RunDuty
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
 from .stores.base import Store
+from .stores.keyring import Keyring
 from .stores.open import open_store
 
 __all__ = ["App"]
@@ -65,7 +72,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceApi, TransactionApi, DoorApi):
+class App(
+    FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi, DoorApi
+):  # fmt: skip
     """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
 
     def __init__(
@@ -76,6 +85,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         best_effort: bool = False,
         url: str | None = None,
         resources: str | None = None,
+        keys: str | Keyring | None = None,
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
@@ -87,25 +97,27 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
             resources=found.resources if resources is None else resources,
         )
         self.clock = clock
-        self.store: Store = (
-            open_store(self.settings.store, clock=clock) if store is None or isinstance(store, str) else store
-        )
+        self.store: Store = _opened(store, self.settings.store, found.keys if keys is None else keys, clock)
         shelf = open_shelf(self.settings.resources) if self.settings.resources else None
         self.claims = Claims(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
         self._where = _where(store)
         self._owner = Ids(_process_name)
+        self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
-        self.flows: dict[str, Flow] = {}
-        self.hooks: dict[str, Hook] = {}
+        self.flows: MutableMapping[str, Flow] = {}
+        self.steps: list[Step] = []
+        self.hooks: MutableMapping[str, Hook] = {}
+        self.tenants = Tenants(self.store, self.settings.tenant, clock)
+        self._views: dict[str, App] = {}
         self.parts = Parts(
             self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
             best_effort=best_effort, url=self.settings.url,
         )  # fmt: skip
         self.schedules = ScheduleDuty(self.store)
         self.polls = PollDuty(self.store)
-        ranks = [RunDuty(self.store, self.flows, rank) for rank in (HIGH, NORMAL, LOW)]
+        ranks = [RunDuty(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[Duty] = [self.schedules, self.polls, *ranks]
 
     # -- guarding --------------------------------------------------------------------------------
@@ -143,7 +155,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
             )  # fmt: skip
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
-            return cast(OnceFunction[P, R], _wrapped(function, once))
+            return cast(OnceFunction[P, R], _wrapped(function, once, self.parts))
 
         return guard
 
@@ -169,7 +181,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         over restarts may enter again what it holds.
         """
         policy = make_policy(
-            operation, tenant=self.settings.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
+            operation, tenant=self.parts.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
             on_failure=on_failure, repeat=repeat, lease=lease, keep=keep,
         )  # fmt: skip
         valid = validate_key(key)
@@ -189,7 +201,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         known = self.operations.get(operation)
         life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
         word = Settlement(verdict, by, self.clock.now(), note)
-        at = address_of(self.settings.tenant, operation, validate_key(key))
+        at = address_of(self.parts.tenant, operation, validate_key(key))
         kept = msgspec.Raw(msgspec.json.encode(result)) if verdict == "happened" else NO_RESULT
         return block(self.claims.settle(at, word, result=kept, life=life))
 
@@ -216,11 +228,28 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
             )
         self.flows[flow.name] = flow
 
+    # -- tenants ---------------------------------------------------------------------------------
+
+    def of(self, tenant: str) -> App:
+        """This app as another tenant has it: the same store, flows and webhooks; claims and runs of its own."""
+        if tenant == self.settings.tenant:
+            return self
+        view = self._views.get(tenant)
+        if view is None:
+            view = copy.copy(self)
+            view.settings = structs.replace(self.settings, tenant=validate_name("tenant", tenant))
+            view.parts = self.parts.of(tenant)
+            view.flows, view.hooks = OfTenant(self.flows, tenant), OfTenant(self.hooks, tenant)
+            self._views[tenant] = view
+            self.tenants.add(tenant)
+        return view
+
     # -- life ------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
         self.parts.courier.stop()
+        self.tally.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
         self.store.close()
@@ -234,7 +263,7 @@ class App(FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, BatchApi, ResourceA
         self.close()
 
 
-def _wrapped(function: Callable[..., Any], once: Once) -> Any:
+def _wrapped(function: Callable[..., Any], once: Once, parts: Parts) -> Any:
     """The guarded function, with the same signature, and `.once` for who wants to look behind it."""
 
     @functools.wraps(function)
@@ -242,16 +271,25 @@ def _wrapped(function: Callable[..., Any], once: Once) -> Any:
         return once.key(args, kwargs)
 
     drive = await_ if inspect.iscoroutinefunction(function) else block
-    return _with_extras(guarding(function, once.policy.operation, key, once.call), once, drive)
+
+    def call(*given: Any) -> Operation[Any]:
+        return once.of(parts.tenant).call(*given)
+
+    return _with_extras(guarding(function, once.policy.operation, key, call), once, parts, drive)
 
 
-def _with_extras(wrapper: Any, once: Once, drive: Callable[..., Any]) -> Any:
+def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., Any]) -> Any:
     """`.key(…)`, `.look(…)` and `.retry(…)` take the function's own arguments."""
     wrapper.once = once
     wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)
-    wrapper.look = lambda *args, **kwargs: drive(once.look(args, kwargs))
-    wrapper.retry = lambda *args, **kwargs: drive(once.call(args, kwargs, retry=True))
+    wrapper.look = lambda *args, **kwargs: drive(once.of(parts.tenant).look(args, kwargs))
+    wrapper.retry = lambda *args, **kwargs: drive(once.of(parts.tenant).call(args, kwargs, retry=True))
     return wrapper
+
+
+def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clock) -> Store:
+    """A store that is handed in is taken as it is: who opens it says with which keys."""
+    return open_store(url, clock=clock, keys=keys) if store is None or isinstance(store, str) else store
 
 
 def _where(store: object) -> str:

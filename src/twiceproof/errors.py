@@ -4,6 +4,7 @@ TwiceproofError
 ├── Misuse                  the call, the decorator or the setting is wrong: change the code
 │   ├── KeyRefused          the key is empty, missing, too long or has control characters
 │   ├── NoSuchWait          the callback, the approval or the run is not known, or its time is over
+│   ├── OwnRequest          who asked for an approval cannot give it
 │   └── ValueRefused        a value has no canonical form (NaN, a lone surrogate, too deep)
 ├── ClaimError              the claim did not let the work run, or did not let it finish
 │   ├── Duplicate           the work was done before, and `on_duplicate="reject"` was asked for
@@ -11,6 +12,7 @@ TwiceproofError
 │   ├── PayloadMismatch     the key is known, with another payload
 │   ├── NeedsReview         the outcome is unknown: a person must settle it
 │   ├── PriorFailure        the work failed before, and may not be repeated without a word
+│   ├── Stale               a newer version of the same object was applied: this one is dropped
 │   ├── Waiting             the run is parked on a timer, a callback, a person or a retry: nobody is at work
 │   ├── ClaimLost           this holder lost its claim; what it found out is kept as evidence
 │   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
@@ -26,8 +28,14 @@ TwiceproofError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
     ├── StoreFull           the store has no room; nothing was written
+    ├── CannotOpen          a stored value is sealed with a key that is not here, or is not in its own row
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
+
+TwiceproofWarning
+├── UnstableKeyWarning      the key looks as if it changed on every retry
+├── ResultTypeWarning       a result will come back as plain JSON because its type is not declared
+└── ForgottenEarlyWarning   a sender tries again for longer than its events are remembered
 """
 
 from __future__ import annotations
@@ -38,22 +46,26 @@ __all__ = [
     "BadWrite",
     "BatchFailed",
     "Cancelled",
+    "CannotOpen",
     "ClaimError",
     "ClaimLost",
     "Duplicate",
     "FlowError",
+    "ForgottenEarlyWarning",
     "InProgress",
     "KeyRefused",
     "Misuse",
     "NeedsReview",
     "NoSuchWait",
     "NotDone",
+    "OwnRequest",
     "PayloadMismatch",
     "PriorFailure",
     "Rejected",
     "ResultNotKept",
     "ResultTypeWarning",
     "SchemaMismatch",
+    "Stale",
     "StepFailed",
     "StoreError",
     "StoreFull",
@@ -103,6 +115,10 @@ class NoSuchWait(Misuse):
     """Nobody waits for this: no such callback, approval or run, or its time is over."""
 
 
+class OwnRequest(Misuse):
+    """Who asked for an approval cannot give it. Carries `by`."""
+
+
 class ValueRefused(Misuse):
     """A value has no canonical JSON form."""
 
@@ -129,6 +145,10 @@ class NeedsReview(ClaimError):
 
 class PriorFailure(ClaimError):
     """Failed before. Carries `error` (its type and message) and `run`."""
+
+
+class Stale(ClaimError):
+    """Not applied: a newer version was. Carries `object`, `version`, `newest`, `applied_by` (a run) and `run`."""
 
 
 class Waiting(ClaimError):
@@ -194,6 +214,10 @@ class StoreFull(StoreError):
     """No room. Nothing was written."""
 
 
+class CannotOpen(StoreError):
+    """A sealed value does not open. Carries `at` and `key_id`."""
+
+
 class BadWrite(StoreError, ValueError):
     """Refused before anything was written."""
 
@@ -212,3 +236,7 @@ class UnstableKeyWarning(TwiceproofWarning):
 
 class ResultTypeWarning(TwiceproofWarning):
     """A result will come back as plain JSON because its type is not declared."""
+
+
+class ForgottenEarlyWarning(TwiceproofWarning):
+    """A sender tries again for longer than its events are remembered."""

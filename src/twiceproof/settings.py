@@ -15,6 +15,7 @@ class Settings(Struct, frozen=True):
     """`store`: a URL. `tenant`: whose keys these are. `best_effort`: accept a store that can lose writes.
 
     `url`: where callbacks reach this app. `resources`: where large values of runs go; "" is the store itself.
+    `keys`: what stored values are sealed with; "" leaves them plain.
     """
 
     store: str = DEFAULT_STORE
@@ -23,18 +24,20 @@ class Settings(Struct, frozen=True):
     sweep_every: float = 300.0
     url: str = ""
     resources: str = ""
+    keys: str = ""
 
     def __repr__(self) -> str:
-        """Without the store's address: it may hold a password."""
+        """Without the store's address, which may hold a password, and without keys."""
         scheme = self.store.partition("://")[0]
         return f"Settings({scheme}://…, tenant={self.tenant!r}, best_effort={self.best_effort})"
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """TWICEPROOF_STORE, TWICEPROOF_TENANT, TWICEPROOF_URL and TWICEPROOF_RESOURCES."""
+    """TWICEPROOF_STORE, TWICEPROOF_TENANT, TWICEPROOF_URL, TWICEPROOF_RESOURCES and TWICEPROOF_KEYS."""
     return Settings(
         store=environment.get("TWICEPROOF_STORE") or DEFAULT_STORE,
         tenant=environment.get("TWICEPROOF_TENANT") or "default",
         url=environment.get("TWICEPROOF_URL") or "",
         resources=environment.get("TWICEPROOF_RESOURCES") or "",
+        keys=environment.get("TWICEPROOF_KEYS") or "",
     )

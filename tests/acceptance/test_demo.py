@@ -19,6 +19,9 @@ KEYS = {
 }  # fmt: skip
 
 
+PYTHONPATH = os.environ.get("PYTHONPATH", "")
+
+
 def twiceproof(*words):
     return [sys.executable, "-m", "twiceproof.cli.main", *map(str, words)]
 
@@ -60,10 +63,10 @@ def test_without_the_guard_the_demo_notices_what_is_done_twice(tmp_path):
         "import twiceproof.app\ntwiceproof.app.App.once = lambda self, *_, **__: lambda function: function\n"
     )
     words = ("demo", "--orders", 20, "--seed", 3, "--dir", tmp_path / "demo", "--json")
-    run(*words, code=1, env={"PYTHONPATH": str(tmp_path)})
-    # Counted outside: without claims there may be nothing to settle, and the demo ends before its report.
+    report = json.loads(run(*words, code=1, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{PYTHONPATH}"}))
     shipped = [json.loads(line)["order"] for line in (tmp_path / "demo" / "parcels.jsonl").read_text().splitlines()]
-    assert len(shipped) > len(set(shipped))
+    assert report["effects_twice"] == len(shipped) - len(set(shipped)) > 0
+    assert not report["ok"]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from twiceproof.claims.claim import Fault
 from twiceproof.errors import ClaimError, InProgress, Misuse, PriorFailure, TwiceproofError, TwiceproofWarning
 
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TwiceproofError)]
+WARNINGS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TwiceproofWarning)]
 
 
 @pytest.mark.parametrize("kind", ERRORS)
@@ -61,7 +62,8 @@ def test_misuse_is_a_value_error_and_a_claim_in_the_way_is_not() -> None:
 
 def test_the_tree_drawn_on_top_is_the_tree_there_is() -> None:
     drawn = re.findall(r"[├└]── (\w+)", errors.__doc__ or "")
-    assert sorted([*drawn, "TwiceproofError"]) == sorted(kind.__name__ for kind in ERRORS)
+    roots = ("TwiceproofError", "TwiceproofWarning")
+    assert sorted([*drawn, *roots]) == sorted(kind.__name__ for kind in [*ERRORS, *WARNINGS])
     for line in (errors.__doc__ or "").splitlines():
         if found := re.match(r"([│ ]*)[├└]── (\w+)", line):
             depth = len(found[1]) // 4 + 1
@@ -69,9 +71,8 @@ def test_the_tree_drawn_on_top_is_the_tree_there_is() -> None:
 
 
 def _depth(kind: Any) -> int:
-    return (
-        0 if kind is TwiceproofError else 1 + _depth(next(b for b in kind.__bases__ if issubclass(b, TwiceproofError)))
-    )
+    roots = (TwiceproofError, TwiceproofWarning)
+    return 0 if kind in roots else 1 + _depth(next(base for base in kind.__bases__ if issubclass(base, roots)))
 
 
 def test_every_error_and_warning_is_exported_from_its_module() -> None:

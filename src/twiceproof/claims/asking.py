@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -37,20 +38,27 @@ class Asking:
         self.arguments = Arguments(function)
         self._owner = owner
         self._clock = clock
-        self._maker = KeyMaker(key, self.arguments.signature)
-        self._watch = Watch(policy.operation, self._maker, stable)
+        self.maker = KeyMaker(key, self.arguments.signature)
+        self.stable = tuple(stable)
+        self._watch = Watch(policy.operation, self.maker, stable)
         self._link = KeyMaker(link, self.arguments.signature) if link else None
         self._ignore = _ignored(policy.ignore, self.arguments)
 
+    def of(self, policy: Policy) -> Asking:
+        """The same for another tenant's policy."""
+        view = copy.copy(self)
+        view.policy = policy
+        return view
+
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self._maker.make(self.arguments.bind(args, kwargs))
+        return self.maker.make(self.arguments.bind(args, kwargs))
 
     def address(self, key: str) -> Address:
         return address_of(self.policy.tenant, self.policy.operation, key)
 
     def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> Ask:
         """Everything that can be refused is refused here, before anything is written."""
-        key = self._maker.make(arguments)
+        key = self.maker.make(arguments)
         self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
         at = self.address(key)
         return Ask(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ..errors import Misuse
+from ..errors import CannotOpen, Misuse
 from ..records import Address, Record
 
 __all__ = [
@@ -96,7 +96,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 def claim_of(record: Record) -> Claim:
-    return _decode(record.body)
+    try:
+        return _decode(record.body)
+    except msgspec.DecodeError:
+        raise _unreadable(record) from None
+
+
+def _unreadable(record: Record) -> CannotOpen:
+    """Told here, where every look at a ledger begins: who has no keys looks at no body."""
+    if record.body.startswith("sealed:"):
+        return CannotOpen("This ledger is sealed, and there are no keys; set TWICEPROOF_KEYS.", at=record.at, key_id="")
+    return CannotOpen(f"The claim of {record.at.space!r} cannot be read; restore it from a backup.", at=record.at)
 
 
 def body_of(value: Any) -> str:

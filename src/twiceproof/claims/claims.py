@@ -10,10 +10,12 @@ from msgspec import Raw, structs
 from ..clock import Clock, system_clock
 from ..drive import Operation
 from ..errors import Misuse
+from ..observe.duplicates import Duplicates
 from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
 from .evidence import KEEP, Evidence, evidence_write
+from .insist import Insist
 from .outcomes import Held, InReview, LostHold, TakeOutcome
 from .pieces import remove_pieces
 from .results import SPILL_LIMIT, Packed, resource_address
@@ -36,6 +38,7 @@ class Claims:
         self.store = store
         self.clock = clock
         self.shelf = shelf  # where the large values of runs are kept; None: in the store
+        self.duplicates = Duplicates(clock=clock)  # tell it of every repeat that is answered without doing the work
 
     @property
     def room(self) -> int:
@@ -59,7 +62,7 @@ class Claims:
                 raise
             except BaseException:
                 # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-                yield from self._withdraw(ask, found)
+                yield from Insist(self._withdraw(ask, found))
                 raise
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)

@@ -12,7 +12,7 @@ from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
 from .hold import Hold, come_outside, enclosing, go_inside
-from .outcomes import Busy, Done, Held, LostHold
+from .outcomes import Busy, Done, Held, LostHold, Mismatch
 from .policy import Policy
 from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
 from .results import ResultType, pack, unpack
@@ -39,6 +39,10 @@ class Guard:
         self.policy = policy
         self._heartbeat = heartbeat
         self._best_effort = best_effort
+
+    def of(self, policy: Policy) -> Guard:
+        """The same for another tenant's policy."""
+        return Guard(self.claims, self._heartbeat, policy, best_effort=self._best_effort)
 
     def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
         """Do the work if it was not done before; otherwise answer with what the first one returned."""
@@ -75,6 +79,7 @@ class Guard:
     def enter(self, ask: Ask, results: ResultType) -> Operation[Hold | Prior]:
         self._refuse_best_effort()
         pause = FIRST_PAUSE
+        blocked = False
         while True:
             outcome = yield from self.claims.take(ask)
             if isinstance(outcome, Held):
@@ -82,6 +87,9 @@ class Guard:
                 if self.claims.clock.monotonic() >= outcome.deadline:
                     yield from self._ask_once_more(hold)
                 return hold
+            if not blocked and not isinstance(outcome, Mismatch):
+                blocked = True
+                self.claims.duplicates.blocked(ask.operation, ask.key, tenant=ask.tenant)
             if isinstance(outcome, Done):
                 return (yield from self._prior(ask, outcome, results))
             if not isinstance(outcome, Busy) or self.policy.on_duplicate != "wait":

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any, ParamSpec, Protocol, TypeVar
+
+from msgspec import structs
 
 from ..clock import Ids
 from ..drive import Operation
@@ -56,8 +59,18 @@ class Once:
         self.guard = guard
         self.policy = guard.policy
         clock = guard.claims.clock
-        self._asking = Asking(function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link)
+        self.asking = Asking(function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link)
         self._results = ResultType(function, self.policy.operation)
+
+    def of(self, tenant: str) -> Once:
+        """The same function for another tenant: its claims are apart."""
+        if tenant == self.policy.tenant:
+            return self
+        view = copy.copy(self)
+        view.policy = structs.replace(self.policy, tenant=tenant)
+        view.guard = self.guard.of(view.policy)
+        view.asking = self.asking.of(view.policy)
+        return view
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
         ask = self.ask(args, kwargs, retry=retry)
@@ -72,13 +85,13 @@ class Once:
 
     def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[TakeOutcome | None]:
         """What the claim of these arguments is now."""
-        return self.guard.claims.look(self._asking.address(self.key(args, kwargs)))
+        return self.guard.claims.look(self.asking.address(self.key(args, kwargs)))
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self._asking.key(args, kwargs)
+        return self.asking.key(args, kwargs)
 
     def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Ask:
-        return self._asking.ask(self._asking.arguments.bind(args, kwargs), retry=retry)
+        return self.asking.ask(self.asking.arguments.bind(args, kwargs), retry=retry)
 
 
 def refuse_generators(function: Callable[..., Any]) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from ..drive import Operation
-from ..records import Check, Record, Remove, Replace, Written
+from ..records import Address, Check, Record, Remove, Replace, Written
 from ..stores.base import Store
-from .claim import DONE, KIND, NO_RESULT, TRIMMED, body_of, claim_of
+from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, body_of, claim_of
 from .pieces import remove_pieces
-from .pointer import POINTERS, renewal
+from .pointer import LOOK_AGAIN, POINTERS, renewal
 from .shelving import drop
 from .states import EXPIRE, TRIM
 
 __all__ = ["PASS", "Swept", "sweep"]
 
-KINDS = (KIND, "evidence", "resource", *POINTERS)
+BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
+KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", *POINTERS)
 PASS = 200
 
 
@@ -63,14 +64,22 @@ def _name(record: Record) -> str:
 
 
 def _counts(write: Remove | Replace) -> bool:
-    """A pointer that is kept on was only looked at."""
-    return not (isinstance(write, Replace) and write.at.kind in POINTERS)
+    """What is kept on was only looked at."""
+    return not (isinstance(write, Replace) and write.at.kind != KIND)
 
 
 def _last(store: Store, record: Record) -> Operation[Remove | Replace]:
     if record.at.kind in POINTERS:
         return (yield from renewal(store, record))
+    if record.at.kind in BESIDE and (yield from _is_needed(store, record)):
+        return Replace(record.at, None, record.state, version=record.version, queue=EXPIRE, due_in=LOOK_AGAIN)
     return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record)
+
+
+def _is_needed(store: Store, record: Record) -> Operation[bool]:
+    """The input of a run that nobody has come for yet, what a late holder said about an open question."""
+    owner = (yield from store.read(Address(record.at.space, KIND, SELF))).record
+    return owner is not None and owner.state not in (DONE, FAILED)
 
 
 def _tombstone(record: Record) -> Replace:

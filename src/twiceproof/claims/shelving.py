@@ -15,12 +15,12 @@ from msgspec import Struct, structs
 
 from ..drive import Operation
 from ..errors import ResultNotKept, StoreUnavailable
-from ..records import Insert, Record
+from ..records import Address, Insert, Record
 from .aside import Aside
 from .claim import body_of, run_id
 from .shelf import Shelf, open_shelf, path_of
 
-__all__ = ["AWAY", "IN_MEMORY", "TEXT", "Away", "drop", "in_store", "load", "on_shelf", "placed"]
+__all__ = ["AWAY", "IN_MEMORY", "TEXT", "Away", "copied", "drop", "in_store", "load", "on_shelf", "placed"]
 
 log = logging.getLogger("twiceproof")
 
@@ -66,6 +66,16 @@ def on_shelf(shelf: Shelf, piece: Insert, source: BinaryIO, digest: str, size: i
     path = path_of(run_id(piece.at.space), piece.at.key)
     yield from Aside(lambda: shelf.put(path, source))
     return structs.replace(piece, body=body_of(Away(shelf.url, path, digest, size)), state=AWAY)
+
+
+def copied(record: Record, at: Address) -> Operation[Insert]:
+    """The same value for another run. On a shelf it lies twice then: each goes with its own run."""
+    piece = Insert(at, record.body, record.state)
+    if record.state != AWAY:
+        return piece
+    away = msgspec.json.decode(record.body, type=Away)
+    with (yield from load(record)) as file:
+        return (yield from on_shelf(open_shelf(away.shelf), piece, cast(BinaryIO, file), away.digest, away.size))
 
 
 def in_store(piece: Insert, data: bytes) -> Insert:

@@ -24,6 +24,7 @@ __all__ = [
     "decide",
     "finish_times",
     "glance",
+    "kept_until",
 ]
 
 EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when due
@@ -123,7 +124,7 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
             claim.spill if kept else None,
             claim.run,
             claim.finished_at or record.updated_at,
-            _kept_until(record, claim),
+            kept_until(record, claim),
         )
     if record.state == FAILED:
         fault = claim.fault or Fault("unknown")
@@ -133,10 +134,12 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
     return InReview(claim.reason, claim.run, record.updated_at)
 
 
-def _kept_until(record: Record, claim: Claim) -> float | None:
-    if record.due_at is None or (claim.tombstone or 0.0) < 0:
-        return None
-    return record.due_at + (claim.tombstone or 0.0)
+def kept_until(record: Record, claim: Claim) -> float | None:
+    """When the key may be forgotten; None: never, or not before it has ended. A tombstone outlives its result."""
+    if record.queue != TRIM:
+        return record.due_at if record.queue == EXPIRE else None
+    for_ever = record.due_at is None or claim.tombstone is None or claim.tombstone < 0
+    return None if for_ever else (record.due_at or 0.0) + (claim.tombstone or 0.0)
 
 
 def is_expired(record: Record, now: float) -> bool:

@@ -17,11 +17,16 @@ CLEAN = (NotDone, ConnectionRefusedError, socket.gaierror)
 # The request may have arrived, and no answer came back.
 AMBIGUOUS = (TimeoutError, ConnectionError)
 MAYBE_DONE_STATUS = frozenset({408, 409, 425})
-# HTTP clients' own errors descend from none of the above; they are known by the names of their classes.
-CLEAN_NAMES = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError"})
-AMBIGUOUS_NAMES = frozenset(
-    {"TransportError", "Timeout", "TimeoutExpired", "ConnectionError", "ClientConnectionError", "ClientPayloadError"}
-)
+# HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
+CLEAN_NAMES = frozenset({
+    "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
+    "SMTPConnectError", "SMTPHeloError", "SMTPAuthenticationError", "SMTPSenderRefused", "SMTPRecipientsRefused",
+    "SMTPDataError",
+})  # fmt: skip
+AMBIGUOUS_NAMES = frozenset({
+    "TransportError", "Timeout", "TimeoutExpired", "ConnectionError", "ClientConnectionError", "ClientPayloadError",
+    "SMTPServerDisconnected", "IncompleteRead", "BadStatusLine",
+})  # fmt: skip
 LONGEST_MESSAGE = 500
 
 

@@ -1,4 +1,4 @@
-"""`twiceproof approvals approve` and `reject`: a person's word, given once."""
+"""`twiceproof approvals approve`, `reject` and `decide`: a person's word, given once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import click
 
 from ..drive import Operation, block
 from ..flows.waits.approval import Approval, Decided
-from ..flows.waits.approvals import decide, look_up
+from ..flows.waits.approvals import decide as decide_approval
+from ..flows.waits.approvals import look_up
 from ..keys import validate_key
 from ..stores.base import Store
 from .approval_named import APPROVAL_HELP, named_approval
@@ -21,12 +22,20 @@ from .output import show_json, show_text
 from .target import Target, target_options
 from .word import login_name
 
-__all__ = ["approve", "reject"]
+__all__ = ["approve", "decide", "reject"]
 
 EPILOG = """\b
 Examples:
   twiceproof approvals {word} sync_order/shop:order:17
   twiceproof approvals {word} apr_ZGVmYXVsd… --shown 1:9f86d0… --note "asked the customer"
+{help}
+If somebody decided otherwise before, that stands, and the exit code is 1.
+"""
+
+DECIDE_EPILOG = """\b
+Examples:
+  twiceproof approvals decide sync_order/shop:order:17 reject --note "too much"
+  twiceproof approvals decide apr_ZGVmYXVsd… approve --shown 1:9f86d0…
 {help}
 If somebody decided otherwise before, that stands, and the exit code is 1.
 """
@@ -60,6 +69,19 @@ def reject(target: Target, approval: str, by: str | None, note: str, shown: str)
     _decide(target, approval, approved=False, by=by, note=note, shown=shown)
 
 
+@click.command(epilog=DECIDE_EPILOG.format(help=APPROVAL_HELP))
+@click.argument("approval")
+@click.argument("word", type=click.Choice(["approve", "reject"]))
+@click.option("--shown", metavar="DIGEST", default="", help="Only if this is what is asked: see `show`.")
+@click.option("--note", default="", metavar="TEXT", help="Why: kept with the decision.")
+@click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
+@target_options
+@click.pass_obj
+def decide(target: Target, approval: str, word: str, by: str | None, note: str, shown: str) -> None:
+    """Say yes or no, in one command: for scripts."""
+    _decide(target, approval, approved=word == "approve", by=by, note=note, shown=shown)
+
+
 def _decide(target: Target, approval: str, *, approved: bool, by: str | None, note: str, shown: str) -> None:
     words = {"approved": approved, "by": validate_key(by or login_name()), "note": note, "shown": shown}
     with opened(target) as store:
@@ -75,6 +97,6 @@ def _decide(target: Target, approval: str, *, approved: bool, by: str | None, no
 
 
 def _decide_and_look(store: Store, approval: str, words: dict[str, Any]) -> Operation[tuple[Decided, Approval]]:
-    told = yield from decide(store, approval, mark=secrets.token_hex(8), **words)
+    told = yield from decide_approval(store, approval, mark=secrets.token_hex(8), **words)
     found = yield from look_up(store, approval)
     return told, found

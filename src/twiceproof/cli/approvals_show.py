@@ -51,7 +51,7 @@ def _pairs(found: Approval) -> Iterator[tuple[str, Any]]:
     yield "name", found.name
     yield "run", found.run
     yield "state", found.state
-    yield "asked", moment(found.asked_at)
+    yield "asked", moment(found.asked_at) + (f", by {found.requester}" if found.requester else "")
     yield "until", moment(found.until)
     yield "shown", msgspec.json.format(msgspec.json.encode(found.shown), indent=2).decode()
     yield "digest", found.digest

@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Raw, Struct, structs
 
-from ..claims.claim import HELD, Claim, claim_of
+from ..claims.claim import HELD, claim_of
 from ..claims.evidence import Evidence
-from ..claims.states import TRIM, is_lapsed
+from ..claims.states import TRIM, is_lapsed, kept_until
 from ..records import Record
 
 __all__ = ["ClaimShape", "EvidenceShape", "LongClaimShape", "evidence_shape", "long_shape", "short_shape"]
@@ -81,7 +81,7 @@ def long_shape(record: Record, now: float, result: Raw | str) -> LongClaimShape:
         fault=_fields(claim.fault),
         settled=_fields(claim.settled),
         result_until=record.due_at if record.queue == TRIM else None,
-        kept_until=_kept_until(record, claim),
+        kept_until=kept_until(record, claim),
     )
 
 
@@ -116,14 +116,6 @@ def _short(record: Record, now: float) -> dict[str, Any]:
         "lease_until": record.lease_until,
         "lease_left": max(0.0, (record.lease_until or now) - now) if held else None,
     }
-
-
-def _kept_until(record: Record, claim: Claim) -> float | None:
-    """After its result a claim leaves a tombstone, which lasts so much longer; -1 is for ever."""
-    if record.due_at is None or record.queue != TRIM:
-        return record.due_at
-    rest = -1.0 if claim.tombstone is None else claim.tombstone
-    return None if rest < 0 else record.due_at + rest
 
 
 def _raw(result: Raw | str) -> Raw | None:

@@ -93,7 +93,8 @@ class Run:
 
     def _kill(self, member: Member, delivery: Delivery, answer: Answer) -> None:
         """Nobody answered this delivery, so the queue delivers it again."""
-        self.killed[self.kills.pop(delivery.order)] += 1
+        self.kills.pop(delivery.order, None)  # two deliveries of one order may both have been told where to stop
+        self.killed[delivery.stop_at] += 1
         self.crew.replace(member)
         self.queue.append(delivery.order)
 

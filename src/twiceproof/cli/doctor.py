@@ -98,7 +98,7 @@ class Examination:
             yield _refusal("opens", error)
 
     def _examine(self) -> Iterator[Finding]:
-        store = open_store(self.url)
+        store = open_store(self.url, keys=from_environment(os.environ).keys)
         try:
             yield from store.examine()
             yield from check_ledger(store, scheme_of(self.url), system_clock)

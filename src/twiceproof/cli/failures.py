@@ -15,6 +15,7 @@ __all__ = [
     "OK",
     "REFUSED",
     "UNAVAILABLE",
+    "NoAnswer",
     "NoLedger",
     "NotConfirmed",
     "NotFound",
@@ -33,6 +34,10 @@ class NotFound(TwiceproofError):
     """There is no such claim."""
 
 
+class NoAnswer(NotFound):
+    """Nobody answered there."""
+
+
 class NotConfirmed(Misuse):
     """Something that cannot be undone was asked for, and nobody was there to confirm it."""
 
@@ -48,7 +53,7 @@ def exit_code(error: TwiceproofError) -> int:
 def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
     """Tell it: one line on stderr and, if asked for, a document on stdout. The answer is the exit code."""
     code = exit_code(error)
-    message = redacted(str(error), url)
+    message = redacted(" ".join([str(error), *getattr(error, "__notes__", ())]), url)
     if as_json:
         show_json(error_shape(type(error).__name__, message, code))
     click.echo(f"Error: {clean(message)}", err=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from ..errors import Misuse
-from ..stores.base import Store
+from ..stores.grouped import GroupedStore
 from ..stores.open import open_store
 from .failures import NoLedger
 from .target import Target
@@ -20,9 +20,9 @@ POINT = "point to one with --store URL or TWICEPROOF_STORE"
 
 
 @contextlib.contextmanager
-def opened(target: Target) -> Iterator[Store]:
+def opened(target: Target) -> Iterator[GroupedStore]:
     require_ledger(target.url)
-    store = open_store(target.url)
+    store = open_store(target.url, keys=target.keys)
     try:
         yield store
     finally:

@@ -5,30 +5,40 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 
 from ..app import App
-from ..errors import Misuse
+from ..errors import Misuse, TwiceproofError
 
-__all__ = ["load_app"]
+__all__ = ["load", "load_app"]
 
 
 def load_app(name: str) -> App:
-    """Imported with the current directory first. What the module itself raises is shown as Python shows it."""
+    """The app that is meant."""
+    module, found = _load(name, "an app", "shop:app for app in shop.py")
+    if not isinstance(found, App):
+        raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
+    return found
+
+
+def load(name: str) -> object:
+    """Whatever is meant: a flow, for one."""
+    return _load(name, "a flow", "shop:sync_order for sync_order in shop.py")[1]
+
+
+def _load(name: str, what: str, example: str) -> tuple[ModuleType, object]:
+    """Imported with the current directory first. What the module itself raises is told in one line, with its place."""
     module_name, colon, attr = name.partition(":")
     if not (module_name and colon and attr):
-        raise Misuse(
-            f"{name!r} does not name an app; write it as module:attr, for example shop:app for app in shop.py."
-        )
+        raise Misuse(f"{name!r} does not name {what}; write it as module:attr, for example {example}.")
     module = _imported(module_name)
     found: object = module
     for part in attr.split("."):
         if not hasattr(found, part):
             raise Misuse(f"{module_name} has no {attr!r}; {_apps_in(module)}")
         found = getattr(found, part)
-    if not isinstance(found, App):
-        raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
-    return found
+    return module, found
 
 
 def _imported(name: str) -> ModuleType:
@@ -39,12 +49,35 @@ def _imported(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
-            raise  # it is there, and misses something itself
+            raise _broken(name, error) from error  # it is there, and misses something itself
         if name.endswith(".py"):
             raise Misuse(f"Name the module, not its file: {name.removesuffix('.py').replace('/', '.')}:app") from None
         raise Misuse(
             f"There is no module {name!r} in {here}, nor elsewhere on Python's path; go to its directory first."
         ) from None
+    except TwiceproofError as error:
+        error.add_note(f"({_place_of(error)})")  # it says by itself what to do, but not where
+        raise
+    except Exception as error:
+        raise _broken(name, error) from error
+
+
+def _broken(name: str, error: Exception) -> Misuse:
+    """The line of the user's own that led there: our frames would bury it. Python shows all of it to who asks."""
+    if isinstance(error, SyntaxError):
+        place, said = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
+    else:
+        place, said = _place_of(error), f"{type(error).__name__}: {error}".removesuffix(": ")
+    move = "install it" if isinstance(error, ModuleNotFoundError) else "correct it"
+    return Misuse(
+        f"{name} cannot be imported ({place}: {said}); {move}, or see all of it with: python -c 'import {name}'"
+    )
+
+
+def _place_of(error: Exception) -> str:
+    frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    last = ([frame for frame in frames if frame.filename.startswith(str(Path.cwd()))] or frames)[-1]
+    return f"{last.filename}:{last.lineno}"
 
 
 def _apps_in(module: ModuleType) -> str:

@@ -23,9 +23,18 @@ COMMANDS = {
     "flows": "flows",
     "ids": "ids",
     "approvals": "approvals",
+    "hooks": "hooks",
+    "callbacks": "callbacks",
+    "connector": "connector",
+    "duplicates": "duplicates",
+    "check": "check",
+    "keys": "keys",
+    "prove": "prove",
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",
+    "serve": "serve",
+    "tokens": "tokens",
     "version": "version",
 }
 WANTS_JSON = "twiceproof.json"
@@ -34,10 +43,13 @@ EPILOG = """\b
 Examples:
   twiceproof demo                              see it work, kills included
   twiceproof work shop:app                     carry out runs
+  twiceproof serve shop:app                    take in webhooks, and carry out runs
   twiceproof claims list                       what is not done yet, and why
   twiceproof claims show ship order:17         everything about one claim
   twiceproof runs show sync_order/order:17     one run, step by step
   twiceproof review list                       what waits for a person
+  twiceproof check shop:app                    is it safe to repeat, as written?
+  twiceproof prove shop:sync_order --event order.json --files out
   twiceproof --store postgresql://db/app doctor
 \b
 Exit codes: 0 fine, 1 a negative answer, 2 wrong use or refused,

@@ -37,7 +37,8 @@ def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     yield "flow", f"{run.flow}@{run.version}"
     yield "key", run.key
     yield "tenant", run.tenant
-    yield "state", run.word + (f", being undone ({whole.undoing})" if whole.undoing else "")
+    being = "" if run.state == FAILED else "being "
+    yield "state", run.word + (f", {being}undone ({whole.undoing})" if whole.undoing else "")
     if run.reason:
         yield "why", run.reason
     yield "attempt", f"{run.attempt}, by {run.owner}" if run.owner else run.attempt

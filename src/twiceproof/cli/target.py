@@ -15,7 +15,7 @@ from .secrets import has_password
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Target", "json_option", "target_options"]
+__all__ = ["Target", "json_option", "read_private", "target_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ STORE_HELP = (
     "The ledger: sqlite:///file.db, postgresql://…, redis://…, or @FILE to read the URL from a private file. "
     "Default: TWICEPROOF_STORE, then sqlite:///twiceproof.db."
 )
-TENANT_HELP = "Whose claims. Default: TWICEPROOF_TENANT, then “default”."
+TENANT_HELP = "Whose ledger entries: the tenant. Default: TWICEPROOF_TENANT, then “default”."
 JSON_HELP = "Answer with one JSON document on stdout."
 
 
@@ -39,6 +39,16 @@ class Target:
     @property
     def url(self) -> str:
         return self._url or _environment().store
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody said which ledger: neither an option nor the environment."""
+        return self._url is None and not os.environ.get("TWICEPROOF_STORE")
+
+    @property
+    def keys(self) -> str:
+        """Never an option: everybody on the machine can read a command line."""
+        return _environment().keys
 
     @property
     def tenant(self) -> str:
@@ -67,15 +77,15 @@ def _environment() -> Settings:
     return from_environment(os.environ)
 
 
-def read_private(path: Path) -> str:
+def read_private(path: Path, option: str = "--store") -> str:
     """A URL kept in a file. Others must not be able to read it: it holds a password."""
     try:
         mode = path.stat().st_mode
         text = path.read_text().strip()
     except OSError as error:
-        raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint="--store") from None
+        raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint=option) from None
     if stat.S_IMODE(mode) & 0o077:
-        raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint="--store")
+        raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint=option)
     return text
 
 

@@ -14,16 +14,16 @@ from msgspec import Raw
 __all__ = ["login_name", "read_result"]
 
 
-def read_result(given: str) -> Raw:
+def read_result(given: str, option: str = "--result") -> Raw:
     """Checked, and without the blanks between: what is stored is what every replay will say."""
     try:
         text = _result_text(given)
         msgspec.json.decode(text)
     except OSError as error:
-        raise click.BadParameter(f"{given[1:]} cannot be read ({error.strerror}).", param_hint="--result") from None
+        raise click.BadParameter(f"{given[1:]} cannot be read ({error.strerror}).", param_hint=option) from None
     except (ValueError, msgspec.DecodeError) as error:
         raise click.BadParameter(
-            f"this is not JSON: {error}. Text needs quotes: '\"done\"'.", param_hint="--result"
+            f"this is not JSON: {error}. Text needs quotes: '\"done\"'.", param_hint=option
         ) from None
     return Raw(msgspec.json.format(text, indent=-1))
 

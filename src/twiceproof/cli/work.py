@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..app import App
     from ..flows.workers.worker import Worker
 
-__all__ = ["work"]
+__all__ = ["refuse_target", "take_json", "work"]
 
 log = logging.getLogger("twiceproof.work")
 
@@ -36,11 +36,11 @@ which others recover when their leases are over.
 """
 
 
-def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.ensure_object(Target).json |= value
 
 
-def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+def refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     """Wherever they stand on the line: a worker on another store than the app's would serve nobody."""
     target = ctx.ensure_object(Target)
     if value or target.given_store or target.given_tenant:
@@ -57,9 +57,9 @@ def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) ->
     "--drain", metavar="TIME", default="30s", show_default=True, help="How long running steps may take to end."
 )
 @click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
-@click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=_take_json, help="Log in JSON lines.")
-@click.option("--store", hidden=True, expose_value=False, callback=_refuse_target)
-@click.option("--tenant", hidden=True, expose_value=False, callback=_refuse_target)
+@click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines.")
+@click.option("--store", hidden=True, expose_value=False, callback=refuse_target)
+@click.option("--tenant", hidden=True, expose_value=False, callback=refuse_target)
 @click.pass_context
 def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool) -> None:
     """Carry out runs: what was started, has slept long enough, or was left behind.

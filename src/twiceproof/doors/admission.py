@@ -29,6 +29,7 @@ from ..errors import (
 )
 from ..flows.history.again import retry_run
 from ..flows.parts import Parts
+from ..flows.tenancy import own_run
 from ..keys import fingerprint, validate_key
 from ..records import Address
 from .envelope import Envelope
@@ -49,6 +50,7 @@ class Admitted(Struct, frozen=True):
     word: Word
     run: str = ""
     retry_in: float = AGAIN
+    reason: str = ""  # why it could not be taken in
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -70,13 +72,17 @@ class Admission:
 
     def of(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         """Each on its own: one that cannot be taken in does not harm its neighbours."""
-        return (yield from Together([self._admit(event) for event in events]))
+        first = {event.id: event for event in reversed(events)}
+        admitted = yield from Together([self._admit(event) for event in first.values()])
+        again = [event for event in events if first[event.id] is not event]  # after it, or they would find it busy
+        return admitted + (yield from Together([self._admit(event) for event in again]))
 
     def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
         letter = yield from keep_letter(
-            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact)
-        )
+            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
+            allowed=self.hook.source.needs,
+        )  # fmt: skip
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
         return letter.id
 
@@ -91,16 +97,20 @@ class Admission:
         if isinstance(taken, Mismatch):
             other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
             return (yield from self._refuse(event, other))
-        if isinstance(taken, Done):
-            return (yield from self._come_again(taken))
-        return _told(taken)
+        admitted = (yield from self._come_again(taken)) if isinstance(taken, Done) else _told(taken)
+        if admitted.word != "new":
+            self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
+        return admitted
 
     def _ask(self, event: Event) -> Ask:
         if not event.id:
             raise KeyRefused("the event has no id to claim it by")
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
-        asked = fingerprint({"payload": event.payload}, [f"payload.{name}" for name in self.hook.source.varying])
+        contents = event.payload if event.contents is None else event.contents
+        # Without what is redacted: from a hash of all the rest, a card's number can be guessed.
+        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
+        asked = fingerprint({"payload": contents}, apart)
         return Ask(
             at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, asked, repeat=policy.repeat
         )  # fmt: skip
@@ -149,8 +159,9 @@ class Admission:
         return Admitted("new", run)
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
-        yield from self.keep_aside(f"{type(error).__name__}: {error}", event.id)
-        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison")
+        reason = f"{type(error).__name__}: {error}"
+        yield from self.keep_aside(reason, event.id)
+        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
 
@@ -162,13 +173,13 @@ class Admission:
         return Admitted("duplicate", note.run)
 
     def _retried(self, run: str) -> Operation[bool]:
-        at = Address(space_of_run(run), "claim", "self")
-        found = yield from self.parts.store.read(at)
-        if found.record is None or found.record.state != FAILED:
-            return False
         try:
+            at = own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
+            found = yield from self.parts.store.read(at)
+            if found.record is None or found.record.state != FAILED:
+                return False
             yield from retry_run(self.parts.store, at)
-        except Misuse:  # what it did was undone, or somebody else was quicker
+        except Misuse:  # what it did was undone, somebody else was quicker, or the run is not ours to retry
             return False
         return True
 

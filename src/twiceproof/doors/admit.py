@@ -10,7 +10,9 @@ import logging
 from ..drive import Operation
 from ..errors import StoreError
 from ..flows.parts import Parts
+from ..observe.told import tell
 from .admission import Admission, Admitted
+from .aside import Aside
 from .envelope import Envelope
 from .hook import AGAIN, Hook
 from .reply import Reply, problem
@@ -29,19 +31,30 @@ def admit(parts: Parts, hook: Hook | None, envelope: Envelope) -> Operation[Repl
     if hook is None:
         return _unbelieved()
     greeting = hook.source.greet(envelope)
-    if greeting is not None:
+    if greeting is not None and not hook.source.greets_by_secret:
         return greeting.reply
-    if len(envelope.body) > hook.source.largest:
-        return _too_large(hook.source.largest)
-    refused = hook.source.verify(envelope, hook.secrets(), parts.clock.now())
-    if refused:
-        log.warning("%s: a delivery was not believed: %s", hook.name, refused)
-        return _unbelieved()
+    refusal = yield from _refusal(hook, envelope, parts)
+    if refusal is not None or greeting is not None:
+        return refusal or greeting.reply  # type: ignore[union-attr]
     try:
         return (yield from _believed(Admission(parts, hook, envelope)))
     except StoreError as error:
         log.error("%s: a delivery could not be taken in, its sender is asked to come again: %s", hook.name, error)
         return hook.source.answer("unavailable", retry_in=5 * AGAIN)
+
+
+def _refusal(hook: Hook, envelope: Envelope, parts: Parts) -> Operation[Reply | None]:
+    """What is not believed is not read. One that is too large is not even verified."""
+    source = hook.source
+    if len(envelope.body) > source.largest:
+        return _too_large(source.largest)
+    secrets, now = hook.secrets(), parts.clock.now()
+    verify = Aside(lambda: source.verify(envelope, secrets, now))
+    refused = (yield from verify) if source.waits else verify.block()
+    if not refused:
+        return None
+    log.warning("%s: a delivery was not believed: %s", hook.name, refused)
+    return _unbelieved()
 
 
 def _believed(admission: Admission) -> Operation[Reply]:
@@ -51,8 +64,11 @@ def _believed(admission: Admission) -> Operation[Reply]:
         return reading.reply
     if isinstance(reading, Poison):
         yield from admission.keep_aside(reading.reason)
+        tell(admission.hook.name, "poison")
         return source.answer("poison")
     admitted = yield from admission.of(reading)
+    for event, one in zip(reading, admitted, strict=True):
+        tell(admission.hook.name, one.word, key=event.id, run=one.run)
     heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
     return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
 

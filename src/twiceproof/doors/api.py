@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, MutableMapping
 from typing import Any
 
 from msgspec import structs
@@ -16,6 +16,8 @@ from ..keys.duration import seconds
 from .admit import admit
 from .envelope import Envelope, envelope
 from .hook import Hook, OnFailed, Secrets, checked, operation_of
+from .horizon import warn_if_forgotten_early
+from .redact import read_paths
 from .reply import Reply
 from .source import Source
 from .sources.catalogue import find_source
@@ -29,7 +31,7 @@ class DoorApi:
     """The part of an app that is about webhooks."""
 
     parts: Parts
-    hooks: dict[str, Hook]
+    hooks: MutableMapping[str, Hook]
 
     def webhook(
         self,
@@ -50,9 +52,11 @@ class DoorApi:
         that makes what the flow is given from an event's payload (None from it: nothing to do), or, without `start`,
         the flow itself. The answer does not wait for the run unless `wait` says for how long.
         """
+        read_paths(redact)
         known = find_source(source, **options) if isinstance(source, str) else source
         title = name or known.name
         policy = make_policy(operation_of(title), tenant=self.parts.tenant, repeat="safe", lease=LEASE, keep=keep)
+        warn_if_forgotten_early(known, policy.life.keep, name=title)
         span = None if wait is None else seconds(wait, name="wait")
         declared = Hook(
             title, known, _secrets(secret, known), _NOBODY, policy, None, span, checked(on_failed), tuple(redact)

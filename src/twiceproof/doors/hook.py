@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..claims.claim import validate_name
 from ..claims.policy import Policy
@@ -34,6 +34,12 @@ class Hook(Struct, frozen=True):
     wait: float | None = None  # seconds for which the answer waits for the run's end; None: it does not
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
+
+    def of(self, tenant: str) -> Hook:
+        """The same hook for another tenant: its events and runs are apart."""
+        if tenant == self.policy.tenant:
+            return self
+        return structs.replace(self, flow=self.flow.of(tenant), policy=structs.replace(self.policy, tenant=tenant))
 
     def arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """For the flow: passed whole to a single parameter, otherwise spread by name. None: nothing to do."""

@@ -51,7 +51,7 @@ def keep_letter(
     fits = not bare and len(envelope.body) <= LARGEST
     letter = Letter(
         name, hook, reason[:500], b64encode(envelope.body).decode() if fits else "", digest, len(envelope.body),
-        {known: value for known, value in envelope.headers.items() if known in HEADERS or known in allowed},
+        _allowed(envelope.headers, tuple(allowed)),
         event, envelope.received_at, envelope.tenant,
     )  # fmt: skip
     yield from store.write(Insert(_address(envelope.tenant, name), body_of(letter), "kept", queue=EXPIRE, due_in=KEEP))
@@ -83,6 +83,10 @@ def remove_letter(store: Store, letter: Letter) -> Operation[None]:
     record = (yield from store.read(_address(letter.tenant, letter.id))).record
     if record is not None:
         yield from store.write(Remove(record.at, version=record.version))
+
+
+def _allowed(headers: dict[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name in HEADERS or name.startswith(beginnings)}
 
 
 def _address(tenant: str, name: str) -> Address:

@@ -30,6 +30,7 @@ class Event(Struct, frozen=True):
     type: str = ""
     delivery: str = ""
     attempt: str = ""
+    contents: Any = None  # what is equal in every delivery of it, where that is not the payload
 
 
 class Handshake(Struct, frozen=True):
@@ -54,7 +55,13 @@ class Source:
     horizon: float = 3 * 86_400.0  # seconds for which its sender tries again
     deadline: float = 10.0  # seconds within which it wants an answer
     signed: bool = True  # False: anybody who knows the address can send
+    by_authorization: bool = False  # True: its proof is in the Authorization header
+    greets_by_secret: bool = False  # True: what it asks before any delivery carries the secret, too, and must
+    waits: bool = False  # True: to verify may take a while, because somebody else is asked
     largest: int = 1024 * 1024  # bytes
+    window: float = 0.0  # seconds for which a signed time in the past is believed; 0: no time is signed
+    covered: tuple[str, ...] = ()  # headers that the signature vouches for, and its own
+    needs: tuple[str, ...] = ()  # beginnings of the headers that `read` looks at: a letter keeps these
     varying: tuple[str, ...] = ()  # fields of a payload that differ between deliveries of one event
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
@@ -69,9 +76,17 @@ class Source:
         """A question that comes before any signed delivery (an OPTIONS request). None: no such thing."""
         return None
 
+    def example(self, payload: Any = None) -> bytes:
+        """A body as the sender would write it. What `payload` lacks of it is added; the same payload, the same id."""
+        raise NotImplementedError
+
+    def seal(self, body: bytes, secret: str, now: float) -> Envelope:
+        """These bytes as the sender would sign and send them."""
+        raise NotImplementedError
+
     def sample(self, secret: str, now: float, payload: Any = None) -> Envelope:
         """A delivery as the sender would make it: for `twiceproof hooks test` and for the contract."""
-        raise NotImplementedError
+        return self.seal(self.example(payload), secret, now)
 
     def answer(self, word: Word, *, run: str = "", retry_in: float = 1.0) -> Reply:
         """2xx for whatever must not come again, 503 for what must."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
-from ..claims.asking import Asking, Link
+from ..claims.asking import Link
 from ..claims.claim import address_of, run_id, space_of_run
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.results import ResultType
@@ -20,6 +22,7 @@ from ..keys import validate_key
 from ..keys.duration import seconds
 from ..records import Address
 from .context import current_attempt, current_session, inside_flow, plain_session
+from .correlation import correlation, giving
 from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
@@ -27,6 +30,8 @@ from .flow import Flow, Priority, rank_of
 from .handle import Handle, RunHandle
 from .limits.limits import make_limits
 from .nested import guarding
+from .order.by import By, Places
+from .order.ordering import Ordering, make_asking, one_per_object
 from .parts import Parts
 from .repeat import NEVER, Repeat, declare
 from .retry import DEFAULT_RETRY, Retry, as_retry
@@ -63,7 +68,8 @@ class FlowApi:
     """The part of an app that is about flows."""
 
     parts: Parts
-    flows: dict[str, Flow]
+    flows: MutableMapping[str, Flow]
+    steps: list[Step]
 
     # -- declaring -------------------------------------------------------------------------------
 
@@ -87,12 +93,14 @@ class FlowApi:
         limit_per: Mapping[str, int] | None = None,
         rate: str | None = None,
         priority: Priority = "normal",
+        order: By | None = None,
     ) -> Callable[[Callable[P, R]], FlowFunction[P, R]]:
         """A function whose work is ledgered: called twice with one key, it happens once, step by step.
 
         `keep` is how long the key is known; `keep_history` how long its input, steps and result are. `limit` is how
         many runs may be under way at once, `limit_per` the same per key (`{"customer:{order[customer]}": 1}`), `rate`
         how many may begin in a time ("100/m"); of what is due, workers take flows of a higher `priority` first.
+        `order=by(…)`: of one object, only newer versions are applied.
         """
 
         def declare_flow(function: Callable[P, R]) -> FlowFunction[P, R]:
@@ -103,13 +111,16 @@ class FlowApi:
                 keep_result=_history(keep_result, keep_history), keep_failed=keep_failed, ignore=ignore,
                 where=self.parts.where,
             )  # fmt: skip
-            asking = Asking(
-                function, policy, key=key, owner=self.parts.owner, clock=self.parts.clock, stable=stable, link=link
+            places = None if order is None else Places(order, inspect.signature(function))
+            asking = make_asking(
+                function, policy, places, key=key, owner=self.parts.owner, clock=self.parts.clock, stable=stable,
+                link=link,
             )  # fmt: skip
-            limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, limit_per, rate)
+            per = one_per_object(limit_per, order)
+            limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, per, rate)
             flow = Flow(
-                function, self.parts, policy, asking,
-                version=version, accepts=tuple(accepts), limits=limits, rank=rank_of(priority),
+                function, self.parts, policy, asking, version=version, accepts=tuple(accepts), limits=limits,
+                rank=rank_of(priority), order=None if places is None else Ordering(policy.operation, places),
             )  # fmt: skip
             self._register_flow(flow)
             return cast(FlowFunction[P, R], _wrapped_flow(flow))
@@ -158,6 +169,7 @@ class FlowApi:
             step = Step(
                 function, plan, name=name, own_id=id, undo=undo_step(undo), external=external_maker(external)
             )  # fmt: skip
+            self.steps.append(step)
             return wrapped_step(step)
 
         return declare_step if function is None else declare_step(function)
@@ -177,6 +189,10 @@ class FlowApi:
         if attempt is None:
             raise Misuse("app.effect_key() belongs to a step; call it inside a function under @app.step.")
         return attempt.effect_key
+
+    def correlation(self) -> str:
+        """The id that this event's log lines, runs and outgoing calls have in common: send it along with calls."""
+        return correlation()
 
     def now(self) -> datetime:
         """The time, the same in a replay."""
@@ -203,6 +219,10 @@ class FlowApi:
         return session.drive(sleep(session, seconds(duration, name="sleep", positive=False)))
 
     # -- from outside ----------------------------------------------------------------------------
+
+    def correlate(self, correlation: str) -> AbstractContextManager[None]:
+        """`with app.correlate(request_id):` gives runs that are called or started inside this correlation id."""
+        return giving(correlation)
 
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> RunHandle:
         """A handle on a run of any process: by its id, or by flow and key."""
@@ -262,10 +282,10 @@ def wrapped_step(step: Step) -> Any:
 
 
 def _wrapped_flow(flow: Flow) -> Any:
-    wrapper = guarding(flow.function, flow.name, _key_function(flow), flow.call)
+    wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: flow.here().call(*given))
     if flow.drive is await_:
         return _with_extras(wrapper, flow, _awaited_start(flow))
-    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.start(args, kwargs)), block))
+    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.here().start(args, kwargs)), block))
 
 
 def _key_function(flow: Flow) -> Callable[..., str]:
@@ -278,7 +298,7 @@ def _key_function(flow: Flow) -> Callable[..., str]:
 
 def _awaited_start(flow: Flow) -> Callable[..., Any]:
     async def start(*args: Any, **kwargs: Any) -> RunHandle:
-        return RunHandle(await await_(flow.start(args, kwargs)), await_)
+        return RunHandle(await await_(flow.here().start(args, kwargs)), await_)
 
     return start
 
@@ -286,6 +306,6 @@ def _awaited_start(flow: Flow) -> Callable[..., Any]:
 def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
     wrapper.flow = flow
     wrapper.start = start
-    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.call(args, kwargs, retry=True))
+    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.here().call(args, kwargs, retry=True))
     wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
     return wrapper

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from ..claims.hold import Hold
 from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost
 from ..claims.results import Packed, pack, unpack
@@ -35,7 +36,9 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
         entry = session.ledger.entries.get(calling.name)
         crashed = session.left_no_trace(plan) and not tried
         since = session.last_time() if crashed and entry is None else 0.0
-        move: Any = before(plan, entry, session.ledger.now(), crashed=crashed, since=since)
+        move: Any = before(
+            plan, entry, session.ledger.now(), crashed=crashed, since=since, lapsed=session.lapsed_at
+        )  # fmt: skip
         if isinstance(move, Ask) and entry is not None:
             move = yield from _ask(session, calling, entry)
         if isinstance(move, Act):
@@ -50,7 +53,7 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
         elif isinstance(move, Refuse):
             raise failed_before(session, calling, entry)
         elif isinstance(move, Later):
-            yield from _wait(session, calling, move)
+            yield from _wait(session, calling, entry, move)
         else:
             park(session, calling, entry, move.reason)
 
@@ -81,8 +84,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     if session.parts.draining:
         session.halt(GiveBack())  # between steps is where a run can be handed on
     _refuse_if_undoing(session, calling, entry)
-    if entry is None:
-        session.refuse_unvisited(calling.name)
+    session.refuse_unvisited(calling.name)
     if session.marks_starts(calling.step.plan):
         act = structs.replace(act, intent=True)
     note = _starting(session, calling, entry, act)
@@ -139,6 +141,20 @@ def _still_ours(session: Session) -> Operation[None]:
             hold.lost = renewed
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
+    for slot in session.slots:
+        yield from _still_our_turn(session, slot)
+
+
+def _still_our_turn(session: Session, slot: Hold) -> Operation[None]:
+    """Its slot lapsed while this process was away, and another run has it: this one gives way, and comes round."""
+    if slot.lost is None and session.parts.clock.monotonic() >= slot.held.deadline:
+        renewed = yield from session.parts.claims.renew(slot.held)
+        if isinstance(renewed, LostHold):
+            slot.lost = renewed
+        else:
+            slot.held = renewed
+    if slot.lost is not None:
+        session.halt(Wait("lost its turn, and waits for another", 0.0))
 
 
 # -- ending --------------------------------------------------------------------------------------
@@ -165,14 +181,22 @@ def _external(calling: Calling, value: Any) -> str:
     return maker({**calling.arguments, "result": value}) if maker is not None else ""
 
 
-def _wait(session: Session, calling: Calling, move: Later) -> Operation[None]:
+def _wait(session: Session, calling: Calling, entry: Entry | None, move: Later) -> Operation[None]:
     """In place if it is short, or parked: then it holds nothing."""
     if move.seconds <= session.patience:
         yield from session.ledger.flush()
         yield Nap(session.parts.clock, move.seconds)
         return
+    if entry is not None and move.state == STARTED:
+        _put_off(session, entry, session.ledger.now() + move.seconds)
     what = "will be tried again" if move.state == RETRY else "will be looked for at its destination"
     session.halt(Wait(f"{calling.name} {what} in {move.seconds:.0f} s", move.seconds))
+
+
+def _put_off(session: Session, entry: Entry, until: float) -> None:
+    """On record: whoever comes next does not know when the holder before was last alive, and would look too early."""
+    if until > (entry.note.not_before or 0.0):
+        session.ledger.note(structs.replace(entry, note=structs.replace(entry.note, not_before=until)))
 
 
 # -- asking the destination ----------------------------------------------------------------------

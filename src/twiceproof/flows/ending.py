@@ -10,10 +10,11 @@ from msgspec import Struct, structs
 from ..claims.claim import DONE, FAILED, QUEUED, REVIEW, WAITING, Claim, Fault, body_of
 from ..claims.results import Packed
 from ..claims.states import Lifetime, finish_times
+from ..errors import Stale
 from ..records import Address, Replace
 
-__all__ = ["Asleep", "End", "Ended", "Fell", "Finished", "GivenBack", "Reviewed", "as_done", "as_failed", "as_queued",
-           "as_review", "as_waiting"]  # fmt: skip
+__all__ = ["Asleep", "End", "Ended", "Fell", "Finished", "GivenBack", "Overtaken", "Reviewed", "as_done", "as_failed",
+           "as_queued", "as_review", "as_waiting"]  # fmt: skip
 
 End = Callable[[int], Replace]
 
@@ -37,6 +38,12 @@ class Asleep(Struct, frozen=True):
     until: float | None
 
 
+class Overtaken(Struct, frozen=True):
+    """Done, and not applied: a newer version of its object was."""
+
+    error: Stale
+
+
 class Reviewed(Struct, frozen=True):
     """A person must decide."""
 
@@ -49,7 +56,7 @@ class GivenBack(Struct, frozen=True):
     error: BaseException
 
 
-Ended = Finished | Fell | Asleep | Reviewed | GivenBack
+Ended = Finished | Fell | Asleep | Overtaken | Reviewed | GivenBack
 
 
 def as_done(at: Address, claim: Claim, packed: Packed, life: Lifetime) -> End:

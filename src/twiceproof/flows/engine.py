@@ -73,11 +73,14 @@ After = Later | Refuse | Park
 Looked = Adopt | Act | Refuse | Park
 
 
-def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float) -> Before:
+def before(
+    plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0
+) -> Before:  # fmt: skip
     """What to do about a step that the flow has reached.
 
     `crashed`: the run was taken over from a holder that stopped without a word, and this is the first step it may
-    have been at. `since`: the last time in the ledger before this step could have begun.
+    have been at. `since`: the last time in the ledger before this step could have begun. `lapsed`: until when that
+    holder may have been at work.
     """
     if entry is None:
         return _unseen(plan, now, crashed=crashed, since=since)
@@ -88,7 +91,7 @@ def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since:
     if entry.state == RETRY:
         return _again(plan, entry, now, crashed=crashed)
     if entry.state == STARTED:
-        return _unfinished(plan, entry, now)
+        return _unfinished(plan, entry, now, lapsed)
     return Park(entry.note.reason or "its outcome is unknown")
 
 
@@ -112,21 +115,25 @@ def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
     return Act(starts, plan.repeat.writes_intent)
 
 
-def _unfinished(plan: Plan, entry: Entry, now: float) -> Before:
+def _unfinished(plan: Plan, entry: Entry, now: float, lapsed: float) -> Before:
     """A start is on record, and no end."""
     kind = plan.repeat.kind
     if kind == "never":
         return Park("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
     if kind == "check":
-        wait = _settled_at(plan, entry) - now
+        wait = _settled_at(plan, entry, lapsed) - now
         return Later(wait, STARTED) if wait > 0 else Ask()
     return _repeat(plan, entry.note.starts + 1, entry.note.first_at or entry.at, now)
 
 
-def _settled_at(plan: Plan, entry: Entry) -> float:
-    """From when on Absent means absent: the first request may still be on its way."""
-    settled = (entry.note.began_at or entry.at) + (plan.timeout or 0.0) + plan.repeat.settling
-    return max(settled, entry.note.not_before or 0.0)  # an attempt that raised took its own time before it did
+def _settled_at(plan: Plan, entry: Entry, lapsed: float) -> float:
+    """From when on Absent means absent: the first request may still be on its way.
+
+    Without a time-out, it may have been sent at the last moment at which its holder was alive.
+    """
+    began = entry.note.began_at or entry.at
+    sent = max(began, lapsed) if plan.timeout is None else began + plan.timeout
+    return max(sent + plan.repeat.settling, entry.note.not_before or 0.0)  # one that raised took its own time
 
 
 def _is_forgotten(plan: Plan, spent: float) -> bool:

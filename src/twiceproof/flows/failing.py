@@ -9,11 +9,11 @@ from msgspec import structs
 from ..claims.claim import Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import NeedsReview, PayloadMismatch, PriorFailure, StepFailed, Waiting
+from ..errors import NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
-from .entry import FAILED, RETRY, UNKNOWN, Entry, Note
+from .entry import FAILED, RETRY, STARTED, UNKNOWN, Entry, Note
 from .repeat import SAFE
 from .stop import INNER_REVIEW, WAITS_FOR_RUN, Review, Undo, Wait
 from .verdicts import retry_after
@@ -51,6 +51,8 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
             session.halt(Review(f"{calling.name}: {move.reason} ({fault.type}: {fault.message})"))
         raise error
     if not isinstance(error, Exception):
+        if isinstance(move, Later) and move.state == STARTED:
+            _record_wait(session, calling, note, move, now)  # or whoever takes over would look too early
         raise error  # the process is told to stop: whoever takes over decides by what is on record
     if isinstance(move, Refuse):
         session.finished(calling.name, FAILED, note)
@@ -63,7 +65,7 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
 
 def _is_final(calling: Calling, error: BaseException) -> bool:
     """What it called has failed for good, or means something else: asking again would be answered the same."""
-    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch)
+    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch | Stale)
 
 
 def refuse_if_undoing(session: Session) -> None:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Callable
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeGuard, get_args
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from ..claims.asking import Asking
-from ..claims.claim import DONE, FAILED, REVIEW, Claim, claim_of, run_id
+from ..claims.claim import Claim, claim_of, run_id, validate_name
 from ..claims.hold import Hold
-from ..claims.outcomes import Busy, Done, Held, InReview, Parked
+from ..claims.once import refuse_generators
+from ..claims.outcomes import Busy, Done, Held, InReview, Mismatch, Parked, TakeOutcome
 from ..claims.pieces import forget
 from ..claims.policy import Policy
 from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
 from ..claims.results import ResultType, unpack
-from ..claims.states import Ask, Move, is_expired
+from ..claims.states import Answer, Ask, Move, is_expired
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Found, Record, Written
-from .ending import Asleep, Ended, Fell, Finished, GivenBack
+from .correlation import correlation
+from .ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from .handle import Handle, RunHandle
 from .inputs import Inputs, lay_out, own
 from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
+from .limits.succession import LOOK_AGAIN, must_wait
 from .nap import Nap
 from .nested import parent_of_new_run, wake_parent
+from .order.ordering import Ordering
+from .order.stale import stale, stale_error
 from .parts import Parts
 from .run import Taken, refuse_run, run_flow
 from .run_states import BeginRun, Leftover, RunAsk, decide_run, enqueue
@@ -59,8 +65,11 @@ class Flow:
         accepts: tuple[str, ...] = (),
         limits: Limits | None = None,
         rank: int = NORMAL,
+        order: Ordering | None = None,
     ) -> None:
+        refuse_generators(function)
         self.function = function
+        self.order = order
         self.limits = limits
         self.rank = rank
         self.parts = parts
@@ -70,13 +79,31 @@ class Flow:
         self.versions = (version, *accepts)
         self.drive: Drive = await_ if inspect.iscoroutinefunction(function) else block
         self.inputs = Inputs(function, policy.operation)
-        self._asking = asking
+        self.asking = asking
+        self._views: dict[str, Flow] = {}
         self.results = ResultType(function, policy.operation)
 
     @property
     def queues(self) -> list[str]:
         """Where runs of this flow are found that this process can carry out."""
         return [queue_of(self.policy.tenant, self.name, version) for version in self.versions]
+
+    def of(self, tenant: str) -> Flow:
+        """The same flow for another tenant: its runs, queues and limits are apart from everybody else's."""
+        if tenant == self.policy.tenant:
+            return self
+        view = self._views.get(tenant)
+        if view is None:
+            view = copy.copy(self)
+            view.parts = self.parts.of(tenant)
+            view.policy = structs.replace(self.policy, tenant=validate_name("tenant", tenant))
+            view.asking = self.asking.of(view.policy)
+            self._views[tenant] = view
+        return view
+
+    def here(self) -> Flow:
+        """As the run that calls it sees it; outside of one, as it was declared."""
+        return self.of(self.parts.tenant)
 
     # -- here ------------------------------------------------------------------------------------
 
@@ -86,44 +113,57 @@ class Flow:
         if retry:
             yield from refuse_undone(self.parts.store, ask.at.space)
         self.results.prepare()
-        if self.limits is None or (yield from self._has_ended(ask)):
+        if self.limits is None:
             return (yield from self._call(ask, work))
-        holds = yield from self._await_turn(self._asking.arguments.bind(args, kwargs))
-        return (yield from holding(self.parts, holds, self._call(ask, work)))
+        return (yield from self._call_in_turn(ask, work, self.limits, self.asking.arguments.bind(args, kwargs)))
 
-    def _call(self, ask: Ask, work: Raw) -> Operation[Any]:
+    def _call(self, ask: Ask, work: Raw, slots: Sequence[Hold] = ()) -> Operation[Any]:
         taken = yield from self._enter(ask, work)
         if not isinstance(taken, Taken):
             return taken[0]
+        taken.slots = slots if self.order is not None else ()
         ended = yield from self._run(taken)
         return self._answer(ask, ended)
 
-    def _has_ended(self, ask: Ask) -> Operation[bool]:
-        """An answer needs no turn."""
-        found = yield from self.parts.store.read(ask.at)
-        return found.record is not None and found.record.state in (DONE, FAILED, REVIEW)
-
-    def _await_turn(self, arguments: dict[str, Any]) -> Operation[list[Hold]]:
-        """A caller waits in place until the flow's limits let it in."""
-        while self.limits is not None:
-            entered = yield from self.limits.enter(self.parts, arguments)
+    def _call_in_turn(self, ask: Ask, work: Raw, limits: Limits, arguments: dict[str, Any]) -> Operation[Any]:
+        """A caller waits in place until the flow's limits let it in. An answer needs no turn."""
+        while True:
+            found = yield from self.parts.store.read(ask.at)
+            move = decide_run(RunAsk(ask, work, self.versions), found.record, found.now)
+            if isinstance(move, Answer) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
+                return (yield from self._told(ask, move.outcome))
+            begins = found.record is None or isinstance(move, Leftover) or claim_of(found.record).attempt == 0
+            entered = yield from limits.enter(self.parts, arguments, begins=begins)
             if isinstance(entered, Entered):
-                return entered.holds
+                return (yield from holding(self.parts, entered.holds, self._call(ask, work, entered.holds)))
             yield Nap(self.parts.clock, min(entered.seconds, LONGEST_PAUSE))
-        return []
+
+    def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
+        return isinstance(outcome, Busy) and self.policy.on_duplicate == "wait"
+
+    def _told(self, ask: Ask, outcome: Any) -> Operation[Any]:
+        """What an earlier run returned. Raises what is no answer, or none yet."""
+        if not isinstance(outcome, Mismatch | Parked):  # who asks for a parked one was told to
+            self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
+        if isinstance(outcome, Done):
+            return (yield from self._prior(ask, outcome))
+        if isinstance(outcome, Parked):
+            raise self._waiting(ask, outcome)
+        if isinstance(outcome, InReview):
+            raise self._in_review(ask, outcome.reason)
+        raise refusal(ask, outcome)
 
     def _request(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
     ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
-        arguments = self._asking.arguments.bind(args, kwargs)
-        ask = self._asking.ask(arguments, retry=retry)
+        arguments = self.asking.arguments.bind(args, kwargs)
+        ask = self.asking.ask(arguments, retry=retry)
         if self.limits is not None:
             self.limits.groups(arguments)  # a run that can never have its turn is refused at once
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         yield from lay_out(self.parts.claims, ask.at.space, packed)
-        return ask, encoded(
-            Work(self.version, packed.inline, packed.spill, born=ask.owner, parent=parent_of_new_run(), **work)
-        )
+        work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
+        return ask, encoded(Work(self.version, packed.inline, packed.spill, born=ask.owner, **work))
 
     def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
@@ -133,14 +173,8 @@ class Flow:
             taken = yield from self._take(RunAsk(ask, work, self.versions), HERE_PATIENCE)
             if isinstance(taken, Taken):
                 return taken
-            if isinstance(taken, Done):
-                return ((yield from self._prior(ask, taken)),)
-            if isinstance(taken, Parked):
-                raise self._waiting(ask, taken)
-            if isinstance(taken, InReview):
-                raise self._in_review(ask, taken.reason)
-            if not isinstance(taken, Busy) or self.policy.on_duplicate != "wait":
-                raise refusal(ask, taken)
+            if not self._waits_for(taken):
+                return ((yield from self._told(ask, taken)),)
             yield from self.parts.store.pause(ask.at.space, min(pause, taken.retry_after + 0.001))
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -167,17 +201,23 @@ class Flow:
             yield from own(self.parts.store, taken.hold.held.at, work)
         except (Misuse, msgspec.MsgspecError) as error:
             return (yield from refuse_run(self.parts, taken, self.policy, error))
-        ended = yield from run_flow(
-            self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments)
-        )  # fmt: skip
+        ended = yield from self._carry_out(taken, arguments)
         if work.parent and not isinstance(ended, Asleep | GivenBack):
             yield from wake_parent(self.parts.store, work.parent)
         return ended
 
+    def _carry_out(self, taken: Taken, arguments: dict[str, Any]) -> Operation[Ended]:
+        if self.order is None:
+            return run_flow(self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments))
+        return self.order.run(
+            self.parts, taken, self.policy, arguments, self.inputs.call,
+            lambda body: run_flow(self.parts, taken, self.policy, self.results, body),
+        )  # fmt: skip
+
     def _answer(self, ask: Ask, ended: Ended) -> Any:
         if isinstance(ended, Finished):
             return ended.value
-        if isinstance(ended, GivenBack):
+        if isinstance(ended, GivenBack | Overtaken):
             raise ended.error
         if isinstance(ended, Fell):
             raise _original(ended.error)
@@ -193,6 +233,8 @@ class Flow:
         )  # fmt: skip
 
     def _prior(self, ask: Ask, done: Done) -> Operation[Any]:
+        if (overtaken := stale(done)) is not None:
+            raise stale_error(self.name, ask.key, ask.run, overtaken)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         value = self.results.restore(text) if text else None
         if self.policy.on_duplicate == "reject":
@@ -219,6 +261,12 @@ class Flow:
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
     ) -> Operation[Handle]:  # fmt: skip
         """Leave it to a worker. A second start of the same run is the first one's handle."""
+        return (yield from self.begin(args, kwargs, delay=delay, **work))[0]
+
+    def begin(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
+    ) -> Operation[tuple[Handle, bool]]:  # fmt: skip
+        """The same, and whether this start was the first."""
         self._refuse_best_effort()
         ask, packed = yield from self._request(args, kwargs, **work)
         while True:
@@ -229,7 +277,8 @@ class Flow:
             yield from forget(self.parts.store, found)
         if found is not None:
             refuse_other_fingerprint(ask, found)
-        return self.handle(ask.key)
+            self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
+        return self.handle(ask.key), found is None
 
     def resume(self, record: Record) -> Operation[Ended | None]:
         """Go on with a run that the store handed out as due. None: somebody else has it."""
@@ -239,35 +288,41 @@ class Flow:
             claim.link, self.policy.repeat, where=self.policy.where,
         )  # fmt: skip
         self.results.prepare()
+        if (yield from must_wait(self.parts.store, claim)):
+            yield from postpone(self.parts.store, record, LOOK_AGAIN)
+            return Asleep("waits for the run before it", None)
         if self.limits is None:
             return (yield from self._resume(ask, claim, record))
         try:
             arguments = yield from self._limited_by(self.limits, record, work_of(claim))
         except (Misuse, msgspec.MsgspecError):  # met again, and dealt with, when it is taken
             return (yield from self._resume(ask, claim, record))
-        entered = yield from self.limits.enter(self.parts, arguments)
+        entered = yield from self.limits.enter(self.parts, arguments, begins=claim.attempt == 0)
         if isinstance(entered, Full):
             yield from postpone(self.parts.store, record, entered.seconds)
             return Asleep("waits for its turn", None)
-        return (yield from holding(self.parts, entered.holds, self._resume(ask, claim, record)))
+        return (yield from holding(self.parts, entered.holds, self._resume(ask, claim, record, entered.holds)))
 
     def _limited_by(self, limits: Limits, record: Record, work: Work) -> Operation[dict[str, Any]]:
         """What its limits look at: typed, as a caller's own arguments are. A large input is read only if need be."""
         return (yield from self.inputs.unpack(self.parts.store, record.at, work)) if limits.by_key else {}
 
-    def _resume(self, ask: Ask, claim: Claim, record: Record) -> Operation[Ended | None]:
+    def _resume(
+        self, ask: Ask, claim: Claim, record: Record, slots: Sequence[Hold] = ()
+    ) -> Operation[Ended | None]:  # fmt: skip
         run = RunAsk(ask, claim.work, self.versions, picked=record.version)
         taken = yield from self._take(run, WORKER_PATIENCE, Found(record, record.due_at or record.updated_at))
         if not isinstance(taken, Taken):
             return None
+        taken.slots = slots if self.order is not None else ()
         return (yield from self._run(taken))
 
     def handle(self, key: str) -> Handle:
-        at = self._asking.address(key)
+        at = self.asking.address(key)
         return Handle(self.parts, at, run_id(at.space), self.results)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        return self._asking.key(args, kwargs)
+        return self.asking.key(args, kwargs)
 
 
 def rank_of(priority: Priority) -> int:

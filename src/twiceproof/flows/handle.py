@@ -12,6 +12,7 @@ from ..drive import Operation
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept
 from ..records import Address, Found, Record
 from .cancel import cancel
+from .order.stale import stale, stale_error
 from .parts import Parts
 
 __all__ = ["Handle", "RunHandle"]
@@ -66,6 +67,9 @@ class Handle:
         return found.record
 
     def _value(self, done: Done) -> Operation[Any]:
+        if (overtaken := stale(done)) is not None:
+            operation, key = self.at.space.split("/", 2)[1:]
+            raise stale_error(operation, key, self.id, overtaken)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         if not text:
             raise ResultNotKept(

@@ -16,7 +16,7 @@ from ..claims.claims import Claims
 from ..claims.results import Packed, refuse_not_a_number, resource_address, unpack
 from ..claims.shelving import placed
 from ..drive import Operation
-from ..errors import Misuse, ValueRefused
+from ..errors import Misuse, NotDone, ValueRefused
 from ..records import Address, Replace
 from ..stores.base import Store
 from .work import Work
@@ -39,6 +39,7 @@ class Inputs:
         self._parameters = inspect.signature(function).parameters
         self._positional = [p.name for p in self._parameters.values() if p.kind is inspect.Parameter.POSITIONAL_ONLY]
         self._types: dict[str, Any] | None = None
+        self._awaited = inspect.iscoroutinefunction(function)
         if any(p.kind in VARIADIC for p in self._parameters.values()):
             raise Misuse(f"{name} takes *args or **kwargs, which a ledger cannot name; give its parameters names.")
 
@@ -77,7 +78,11 @@ class Inputs:
     def call(self, arguments: dict[str, Any]) -> Any:
         rest = dict(arguments)
         first = [rest.pop(name) for name in self._positional if name in rest]
-        return self._function(*first, **rest)
+        value = self._function(*first, **rest)
+        if not self._awaited and inspect.iscoroutine(value):
+            value.close()  # work that has not begun: recorded as done, it would be lost
+            raise NotDone(f"{self._name} is a def that returns a coroutine; make it an `async def`.")
+        return value
 
     def _restore(self, name: str, raw: Raw) -> Any:
         if self._types is None:

@@ -1,13 +1,15 @@
-"""What every run of an app shares."""
+"""What every run of an app shares, and what each tenant's view of it has of its own."""
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 
 from ..claims.claims import Claims
 from ..claims.heartbeat import Heartbeat
 from ..clock import Clock, Ids
+from .context import session_var
 from .courier import Courier
 from .verdicts import Verdicts
 
@@ -34,11 +36,44 @@ class Parts:
         self.clock: Clock = claims.clock
         self.heartbeat = heartbeat
         self.owner = owner
-        self.tenant = tenant
+        self.root = self  # of which this is a tenant's view
+        self._tenant = tenant
+        self._views: dict[str, Parts] = {}
         self.where = where
         self.url = url  # where callbacks reach this app
         self.best_effort = best_effort
         self.roll = roll
         self.courier = Courier()
         self.verdicts = Verdicts()
-        self.draining = False  # this process is about to stop: no step is begun
+        self._draining = False
+
+    @property
+    def tenant(self) -> str:
+        """Inside a run, that run's own: what its function claims, starts or looks for is its tenant's too."""
+        session = session_var.get() if self.root is self else None
+        return self._tenant if session is None or session.parts.root is not self else session.parts._tenant
+
+    @tenant.setter
+    def tenant(self, name: str) -> None:
+        self._tenant = name
+
+    @property
+    def draining(self) -> bool:
+        """This process is about to stop: no step is begun, whoever's."""
+        return self.root._draining
+
+    @draining.setter
+    def draining(self, value: bool) -> None:
+        self.root._draining = value
+
+    def of(self, tenant: str) -> Parts:
+        """The same for another tenant: everything is shared but the name."""
+        root = self.root
+        if tenant == root._tenant:
+            return root
+        view = root._views.get(tenant)
+        if view is None:
+            view = copy.copy(root)
+            view._tenant = tenant
+            root._views[tenant] = view
+        return view

@@ -12,17 +12,17 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 from msgspec import Struct
 
 from ..claims.aside import Aside
-from ..claims.claim import space_of_run
 from ..claims.results import resource_address
 from ..claims.shelving import IN_MEMORY, in_store, load, on_shelf
 from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept
 from ..records import Insert
-from ..stores.base import Store
 from .context import Attempt, attempt_var, session_var
+from .tenancy import own_space
 
 if TYPE_CHECKING:
     from .api_resources import ResourceApi
+    from .parts import Parts
     from .session import Drive, Session
 
 __all__ = ["Resource", "Source", "inline", "keep"]
@@ -65,8 +65,9 @@ def _open(resource: Resource, app: ResourceApi | None) -> Operation[IO[bytes]]:
     run, found, _ = resource.ref.removeprefix("res://").partition("/")
     if not found or not resource.ref.startswith("res://"):
         raise Misuse(f"{resource.ref[:80]!r} is no reference to a resource; it begins with res://")
-    at = resource_address(space_of_run(run), resource.ref)
-    record = (yield from _store(app).read(at)).record
+    parts = _parts(app)
+    at = resource_address(own_space(parts.tenant, run), resource.ref)
+    record = (yield from parts.store.read(at)).record
     if record is None:
         raise ResultNotKept(
             f"{resource.ref} is no longer kept: it goes when its run is forgotten. Keep the run longer (keep=…).",
@@ -84,11 +85,11 @@ def _text(resource: Resource, app: ResourceApi | None) -> Operation[str]:
     return (yield from _read(resource, app)).decode()
 
 
-def _store(app: ResourceApi | None) -> Store:
+def _parts(app: ResourceApi | None) -> Parts:
     session = session_var.get()
     if app is None and session is None:
         raise Misuse("A resource is read in a flow or a step; elsewhere say in which app: resource.read(app).")
-    return app.parts.store if app is not None else cast("Session", session).parts.store
+    return app.parts if app is not None else cast("Session", session).parts
 
 
 def _driver(app: ResourceApi | None) -> Drive:

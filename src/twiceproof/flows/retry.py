@@ -29,6 +29,10 @@ class Retry(Struct, frozen=True):
         for name in ("first", "most", "within"):
             span = seconds(getattr(self, name), name=name, positive=False)
             force_setattr(self, name, span)
+        if self.first > self.most:
+            raise Misuse(
+                f"first={self.first:g} s is more than most={self.most:g} s and would be cut short; give a longer most=."
+            )
 
     def delay(self, starts: int, spent: float, asked: float | None, roll: Callable[[], float]) -> float | None:
         """Seconds until the next start; None: there is none. `asked` is what the other side said (Retry-After)."""

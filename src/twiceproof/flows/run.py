@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..claims.claim import DONE, HELD, Claim, Fault
@@ -32,7 +32,7 @@ __all__ = ["Taken", "refuse_run", "run_flow"]
 class Taken:
     """A run that is ours, as it was found."""
 
-    __slots__ = ("before", "claim", "drive", "hold", "patience")
+    __slots__ = ("before", "claim", "drive", "hold", "patience", "slots")
 
     def __init__(self, hold: Hold, claim: Claim, before: str, patience: float, drive: Drive) -> None:
         self.drive = drive
@@ -40,6 +40,7 @@ class Taken:
         self.claim = claim
         self.before = before
         self.patience = patience
+        self.slots: Sequence[Hold] = ()
 
 
 def run_flow(
@@ -48,6 +49,7 @@ def run_flow(
     session = Session(
         parts, taken.hold, taken.claim, crashed=_crashed(taken), patience=taken.patience, drive=taken.drive
     )  # fmt: skip
+    session.slots = taken.slots
     parts.heartbeat.keep(taken.hold)
     try:
         yield from _prepare(session, taken.before)
@@ -68,6 +70,7 @@ def _prepare(session: Session, before: str) -> Operation[None]:
     session.started_at = session.work.since if session.crashed else session.hold.held.taken_at
     if before == FRESH:
         return
+    session.lapsed_at = session.hold.held.taken_at if before == HELD else 0.0
     yield from session.load()
     if before == FAILED:
         _try_failures_again(session)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from msgspec import structs
@@ -17,7 +17,7 @@ from .calling import Calling
 from .carry import carry_out
 from .context import Unwind
 from .engine import Plan
-from .entry import Entry, Note
+from .entry import DONE, Entry, Note
 from .ledger import Ledger
 from .names import asked_of, changes, numbered, with_id
 from .parts import Parts
@@ -53,6 +53,8 @@ class Session:
         self.undoing = bool(self.work.undoing)  # somebody said stop
         self.compensating = False  # what was done is being undone
         self.started_at = 0.0
+        self.lapsed_at = 0.0  # until when a holder that stopped without a word may have been at work
+        self.slots: Sequence[Hold] = ()  # without them it may not act: others of its kind would be at work too
         self.gatherings = 0
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
@@ -141,17 +143,22 @@ class Session:
         return entry
 
     def refuse_unvisited(self, name: str) -> None:
-        """Before something new is done: a step that is done and no longer called was renamed or taken out."""
+        """Before something is done: a step that is done and no longer called was renamed or taken out."""
         if not self.unvisited:
             return
+        entry = self.ledger.entries.get(name)
         with self._mutex:
-            gone = sorted(other for other in self.unvisited if self._came_before(other))
+            gone = sorted(other for other in self.unvisited if self._came_before(other, entry))
         if gone:
-            self.halt(Review(f"the flow changed under this run: {name} is new before {', '.join(gone)}, in the ledger"))
+            what = f"{name} is new before" if entry is None else f"before {name} it no longer calls"
+            self.halt(Review(f"the flow changed under this run: {what} {', '.join(gone)}, in the ledger"))
 
-    def _came_before(self, other: str) -> bool:
+    def _came_before(self, other: str, entry: Entry | None) -> bool:
         """Not what ran beside others or has an id of its own: these come in any order, and are missed at the end."""
-        return not self.ledger.entries[other].note.beside and not other.endswith("]")
+        known = self.ledger.entries[other]
+        if known.note.beside or other.endswith("]"):
+            return False
+        return entry is None or (known.state == DONE and known.note.order < (entry.note.order or known.note.order + 1))
 
     @property
     def has_company(self) -> bool:

@@ -57,7 +57,16 @@ class Step:
         self.arguments = Arguments(function)
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)
+        self._refuse_mixed()
         self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None
+
+    def _refuse_mixed(self) -> None:
+        """What a `def` calls cannot be awaited: it would pass for done without ever having begun."""
+        awaited = "undo" if self.undo is not None and self.undo.is_async else ""
+        if inspect.iscoroutinefunction(self.plan.repeat.probe):
+            awaited = "probe"
+        if awaited and not self.is_async:
+            raise Misuse(f"{self.name} is a def, and its {awaited} an `async def`; make both of the same kind.")
 
     @property
     def has_own_id(self) -> bool:

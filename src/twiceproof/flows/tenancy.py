@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from ..claims.claim import KIND, SELF, space_of_run
 from ..errors import Misuse, NoSuchWait
 from ..records import Address
 
-__all__ = ["own_approval", "own_run"]
+__all__ = ["own_approval", "own_run", "own_space"]
 
 
 def own_run(tenant: str, at: Address) -> Address:
     if not _is_own(tenant, at):
         raise Misuse("There is no such run here; list them with: twiceproof runs list", tenant=tenant)
     return at
+
+
+def own_space(tenant: str, run: str) -> str:
+    """Where everything of a run lies, by its id."""
+    return own_run(tenant, Address(space_of_run(run), KIND, SELF)).space
 
 
 def own_approval(tenant: str, at: Address) -> Address:

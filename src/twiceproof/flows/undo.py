@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
 
+from ..claims.aside import Aside
 from ..claims.results import unpack
-from ..drive import Operation
+from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept, StepFailed
 from ..stores.base import Store
 from .entry import DONE, KIND, RETRY, STARTED, UNKNOWN, Entry
@@ -104,8 +105,12 @@ def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Opera
     text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
     result: Any = calling.step.results.restore(text) if text else None
     given = called_with(undo.function, {**calling.arguments, "result": result})
+    work = session.step(undo, (), given, name=UNDO + entry.name)
     try:
-        yield from session.step(undo, (), given, name=UNDO + entry.name)
+        if session.drive is await_ and not undo.is_async:
+            yield from Aside(lambda: block(work))  # awaited, a plain function would fail after it has acted
+        else:
+            yield from work
     except StepFailed as error:
         _leave_to_a_person(session, UNDO + entry.name, error)
     except ResultNotKept:

@@ -24,10 +24,12 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     adrift: bool = False  # a holder stopped without a word, and nothing was finished since
     undoing: str = ""  # why it is being undone: "settled", "cancelled"
     by: str = ""  # who said so
-    priority: int = 0
     parent: str = ""
     born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
+    follows: str = ""  # the run that must have ended before this one begins
+    gap_until: float = 0.0  # for how long it waits for the versions before its own
     forked_from: str = ""  # the run that this one was started after, under another key
+    starter: str = ""  # who asked for it, where that is known: not the one to approve it
 
 
 _decode = msgspec.json.Decoder(Work).decode

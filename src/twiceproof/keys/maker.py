@@ -25,7 +25,7 @@ class KeyMaker:
 
     def __init__(self, key: str | Callable[..., str], function: Callable[..., Any] | Signature) -> None:
         signature = function if isinstance(function, Signature) else inspect.signature(function)
-        self.is_function = not isinstance(key, str)
+        self.function = None if isinstance(key, str) else key
         self._make: Make
         self.fields: tuple[Field, ...] = ()
         if isinstance(key, str):
@@ -33,6 +33,10 @@ class KeyMaker:
             self.fields, self._make = template.fields, template.render
         else:
             self._make = _from_function(key, signature)
+
+    @property
+    def is_function(self) -> bool:
+        return self.function is not None
 
     def make(self, arguments: Mapping[str, Any]) -> str:
         """The key for a call's arguments, by name, defaults applied. Raises KeyRefused."""

@@ -18,7 +18,7 @@ from uuid import UUID
 from ..errors import UnstableKeyWarning
 from .field import Field, read_field
 
-__all__ = ["Suspect", "suspects", "text_sign", "warn_unstable"]
+__all__ = ["Suspect", "name_sign", "suspects", "text_sign", "warn_unstable"]
 
 _DAY = 86_400
 _SCALES = (1, 10**3, 10**6, 10**9)  # seconds, milli-, micro-, nanoseconds
@@ -51,7 +51,7 @@ class Suspect:
 def suspects(arguments: Mapping[str, Any], used: Collection[Field | str], now: float) -> list[Suspect]:
     """The fields used by the key (`order[id]`) that look unstable; `now` is in seconds since 1970."""
     fields = [read_field(use, "in the key") if isinstance(use, str) else use for use in used]
-    signs = ((field, _name_sign(field) or _value_sign(field, arguments, now)) for field in fields)
+    signs = ((field, name_sign(field) or _value_sign(field, arguments, now)) for field in fields)
     return [Suspect(field.path, sign) for field, sign in signs if sign]
 
 
@@ -77,7 +77,8 @@ def text_sign(text: str, now: float) -> str | None:
     return None
 
 
-def _name_sign(field: Field) -> str | None:
+def name_sign(field: Field) -> str | None:
+    """What a field's name alone says."""
     words = _words(str(field.steps[-1].to) if field.steps else field.name)
     if len(words) == 1 and words[0] in _VAGUE and field.steps:
         words = _words(str(field.steps[-2].to) if len(field.steps) > 1 else field.name) + words

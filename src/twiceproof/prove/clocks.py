@@ -6,7 +6,9 @@ import time
 
 from ..clock import Clock
 
-__all__ = ["ManualClock", "ShiftedClock"]
+__all__ = ["BEGINNING", "ManualClock", "ShiftedClock", "clock_at"]
+
+BEGINNING = 1_700_000_000.0
 
 
 class ShiftedClock(Clock):
@@ -23,7 +25,7 @@ class ShiftedClock(Clock):
 class ManualClock(Clock):
     """Stands still until it is moved. A pause moves it, and takes no time."""
 
-    def __init__(self, start: float = 1_700_000_000.0) -> None:
+    def __init__(self, start: float = BEGINNING) -> None:
         super().__init__(now=lambda: self.wall, monotonic=lambda: self.ticks, sleep=self._pause)
         self.wall = start
         self.ticks = 0.0
@@ -44,3 +46,8 @@ class ManualClock(Clock):
     def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
         self.advance(seconds)
+
+
+def clock_at(wall: float | None) -> ManualClock:
+    """One that goes on from another's time, or from the beginning."""
+    return ManualClock() if wall is None else ManualClock(wall)

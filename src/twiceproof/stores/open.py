@@ -10,18 +10,30 @@ from ..clock import Clock, system_clock
 from ..errors import Misuse
 from .base import Engine
 from .grouped import GroupedStore
+from .keyring import Keyring, as_keyring
 
 __all__ = ["open_store"]
 
 
-def open_store(url: str, *, clock: Clock = system_clock) -> GroupedStore:
-    """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `redis+cluster://…` or `memory://`."""
+def open_store(url: str, *, clock: Clock = system_clock, keys: str | Keyring | None = None) -> GroupedStore:
+    """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `redis+cluster://…` or `memory://`.
+
+    With `keys` (`id:base64`, the one that seals first) what is stored is sealed.
+    """
     parts = urlsplit(url)
     opener = OPENERS.get(parts.scheme)
     if opener is None:
         known = ", ".join(f"{name}://" for name in sorted(OPENERS))
         raise Misuse(f"{_scheme_of(url)}; use one of {known}. A file is written sqlite:///file.db")
-    return GroupedStore(opener(parts, clock), clock=clock)
+    keyring = as_keyring(keys) if keys else None
+    engine = opener(parts, clock)
+    return GroupedStore(engine if keyring is None else _sealed(engine, keyring), clock=clock)
+
+
+def _sealed(engine: Engine, keyring: Keyring) -> Engine:
+    from .sealed import SealedEngine
+
+    return SealedEngine(engine, keyring)
 
 
 def _scheme_of(url: str) -> str:

@@ -21,7 +21,20 @@ from .redis_faults import NotNow, understood
 from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
 from .redis_nodes import Call, Nodes
 from .redis_notify import UNHEARD, Heard, Listener, mark
-from .redis_rows import address, arguments, encode, found, portions, record, record_key, seconds, too_large
+from .redis_rows import (
+    Arguments,
+    address,
+    arguments,
+    encode,
+    found,
+    is_one_put,
+    outcome,
+    portions,
+    record,
+    record_key,
+    seconds,
+    too_large,
+)  # fmt: skip
 from .redis_scripts import SERVER_TIME, Scripts
 from .redis_target import Target
 from .rings import rings
@@ -69,7 +82,9 @@ class RedisEngine:
     # -- commits ---------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
-        packed = [arguments(batch, self._lane(batch.space).prefix, self._mark(batch)) for batch in batches]
+        if len(batches) == 1 and not self.target.cluster and is_one_put(batches[0]):
+            return [self._put(batches[0])]
+        packed = [self._packed(batch) for batch in batches]
         groups = self._grouped([batch.space for batch in batches])
         parts = [(lane, part) for lane, places in groups for part in portions(places, packed)]
         replies = self._nodes.ask(
@@ -81,9 +96,19 @@ class RedisEngine:
                 answers[i] = answer
         return self._sure(answers)
 
-    def _mark(self, batch: Batch) -> str | None:
-        """What to tell waiters elsewhere. In a cluster each word would go to every server: they look by themselves."""
-        return None if self.target.cluster else ",".join(map(mark, rings(batch))) or None
+    def _put(self, batch: Batch) -> Outcome | Again | Exception:
+        """One write of one caller, on one server: a script and a way of their own, as this is what most commits are."""
+        reply = self._nodes.ask_one(Call(self.lanes[0], self._scripts.put, self._packed(batch)))
+        if type(reply) is list:
+            return outcome(batch, reply[1], seconds(reply[0]))
+        if isinstance(reply, NotNow):
+            self._nodes.doubt()
+        return commit_answers(settled([reply])[0], [batch])[0]
+
+    def _packed(self, batch: Batch) -> Arguments:
+        """With what to tell waiters elsewhere. In a cluster each word would go to every server: there, they look."""
+        marks = "" if self.target.cluster else ",".join(map(mark, rings(batch)))
+        return arguments(batch, self._lane(batch.space).prefix, marks or None)
 
     def _sure(self, answers: list[Any]) -> list[Any]:
         """A server that took the script but none of its writes has lost its role, or its replicas."""

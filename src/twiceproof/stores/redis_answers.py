@@ -29,15 +29,15 @@ def settled(replies: list[Any]) -> list[Any]:
     return replies
 
 
-def commit_answers(reply: Any, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+def commit_answers(reply: Any, batches: Sequence[Batch]) -> list[Outcome | Again | Exception]:
+    if type(reply) is list:
+        now = seconds(reply[0])
+        return [outcome(batch, answer, now) for batch, answer in zip(batches, reply[1:], strict=True)]
     if isinstance(reply, Elsewhere):
         return [AGAIN] * len(batches)
     if isinstance(reply, (Broken, NotNow)):
         return [_unserved(reply)] * len(batches)
-    if isinstance(reply, Exception):
-        return [reply] * len(batches)
-    now = seconds(reply[0])
-    return [outcome(batch, answer, now) for batch, answer in zip(batches, reply[1:], strict=True)]
+    return [reply] * len(batches)
 
 
 def whole(replies: list[Any]) -> list[Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 
-from redis import exceptions as theirs
-
 from ..errors import StoreError, StoreFull
 
-__all__ = ["Broken", "Elsewhere", "IsReplica", "NotNow", "named", "understood"]
+__all__ = ["Broken", "Elsewhere", "IsReplica", "NotNow", "is_turned_away", "is_unknown_script", "named", "understood"]
 
 
 class Elsewhere(Exception):
@@ -36,47 +34,33 @@ CODES = re.compile(
     r"|NOSCRIPT|NOPERM|ACL failure|NOAUTH|WRONGPASS|WRONGTYPE)\b"
 )
 ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN"}
+TURNED_AWAY = ("LOADING ", "ERR max number of clients")
 NOT_NOW = {"CLUSTERDOWN", "LOADING", "MASTERDOWN", "READONLY", "NOREPLICAS", "BUSY", "UNBLOCKED"}
-
-# redis-py takes the code off the text of the errors that it has a class for.
-CODE_OF: tuple[tuple[type[Exception], str], ...] = (
-    (theirs.MovedError, "MOVED"),
-    (theirs.AskError, "ASK"),
-    (theirs.TryAgainError, "TRYAGAIN"),
-    (theirs.MasterDownError, "MASTERDOWN"),
-    (theirs.ClusterDownError, "CLUSTERDOWN"),
-    (theirs.BusyLoadingError, "LOADING"),
-    (theirs.ReadOnlyError, "READONLY"),
-    (theirs.OutOfMemoryError, "OOM"),
-    (theirs.NoScriptError, "NOSCRIPT"),
-    (theirs.NoPermissionError, "NOPERM"),
-    (theirs.AuthenticationError, "NOAUTH"),
-    (theirs.AuthorizationError, "NOAUTH"),
-)
 
 
 def understood(error: Exception) -> Exception:
     """A reply that is an error, as one of ours."""
-    code = _code(error)
-    if code in ELSEWHERE:
-        return Elsewhere(f"{code} {error}")
-    if code in NOT_NOW:
-        return NotNow(f"{code} {error}")
-    return named(f"{code} {error}")
+    text = str(error)
+    return Elsewhere(text) if _code(text) in ELSEWHERE else named(text)
 
 
-def _code(error: Exception) -> str:
-    for kind, code in CODE_OF:
-        if isinstance(error, kind):
-            return code
-    match = CODES.search(str(error))
+def is_turned_away(error: Exception) -> bool:
+    """Whether the server has looked at nothing that was sent to it."""
+    return str(error).startswith(TURNED_AWAY)
+
+
+def is_unknown_script(error: Exception) -> bool:
+    return str(error).startswith("NOSCRIPT")
+
+
+def _code(text: str) -> str:
+    match = CODES.search(text)
     return match[1] if match else ""
 
 
 def named(text: str) -> StoreError | NotNow:
     """What a script or a server complained of, by the code in its text."""
-    match = CODES.search(text)
-    code = match[1] if match else ""
+    code = _code(text)
     if code in NOT_NOW:
         return NotNow(text)
     kind, message = MESSAGES.get(code, (StoreError, UNKNOWN))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hiredis import ReplyError
 from msgspec import Struct
-from redis.exceptions import NoScriptError
 
 from ..clock import Clock
-from .redis_faults import Broken, Elsewhere, NotNow, understood
+from .redis_faults import Broken, Elsewhere, NotNow, is_unknown_script, understood
 from .redis_lanes import Lane
 from .redis_links import Command, Link, Node
 from .redis_rows import Arguments, encode
@@ -99,6 +99,8 @@ class Nodes:
 
     def ask(self, calls: Sequence[Call]) -> list[Any]:
         """A reply or an exception for each call. Every server has its work before any is waited for."""
+        if len(calls) == 1:
+            return [self.ask_one(calls[0])]
         replies: list[Any] = [None] * len(calls)
         under_way = []
         for node, places in self._by_node(calls, replies).items():
@@ -110,9 +112,37 @@ class Nodes:
             under_way.append((node, link, places, self._send(node, link, [calls[i] for i in places])))
         for node, link, places, broken in under_way:
             self._collect(node, link, places, broken, calls, replies)
-        if self.target.cluster and any(isinstance(reply, Elsewhere) for reply in replies):
-            self._by_slot = []
+        for reply in replies:
+            if isinstance(reply, Exception):
+                self._noted(reply)
         return replies
+
+    def ask_one(self, call: Call) -> Any:
+        """The reply to one call, or an exception."""
+        try:
+            node = self.node_of(call.lane.slot) if self.target.cluster else self._seed
+            link = self._borrow(node, (call.lane,))
+        except Exception as error:  # noqa: BLE001 - an answer, as for one call of many
+            return self._noted(error)
+        try:
+            link.send(call.wire())
+            reply = link.receive()
+            if type(reply) is ReplyError and is_unknown_script(reply):
+                link.send(call.wire_whole())
+                reply = link.receive()
+        except Broken as error:
+            node.drop(link, sent=error.sent)
+            return error
+        except BaseException:
+            node.drop(link, sent=True)
+            raise
+        node.give_back(link)
+        return self._noted(understood(reply)) if type(reply) is ReplyError else reply
+
+    def _noted(self, error: Exception) -> Exception:
+        if isinstance(error, Elsewhere):
+            self._by_slot = []  # the map is outdated
+        return error
 
     def _by_node(self, calls: Sequence[Call], replies: list[Any]) -> dict[Node, Sequence[int]]:
         if not self.target.cluster:
@@ -152,7 +182,7 @@ class Nodes:
                 replies[i] = link.receive()
             faults = [i for i in places if isinstance(replies[i], Exception)]
             if faults:
-                self._teach(link, [i for i in faults if isinstance(replies[i], NoScriptError)], calls, replies)
+                self._teach(link, [i for i in faults if is_unknown_script(replies[i])], calls, replies)
         except Broken as error:
             node.drop(link, sent=error.sent)
             return _fill(replies, [i for i in places if replies[i] is None], error)
@@ -190,7 +220,8 @@ class Nodes:
     def _borrow(self, node: Node, lanes: Sequence[Lane]) -> Link:
         """A link to a server that is known to serve these lanes in this epoch."""
         link = node.spare() or self._open(node)
-        fresh = [lane for lane in lanes if lane.number not in node.greeted]
+        greeted = node.greeted
+        fresh = [lane for lane in lanes if lane.number not in greeted]
         if fresh:
             self._greet(node, link, fresh if self.target.cluster else self.lanes)
         return link

@@ -12,8 +12,8 @@ from ..records import Address, Batch, Check, Conflict, Insert, Outcome, Record, 
 from .redis_faults import named
 
 __all__ = [
-    "Arguments", "address", "arguments", "encode", "found", "micros", "outcome", "portions", "record", "record_key",
-    "seconds", "too_large",
+    "Arguments", "address", "arguments", "encode", "found", "is_one_put", "micros", "outcome", "portions", "record",
+    "record_key", "seconds", "too_large",
 ]  # fmt: skip
 
 PUT, REMOVE, CHECK = 1, 2, 3
@@ -69,35 +69,39 @@ def micros(seconds: float | None) -> int | None:
 
 def arguments(batch: Batch, lane: str, mark: str | None) -> Arguments:
     """Two for each write: its fields, and the end of its record."""
+    if len(batch.writes) == 1:
+        return _packed(batch.writes[0], True, mark, lane, batch.nonce)
     *others, last = batch.writes
     packed: Arguments = []
     for write in others:
-        packed += _packed(write, (False, mark, lane), batch.nonce)
-    packed += _packed(last, (True, mark, lane), batch.nonce)
+        packed += _packed(write, False, mark, lane, batch.nonce)
+    packed += _packed(last, True, mark, lane, batch.nonce)
     return packed
 
 
-def _packed(write: Write, before: tuple[bool, str | None, str], nonce: str) -> tuple[bytes, bytes]:
+def is_one_put(batch: Batch) -> bool:
+    return len(batch.writes) == 1 and type(batch.writes[0]) in (Insert, Replace)
+
+
+def _packed(write: Write, last: bool, mark: str | None, lane: str, nonce: str) -> Arguments:
     at = write.at
     name = f"{at.space}\0{at.key}"
     if type(write) is Insert:
-        return encode((*before, PUT, at.kind, name, ABSENT, 0, *_content(write), False)), _end(write, nonce)
-    if type(write) is Replace:
-        keep = write.body is None
-        return encode((*before, PUT, at.kind, name, *_condition(write), *_content(write), keep)), _end(write, nonce)
-    op = REMOVE if type(write) is Remove else CHECK
-    return encode((*before, op, at.kind, name, *_condition(write))), b""  # type: ignore[arg-type]
-
-
-def _content(write: Insert | Replace) -> tuple[Any, ...]:
-    return write.draw, write.state, micros(write.lease), write.queue, micros(write.due_in)
-
-
-def _end(write: Insert | Replace, nonce: str) -> bytes:
-    """What follows the numbers in a record. Without a body, the old one is put behind it."""
-    if write.body is None:
-        return encode((write.state, write.queue, nonce))[1:]
-    return encode((write.state, write.queue, nonce, write.body))[1:]
+        by, value, keep = ABSENT, 0, False
+    elif type(write) is Replace:
+        (by, value), keep = _condition(write), write.body is None
+    else:
+        op = REMOVE if type(write) is Remove else CHECK
+        return [encode((last, mark, lane, op, at.kind, name, *_condition(write))), b""]  # type: ignore[arg-type]
+    lease, due_in = write.lease, write.due_in
+    fields = (
+        last, mark, lane, PUT, at.kind, name, by, value, write.draw, write.state,
+        None if lease is None else round(lease * 1_000_000), write.queue,
+        None if due_in is None else round(due_in * 1_000_000), keep,
+    )  # fmt: skip
+    # Without a body, the old one is put behind the end of the record.
+    end = (write.state, write.queue, nonce) if keep else (write.state, write.queue, nonce, write.body)
+    return [encode(fields), encode(end)[1:]]
 
 
 def _condition(write: Replace | Remove | Check) -> tuple[int, int]:

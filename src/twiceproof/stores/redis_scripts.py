@@ -44,6 +44,7 @@ class Scripts:
 
     def __init__(self, now_lua: str = SERVER_TIME) -> None:
         self.commit = Script("commit", now_lua)
+        self.put = Script("put", now_lua)
         self.fetch = Script("fetch", now_lua)
         self.scan = Script("scan", now_lua)
         self.peek = Script("peek", now_lua)

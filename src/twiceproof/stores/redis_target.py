@@ -50,6 +50,7 @@ class Target(Struct, frozen=True):
                 "The Redis URL cannot be read; write redis://user:password@host:6379/0, "
                 "with special characters in the password percent-encoded."
             ) from None
+        settings.pop("connection_class", None)  # for a pool, which we have none of
         cluster = parts.scheme.endswith("+cluster")
         if cluster and settings.pop("db", 0):
             raise Misuse("A Redis Cluster has only database 0; leave the number out of the URL.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -15,11 +16,15 @@ from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
 from .sqlite_faults import begin_immediate, translate, translated
 from .sqlite_join import SqliteJoins
+from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_schema import create_private, migrate
 from .sqlite_watch import FileWatch, Heard
 
 __all__ = ["SqliteEngine"]
+
+SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
+COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
 
 
 class SqliteEngine:
@@ -43,6 +48,8 @@ class SqliteEngine:
         self._readers: list[sqlite3.Connection] = []
         self._leaked: list[object] = []
         self._writing = threading.Lock()
+        self._numbers = Numbers()
+        self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
         self._prepare()
 
@@ -60,7 +67,9 @@ class SqliteEngine:
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
         with self._transaction() as (db, now):
-            return land_counted(db, batches, now)
+            if next(self._commits) % COMMITS_BETWEEN_FITS == 0:
+                fit_log(db)
+            return land_counted(db, batches, self._numbers, now)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         marks = ",".join("?" * len(queues))
@@ -69,14 +78,13 @@ class SqliteEngine:
             rows = db.execute(
                 f"SELECT {COLUMNS} {waiting} <= ? ORDER BY due_at, id LIMIT ?", (kind, *queues, now, limit)
             ).fetchall()
-            number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
+            number = self._numbers.next(db)
             if rows:
-                number += 1
                 db.executemany(
                     "UPDATE twiceproof_records SET due_at=?, version=? WHERE id=?",
                     [(now + hide, number, row[0]) for row in rows],
                 )
-                db.execute("UPDATE twiceproof_counter SET number=?", (number,))
+                self._numbers.use(db, 1)
             (later,) = db.execute(f"SELECT min(due_at) {waiting} IS NOT NULL", (kind, *queues)).fetchone()
         hidden = [record_of((*row[:5], number, *row[6:12], now + hide, row[13])) for row in rows]
         return Due(hidden, None if later is None else max(0.0, later - now), now)
@@ -91,6 +99,7 @@ class SqliteEngine:
                 yield db, self._clock.now()
                 db.execute("COMMIT")
             except BaseException:  # also an interrupt, wherever it hits: a transaction left open blocks every process
+                self._numbers.forget()
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
@@ -161,9 +170,10 @@ class SqliteEngine:
 
     def _open_writer(self) -> sqlite3.Connection:
         """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
+        self._numbers.forget()
         db = self._open()
         db.execute("PRAGMA busy_timeout=0")
-        db.execute("PRAGMA wal_autocheckpoint=8000")  # 32 MB: random keys scatter, and each checkpoint syncs them all
+        fit_log(db)
         return db
 
     def _open(self) -> sqlite3.Connection:
@@ -198,6 +208,16 @@ class SqliteEngine:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.close()
         self._writer = None
+
+
+def fit_log(db: sqlite3.Connection) -> None:
+    """How many pages the log holds before they are brought to the file.
+
+    Random keys scatter over a large file, and each checkpoint syncs all the pages they touched: a longer log does that
+    less often. But a log that still grows makes each commit's sync dearer by half: a small file's is soon written over.
+    """
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA wal_autocheckpoint={min(max(pages // 8, SHORTEST_LOG), LONGEST_LOG)}")
 
 
 def _cursor(after: str | None) -> int:

@@ -16,6 +16,7 @@ from .join import Torn
 from .joins.do import Pause
 from .joins.driver import Driver
 from .sqlite_faults import BUSY_PAUSE, held_for_too_long, is_busy
+from .sqlite_numbers import Numbers
 from .sqlite_rows import land_counted
 
 __all__ = ["SqliteJoins"]
@@ -94,7 +95,7 @@ class SqliteJoins:
             except sqlite3.OperationalError as error:
                 raise Torn from error  # savepoints go with their transaction
             db.execute(f'SAVEPOINT "{mark}"')
-            (outcome,) = land_counted(db, [batch], self._clock.now())
+            (outcome,) = land_counted(db, [batch], Numbers(), self._clock.now())
         yield from ()
         return outcome
 

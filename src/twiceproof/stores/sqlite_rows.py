@@ -21,6 +21,7 @@ from ..records import (
     Written,
 )
 from .conditions import fits
+from .sqlite_numbers import Numbers
 
 __all__ = ["COLUMNS", "land_all", "land_counted", "read_row", "record_of"]
 
@@ -59,47 +60,100 @@ SIZED = {  # statements for one row, and the same for many
     for by, one in REPLACE_BY.items()
     for size in CHUNKS
 }  # fmt: skip
+MISFITS = (  # given a fence, or a version, or neither: then nothing may be there
+    "SELECT count(*) FROM (VALUES {rows}) AS w LEFT JOIN twiceproof_records AS r INDEXED BY twiceproof_records_at"
+    " ON r.space=w.column1 AND r.kind=w.column2 AND r.key=w.column3 WHERE CASE"
+    " WHEN w.column4 IS NOT NULL THEN r.fence IS NOT w.column4"
+    " WHEN w.column5 IS NOT NULL THEN r.version IS NOT w.column5 ELSE r.id IS NOT NULL END"
+)
+MISFITS_SIZED = {size: MISFITS.format(rows=",".join(["(?,?,?,?,?)"] * size)) for size in CHUNKS}
 REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND "
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
 
-def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], now: float) -> list[Outcome]:
+def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], numbers: Numbers, now: float) -> list[Outcome]:
     """Land each batch or not, within a write transaction, with numbers that nobody had before."""
-    number: int = db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
-    outcomes = land_all(db, batches, number + 1, now)
+    outcomes = land_all(db, batches, numbers.next(db), now)
     if any(type(outcome) is Written for outcome in outcomes):
-        db.execute("UPDATE twiceproof_counter SET number=?", (number + len(batches),))
+        numbers.use(db, len(batches))
     return outcomes
 
 
 def land_all(db: sqlite3.Connection, batches: Sequence[Batch], number: int, now: float) -> list[Outcome]:
-    """Land each batch or not. Plain ones, a lone insert or replace, go through one statement together."""
+    """Land each batch or not. Plain ones go through a few statements together, all others one by one."""
     outcomes: list[Any] = [None] * len(batches)
-    for statement, alike in _alike(batches, number, now).items():
-        everyone_fits = _execute(db, statement, list(alike.values())) == len(alike)
-        for at in alike:
+    lone, several = _plain(batches)
+    for statement, alike in _rows(batches, lone, number, now).items():
+        everyone_fits = _execute(db, statement, [row for _, row in alike]) == len(alike)
+        for at, _ in alike:
             if everyone_fits:
                 outcomes[at] = Written(str(number + at), number + at, now)
             else:
                 outcomes[at] = _told_apart(db, batches[at], number + at, now)
+    if several and _all_fit(db, [write for place in several for write in batches[place].writes]):
+        for statement, alike in _rows(batches, several, number, now).items():
+            _execute(db, statement, [row for _, row in alike])
+        for at in several:
+            outcomes[at] = Written(str(number + at), number + at, now)
     for place, outcome in enumerate(outcomes):
         if outcome is None:
             outcomes[place] = _land(db, batches[place], number + place, now)
     return outcomes
 
 
-def _alike(batches: Sequence[Batch], number: int, now: float) -> dict[str, dict[int, Row]]:
-    """Plain batches' places and rows, by statement. A space's second batch must see its first: it is not plain."""
-    groups: dict[str, dict[int, Row]] = {}
+def _plain(batches: Sequence[Batch]) -> tuple[list[int], list[int]]:
+    """Places of batches that take nothing away: those of one write, and those of several.
+
+    A space's second batch must see its first: it is not plain.
+    """
+    lone: list[int] = []
+    several: list[int] = []
     seen: set[str] = set()
     for place, batch in enumerate(batches):
-        write = batch.writes[0]
-        space = write.at.space
-        if len(batch.writes) == 1 and isinstance(write, (Insert, Replace)) and space not in seen:
-            row = _values(write, number + place, batch.nonce, now)
-            groups.setdefault(_statement(write), {})[place] = row
-        seen.add(space)
+        writes = batch.writes
+        space = writes[0].at.space
+        if space not in seen:
+            seen.add(space)
+            if len(writes) > 1:
+                if not any(type(write) is Remove for write in writes):
+                    several.append(place)
+            elif isinstance(writes[0], (Insert, Replace)):
+                lone.append(place)
+    return lone, several
+
+
+def _rows(
+    batches: Sequence[Batch], places: list[int], number: int, now: float
+) -> dict[str, list[tuple[int, Row]]]:  # fmt: skip
+    """What these batches put, by statement."""
+    groups: dict[str, list[tuple[int, Row]]] = {}
+    for place in places:
+        batch = batches[place]
+        for write in batch.writes:
+            if not isinstance(write, Check):
+                row = _values(write, number + place, batch.nonce, now)
+                groups.setdefault(_statement(write), []).append((place, row))
     return groups
+
+
+def _all_fit(db: sqlite3.Connection, writes: list[Write]) -> bool:
+    """In one look. The write lock is held: what fits now fits when it is written."""
+    misfits = done = 0
+    for size in CHUNKS:
+        while len(writes) - done >= size:
+            wanted = [value for write in writes[done : done + size] for value in _wanted(write)]
+            misfits += db.execute(MISFITS_SIZED[size], wanted).fetchone()[0]
+            done += size
+    return misfits == 0
+
+
+def _wanted(write: Write) -> Row:
+    at = write.at
+    if isinstance(write, Insert) or (write.fence is None and write.version is None):
+        return at.space, at.kind, at.key, None, None
+    if write.fence is not None:
+        return at.space, at.kind, at.key, write.fence, None
+    return at.space, at.kind, at.key, None, _number(write.version or "")
 
 
 def _execute(db: sqlite3.Connection, statement: str, rows: list[Row]) -> int:

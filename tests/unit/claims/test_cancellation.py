@@ -12,6 +12,10 @@ from twiceproof import App, NeedsReview
 from twiceproof.claims.claim import FAILED, Fault
 from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview
 from twiceproof.drive import await_, block
+from twiceproof.prove.clocks import ManualClock
+from twiceproof.prove.faulty_engine import FaultyEngine
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.memory import MemoryEngine
 
 
 class Slow:
@@ -73,6 +77,34 @@ def test_a_take_cancelled_twice_gives_the_key_back_too(meddled: Any) -> None:
         assert await pay.look(1) is None
 
     asyncio.run(scene())
+
+
+def test_a_take_cancelled_again_and_again_gives_the_key_back_where_reads_take_time_too(clock: ManualClock) -> None:
+    """As a loop does that shuts down. Left held, the key would lapse, and wait for a person for nothing."""
+    engine = FaultyEngine(MemoryEngine(clock))
+    engine.reads_first = False  # as of a store elsewhere: each answer takes a trip
+    app = App(GroupedStore(engine, clock=clock), clock=clock)
+
+    @app.once(key="order:{order}")
+    async def pay(order: int) -> int:
+        return 1
+
+    async def scene() -> None:
+        slow = Slow(engine)
+        task = asyncio.create_task(pay(1))
+        await asyncio.to_thread(slow.landed.wait, 10)
+        task.cancel()
+        slow.go.set()
+        while not task.done():
+            await asyncio.sleep(0)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await pay.look(1) is None
+        assert await pay(1) == 1
+
+    asyncio.run(scene())
+    app.close()
 
 
 def cancelled_take(desk: Any, **how: Any) -> None:

@@ -182,8 +182,9 @@ def test_a_sweep_in_small_batches_gets_everything_in_the_end(memory: App, clock:
 def test_evidence_goes_after_a_year(desk: Any) -> None:
     held, claim = desk.held()
     desk.clock.advance(31)
-    desk.held("bob", repeat="safe")
+    bob, done = desk.held("bob", repeat="safe")
     desk.run(desk.claims.complete(held, claim, pack("x" * 100_000, held)))
+    desk.run(desk.claims.complete(bob, done, pack("y", bob)))
     desk.clock.advance(KEEP - 1)
     assert block(sweep(desk.store)) == Swept()
     desk.clock.advance(1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import smtplib
 import socket
 import subprocess
 import urllib.error
 from http import HTTPStatus
-from http.client import RemoteDisconnected
+from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 from typing import Any
 
 import pytest
@@ -48,6 +49,19 @@ def test_a_refusal_by_status_is_clean(carrier: Any, status: int) -> None:
 @pytest.mark.parametrize("status", [408, 409, 425, 500, 502, 503, 504, 599, HTTPStatus.BAD_GATEWAY])
 def test_an_answer_that_tells_nothing_is_ambiguous(carrier: Any, status: int) -> None:
     assert judge(carrier(status)) == "ambiguous"
+
+
+@pytest.mark.parametrize("error", [smtplib.SMTPServerDisconnected("gone"), IncompleteRead(b""), BadStatusLine("")])
+def test_a_server_that_hung_up_in_the_middle_leaves_a_doubt(error: Exception) -> None:
+    assert judge(error) == "ambiguous"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [smtplib.SMTPRecipientsRefused({}), smtplib.SMTPDataError(554, b"spam"), smtplib.SMTPSenderRefused(550, b"", "a")],
+)
+def test_a_mail_server_that_said_no_has_sent_nothing(error: Exception) -> None:
+    assert judge(error) == "clean"
 
 
 @pytest.mark.parametrize("status", [200, 302, 99, 600, None, "404", True, 404.0])

@@ -8,7 +8,7 @@ import pytest
 
 from twiceproof import Rejected, Waiting
 
-SHAPE = {"id", "name", "flow", "key", "run", "state", "shown", "digest", "asked_at", "until", "decision"}
+SHAPE = {"id", "name", "flow", "key", "run", "state", "shown", "digest", "asked_at", "until", "decision", "requester"}
 
 
 @pytest.fixture

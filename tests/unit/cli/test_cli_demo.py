@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from twiceproof.cli import demo
-from twiceproof.cli.demo_plan import PLACES, make_plan
+from twiceproof.cli.demo_plan import PLACES, Plan, make_plan
+from twiceproof.cli.demo_run import Run
+from twiceproof.cli.demo_worker import Answer, Delivery
 from twiceproof.cli.demo_world import Parcel, World
 
 
@@ -86,3 +88,14 @@ def test_an_earlier_demo_is_not_written_over(run, tmp_path):
     (tmp_path / "twiceproof.db").write_text("mine")
     assert "choose another --dir" in run("demo", "--dir", str(tmp_path), code=2).stderr
     assert (tmp_path / "twiceproof.db").read_text() == "mine"
+
+
+def test_a_second_delivery_that_was_told_to_stop_at_the_same_place_is_killed_and_counted_too():
+    """Without a guard, and on a crowded machine with one, two workers can be in the middle of one order."""
+    crew = SimpleNamespace(replace=lambda member: None)
+    run = Run(None, crew, None, Plan([], {7: "after_effect"}))
+    for number in (1, 2):
+        member = SimpleNamespace(delivery=Delivery(number, 7, "after_effect"))
+        run._take(member, Answer(number, "stopped"))
+    assert run.killed == {"after_effect": 2}
+    assert list(run.queue) == [7, 7]

@@ -44,7 +44,7 @@ class _Answer:
 
 
 def opens(monkeypatch, result):
-    def open_store(url):
+    def open_store(url, **_):
         if isinstance(result, Exception):
             raise result
         return result

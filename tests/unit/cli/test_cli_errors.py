@@ -120,7 +120,7 @@ SECRET = "postgresql://ann:s3cret@127.0.0.1:1/app?sslpassword=t0ken"
 
 
 def refuse_to_open(monkeypatch):
-    def open_store(url):
+    def open_store(url, **_):
         raise errors.StoreUnavailable(f"cannot reach {url}: password=s3cret")
 
     monkeypatch.setattr(ledger_module, "open_store", open_store)
@@ -154,7 +154,7 @@ def test_a_suggested_command_never_holds_the_password(run, run_json, ledger, mon
     """The ledger is opened all the same: only the URL's form matters here."""
     from twiceproof.stores.open import open_store
 
-    monkeypatch.setattr(ledger_module, "open_store", lambda url: open_store(ledger.url))
+    monkeypatch.setattr(ledger_module, "open_store", lambda url, **_: open_store(ledger.url))
     ledger.fill()
     answer = run("claims", "show", "ship", "order:timeout", store=SECRET)
     assert "s3cret" not in answer.output

@@ -225,3 +225,11 @@ def test_an_outside_id_leads_to_its_run_and_back(run, run_json):
 
 def test_an_id_that_nobody_knows_is_a_negative_answer(run):
     assert "external=" in run("ids", "show", "bank:nothing", code=1).stderr
+
+
+def test_a_run_that_is_to_be_undone_is_shown_so_and_afterwards_as_undone(run, shop):
+    shop.call("sleep")
+    run("runs", "cancel", "buy/order:sleep", "--by", "ann")
+    assert "queued, being undone (cancelled)" in run("runs", "show", "buy/order:sleep").stdout
+    shop.app.worker().run(until_idle=True)
+    assert "failed, undone (cancelled)" in run("runs", "show", "buy/order:sleep").stdout

@@ -112,3 +112,15 @@ def test_evidence_of_a_late_holder_is_shown(run, run_json, ledger):
     text = run("claims", "show", "ship", "order:late").stdout
     assert "Evidence" in text
     assert "P-late" in text
+
+
+@pytest.mark.parametrize("order", ["queued", "sleep"])
+def test_a_run_that_goes_on_later_is_not_shown_as_kept_until_then(run_json, shop, order):
+    shop.fill()
+    assert run_json("claims", "show", "buy", f"order:{order}")["claim"]["kept_until"] is None
+
+
+def test_a_run_that_is_done_is_shown_with_the_time_until_which_it_is_kept(run_json, shop):
+    shop.fill()
+    claim = run_json("claims", "show", "buy", "order:done")["claim"]
+    assert claim["kept_until"] == pytest.approx(claim["updated_at"] + 30 * 86_400)

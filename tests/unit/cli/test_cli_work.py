@@ -108,10 +108,31 @@ def test_what_is_wrong_is_told_in_one_line(here, name, source, told):
     assert told in result.stderr.splitlines()[-1]
 
 
-def test_a_module_that_misses_something_itself_is_not_taken_for_missing(here):
-    (here / "workshop.py").write_text("import workshop_nowhere")
-    with pytest.raises(ModuleNotFoundError, match="workshop_nowhere"):
-        work("workshop:app")
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (
+            "import workshop_nowhere",
+            "workshop.py:1: ModuleNotFoundError: No module named 'workshop_nowhere'); install it",
+        ),
+        ("x = 1\ndef y(:", "workshop.py:2: SyntaxError: invalid syntax); correct it"),
+        ("def y():\n    return 1 / 0\ny()", "workshop.py:2: ZeroDivisionError: division by zero); correct it"),
+        ("x = 1\nimport json\njson.loads('{')", "workshop.py:3: JSONDecodeError: Expecting property name"),
+        ("raise ValueError", "workshop.py:1: ValueError); correct it"),
+    ],
+)
+def test_a_module_that_is_broken_itself_is_told_in_one_line_with_the_place(here, source, told):
+    (here / "workshop.py").write_text(source)
+    (line,) = work("workshop:app", code=2).stderr.splitlines()
+    assert line.startswith("Error: workshop cannot be imported (")
+    assert told in line and line.endswith("see all of it with: python -c 'import workshop'")
+
+
+def test_what_twiceproof_itself_says_of_a_module_is_told_as_it_is_with_the_place(here):
+    (here / "workshop.py").write_text("from twiceproof import App\napp = App('nowhere://')")
+    (line,) = work("workshop:app", code=2).stderr.splitlines()
+    assert "is not a store that twiceproof knows" in line and "cannot be imported" not in line
+    assert line.endswith("workshop.py:2)")
 
 
 def test_an_apps_store_is_its_own_affair(here):

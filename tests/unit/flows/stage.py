@@ -148,7 +148,7 @@ def _awaiting(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain_flow(steps: Callable[[Any], Any]) -> Callable[..., Any]:
-    def flow(order: int) -> Any:
+    def flow(order: Any) -> Any:
         calls = steps(order)
         answer = None
         try:
@@ -161,7 +161,7 @@ def _plain_flow(steps: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _awaited_flow(steps: Callable[[Any], Any]) -> Callable[..., Any]:
-    async def flow(order: int) -> Any:
+    async def flow(order: Any) -> Any:
         calls = steps(order)
         answer = None
         try:

@@ -585,3 +585,31 @@ def test_a_run_in_review_says_how_to_look_at_it(stage: Stage) -> None:
     for _ in range(2):
         with pytest.raises(NeedsReview, match="twiceproof review show run_"):
             sync(1)
+
+
+# -- what is no flow ---------------------------------------------------------------------------------
+
+
+def test_a_generator_is_refused_when_it_is_declared(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(Misuse, match="is a generator"):
+
+        @app.flow(key="order:{order}")
+        def sync(order: int) -> Any:
+            yield order
+
+
+def test_a_def_that_returns_work_not_yet_begun_is_not_recorded_as_done(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    async def call(order: int) -> None:
+        stage.do("call")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> Any:
+        return call(order)
+
+    with pytest.raises(NotDone, match="make it an `async def`"):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "failed"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, StepFailed
+from twiceproof import App, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, StepFailed, Waiting
 
 from .stage import Died, Stage
 
@@ -102,6 +102,72 @@ def test_a_change_before_the_frontier_stops_in_review(stage: Stage, names: str, 
     with pytest.raises(NeedsReview, match=said):
         three(stage, stage.process(), names)(1)
     assert stage.effects == before
+
+
+def charging(stage: Stage, app: App, names: str) -> Any:
+    """The same, and a charge at the end that is refused the first time and tried again an hour later."""
+    steps = [_step(stage, app, name) for name in names]
+
+    @app.step(repeat="safe", retry=Retry(attempts=2, first="1h", most="1h"))
+    def charge(order: int) -> str:
+        stage.do("charge")
+        if stage.effects["charge"] == 1:
+            raise NotDone("not now")
+        return "!"
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        return "".join(step(order) for step in (*steps, charge))
+
+    return sync
+
+
+@pytest.mark.parametrize(("names", "gone"), [("a", "b"), ("ac", "b"), ("", "a, b")])
+def test_what_was_begun_is_not_tried_again_where_the_flow_before_it_changed(
+    stage: Stage, names: str, gone: str
+) -> None:  # fmt: skip
+    with pytest.raises(Waiting):
+        charging(stage, stage.process(), "ab")(1)
+    stage.clock.advance(3_601)
+    with pytest.raises(NeedsReview, match=f"(before charge it no longer calls|c is new before) {gone}"):
+        charging(stage, stage.process(), names)(1)
+    assert stage.effects["charge"] == 1
+
+
+def test_what_was_begun_is_tried_again_where_nothing_changed(stage: Stage) -> None:
+    with pytest.raises(Waiting):
+        charging(stage, stage.process(), "ab")(1)
+    stage.clock.advance(3_601)
+    assert charging(stage, stage.process(), "ab")(1) == "ab!"
+
+
+def test_a_failure_that_was_caught_is_tried_again_and_what_came_after_it_is_not_missed(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe", retry=ONCE)
+    def first(order: int) -> None:
+        raise NotDone("no")
+
+    @app.step(repeat="safe", retry=ONCE)
+    def last(order: int) -> None:
+        stage.do("last")
+        if stage.effects["last"] == 1:
+            raise NotDone("no")
+
+    other = _step(stage, app, "other")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        try:
+            first(order)
+        except StepFailed:
+            other(order)
+        last(order)
+
+    with pytest.raises(NotDone):
+        sync(1)
+    sync.retry(1)
+    assert stage.effects == {"other": 1, "last": 2}
 
 
 def test_a_flow_that_ends_without_a_step_that_is_done_stops_in_review(stage: Stage) -> None:

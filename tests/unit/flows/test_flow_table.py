@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import Absent, Happened, NeedsReview, NotDone, Retry, Unknown, check, keyed
+from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, Unknown, check, keyed
 
 from .stage import Died, Stage, Style
 
@@ -216,3 +216,9 @@ def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> 
     begun = [Entry("reserve", STARTED, Note(starts=starts, first_at=50.0), "1", 50.0) for starts in (2, 3)]
     assert before(plan, begun[0], 100.0, crashed=True, since=50.0) == Act(3, intent=True)
     assert isinstance(before(plan, begun[1], 100.0, crashed=True, since=50.0), Park)
+
+
+def test_a_first_pause_that_would_be_cut_short_is_refused() -> None:
+    with pytest.raises(Misuse, match="give a longer most="):
+        Retry(first="1h")
+    assert Retry(first="1h", most="1h").first == 3_600

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse
+from twiceproof import App, InProgress, Misuse, NotDone, Retry
 from twiceproof.drive import block
 from twiceproof.flows.limits.rate import admit, make_rate
 
@@ -82,6 +83,68 @@ def test_a_finished_run_is_answered_without_a_turn(stage: Stage) -> None:
     before = app.engine.commits  # type: ignore[attr-defined]
     flow(1, "ann")
     assert app.engine.commits == before  # type: ignore[attr-defined]
+
+
+def test_a_duplicate_is_told_at_once_that_the_first_is_at_work(stage: Stage) -> None:
+    app = stage.process()
+    told: list[Exception] = []
+
+    @app.step(repeat="safe")
+    def work() -> None:
+        def call() -> None:
+            try:
+                sync(1)
+            except InProgress as error:
+                told.append(error)
+
+        duplicate = threading.Thread(target=call, daemon=True)
+        duplicate.start()
+        duplicate.join(2)
+
+    @app.flow(key="order:{order}", limit=1)
+    def sync(order: int) -> None:
+        work()
+
+    sync(1)
+    assert len(told) == 1
+
+
+def test_a_retry_waits_for_its_turn_too(stage: Stage) -> None:
+    app = stage.process()
+    asked: list[int] = []
+
+    @app.step(repeat="safe", retry=Retry(attempts=1))
+    def work(order: int) -> None:
+        stage.do("work")
+        if stage.effects["work"] == 1:
+            raise NotDone("not now")
+
+    @app.flow(key="order:{order}", limit=1)
+    def sync(order: int) -> None:
+        work(order)
+
+    with pytest.raises(NotDone):
+        sync(1)
+    limits = sync.flow.limits
+    enter = limits.enter
+    limits.enter = lambda *args, **kwargs: asked.append(1) or enter(*args, **kwargs)
+    sync.retry(1)
+    assert asked == [1]
+
+
+def test_a_run_that_goes_on_after_a_wait_does_not_count_as_begun(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}", rate="1/h")
+    def sync(order: int) -> str:
+        app.sleep("1m")
+        return "slept"
+
+    handle = sync.start(1)
+    look(app)
+    stage.clock.advance(61)
+    look(app)
+    assert handle.state == "done"
 
 
 def test_so_many_runs_begin_in_a_time(stage: Stage) -> None:

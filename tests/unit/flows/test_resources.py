@@ -412,3 +412,33 @@ def test_orphans_of_crashed_attempts_are_found_and_removed_after_a_day(place: st
     assert block(remove_orphans(app.store, shelf, changed + DAY + 60)) == 2
     assert made.read(app) == BYTES
     world.close()
+
+
+# -- forks ------------------------------------------------------------------------------------------
+
+
+def test_a_fork_owns_its_large_values_wherever_they_are_kept(world: World) -> None:
+    app = world.process()
+
+    @app.step(repeat="safe")
+    def fetch(text: str) -> dict[str, str]:
+        return {"page": BIG}
+
+    @app.step(repeat="safe")
+    def count(page: dict[str, str]) -> int:
+        return len(page["page"])
+
+    @app.flow(key="order:{order}", name="sync", keep="1d")
+    def sync(order: int, text: str) -> int:
+        return len(text) + count(fetch(text))
+
+    assert sync(1, "y" * 300_000) == 400_000
+    forked = app.fork_run("sync/order:1", key="order:2", from_step="count")
+    world.clock.advance(DAY)
+    block(sweep(app.store))  # the first is forgotten, and takes its own along
+    app.worker().run(until_idle=True)
+    assert app.attach(forked.run).result() == 400_000
+    world.clock.advance(DAY)
+    block(sweep(app.store))
+    assert app.store.scan("resource").block().records == []
+    assert world.on_shelf() == []

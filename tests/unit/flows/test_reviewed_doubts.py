@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -183,6 +184,62 @@ def test_the_destination_is_asked_only_when_the_failed_attempt_has_settled(stage
     sync(1)
     assert len(asked) == 1
     assert stage.effects["charge"] == 2
+
+
+def searching(stage: Stage, app: App, asked: list[float], end: Callable[[], None]) -> Any:
+    """A check step without a time-out that takes 100 s, and then `end`s."""
+
+    def find(order: int) -> Absent:
+        asked.append(stage.clock.now())
+        return Absent()
+
+    @app.step(repeat=check(find, settling="60s"))
+    def charge(order: int) -> None:
+        stage.do("charge")
+        stage.clock.advance(100)
+        end()
+
+    @app.flow(key="order:{order}", name="sync", lease="2m")
+    def sync(order: int) -> None:
+        charge(order)
+
+    return sync
+
+
+def test_a_holder_that_died_after_a_long_time_is_given_time_to_settle_too(stage: Stage) -> None:
+    asked: list[float] = []
+    with pytest.raises(Died):  # at the commit that would have recorded it
+        searching(stage, stage.process(3), asked, lambda: None)(1)
+    stage.clock.advance(21)
+    app = stage.process()
+    sync = searching(stage, app, asked, lambda: None)
+    with pytest.raises(Waiting, match="in 60 s"):
+        sync(1)
+    stage.clock.advance(59)
+    with pytest.raises(Waiting):
+        sync(1)
+    assert not asked
+    stage.clock.advance(1)
+    sync(1)
+    assert (len(asked), stage.effects["charge"]) == (1, 2)
+
+
+def test_an_interrupted_attempt_is_given_time_to_settle_too(stage: Stage) -> None:
+    asked: list[float] = []
+
+    def interrupt() -> None:
+        if stage.effects["charge"] == 1:
+            raise KeyboardInterrupt
+
+    sync = searching(stage, stage.process(), asked, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        sync(1)
+    with pytest.raises(Waiting, match="in 60 s"):
+        sync(1)
+    assert not asked
+    stage.clock.advance(60)
+    sync(1)
+    assert (len(asked), stage.effects["charge"]) == (1, 2)
 
 
 # -- undoing -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, PriorFailure, Waiting
+from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, PriorFailure, Resource, Waiting
 from twiceproof.drive import block
 from twiceproof.records import Remove
 from twiceproof.stores.grouped import GroupedStore
@@ -106,7 +106,21 @@ LOOKS: list[Callable[[App, str], Any]] = [
     lambda app, run: app.attach(run).state,
     lambda app, run: app.history(run),
     lambda app, run: app.settle_run(run, "abandon", by="eve"),
+    lambda app, run: app.progress(run),
+    lambda app, run: app.compensate_duplicate(undoable(app), result=1, by="eve", run=run, good_too=True),
+    lambda app, run: Resource(f"res://{run}/1", 1, "").read(app),
 ]
+
+
+def undoable(app: App) -> Any:
+    def unbill(result: int) -> None:
+        raise AssertionError("undone for another tenant")
+
+    @app.step(repeat="safe", undo=unbill)
+    def bill() -> int:
+        return 1
+
+    return bill
 
 
 @pytest.mark.parametrize("look", LOOKS)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Waiting
+from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Retry, Waiting, check
 
 from .stage import Died, Stage
 from .waits import work
@@ -156,6 +157,73 @@ def test_an_undo_that_cannot_be_begun_is_for_a_person(stage: Stage) -> None:
     with pytest.raises(NeedsReview):
         sync(1)
     assert stage.record("sync", "order:1").state == "review"
+
+
+def test_a_plain_undo_is_carried_out_in_an_awaited_flow_too(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def unbook(result: int) -> None:
+        stage.do(f"unbook {result}")
+
+    @app.step(repeat="safe", undo=unbook)
+    async def book(order: int) -> int:
+        return order
+
+    @app.step(repeat="safe", undo=unbook)
+    def note(order: int) -> int:
+        return order + 10
+
+    @app.step(repeat="safe", retry=Retry(attempts=1))
+    async def pay(order: int) -> None:
+        raise NotDone("no")
+
+    @app.flow(key="order:{order}", name="sync")
+    async def sync(order: int) -> None:
+        await book(order)
+        note(order)
+        await pay(order)
+
+    with pytest.raises(NotDone):
+        asyncio.run(sync(1))
+    assert stage.record("sync", "order:1").state == "failed"
+    assert list(stage.effects.items()) == [("unbook 11", 1), ("unbook 1", 1)]
+
+
+def test_a_plain_undo_that_fails_in_an_awaited_flow_is_for_a_person(stage: Stage) -> None:
+    app = stage.process()
+
+    def unbook(result: int) -> None:
+        raise TimeoutError
+
+    @app.step(repeat="safe", undo=unbook)
+    async def book(order: int) -> int:
+        return order
+
+    @app.flow(key="order:{order}", name="sync")
+    async def sync(order: int) -> None:
+        await book(order)
+        raise ValueError("a bug")
+
+    with pytest.raises(NeedsReview, match="undo:book: no answer came"):
+        asyncio.run(sync(1))
+
+
+def test_an_awaited_undo_or_probe_of_a_plain_step_is_refused(stage: Stage) -> None:
+    app = stage.process()
+
+    async def later(**known: Any) -> Any: ...
+
+    for options in ({"undo": later}, {"repeat": check(later)}):
+        with pytest.raises(Misuse, match="make both of the same kind"):
+
+            @app.step(**options)
+            def book(order: int) -> int:
+                return order
+
+        @app.step(**options)
+        async def booked(order: int) -> int:
+            return order
 
 
 def test_a_run_whose_undoing_had_begun_does_nothing_new(stage: Stage) -> None:

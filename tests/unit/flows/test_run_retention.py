@@ -8,6 +8,7 @@ import pytest
 
 from twiceproof import App, Misuse, NeedsReview, ResultNotKept
 from twiceproof.claims.claim import address_of, claim_of
+from twiceproof.claims.evidence import Evidence, evidence_write
 from twiceproof.claims.pieces import PIECES
 from twiceproof.claims.retention import sweep
 from twiceproof.drive import block
@@ -118,6 +119,40 @@ def test_a_run_that_waits_for_a_person_is_never_swept(stage: Stage) -> None:
     stage.clock.advance(1_000 * DAY)
     block(sweep(app.store))
     assert everything(stage) == found
+
+
+def test_the_large_input_of_a_run_that_nobody_has_come_for_yet_stays(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int, text: str) -> int:
+        return len(text)
+
+    handle = sync.start(1, "y" * 300_000)
+    for _ in range(2):
+        stage.clock.advance(31 * DAY)
+        assert block(sweep(app.store)).total == 0
+    app.worker().run(until_idle=True)
+    assert handle.result() == 300_000
+    stage.clock.advance(31 * DAY)
+    block(sweep(app.store))
+    assert everything(stage) == []
+
+
+def test_evidence_stays_as_long_as_its_run_waits_for_a_person(stage: Stage) -> None:
+    app = stage.process()
+    stage.effects["lost"] = 1
+    with pytest.raises(NeedsReview):
+        declare(stage, app)(1)
+    seen = Evidence("late", 1, step="pay")
+    app.store.write(evidence_write(PLACE.space, seen)).block()
+    stage.clock.advance(400 * DAY)
+    block(sweep(app.store))
+    assert len(app.history("sync/order:1").evidence) == 1
+    app.settle_run("sync/order:1", "abandon", by="ann")
+    stage.clock.advance(31 * DAY)
+    block(sweep(app.store))
+    assert "evidence" not in {at.kind for at in everything(stage)}
 
 
 def test_a_run_that_is_taken_again_meanwhile_keeps_what_it_has(stage: Stage) -> None:

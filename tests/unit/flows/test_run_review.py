@@ -101,6 +101,16 @@ def test_undo_undoes_what_is_done_and_stops(shop: Shop) -> None:
         shop.buy(1)
 
 
+@pytest.mark.parametrize(
+    ("word", "said"), [({"did": False}, "did-not-happen"), ({"did": True, "result": None}, "happened")]
+)
+def test_with_an_undo_the_step_keeps_what_was_said_about_it(shop: Shop, word: dict[str, Any], said: str) -> None:
+    shop.settle("undo", **word)
+    whole = shop.app.history("buy/order:1")
+    assert whole.settled is not None and whole.settled["verdict"] == "undo"
+    assert [step.settled["verdict"] for step in whole.steps if step.settled] == [said]
+
+
 def test_undo_also_undoes_what_a_person_says_has_happened(shop: Shop) -> None:
     shop.settle("undo", did=True, result={"id": "ch_1"})
     with pytest.raises(Exception, match="settled by ann"):

@@ -77,10 +77,32 @@ def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime
     assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
 
 
+@pytest.mark.parametrize("span", ["0.1s", "1.1s", "59.9s"])
+def test_of_intervals_that_are_no_whole_seconds_too_each_tick_has_a_later_one(span: str) -> None:
+    ticks = make_ticks(span, "UTC")
+    moment = NOON
+    for _ in range(1_000):
+        assert ticks.after(moment) > moment
+        moment = ticks.after(moment)
+    assert moment == pytest.approx(NOON + 1_000 * float(span[:-1]), abs=float(span[:-1]))
+
+
+def test_in_an_hour_that_comes_twice_the_next_tick_is_never_one_that_is_over() -> None:
+    ticks = make_ticks("30 2 * * *", "Europe/Paris")
+    second_time = datetime(2026, 10, 25, 1, 10, tzinfo=UTC)  # 02:10, an hour after 02:10
+    after = datetime.fromtimestamp(ticks.after(second_time.timestamp()), UTC)
+    assert after == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)
+
+
 @pytest.mark.parametrize("when", ["0 25 * * *", "nonsense words", "61 * * * *", "0s", "7"])
 def test_what_never_comes_is_refused_when_it_is_declared(when: str) -> None:
     with pytest.raises(Misuse):
         make_ticks(when, "UTC")
+
+
+def test_a_time_zone_is_refused_where_it_would_mean_nothing() -> None:
+    with pytest.raises(Misuse, match="means nothing for an interval"):
+        make_ticks("1d", "Europe/Paris")
 
 
 def test_an_unknown_time_zone_is_refused() -> None:
@@ -186,6 +208,102 @@ def test_overlapping_runs_are_allowed_if_declared(noon: Stage) -> None:
         while look(app):
             pass
     assert len(noon.effects) == 3
+
+
+def test_a_tick_that_is_queued_begins_when_the_run_before_has_ended_however_long_that_waits(noon: Stage) -> None:
+    app = noon.process()
+    seen: list[str] = []
+
+    @app.step(repeat="safe", id="{text}")
+    def write(text: str) -> None:
+        seen.append(text)
+
+    @app.every("1m", overlap="queue")
+    def long(tick: datetime) -> None:
+        write(f"{tick:%H:%M} begins")
+        app.sleep("100s")
+        write(f"{tick:%H:%M} ends")
+
+    prepare(app)
+    for _ in range(36):
+        noon.clock.advance(10)
+        while look(app):
+            pass
+    assert seen[:4] == ["12:01 begins", "12:01 ends", "12:02 begins", "12:02 ends"]
+
+
+def test_a_queued_tick_does_not_wait_for_a_person(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("1m", overlap="queue")
+    def doubtful(tick: datetime) -> None:
+        noon.do(f"{tick:%H:%M}")
+        charge()
+
+    @app.step
+    def charge() -> None:
+        raise TimeoutError
+
+    prepare(app)
+    for _ in range(2):
+        noon.clock.advance(60)
+        while look(app):
+            pass
+    assert sorted(noon.effects) == ["12:01", "12:02"]
+
+
+def test_missed_ticks_that_queue_are_caught_up_one_after_the_other(noon: Stage) -> None:
+    app = noon.process()
+    clockwork(noon, app, catch_up="all", overlap="queue")
+    noon.clock.advance(3 * 60)
+    for _ in range(10):
+        while look(app):
+            pass
+        noon.clock.advance(2)
+    assert list(noon.effects) == ["12:01", "12:02", "12:03"]
+
+
+def test_catching_up_with_what_would_be_skipped_is_refused(noon: Stage) -> None:
+    with pytest.raises(Misuse, match='overlap="queue"'):
+        clockwork(noon, noon.process(), catch_up="all")
+
+
+def test_a_generator_is_no_work_for_a_schedule(noon: Stage) -> None:
+    with pytest.raises(Misuse, match="is a generator"):
+
+        @noon.process().every("1m")
+        def pages(tick: datetime) -> Any:
+            yield tick
+
+
+@pytest.mark.parametrize("options", [{"name": "other"}, {"keep": "1d"}, {"name": "other", "limit": 1}])
+def test_settings_of_a_flow_are_refused_where_the_flow_is_there_already(noon: Stage, options: dict[str, Any]) -> None:
+    app = noon.process()
+
+    @app.flow(key="{tick}", stable=("tick",))
+    def tidy(tick: datetime) -> None: ...
+
+    with pytest.raises(Misuse, match=f"give {', '.join(f'{name}=' for name in options)} to @app.flow"):
+        app.every("1m", **options)(tidy)
+    app.every("1m")(tidy)
+
+
+def test_a_second_schedule_of_one_flow_is_refused(noon: Stage) -> None:
+    app = noon.process()
+    tidy = clockwork(noon, app)
+    with pytest.raises(Misuse, match="scheduled twice"):
+        app.every("1h")(tidy)
+
+
+def test_a_second_poll_of_one_name_is_refused_and_the_same_one_again_is_not(noon: Stage) -> None:
+    app = noon.process()
+    for _ in range(2):
+        polling(noon, app, Source(noon))
+    with pytest.raises(Misuse, match="another name="):
+
+        @app.poll(every="1m", start=clockwork(noon, app), name="new_orders")
+        def others(since: datetime | None) -> list[Any]:
+            return []
 
 
 def test_a_function_without_a_tick_and_an_awaited_one_are_scheduled_too(noon: Stage) -> None:

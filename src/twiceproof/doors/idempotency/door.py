@@ -93,6 +93,8 @@ class Door:
         try:
             ask = self._ask(visit, body)
             outcome = yield from self._take(ask, visit.rule)
+            if not isinstance(outcome, Held | Mismatch):
+                self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
             if isinstance(outcome, Done):
                 return (yield from self._replay(visit, outcome))
             if isinstance(outcome, Held):

@@ -122,7 +122,7 @@ def in_review(ask: Ask, found: InReview) -> Reply:
         "An earlier request with this key broke off, and it is not known whether it was carried out. It is not "
         "repeated until somebody has looked.",
         next_move="Do not send it again with another key. Whoever runs this service looks with: "
-        f"twiceproof claims show {ask.operation} '{ask.key}' and settles it with: twiceproof claims settle",
+        f"twiceproof claims show {ask.operation} '{ask.key}', which says how to settle it.",
         more={"state": "review", "since": found.since, "claim": {"operation": ask.operation, "key": ask.key}},
     )  # fmt: skip
 

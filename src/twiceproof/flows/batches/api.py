@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from ...claims.claim import address_of, space_of_run
+from ...claims.claim import address_of
 from ...drive import await_, block
 from ...errors import Misuse
 from ...keys import validate_key
 from ..context import inside_flow
 from ..parts import Parts
 from ..step import Step
+from ..tenancy import own_space
 from .batch import Batch, ItemKey
 from .duplicates import Duplicate, compensate
 from .each import CONCURRENCY, each
@@ -59,7 +60,7 @@ class BatchApi:
 
     def progress(self, run: str) -> Progress:
         """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""
-        return block(progress_of(self.parts.store, space_of_run(run)))
+        return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
 
     def compensate_duplicate(
         self,
@@ -88,7 +89,7 @@ class BatchApi:
 
     def _space(self, run: str | None, flow: str | None, key: str | None) -> str:
         if run is not None:
-            return space_of_run(run)
+            return own_space(self.parts.tenant, run)
         if flow is None or key is None:
             raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
         return address_of(self.parts.tenant, flow, validate_key(key)).space

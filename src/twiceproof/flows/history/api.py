@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
 
 import msgspec
@@ -31,7 +32,7 @@ class HistoryApi:
     """The part of an app that is about runs that were. A run is named by its id, or as "flow/key"."""
 
     parts: Parts
-    flows: dict[str, Flow]
+    flows: MutableMapping[str, Flow]
 
     def runs(
         self,

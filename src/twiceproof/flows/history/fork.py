@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Raw, Struct, structs
+from msgspec import Struct, structs
 
-from ...claims.claim import DONE, FAILED, NO_RESULT, REVIEW, WAITING, Claim, body_of, claim_of, run_id, space_of
+from ...claims.claim import DONE, FAILED, NO_RESULT, REVIEW, WAITING, Claim, Spill, body_of, claim_of, run_id, space_of
 from ...claims.pieces import forget
 from ...claims.results import resource_address, unpack
+from ...claims.shelving import copied
 from ...drive import Operation
 from ...errors import Misuse
 from ...keys import validate_key
-from ...records import Address, Check, Insert, Record, Write, Written
+from ...records import Address, Check, Insert, Record, Written
 from ...stores.base import Store
 from ..entry import DONE as STEP_DONE
 from ..entry import KIND as STEP
@@ -60,7 +61,10 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
             raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
         yield from forget(store, written.found)
         written = yield from store.write(new)
-    yield from _copy(store, at, Check(new.at, fence=written.fence), copies)
+    ours = Check(new.at, fence=written.fence)
+    for piece in (yield from _beside(store, at, new.at, work_of(claim).spill)):
+        yield from store.write(ours, piece)
+    yield from _copy(store, at, ours, copies)
     parked = (yield from store.read(new.at)).record
     if parked is not None and parked.state == WAITING and parked.fence == written.fence:
         yield from store.write(queued(parked, claim))
@@ -118,7 +122,7 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
     if not given:
         raise Misuse("The input of this run is no longer kept; start it with its arguments instead.")
     new = Work(
-        work.version, Raw(given), correlation=work.correlation, priority=work.priority, born=f"{plan.run}@{now}",
+        work.version, work.input, work.spill, correlation=work.correlation, born=f"{plan.run}@{now}",
         forked_from=claim.run,
     )  # fmt: skip
     return Claim(
@@ -129,12 +133,15 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
 
 def _copy(store: Store, old: Address, ours: Check, entries: Sequence[Entry]) -> Operation[None]:
     """One by one: entries are few, and a large result needs a write of its own."""
-    space = ours.at.space
     for entry in entries:
-        spill = entry.note.spill
-        writes: list[Write] = [ours, Insert(Address(space, STEP, entry.name), body_of(entry.note), entry.state)]
-        if spill is not None and spill.ref:
-            large = (yield from store.read(resource_address(old.space, spill.ref))).record
-            if large is not None:
-                writes.append(Insert(resource_address(space, spill.ref), large.body))
-        yield from store.write(*writes)
+        beside = yield from _beside(store, old, ours.at, entry.note.spill)
+        copy = Insert(Address(ours.at.space, STEP, entry.name), body_of(entry.note), entry.state)
+        yield from store.write(ours, copy, *beside)
+
+
+def _beside(store: Store, old: Address, new: Address, spill: Spill | None) -> Operation[list[Insert]]:
+    """A large value, for the new run to own."""
+    if spill is None or not spill.ref:
+        return []
+    large = (yield from store.read(resource_address(old.space, spill.ref))).record
+    return [] if large is None else [(yield from copied(large, resource_address(new.space, spill.ref)))]

@@ -134,6 +134,7 @@ def _settled_entry(
 ) -> Operation[Entry | None]:  # fmt: skip
     if entry is None or word.happened is None:
         return None
+    settlement = structs.replace(settlement, verdict="happened" if word.happened else "did-not-happen")
     if not word.happened:
         note = structs.replace(
             entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",

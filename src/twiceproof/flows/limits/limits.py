@@ -46,12 +46,15 @@ class Limits:
         self._rate = rate
         self._turned_away = 0  # since somebody was let in: the more wait, the less often each of them asks
 
-    def enter(self, parts: Parts, arguments: Mapping[str, Any]) -> Operation[Entered | Full]:
-        """Everything or nothing."""
+    def enter(self, parts: Parts, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
+        """Everything or nothing. A rate counts runs that begin, not those that go on after a wait."""
         holds: list[Hold] = []
-        return (yield from or_give_back(parts, holds, self._enter(parts, arguments, holds)))
+        rate = self._rate if begins else None
+        return (yield from or_give_back(parts, holds, self._enter(parts, arguments, holds, rate)))
 
-    def _enter(self, parts: Parts, arguments: Mapping[str, Any], holds: list[Hold]) -> Operation[Entered | Full]:
+    def _enter(
+        self, parts: Parts, arguments: Mapping[str, Any], holds: list[Hold], rate: Rate | None
+    ) -> Operation[Entered | Full]:  # fmt: skip
         for group, size in self.groups(arguments):
             hold = yield from take_slot(parts, self._name, group, size, self._lease)
             if hold is None:
@@ -59,7 +62,7 @@ class Limits:
                 self._turned_away += 1
                 return Full(FULL_PAUSE + self._turned_away / 100)
             holds.append(hold)
-        wait = (yield from admit(parts.store, parts.tenant, self._name, self._rate)) if self._rate else 0.0
+        wait = (yield from admit(parts.store, parts.tenant, self._name, rate)) if rate else 0.0
         if wait > 0:
             yield from give_back(parts, holds)
             return Full(wait)

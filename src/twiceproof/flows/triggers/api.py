@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from ...claims.once import refuse_generators
 from ...claims.policy import Duration
 from ...errors import Misuse
 from ...keys.duration import seconds
@@ -25,7 +26,7 @@ class TriggerApi:
     """The part of an app that is about schedules and polls."""
 
     flow: Any  # of FlowApi
-    flows: dict[str, Flow]
+    flows: MutableMapping[str, Flow]
     schedules: ScheduleDuty
     polls: PollDuty
 
@@ -49,13 +50,13 @@ class TriggerApi:
         def declare(function: Callable[..., Any]) -> Any:
             flow = getattr(function, "flow", None)
             if not isinstance(flow, Flow):
-                limit = {"limit": 1} if overlap == "queue" else {}
                 options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
-                declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **limit, **options)
+                declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **options)
                 function = declare_flow(_ticked(function))
                 flow = self.flows[name or function.__name__]
-            elif overlap == "queue" and flow.limits is None:
-                raise Misuse(f'overlap="queue" needs the flow to run one at a time; declare {flow.name} with limit=1.')
+            elif options or name is not None:
+                given = ", ".join(f"{option}=" for option in ("name",) * (name is not None) + tuple(options))
+                raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
             return function
 
@@ -95,6 +96,7 @@ def _tick_key(tick: datetime) -> str:
 
 def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with exactly one parameter, the tick: a run's key follows from it."""
+    refuse_generators(function)
     wanted = takes_tick(function)
     if inspect.iscoroutinefunction(function):
 

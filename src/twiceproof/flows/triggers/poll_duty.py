@@ -37,6 +37,10 @@ class PollDuty(Duty):
         self._store = store
 
     def add(self, poll: Poll) -> None:
+        """Two under one name would share a cursor, and each would miss what the other was given."""
+        known = self.polls.get(poll.queue)
+        if known is not None and _place(known) != _place(poll):
+            raise Misuse(f"Two functions are polled as {poll.name!r}; give one of them another name=.")
         self.polls[poll.queue] = poll
 
     def queues(self) -> list[str]:
@@ -93,6 +97,11 @@ class PollDuty(Duty):
             return structs.replace(note, started=note.started + started)
         cursor = note.cursor if polled.cursor is None else Raw(msgspec.json.encode(polled.cursor))
         return structs.replace(note, cursor=cursor, until=now, started=note.started + started)
+
+
+def _place(poll: Poll) -> tuple[str, str]:
+    """The same function declared again, by a module that is loaded anew, is no second one."""
+    return poll.function.__module__, poll.function.__qualname__
 
 
 def _items(polled: Polled, name: str) -> Iterable[Any]:

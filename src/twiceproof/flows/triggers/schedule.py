@@ -43,6 +43,11 @@ class Schedule:
         for name, value, legal in (("overlap", overlap, Overlap), ("catch_up", catch_up, CatchUp)):
             if value not in get_args(legal):
                 raise Misuse(f"{name}={value!r} means nothing here; say one of {', '.join(get_args(legal))}.")
+        if catch_up == "all" and overlap == "skip":
+            raise Misuse(
+                'catch_up="all" starts many at once, and overlap="skip" would skip all but the first; say '
+                'overlap="queue", or "allow".'
+            )
         self.flow = flow
         self.ticks = ticks
         self.when = when

@@ -6,12 +6,13 @@ import logging
 
 from msgspec import structs
 
-from ...claims.claim import HELD, QUEUED, WAITING, body_of
-from ...claims.states import is_expired
+from ...claims.claim import body_of
 from ...drive import Operation
+from ...errors import Misuse
 from ...records import Insert, Record, Replace
 from ...stores.base import Store
 from ..flow import HIGH
+from ..limits.succession import is_under_way
 from ..workers.duty import Duty
 from .schedule import KIND, Schedule, ScheduleNote, as_tick, note_of
 from .ticks import passed
@@ -32,6 +33,13 @@ class ScheduleDuty(Duty):
         self._store = store
 
     def add(self, schedule: Schedule) -> None:
+        """A flow has one: of two, the second would silently take the place of the first."""
+        known = self.schedules.get(schedule.queue)
+        if known is not None and known.flow is schedule.flow:
+            raise Misuse(
+                f"{schedule.flow.name} is scheduled twice, {known.when!r} and {schedule.when!r}; call it from a second "
+                "function with a schedule of its own."
+            )
         self.schedules[schedule.queue] = schedule
 
     def queues(self) -> list[str]:
@@ -63,19 +71,20 @@ class ScheduleDuty(Duty):
         yield from self._store.write(_next(schedule, record, note, now))
 
     def _start(self, schedule: Schedule, note: ScheduleNote, tick: float) -> Operation[ScheduleNote]:
-        if schedule.overlap == "skip" and (yield from self._is_open(schedule, note)):
+        before = _run_before(schedule, note)
+        if schedule.overlap == "skip" and before and (yield from is_under_way(self._store, before)):
             log.warning("%s: tick %s is skipped, the one before is still under way", schedule.flow.name, as_tick(tick))
             return structs.replace(note, skipped=note.skipped + 1)
-        yield from schedule.flow.start((as_tick(tick),), {})
+        follows = before if schedule.overlap == "queue" else ""
+        yield from schedule.flow.start((as_tick(tick),), {}, follows=follows)
         return structs.replace(note, last=tick)
 
-    def _is_open(self, schedule: Schedule, note: ScheduleNote) -> Operation[bool]:
-        if note.last is None:
-            return False
-        key = schedule.flow.key((as_tick(note.last),), {})
-        found = yield from self._store.read(schedule.flow.handle(key).at)
-        record = found.record
-        return record is not None and not is_expired(record, found.now) and record.state in (QUEUED, HELD, WAITING)
+
+def _run_before(schedule: Schedule, note: ScheduleNote) -> str:
+    """The run of the last tick that was started; "" if there was none."""
+    if note.last is None:
+        return ""
+    return schedule.flow.handle(schedule.flow.key((as_tick(note.last),), {})).id
 
 
 def _next(schedule: Schedule, record: Record, note: ScheduleNote, now: float) -> Replace:

@@ -27,7 +27,10 @@ class Interval:
         self.span = span
 
     def after(self, moment: float) -> float:
-        return (moment // self.span + 1) * self.span
+        count = moment // self.span + 1
+        tick = count * self.span
+        # The product is rounded: a tick could come out as its own successor, and be gone round for ever.
+        return tick if tick > moment else (count + 1) * self.span
 
 
 class Cron:
@@ -41,19 +44,24 @@ class Cron:
 
     def after(self, moment: float) -> float:
         try:
-            found = next(self._simulate(self._text, datetime.fromtimestamp(moment, self._zone)))
-        except StopIteration:
-            raise Misuse(f"{self._text!r} never comes; write the five fields of a cron expression.") from None
+            for found in self._simulate(self._text, datetime.fromtimestamp(moment, self._zone)):
+                if found.timestamp() > moment:  # in an hour that comes for the second time, it looks into the first
+                    return found.timestamp()
         except self._mistake as error:
             raise Misuse(
                 f'{self._text!r} is no cron expression ({error}); write five fields, such as "0 2 * * *".'
             ) from None
-        return found.timestamp()
+        raise Misuse(f"{self._text!r} never comes; write the five fields of a cron expression.")
 
 
 def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
     if isinstance(when, str) and (" " in when.strip() or when.startswith("@")):
         return Cron(when.strip(), zone)
+    if zone != "UTC":
+        raise Misuse(
+            f"tz={zone!r} means nothing for an interval, which is counted from the epoch; write a cron expression, "
+            'such as "0 2 * * *", or leave tz= out.'
+        )
     return Interval(seconds(when, name="every"))
 
 

@@ -13,7 +13,7 @@ from ...keys import validate_key
 from ...keys.duration import seconds
 from ...keys.fingerprint import digest
 from ...records import Address
-from ..context import inside_flow
+from ..context import current_attempt, inside_flow, session_var
 from ..parts import Parts
 from ..retry import Retry
 from ..tenancy import own_approval
@@ -21,6 +21,7 @@ from .approval import Approval, Decided, request_address
 from .approvals import approve, decide, open_approvals
 from .arrivals import KIND, Delivered, deliver, packed
 from .callbacks import callback_url, deliver_by_token
+from .links import Link, draw_link, link_url
 from .remote import remote
 from .waiting import wait_for, wait_name
 
@@ -55,14 +56,35 @@ class WaitApi:
 
     def approve(
         self, name: str, *, show: Any = None, timeout: Duration | None = None,
-        default: Literal["approve", "reject"] | None = None,
+        default: Literal["approve", "reject"] | None = None, requester: str = "",
     ) -> Any:  # fmt: skip
-        """Park the run until somebody has approved what is shown; the `Decision`. A no raises `Rejected`."""
+        """Park the run until somebody has approved what is shown; the `Decision`. A no raises `Rejected`.
+
+        `requester` is who asks: they cannot approve it themselves. Left out, it is who started the run, if known.
+        """
         session = inside_flow("app.approve")
         if default not in DEFAULTS:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
         span, shown = _span(timeout, default is not None), packed(show, "show=")
-        return session.drive(approve(session, name, shown, digest(show), span, DEFAULTS[default]))
+        who = requester and validate_key(requester)
+        return session.drive(approve(session, name, shown, digest(show), span, DEFAULTS[default], who))
+
+    def approval_url(self, name: str, *, show: Any = None, to: str = "", valid: Duration = "7d") -> str:
+        """A page where one person can decide about `app.approve(name, show=…)`: for a mail or a message.
+
+        Called inside a step, because each call makes a new link, which is kept nowhere: only its hash is. `show` is
+        what the approval will show, word for word; `to` is whose decision it will be.
+        """
+        attempt, session = current_attempt(), session_var.get()
+        if attempt is None or session is None:
+            raise Misuse(
+                "app.approval_url was not called from a step; call it inside a function under @app.step, where the "
+                "link is sent."
+            )
+        who = to and validate_key(to)
+        link = Link(attempt.space, validate_key(name), session.work.born, digest(show), who)
+        token = block(draw_link(self.parts.store, link, seconds(valid, name="valid")))
+        return link_url(self.parts.url, token)
 
     def remote(
         self, *, start: Callable[..., Any], callback: str, timeout: Duration | None = None, retry: Retry | None = None

@@ -46,6 +46,7 @@ class Request(Struct, frozen=True, omit_defaults=True):
     shown: Raw = NO_RESULT
     until: float | None = None
     decision: Decision | None = None
+    requester: str = ""  # who asked for it, where that is known
 
 
 class Approval(Struct, frozen=True):
@@ -62,6 +63,7 @@ class Approval(Struct, frozen=True):
     asked_at: float
     until: float | None
     decision: Decision | None
+    requester: str = ""
 
 
 _decode = msgspec.json.Decoder(Request).decode
@@ -76,6 +78,7 @@ def approval_of(record: Record) -> Approval:
     return Approval(
         approval_id(record.at), record.at.key, request.flow, request.key, run_id(record.at.space), record.state,
         msgspec.json.decode(request.shown), request.digest, record.created_at, request.until, request.decision,
+        request.requester,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from msgspec import Raw, structs
 
 from ...claims.claim import DONE, FAILED, body_of, claim_of
 from ...drive import Operation
-from ...errors import NoSuchWait, PayloadMismatch, Rejected
+from ...errors import NoSuchWait, OwnRequest, PayloadMismatch, Rejected
 from ...keys import validate_key
 from ...records import Address, Insert, Record, Replace, Write, Written
 from ...stores.base import Store
@@ -42,18 +42,22 @@ PAGE = 200
 class _Asked(Pending):
     """Waits for a decision; the request stands beside it for people to find."""
 
-    def __init__(self, name: str, seconds: float | None, shown: Raw, digest: str, default: bool | None) -> None:
+    def __init__(
+        self, name: str, seconds: float | None, shown: Raw, digest: str, default: bool | None, requester: str
+    ) -> None:  # fmt: skip
         super().__init__(_wait_name(name), f"waits for somebody to approve {name}", seconds, asked=f"show={digest}")
         self._word = validate_key(name)
         self._shown = shown
         self._digest = digest
         self._default = default
+        self._requester = requester
 
     def open(self, session: Session) -> Operation[None]:
         """In one write with the wait itself. What an earlier run of the same key asked is written over."""
         claim, entry = session.claim, session.ledger.entries[self.name]
         request = Request(
-            session.work.born, claim.operation, claim.key, self._digest, self._shown, entry.note.not_before
+            session.work.born, claim.operation, claim.key, self._digest, self._shown, entry.note.not_before,
+            requester=self._requester or session.work.starter,
         )  # fmt: skip
         at, body = Address(session.space, KIND, self._word), body_of(request)
         refused = yield from session.ledger.flush(Insert(at, body, OPEN))
@@ -78,10 +82,11 @@ def _wait_name(name: str) -> str:
 
 
 def approve(
-    session: Session, name: str, shown: Raw, digest: str, seconds: float | None, default: bool | None
+    session: Session, name: str, shown: Raw, digest: str, seconds: float | None, default: bool | None,
+    requester: str = "",
 ) -> Operation[Decision]:  # fmt: skip
     """The decision, if it is yes. The same in a replay; a replay that shows something else stops in review."""
-    note = yield from awaited(session, _Asked(name, seconds, shown, digest, default))
+    note = yield from awaited(session, _Asked(name, seconds, shown, digest, default, requester))
     if not note.result:
         raise timed_out(session, f"nobody decided about {name} in time", name)
     decision = msgspec.json.decode(note.result, type=Decision)
@@ -107,6 +112,7 @@ def decide(
         record, run, now = yield from _standing(store, at)
         request = request_of(record)
         _refuse_other_shown(request, shown)
+        _refuse_requester(request, approved, by)
         prior = (yield from store.read(wait)).record
         if prior is not None and is_of(prior, run):
             return _told(prior, mark)
@@ -135,6 +141,12 @@ def _refuse_other_shown(request: Request, shown: str) -> None:
             "What was shown is not what this approval is about; look at it again, and decide anew.",
             operation=request.flow, key=request.key, found=request.digest, asked=shown,
         )  # fmt: skip
+
+
+def _refuse_requester(request: Request, approved: bool, by: str) -> None:
+    """Who asks may take it back, but not say yes to it."""
+    if approved and request.requester and by.casefold() == request.requester.casefold():
+        raise OwnRequest(f"{by} asked for this and cannot approve it; have somebody else decide.", by=by)
 
 
 def _told(prior: Record, mark: str) -> Decided:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..parts import Parts
+from ..tenants import Tenants
 from .duty import Duty
 from .worker import Worker
 
@@ -14,7 +15,10 @@ class WorkApi:
 
     parts: Parts
     duties: list[Duty]
+    tenants: Tenants
 
     def worker(self, *, concurrency: int = 10) -> Worker:
         """A worker in this process; `twiceproof work` runs one. `app.worker().run(until_idle=True)` is for scripts."""
-        return Worker(self.parts, self.duties, concurrency=concurrency)
+        worker = Worker(self.parts, self.duties, concurrency=concurrency)
+        self.tenants.workers.add(worker)
+        return worker

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from ..context import attempt_var, session_var
+from ..correlation import given
 
 __all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
 
@@ -49,7 +50,7 @@ def _about() -> About:
     session, attempt = session_var.get(), attempt_var.get()
     step = attempt.step if attempt else ""
     if session is None:
-        return about_var.get()
+        return about_var.get() if not given() else About(given())
     claim = session.claim
     return About(session.work.correlation or claim.run, claim.run, claim.operation, claim.key, step)
 
@@ -57,18 +58,24 @@ def _about() -> About:
 def _line(about: About) -> str:
     """In front of a line that people read."""
     if not about.run:
-        return ""
+        return _clean(f"[{about.correlation}] ") if about.correlation else ""
     step = f" {about.step}" if about.step else ""
     return _clean(f"[{about.correlation}] {about.flow} {about.key}{step}: ")
 
 
 def _clean(text: str) -> str:
     """What comes from outside must not write lines of its own."""
+    if text.isprintable():
+        return text
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
 
 
 class TextLines(logging.Formatter):
-    """For people. A traceback is set in: no line of it can be taken for one of the log."""
+    """For people. A traceback is set in: no line of it can be taken for one of the log, and no message has two."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        record.message = _clean(record.message)
+        return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name that logging calls
         return "\n".join(f"    {_clean(line)}" for line in super().formatException(ei).splitlines())

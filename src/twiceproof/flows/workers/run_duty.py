@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ...claims.claim import claim_of
 from ...drive import Operation, await_
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...records import Record
 from ...stores.base import Store
-from ..ending import Asleep, Ended, Fell, Finished, GivenBack
+from ..ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from ..flow import NORMAL, Flow
 from ..work import work_of
 from .duty import Duty
@@ -29,21 +29,28 @@ class RunDuty(Duty):
 
     kind = "claim"
 
-    def __init__(self, store: Store, flows: Mapping[str, Flow], rank: int = NORMAL) -> None:
+    def __init__(
+        self, store: Store, flows: Mapping[str, Flow], tenants: Callable[[], Iterable[str]], rank: int = NORMAL
+    ) -> None:  # fmt: skip
         self.rank = rank
         self._store = store
         self._flows = flows
+        self._tenants = tenants
 
     def queues(self) -> list[str]:
-        return [queue for flow in self._flows.values() if flow.rank == self.rank for queue in flow.queues]
+        flows = [flow for flow in self._flows.values() if flow.rank == self.rank]
+        return (
+            [queue for tenant in self._tenants() for flow in flows for queue in flow.of(tenant).queues] if flows else []
+        )
 
     def awaits(self, record: Record) -> bool:
         return self._flow(record).drive is await_
 
     def _flow(self, record: Record) -> Flow:
+        tenant = record.queue.partition("/")[0]
         for flow in self._flows.values():
-            if record.queue in flow.queues:
-                return flow
+            if record.queue in flow.of(tenant).queues:
+                return flow.of(tenant)
         raise Misuse(f"No flow is declared for {record.queue}; declare it, or leave its runs to workers that have it.")
 
     def carry_out(self, record: Record) -> Operation[None]:
@@ -71,6 +78,8 @@ def _tell(ended: Ended) -> None:
             log.warning("%s; what it did is undone", error)
         case Fell(error):
             _tell_failure(error)
+        case Overtaken(error):
+            log.info("dropped: version %s of %s came after %s", error.version, error.object, error.newest)
         case Asleep(why, _):
             log.info("parked: %s", why)
         case GivenBack(error):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...claims.claim import run_id
 from ...drive import Operation, block
-from ...errors import ClaimLost, Misuse, StoreError
+from ...errors import CannotOpen, ClaimLost, Misuse, StoreError
 from ...records import Record
 from ...stores.rings import SOON, queue_place
 from ..parts import Parts
@@ -53,7 +53,16 @@ class Worker:
         self.draining = False
         self._stopping = False
 
+    @property
+    def taken(self) -> int:
+        """How many runs it is at."""
+        return self._places.taken
+
     # -- from outside; signal handlers may call these --------------------------------------------
+
+    def wake(self) -> None:
+        """Look again now."""
+        self._watch.wake()
 
     def drain(self) -> None:
         """Take nothing new; steps that run may end; runs are given back before their next one."""
@@ -150,6 +159,9 @@ class Worker:
         began = self.parts.clock.monotonic()
         try:
             yield from duty.carry_out(record)
+        except CannotOpen as error:  # nor will it be readable in a moment
+            log.error("could not carry out %s: %s", record.at.space, error, extra=_about(record))
+            yield from self._put_off(record)
         except (StoreError, ClaimLost) as error:  # due again when its time is over
             log.warning("left %s behind: %s", record.at.space, error, extra=_about(record))
         except Exception:

@@ -10,5 +10,6 @@ local call = redis.call
 -- where a member is space.key and the dots are NULs. All times are whole microseconds.
 -- A record is a msgpack array of ten: six numbers of eight bytes, so that they can be read and written without
 -- unpacking the rest, then what the client has packed: state, queue, nonce, body.
-local VERSION, FENCE, CREATED, UPDATED, LEASE, DUE = 1, 2, 3, 4, 5, 6
-local HEAD = 55  -- bytes
+-- Where some of the numbers begin, and how many bytes all of them have:
+local VERSION_AT, FENCE_AT, DUE_AT = 3, 12, 48
+local HEAD = 55

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.doors.idempotency.harness import JSON
 from twiceproof import NotDone
 from twiceproof.doors.idempotency import Route
+from twiceproof.doors.idempotency.answer import restore
 
 REPLAYED, RUN, REVIEW = "replayed", "run again", "review"
 NEVER = (401, 403, 407, 408, 425, 429)
@@ -225,3 +226,18 @@ def test_an_answer_may_be_forgotten_sooner_than_its_key(door, clock, shop):
     clock.advance(61)
     assert client.ask().problem()["type"] == "urn:twiceproof:answer-not-kept"
     assert shop.count == 1
+
+
+def test_replays_are_counted(client, app):
+    for _ in range(3):
+        client.ask()
+    (row,) = app.duplicates(source="idempotency-key")
+    assert row.count == 2
+
+
+def test_a_recorded_header_with_a_lines_end_is_not_replayed():
+    """Whoever can write a result could write a whole second answer behind it."""
+    kept = restore(
+        '{"http_status":200,"headers":[["x-a","1\\r\\nset-cookie: a=b"],["x b","1"],["x-c","2"]],"text":"ok"}'
+    )
+    assert (kept.status, kept.headers, kept.body) == (200, [("x-c", "2")], b"ok")

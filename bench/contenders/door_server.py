@@ -1,0 +1,154 @@
+"""The server that is measured: an app with one webhook, and beside it a route that does nothing.
+
+`python -m bench.contenders.door_server <url of a store>` prints its address, and serves until its input ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from twiceproof import App
+from twiceproof.doors.envelope import Envelope
+from twiceproof.doors.reply import Reply, json_reply
+from twiceproof.doors.source import Event, Reading, Source
+
+from ..http_load import HttpCallers, request_bytes
+from ..rounds import Contender
+
+__all__ = ["DoorServer"]
+
+ROOT = Path(__file__).parents[2]
+SECRET = "measured"
+ANSWER = {"received": True, "duplicate": False, "state": "nothing"}
+
+
+# -- in the bench --------------------------------------------------------------------------------
+
+
+class DoorServer:
+    """One server process on one store."""
+
+    def __init__(self, url: str) -> None:
+        command = [sys.executable, "-m", "bench.contenders.door_server", url]
+        self._child = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        assert self._child.stdout is not None
+        host, _, port = self._child.stdout.readline().strip().rpartition("//")[2].partition(":")
+        self.address = (host, int(port))
+        self._ids = itertools.count(1)
+
+    def nothing(self) -> Contender:
+        return self._contender("a handler that does nothing", "/nothing", lambda: b'{"id":"evt_1","total":"12.50"}')
+
+    def new(self) -> Contender:
+        return self._contender("new webhooks", "/hooks/measured", lambda: _event(next(self._ids)))
+
+    def duplicates(self) -> Contender:
+        """One event, taken in before."""
+        first = self._contender("first", "/hooks/measured", lambda: _event(0), count=1).callers
+        first.time(1)
+        first.close()
+        return self._contender("duplicate webhooks", "/hooks/measured", lambda: _event(0))
+
+    def _contender(self, name: str, path: str, make: Any, count: int = 64) -> Contender:
+        def request() -> bytes:
+            body = make()
+            return request_bytes(path, body, {"x-signature": _signature(body)})
+
+        return Contender(name, HttpCallers(self.address, request, count))
+
+    def __enter__(self) -> DoorServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait(30)
+        assert self._child.stdout is not None
+        self._child.stdout.close()
+
+
+def _event(number: int) -> bytes:
+    return msgspec.json.encode(
+        {"id": f"evt_{number}", "type": "order.paid", "data": {"order": number, "total": "12.50", "currency": "EUR"}}
+    )
+
+
+def _signature(body: bytes) -> str:
+    return hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
+
+
+# -- in the child --------------------------------------------------------------------------------
+
+
+class Measured(Source):
+    name = "measured"
+
+    def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
+        signs = (hmac.new(secret.encode(), envelope.body, hashlib.sha256).hexdigest() for secret in secrets)
+        given = envelope.header("x-signature")
+        return "" if any(hmac.compare_digest(sign, given) for sign in signs) else "wrong signature"
+
+    def read(self, envelope: Envelope) -> Reading:
+        value = msgspec.json.decode(envelope.body)
+        return [Event(value["id"], value, value["type"])]
+
+
+def make_app(url: str) -> App:
+    app = App(url)
+
+    @app.flow(key="order:{event[id]}")
+    def sync(event: dict[str, Any]) -> None:
+        """Left to workers, of which there are none here."""
+
+    app.webhook(Measured(), secret=SECRET, start=sync)
+    return app
+
+
+def main(url: str) -> None:
+    from twiceproof.cli.logs import set_up_logs
+    from twiceproof.server import policy
+    from twiceproof.server.application import make_application
+    from twiceproof.server.call import Call
+    from twiceproof.server.limits import Limits
+    from twiceproof.server.principal import Scope
+    from twiceproof.server.route import Route
+    from twiceproof.server.routes.table import ROUTES
+    from twiceproof.server.serving import Serving, bound, url_of
+
+    async def nothing(call: Call) -> Reply:
+        return json_reply(200, ANSWER)
+
+    policy.POLICY["POST", "/nothing"] = Scope.PROVEN
+    set_up_logs(as_json=False)
+    with make_app(url) as app:
+        routes = (*ROUTES, Route("POST", "/nothing", "nothing", nothing))
+        application = make_application(app, routes, limits=Limits(deadline=10.0))
+        made = bound("127.0.0.1", 0)
+        threading.Thread(target=_end_with_input, daemon=True).start()
+        Serving(application, drain=1.0, announce=lambda: print(url_of(made), flush=True)).run(sockets=[made])
+
+
+def _end_with_input() -> None:
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

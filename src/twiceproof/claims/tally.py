@@ -1,0 +1,163 @@
+"""The tally of blocked duplicates: brought to the store every few seconds, in one small write per tenant.
+
+Each process writes its own record per hour, whole and anew, so that a write that is repeated counts nothing twice. What
+was counted in the last seconds before a crash is lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from ..clock import Ids
+from ..drive import Operation, block
+from ..errors import StoreError
+from ..observe.duplicates import Blocked, Duplicates
+from ..records import Address, Insert, Record, Replace, Written
+from ..stores.base import Store
+from .claim import body_of, space_of
+from .states import EXPIRE
+
+__all__ = ["KIND", "OPERATION", "Tally", "most_blocked"]
+
+log = logging.getLogger("twiceproof")
+
+KIND = "duplicates"
+OPERATION = "@duplicates"
+FLUSH_EVERY = 5.0
+KEEP = 30 * 86_400.0
+PAGE = 500
+
+Told = Callable[[str, Sequence[Blocked]], None]
+
+
+class Tally:
+    """One process' counts on their way to the store. `told` hears of every page that was brought there."""
+
+    def __init__(self, store: Store, duplicates: Duplicates, *, ids: Ids, every: float = FLUSH_EVERY) -> None:
+        self._store = store
+        self._duplicates = duplicates
+        self._ids = ids
+        self._every = every
+        self._stopped = False
+        self.told: list[Told] = []
+        duplicates.arm = self._arm
+        self._reset()
+        reference = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _reset(reference))
+
+    def _reset(self) -> None:
+        """A forked child has records of its own."""
+        self._pages: dict[str, tuple[Address, str]] = {}  # by space: where it was written, and its version
+        self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
+        self._timer: threading.Timer | None = None
+
+    def _arm(self) -> None:
+        if self._stopped:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(self._every, self.flush)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def flush(self) -> None:
+        """What has changed goes to the store; if that fails, it is tried again later."""
+        with self._mutex:
+            written = [page for page in self._duplicates.take().items() if self._try_write(*page)]
+        for (tenant, _), rows in written:  # outside: who listens may be slow
+            self._tell(tenant, rows)
+
+    def _try_write(self, page: tuple[str, int], rows: list[Blocked]) -> bool:
+        try:
+            block(self._write(*page, rows))
+        except StoreError as error:
+            log.warning("blocked duplicates could not be counted yet: %s", error)
+            self._duplicates.give_back(page, rows)
+            self._arm()
+            return False
+        return True
+
+    def _write(self, tenant: str, hour: int, rows: Sequence[Blocked]) -> Operation[None]:
+        space, body = space_of(tenant, OPERATION, str(hour)), body_of(rows)
+        at, version = self._pages.get(space) or (Address(space, KIND, self._ids()), "")
+        while True:
+            written = yield from self._store.write(_page_write(at, body, version))
+            if isinstance(written, Written):
+                self._pages = {name: page for name, page in self._pages.items() if _hour(name) >= hour - 1}
+                self._pages[space] = at, written.version
+                return
+            version = "" if written.found is None else written.found.version  # an earlier write of ours, unheard
+
+    def _tell(self, tenant: str, rows: Sequence[Blocked]) -> None:
+        for told in self.told:
+            try:
+                told(tenant, rows)
+            except Exception as error:  # noqa: BLE001 - who listens must not stop the counting
+                log.warning("a listener to blocked duplicates failed: %s", error)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.flush()
+
+
+def _page_write(at: Address, body: str, version: str) -> Insert | Replace:
+    if not version:
+        return Insert(at, body, queue=EXPIRE, due_in=KEEP)
+    return Replace(at, body, version=version, queue=EXPIRE, due_in=KEEP)
+
+
+def _hour(space: str) -> int:
+    return int(space.rsplit("/", 1)[1])
+
+
+def _reset(reference: weakref.ref[Tally]) -> None:
+    tally = reference()
+    if tally is not None:
+        tally._reset()
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+_decode = msgspec.json.Decoder(list[Blocked]).decode
+
+
+def most_blocked(
+    store: Store, tenant: str, *, operation: str = "", source: str | None = None, since: float = 0.0, limit: int = 100
+) -> Operation[list[Blocked]]:  # fmt: skip
+    """The keys with most blocked repeats, over all processes. `since` cuts between hours."""
+    sums: dict[tuple[str, str, str], Blocked] = {}
+    after: str | None = None
+    while True:
+        page = yield from store.scan(KIND, after=after, limit=PAGE)
+        for record in page.records:
+            if record.at.space.startswith(f"{tenant}/{OPERATION}/"):
+                _add(sums, record, operation, source, since)
+        after = page.after
+        if after is None:
+            return sorted(sums.values(), key=lambda row: (-row.count, row.operation, row.key))[:limit]
+
+
+def _add(
+    sums: dict[tuple[str, str, str], Blocked], record: Record, operation: str, source: str | None, since: float
+) -> None:  # fmt: skip
+    for row in _decode(record.body):
+        if row.last_at < since or (operation and row.operation != operation) or source not in (None, row.source):
+            continue
+        name = row.source, row.operation, row.key
+        sums[name] = _sum(sums, row)
+
+
+def _sum(sums: Mapping[tuple[str, str, str], Blocked], row: Blocked) -> Blocked:
+    known = sums.get((row.source, row.operation, row.key))
+    if known is None:
+        return row
+    first, last = min(known.first_at, row.first_at), max(known.last_at, row.last_at)
+    return Blocked(row.source, row.operation, row.key, known.count + row.count, first, last)

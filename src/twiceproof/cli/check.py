@@ -1,0 +1,62 @@
+"""`twiceproof check`: the design checklist over a user's own flows, read and not run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .failures import NEGATIVE, OK
+from .output import show_json, show_text
+from .target import Target, json_option
+
+if TYPE_CHECKING:
+    from ..prove.checklist import Finding
+
+__all__ = ["check"]
+
+EPILOG = """\b
+Examples:
+  twiceproof check shop:app
+  twiceproof check shop:app --json
+A line that is meant as it is: # twiceproof: allow missing-undo
+Exit codes: 0 nothing found, 1 something to look at.
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Read your flows for what would not survive a repeat.")
+@click.argument("app", metavar="MODULE:APP")
+@json_option
+@click.pass_context
+def check(ctx: click.Context, app: str) -> None:
+    """Read your flows for what would not survive a repeat: keys, steps, order, undo, lifetimes.
+
+    The module is imported, as a worker imports it; no flow and no step is called.
+    """
+    from ..prove.checklist import check_app  # what `version` and the like have no need of
+    from .load import load_app
+
+    with load_app(app) as found:
+        findings = check_app(found)
+        flows = len(found.flows)
+    if ctx.ensure_object(Target).json:
+        show_json({"app": app, "flows": flows, "findings": findings})
+    else:
+        _show(findings, flows)
+    ctx.exit(NEGATIVE if findings else OK)
+
+
+def _show(findings: Sequence[Finding], flows: int) -> None:
+    for one in findings:
+        show_text(f"{_near(one.file)}:{one.line}: {one.rule}: {one.where}: {one.found}")
+        show_text(f"    Why: {one.why}\n    Instead: {one.instead}\n")
+    read = f"{flows} flow{'' if flows == 1 else 's'} read"
+    show_text(f"{read}, {len(findings)} to look at." if findings else f"{read}: nothing found.")
+
+
+def _near(file: str) -> str:
+    """As an editor wants it: from here, where that is shorter."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -1,0 +1,82 @@
+"""`twiceproof connector`: files that no-code tools import."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import Misuse
+from ..settings import from_environment
+from .output import json_text, show_text
+
+__all__ = ["connector"]
+
+EPILOG = """\b
+Examples:
+  twiceproof connector {name} --url https://hooks.example.com -o {file}
+  twiceproof connector {name} --host hooks.example.com > {file}
+"""
+
+
+EPILOG = """\b
+Examples:
+  twiceproof connector power-automate --url https://hooks.example.com -o twiceproof.swagger.json
+"""
+
+
+@click.group(epilog=EPILOG)
+def connector() -> None:
+    """Write a file that a no-code tool imports."""
+
+
+def _options(function: Callable[..., None]) -> Callable[..., None]:
+    for option in (
+        click.option("-o", "--output", metavar="FILE", help="Write it there. Default: print it."),
+        click.option("--url", metavar="URL", help="Where the tool reaches the server. Default: TWICEPROOF_URL."),
+        click.option("--host", metavar="HOST", help="The same, as a host name: https://HOST."),
+    ):
+        function = option(function)
+    return function
+
+
+@connector.command("power-automate", epilog=EPILOG.format(name="power-automate", file="twiceproof.swagger.json"))
+@_options
+def power_automate(host: str | None, url: str | None, output: str | None) -> None:
+    """A custom connector for Power Automate, Power Apps and Logic Apps."""
+    from ..doors.connectors.power_automate import power_automate as made
+
+    _write(made(_address(host, url)), output, "make.powerautomate.com, Custom connectors, Import an OpenAPI file")
+
+
+@connector.command("n8n", epilog=EPILOG.format(name="n8n", file="twiceproof.n8n.json"))
+@_options
+def n8n(host: str | None, url: str | None, output: str | None) -> None:
+    """A workflow for n8n: claim, branch, work, mark as done."""
+    from ..doors.connectors.n8n import n8n as made
+
+    _write(made(_address(host, url)), output, "n8n, a new workflow, the three dots, Import from File")
+
+
+def _address(host: str | None, url: str | None) -> str:
+    if host and url:
+        raise click.UsageError("--host and --url say the same; give one of them.")
+    found = f"https://{host}" if host else url or from_environment(os.environ).url
+    if not found:
+        raise Misuse("Nobody knows where the tool reaches the server; say --url https://… or set TWICEPROOF_URL.")
+    return found
+
+
+def _write(shape: Any, output: str | None, where: str) -> None:
+    text = json_text(shape)
+    if output is None:
+        click.echo(text)
+        return
+    try:
+        Path(output).write_text(text + "\n", "utf-8")
+    except OSError as error:
+        raise Misuse(f"{output} cannot be written ({error.strerror}); name another file.") from None
+    show_text(f"Written to {output}. Import it: {where}.")

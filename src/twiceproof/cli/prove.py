@@ -1,0 +1,142 @@
+"""`twiceproof prove`: plays a flow killed, paused, repeated, and compares the outside with that of one clean run."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import Misuse
+from ..keys.duration import seconds
+from .failures import NEGATIVE, OK
+from .output import show_json, show_table, show_text
+from .progress import Progress
+from .prove_outside import Outside, outside_options, read_json
+from .target import Target, target_options
+
+if TYPE_CHECKING:
+    from ..prove.report import Report
+    from ..prove.target import Target as Proved
+
+__all__ = ["prove"]
+
+EPILOG = """\b
+Examples:
+  twiceproof prove shop:sync_order --event order.json --files out
+  twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
+  twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
+  twiceproof prove shop:sync_order --event order.json --files out --scene lost-2
+Exit codes: 0 safe to repeat, 1 not.
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Show that a flow is safe to repeat, before it meets a customer.")
+@click.argument("flow", metavar="MODULE:FLOW")
+@click.option(
+    "--event", metavar="FILE", required=True, multiple=True, help="What the flow is given; then what follows."
+)
+@outside_options
+@click.option("--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME), as JSON.")
+@click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
+@click.option("--time", "budget", metavar="TIME", help="How long it may take; what was not reached is said.")
+@click.option("--depth", type=click.IntRange(1, 2), default=2, show_default=True, help="1: no second kill.")
+@click.option("--processes", is_flag=True, help="Real processes, ended by SIGKILL; slower.")
+@click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
+@click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
+@target_options
+@click.pass_context
+def prove(
+    ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
+    budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
+) -> None:  # fmt: skip
+    """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
+
+    After each play the outside must be as after one clean run, or the run must wait for a person.
+    """
+    from ..prove.prover import Prover
+    from ..prove.worlds.world import Worlds
+
+    outside = Outside(**looked_at)
+    proved = _proved(flow, event, callback, approve)
+    span = None if budget is None else seconds(budget, name="time")
+    target = ctx.ensure_object(Target)
+    store = target.url if target.given_store else "sqlite"
+    with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
+        report = Prover(
+            proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
+            processes=processes, shown=progress.show,
+        ).run()  # fmt: skip
+    if junit:
+        from ..prove.junit import junit as written
+
+        Path(junit).write_text(written(report), "utf-8")
+    if target.json:
+        show_json({"safe": report.good, "complete": report.complete, **_shape(report)})
+    else:
+        waits = [word for name in callback for word in ("--callback", name)]
+        waits += [word for name in approve for word in ("--approve", name)]
+        events = [word for name in event for word in ("--event", name)]
+        real = ["--processes"] if processes else []
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits, *real])
+    ctx.exit(OK if report.good else NEGATIVE)
+
+
+def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...]) -> Proved:
+    from msgspec import structs
+
+    from ..prove.target import spread, target_of
+    from .load import load
+
+    function = load(flow)
+    (args, kwargs), *then = [spread(function, read_json(name, "--event")) for name in event]
+    callbacks = dict(_callback(one) for one in callback)
+    return structs.replace(
+        target_of(function, *args, **kwargs), then=tuple(then), callbacks=callbacks, approve=approve
+    )  # fmt: skip
+
+
+def _callback(given: str) -> tuple[str, Any]:
+    name, sign, file = given.partition("=")
+    if not (name and sign and file):
+        raise Misuse(f"--callback {given!r} names no file; write it as --callback paid=payment.json.")
+    return name, read_json(file, "--callback")
+
+
+def _shape(report: Report) -> dict[str, Any]:
+    from msgspec import structs
+
+    return structs.asdict(report)
+
+
+def _show(report: Report, words: list[str]) -> None:
+    """`words` are those of the command, to be given again."""
+    from ..prove.picture import closing_line, group_rows
+
+    show_text(f"{report.flow}, {report.key}: one clean run does this to the outside:")
+    for what, count in report.expected.items():
+        show_text(f"  {count} × {what}")
+    show_text()
+    show_table(("WHAT WAS PLAYED", "SCENES", "CAME TO"), group_rows(report))
+    for step in report.unobserved:
+        show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
+    if report.bad:
+        _show_bad(report, words)
+    show_text(f"\n{closing_line(report)}")
+
+
+def _show_bad(report: Report, words: list[str]) -> None:
+    from ..prove.picture import bad_rows, timeline, wrong_lines
+
+    show_text()
+    show_table(("SCENE", "WHAT WAS INJECTED", "VERDICT", "BESIDE ONE CLEAN RUN"), bad_rows(report))
+    show_text(f"\nThe worst of them, {report.worst_scene}:")
+    for line in timeline(report.worst):
+        show_text(line)
+    show_text(f"\nPlay it again: {shlex.join(['twiceproof', *words, '--scene', report.worst_scene])}")
+    if report.wrong:
+        show_text()
+    for line in wrong_lines(report):
+        show_text(line)

@@ -1,0 +1,1 @@
+"""Approvals over HTTP: a page that shows, and a form on it that decides."""

@@ -1,0 +1,50 @@
+"""Callbacks over HTTP: what comes in at a URL that a run handed out, once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw, Struct
+
+from ..drive import Operation
+from ..errors import NoSuchWait, ValueRefused
+from ..flows.waits.arrivals import MOST, Delivered
+from ..flows.waits.callbacks import deliver_by_token
+from ..stores.base import Store
+from .reply import Reply, json_reply, problem
+
+__all__ = ["CallbackAnswer", "call_back"]
+
+
+class CallbackAnswer(Struct, frozen=True):
+    """`first`: this one counts. `answer` is the payload that counts: the first one's."""
+
+    first: bool
+    state: str  # arrived; timeout: it came too late; ended: its run is done and did not wait for it
+    answer: Any = None
+
+
+def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation[Reply]:
+    """200 whatever became of it: nobody must send it again. 404 for what leads nowhere."""
+    size = len(bytes(payload))
+    if size > MOST:
+        return problem(
+            413,
+            "too-large",
+            f"The payload has {size:,} bytes, more than {MOST:,}.",
+            next_move="Send a reference instead.",
+        )
+    try:
+        told: Delivered = yield from deliver_by_token(store, token, payload, mark=mark)
+    except NoSuchWait:
+        return _nowhere()
+    except ValueRefused as error:
+        return problem(400, "refused", str(error), next_move="Send plain JSON.")
+    return json_reply(200, CallbackAnswer(told.first, told.state, told.answer))
+
+
+def _nowhere() -> Reply:
+    return problem(
+        404, "no-such-callback", "There is no such callback, or its time is over.",
+        next_move="Check the URL that the run handed out.",
+    )  # fmt: skip

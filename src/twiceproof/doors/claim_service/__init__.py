@@ -1,0 +1,1 @@
+"""The claim service: claims for tools that speak HTTP and nothing else."""

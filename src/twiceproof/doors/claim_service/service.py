@@ -1,0 +1,191 @@
+"""The claim service: claim, complete, fail, renew, look. Transport-free: each is an operation that ends in a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+from msgspec import Raw, structs
+
+from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault, address_of, claim_of, run_id, validate_name
+from ...claims.claims import Claims
+from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, Parked
+from ...claims.policy import DEFAULT_KEEP
+from ...claims.results import Packed, pack, unpack
+from ...claims.states import Ask, Lifetime
+from ...drive import Operation
+from ...keys import body_hash, validate_key
+from ...keys.duration import lifetime, seconds
+from ...observe.told import tell
+from ...records import Record, Written
+from ..reply import Reply, json_reply
+from .answers import Ended, Prior, Renewed, claimed, lost, not_ours, refused, unsafe
+from .bodies import CompleteBody, FailBody, Keep, RenewBody, TakeBody, given
+from .decision import decide_claim, decide_request
+from .look import look_at_claim
+from .reserved import refuse_reserved
+from .token import ClaimToken, draw_secret, owner_of, read_token, secret_of_request, write_token
+
+__all__ = ["ClaimService"]
+
+REPORTED = "Reported"  # the type of a fault that a caller told us about
+LONGEST_ERROR = 500
+DEFAULT_LIFE = Lifetime(keep=lifetime(DEFAULT_KEEP, name="keep"))
+# What the log and the metrics call an outcome: the words that webhooks are counted by.
+WORDS = {
+    Held: "new", Done: "duplicate", Busy: "busy", Parked: "busy", Failed: "failed", InReview: "review",
+    Mismatch: "mismatch",
+}  # fmt: skip
+
+
+class ClaimService:
+    """For one tenant. `life_of` is how long an operation's finished claims are kept, where its code says so."""
+
+    def __init__(
+        self, claims: Claims, tenant: str, *, best_effort: bool = False,
+        life_of: Callable[[str], Lifetime | None] = lambda operation: None, flows: Container[str] = (),
+    ) -> None:  # fmt: skip
+        self._claims = claims
+        self._store = claims.store
+        self._tenant = tenant
+        self._best_effort = best_effort
+        self._life_of = life_of
+        self._flows = flows
+
+    # -- claiming --------------------------------------------------------------------------------
+
+    def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
+        ask = self._ask(operation, key)
+        refuse_reserved(operation, self._flows)
+        if self._store.best_effort and body.repeat == "never" and not self._best_effort:
+            return unsafe()
+        payload = given(body.payload)
+        secret = secret_of_request(ask.at, validate_key(body.request_id)) if body.request_id else draw_secret()
+        ask = structs.replace(
+            ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(payload),
+            link=body.link and validate_key(body.link),
+            owner=owner_of(secret),
+        )  # fmt: skip
+        outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
+        tell("claims", WORDS[type(outcome)], key=key, run=ask.run)
+        if not isinstance(outcome, Held | Mismatch):
+            self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
+        match outcome:
+            case Held():
+                token = yield from write_token(self._store, ask.at, outcome.fence, outcome.attempt, secret)
+                return claimed(outcome, token)
+            case Done():
+                return (yield from self._prior(outcome))
+            case _:
+                return refused(ask, outcome)
+
+    def _prior(self, done: Done) -> Operation[Reply]:
+        text = yield from unpack(self._store, done.at, done.result, done.spill)
+        return json_reply(
+            200, Prior(False, "done", Raw(text) if text else None, bool(text), done.finished_at, done.run)
+        )  # fmt: skip
+
+    def look(self, operation: str, key: str) -> Operation[Reply]:
+        return (yield from look_at_claim(self._store, self._ask(operation, key).at))
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def complete(self, operation: str, key: str, body: CompleteBody) -> Operation[Reply]:
+        ask, life = self._ask(operation, key), self._life(operation, body.keep)
+        token, record = yield from self._shown(ask, body.token)
+        if token is None:
+            return not_ours(ask)
+        held = _held(ask, token)
+        packed = pack(given(body.result), held)
+        if record is not None and _said_before(record, token, DONE) and _same(claim_of(record), packed):
+            return json_reply(200, Ended(DONE, ask.run))
+        answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life)
+        return self._ended(ask, answer, DONE)
+
+    def fail(self, operation: str, key: str, body: FailBody) -> Operation[Reply]:
+        ask, life = self._ask(operation, key), self._life(operation, body.keep)
+        token, record = yield from self._shown(ask, body.token)
+        if token is None:
+            return not_ours(ask)
+        state = REVIEW if body.unknown else FAILED
+        if record is not None and _said_before(record, token, state):
+            return json_reply(200, Ended(state, ask.run))
+        held, claim, fault = _held(ask, token), _claim(ask, token, record), _fault(body)
+        if body.unknown:
+            answer = yield from self._claims.park(held, claim, fault, f"its holder does not know: {fault.message}")
+        else:
+            answer = yield from self._claims.fail(held, claim, fault, life)
+        return self._ended(ask, answer, state)
+
+    def renew(self, operation: str, key: str, body: RenewBody) -> Operation[Reply]:
+        ask, lease = self._ask(operation, key), seconds(body.lease, name="lease")
+        token, _ = yield from self._shown(ask, body.token)
+        if token is None:
+            return not_ours(ask)
+        answer = yield from self._claims.renew(_held(ask, token), lease)
+        if isinstance(answer, LostHold):
+            return lost(ask, answer.state, kept=False)
+        record = (yield from self._store.read(ask.at)).record
+        until = record.lease_until if record is not None else None
+        return json_reply(200, Renewed(HELD, until or 0.0, ask.run))
+
+    def _ended(self, ask: Ask, answer: Written | LostHold, state: str) -> Reply:
+        if isinstance(answer, LostHold):
+            return lost(ask, answer.state, kept=True)
+        return json_reply(200, Ended(state, ask.run))
+
+    def _shown(self, ask: Ask, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
+        """The token, and what it is about. One fence has one owner: another one's token was made up."""
+        token = yield from read_token(self._store, ask.at, text)
+        if token is None:
+            return None, None
+        record = (yield from self._store.read(ask.at)).record
+        if record is not None and record.fence == token.fence and claim_of(record).owner != token.owner:
+            return None, record
+        return token, record
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _ask(self, operation: str, key: str) -> Ask:
+        operation, key = validate_name("operation", operation), validate_key(key)
+        at = address_of(self._tenant, operation, key)
+        return Ask(at, operation, key, "", 0.0, self._tenant, run=run_id(at.space))
+
+    def _life(self, operation: str, keep: Keep | None) -> Lifetime:
+        if keep is not None:
+            span = lifetime(keep, name="keep")
+            return Lifetime(span, keep_failed=span)
+        return self._life_of(operation) or DEFAULT_LIFE
+
+
+def _fingerprint(payload: Raw) -> str:
+    """The same as that of `app.claim(…, payload=…)`: a program and a tool may share an operation."""
+    text = bytes(payload)
+    return "" if text == b"null" else body_hash(b'{"payload":' + text + b"}")
+
+
+def _held(ask: Ask, token: ClaimToken) -> Held:
+    return Held(ask.at, token.fence, token.owner, token.attempt, ask.run, 0.0, 0.0)
+
+
+def _claim(ask: Ask, token: ClaimToken, record: Record | None) -> Claim:
+    """What the claim said when it was taken. Where it is gone, nothing of this will be written."""
+    if record is None:
+        return Claim(ask.operation, ask.key, token.owner, ask.tenant)
+    return claim_of(record)
+
+
+def _said_before(record: Record, token: ClaimToken, state: str) -> bool:
+    """The same word once more, because its answer was lost."""
+    claim = claim_of(record)
+    return record.state == state and (claim.owner, claim.attempt) == (token.owner, token.attempt)
+
+
+def _same(claim: Claim, packed: Packed) -> bool:
+    if claim.spill is not None and packed.spill is not None:
+        return claim.spill.digest == packed.spill.digest
+    return bytes(claim.result) == bytes(packed.inline) and claim.spill == packed.spill
+
+
+def _fault(body: FailBody) -> Fault:
+    message = " ".join(body.error.split())[:LONGEST_ERROR] or "no reason was given"
+    return Fault(REPORTED, message.replace("\0", "\N{SYMBOL FOR NULL}"), retryable=body.retryable and not body.unknown)

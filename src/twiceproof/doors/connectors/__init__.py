@@ -1,0 +1,1 @@
+"""Files that no-code tools import, so that nobody has to build requests by hand."""

@@ -1,0 +1,117 @@
+"""A workflow for n8n: claim, branch on the answer, work, mark as done or as failed. The middle is left to its maker."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import NAMESPACE_URL, uuid5
+
+from ...errors import Misuse
+
+__all__ = ["n8n"]
+
+CLAIM = "Claim once"
+IS_OURS = "Is it ours?"
+WORK = "Your work goes here"
+CLAIM_URL = "/v1/claims/{{ encodeURIComponent($json.operation) }}/{{ encodeURIComponent($json.key) }}"
+ASKED = "$('What and which').item.json"
+END_URL = f"/v1/claims/{{{{ encodeURIComponent({ASKED}.operation) }}}}/{{{{ encodeURIComponent({ASKED}.key) }}}}"
+TOKEN = f"$('{CLAIM}').item.json.token"
+
+Node = dict[str, Any]
+
+
+def n8n(url: str) -> dict[str, Any]:
+    """For a server at this address."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
+        raise Misuse(f"{url!r:.80} is no address of a server; write it like https://hooks.example.com")
+    base = url.rstrip("/")
+    nodes = [
+        _node("Start", "manualTrigger", 1, 0, 0, {}),
+        _node("What and which", "set", 3.4, 220, 0, _asked()),
+        _request(CLAIM, 440, 0, "PUT", f"={base}{CLAIM_URL}",
+                 "={{ JSON.stringify({ payload: $json.payload, lease: '5m' }) }}"),
+        _node(IS_OURS, "if", 2.2, 660, 0, _condition()),
+        {**_node(WORK, "noOp", 1, 880, -120, {}), "onError": "continueErrorOutput"},
+        _request("Mark as done", 1100, -200, "POST", f"={base}{END_URL}/complete",
+                 f"={{{{ JSON.stringify({{ token: {TOKEN}, result: $json }}) }}}}"),
+        _request("Mark as failed", 1100, 0, "POST", f"={base}{END_URL}/fail",
+                 f"={{{{ JSON.stringify({{ token: {TOKEN}, error: 'the work failed', retryable: true }}) }}}}"),
+        _node("Not ours: done before, or under way", "noOp", 1, 880, 160, {}),
+    ]  # fmt: skip
+    return {
+        "name": "Twiceproof: claim once",
+        "nodes": nodes,
+        "connections": {
+            "Start": _to("What and which"),
+            "What and which": _to(CLAIM),
+            CLAIM: _to(IS_OURS),
+            IS_OURS: _to(WORK, "Not ours: done before, or under way"),
+            WORK: _to("Mark as done", "Mark as failed"),
+        },
+        "settings": {"executionOrder": "v1"},
+        "active": False,
+        "pinData": {},
+    }
+
+
+def _node(name: str, kind: str, version: float, x: int, y: int, parameters: dict[str, Any]) -> Node:
+    return {
+        "id": str(uuid5(NAMESPACE_URL, f"twiceproof:{name}")), "name": name, "type": f"n8n-nodes-base.{kind}",
+        "typeVersion": version, "position": [x, y], "parameters": parameters,
+    }  # fmt: skip
+
+
+def _asked() -> dict[str, Any]:
+    """What the maker changes: taken from the trigger's data."""
+    fields = (
+        ("operation", "string", "ship"),
+        ("key", "string", "shop:order:10492"),
+        ("payload", "object", '{"order": 10492}'),
+    )
+    assigned = [
+        {"id": str(uuid5(NAMESPACE_URL, f"twiceproof:{name}")), "name": name, "type": kind, "value": value}
+        for name, kind, value in fields
+    ]
+    return {"mode": "manual", "assignments": {"assignments": assigned}, "options": {}}
+
+
+def _request(name: str, x: int, y: int, method: str, url: str, body: str) -> Node:
+    """The token of the server is kept by n8n, as a header credential; never in the file."""
+    parameters = {
+        "method": method,
+        "url": url,
+        "authentication": "genericCredentialType",
+        "genericAuthType": "httpHeaderAuth",
+        "sendQuery": True,
+        "queryParameters": {"parameters": [{"name": "always200", "value": "true"}]},
+        "sendBody": True,
+        "specifyBody": "json",
+        "jsonBody": body,
+        "options": {},
+    }
+    return _node(name, "httpRequest", 4.2, x, y, parameters)
+
+
+def _condition() -> dict[str, Any]:
+    return {
+        "conditions": {
+            "options": {"caseSensitive": True, "leftValue": "", "typeValidation": "strict", "version": 2},
+            "conditions": [
+                {
+                    "id": str(uuid5(NAMESPACE_URL, "twiceproof:claimed")),
+                    "leftValue": "={{ $json.claimed }}",
+                    "rightValue": "",
+                    "operator": {"type": "boolean", "operation": "true", "singleValue": True},
+                }
+            ],
+            "combinator": "and",
+        },
+        "options": {},
+    }
+
+
+def _to(*names: str) -> dict[str, Any]:
+    """One output per name, in order."""
+    return {"main": [[{"node": name, "type": "main", "index": 0}] for name in names]}

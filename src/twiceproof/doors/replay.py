@@ -1,0 +1,48 @@
+"""Replaying a letter: a delivery that was kept aside is read again, when whatever stood in its way is gone."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Mapping
+
+from ..drive import Operation
+from ..errors import Misuse
+from ..flows.parts import Parts
+from .admission import Admission, Admitted
+from .envelope import Envelope
+from .hook import Hook
+from .letters import Letter, find_letter, remove_letter
+from .source import Handshake, Poison
+
+__all__ = ["replay_letter"]
+
+TAKEN_IN = ("new", "duplicate", "review")
+
+
+def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
+    """It was believed when it came; what is claimed and started is the same as then."""
+    letter = yield from find_letter(parts.store, parts.tenant, name)
+    admission = Admission(parts, _hook(hooks, letter), _envelope(letter))
+    reading = admission.hook.source.read(admission.envelope)
+    if isinstance(reading, Handshake | Poison):
+        reason = reading.reason if isinstance(reading, Poison) else "it is a handshake"
+        raise Misuse(
+            f"{letter.id} still cannot be read: {reason}. Correct the source's options, or leave it to expire."
+        )
+    events = [event for event in reading if letter.event in ("", event.id)]
+    admitted = yield from admission.of(events)
+    if all(one.word in TAKEN_IN for one in admitted):
+        yield from remove_letter(parts.store, letter)
+    return admitted
+
+
+def _hook(hooks: Mapping[str, Hook], letter: Letter) -> Hook:
+    if letter.hook not in hooks:
+        raise Misuse(f"{letter.id} came in at {letter.hook!r}, which this app does not declare; name another app.")
+    return hooks[letter.hook]
+
+
+def _envelope(letter: Letter) -> Envelope:
+    if not letter.body:
+        raise Misuse(f"The body of {letter.id} was not kept; ask its sender to deliver it again.")
+    return Envelope(letter.hook, b64decode(letter.body), letter.headers, letter.tenant, letter.received_at)

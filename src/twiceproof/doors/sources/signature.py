@@ -1,0 +1,98 @@
+"""What most signatures have in common: a keyed hash of raw bytes, compared in constant time, and a time."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from ..envelope import Envelope
+from ..source import WINDOW, Source
+
+__all__ = [
+    "FORGED",
+    "NOBODY_TRUSTED",
+    "NO_KEY",
+    "UNSIGNED",
+    "Encoding",
+    "Signed",
+    "Signer",
+    "mac",
+    "moment",
+    "raw",
+    "same",
+    "stale",
+]
+
+UNSIGNED = "it has no signature of the kind that its sender makes"
+FORGED = "its signature fits none of the secrets"
+NOBODY_TRUSTED = "no secret is set for this webhook, so nothing can be believed; set one"
+NO_KEY = "none of its secrets can be a key; copy them again from the sender"
+
+Encoding = Literal["hex", "base64"]
+
+
+class Signed(Struct, frozen=True):
+    """What a delivery says about itself: its signatures, the bytes that they are made over, and its time."""
+
+    given: Sequence[str]
+    message: bytes
+    at: float | None = None  # None: the sender signs no time
+
+
+class Signer(Source):
+    """A sender that signs with a shared secret. It says where its signatures are, and how one is made."""
+
+    def signed_part(self, envelope: Envelope) -> Signed | str:
+        """What is signed, or why there is nothing to verify."""
+        raise NotImplementedError
+
+    def sign(self, secret: str, message: bytes) -> str:
+        """The signature of these bytes, as the sender writes it; "" for a secret that cannot be one."""
+        return mac(raw(secret), message)
+
+    def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
+        part = self.signed_part(envelope)
+        if isinstance(part, str):
+            return part
+        if not any(secrets):
+            return NOBODY_TRUSTED
+        # An empty secret is one that everybody knows.
+        expected = [signature for secret in secrets if secret and (signature := self.sign(secret, part.message))]
+        if not expected:
+            return NO_KEY
+        if not any(same(ours, theirs) for ours in expected for theirs in part.given):
+            return FORGED
+        return "" if part.at is None else stale(part.at, now, self.window)
+
+
+def mac(key: bytes, message: bytes, algorithm: str = "sha256", encoding: Encoding = "hex") -> str:
+    made = hmac.digest(key, message, algorithm)
+    return made.hex() if encoding == "hex" else b64encode(made).decode()
+
+
+def same(ours: str, theirs: str) -> bool:
+    """As texts: the base64 of one signature can be spelled in several ways, and only one of them was sent."""
+    return hmac.compare_digest(raw(ours), raw(theirs))
+
+
+def raw(text: str) -> bytes:
+    """The bytes of a header or a secret. Whatever a server made of them, this does not fail."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def moment(text: str) -> float | None:
+    """Seconds since 1970 as a header says them; None if it does not."""
+    return float(text) if text.isascii() and text.isdigit() else None
+
+
+def stale(at: float, now: float, window: float) -> str:
+    """Both ways: a time in the future would make a captured delivery believable for as long as it likes."""
+    if now - at > window:
+        return f"it was signed {now - at:.0f} s ago, and at most {window:.0f} s are believed"
+    if at - now > WINDOW:
+        return f"it was signed {at - now:.0f} s in the future; check this machine's clock"
+    return ""

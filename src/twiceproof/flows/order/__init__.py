@@ -1,0 +1,1 @@
+"""Events that arrive out of order: of one object, only newer versions are applied."""

@@ -1,0 +1,213 @@
+"""Carries out what `mark.decide` says: one run at a time per object, and never an older version after a newer one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import structs
+
+from ...claims.asking import Asking
+from ...claims.claim import HELD, WAITING, claim_of, space_of_run
+from ...claims.outcomes import Mismatch
+from ...claims.policy import Policy
+from ...claims.refusals import refusal
+from ...claims.verdict import fault_of
+from ...drive import Operation, await_, block
+from ...errors import Misuse
+from ...keys import KeyMaker, stage
+from ...records import Address, Insert, Record, Replace, Written
+from ..context import current_session
+from ..ending import Asleep, Ended, Fell, Overtaken, as_done, as_failed, as_waiting
+from ..parts import Parts
+from ..run import Taken
+from ..step import called_with
+from ..stop import Wait
+from ..work import with_work, work_of
+from .by import By, Places
+from .mark import Apply, Clash, Drop, Event, Go, Mark, Mixed, Park, decide, mark_at, mark_of, mark_write
+from .stale import dropped, packed, stale_error
+from .version import Version
+
+__all__ = ["Ordering", "make_asking", "one_per_object"]
+
+MISSING = "waits for version "  # begins the words of a run that waits for one in between
+
+Body = Callable[[], Any]
+
+
+class OrderedAsking(Asking):
+    """Each version of an object is a run of its own: its key is the flow's, and the version."""
+
+    def __init__(self, *args: Any, places: Places, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.maker: KeyMaker = _OrderedMaker(self.maker, places)
+
+
+def make_asking(function: Callable[..., Any], policy: Policy, places: Places | None, **more: Any) -> Asking:
+    return (
+        Asking(function, policy, **more) if places is None else OrderedAsking(function, policy, places=places, **more)
+    )
+
+
+class _OrderedMaker(KeyMaker):
+    def __init__(self, inner: KeyMaker, places: Places) -> None:
+        self._inner = inner
+        self._places = places
+        self.function, self.fields = inner.function, inner.fields
+
+    def make(self, arguments: Any) -> str:
+        self._places.object(arguments)  # refused here, before anything is written
+        return stage(self._inner.make(arguments), self._places.version(arguments).text)
+
+
+def one_per_object(per: Mapping[str, int] | None, order: By | None) -> Mapping[Any, int] | None:
+    """An ordered flow's limits: two versions of one object at once would have no order."""
+    return per if order is None else {**(per or {}), order.object: 1}
+
+
+class Ordering:
+    """One flow's."""
+
+    def __init__(self, flow: str, places: Places) -> None:
+        self._flow = flow
+        self._places = places
+
+    def run(
+        self, parts: Parts, taken: Taken, policy: Policy, arguments: dict[str, Any], call: Callable[[Any], Any],
+        carry: Callable[[Body], Operation[Ended]],
+    ) -> Operation[Ended]:  # fmt: skip
+        """The flow's function under `carry`, if this version may be applied."""
+        thing, version = self._places.object(arguments), self._places.version(arguments)
+        at = mark_at(parts.tenant, self._flow, thing)
+        event = Event(version, taken.claim.run, taken.claim.fingerprint)
+        decision = yield from self._advance(parts, at, event, work_of(taken.claim).gap_until)
+        if isinstance(decision, Mark):
+            body = self._body(parts, at, decision, arguments, call, taken)
+            ended = yield from carry(body)
+            yield from _wake(parts, decision, ended)
+            return ended
+        return (yield from self._refuse(parts, taken, policy, decision, thing, event))
+
+    def _advance(
+        self, parts: Parts, at: Address, event: Event, gap_until: float
+    ) -> Operation[Mark | Drop | Clash | Mixed | Park]:
+        """Moved by compare-and-set before the body acts: a crash afterwards cannot let an older version in."""
+        told = self._places.told
+        while True:
+            found = yield from parts.store.read(at)
+            event = structs.replace(event, waited=_is_over(told.patience, gap_until, found.now))
+            decision = decide(
+                mark_of(found.record), event, park=told.gap == "park", first=told.first, fetch=told.fetch is not None
+            )  # fmt: skip
+            if isinstance(decision, Go):
+                return decision.mark
+            if not isinstance(decision, Apply | Park):
+                return decision
+            written = yield from parts.store.write(self._write(at, decision.mark, found.record))
+            if isinstance(written, Written):
+                return decision.mark if isinstance(decision, Apply) else decision
+
+    def _write(self, at: Address, mark: Mark, found: Record | None) -> Insert | Replace:
+        return mark_write(at, mark, found, self._places.told.keep)
+
+    # -- what is not applied ---------------------------------------------------------------------
+
+    def _refuse(
+        self, parts: Parts, taken: Taken, policy: Policy, decision: Drop | Clash | Mixed | Park, thing: str,
+        event: Event,
+    ) -> Operation[Ended]:  # fmt: skip
+        held, claim = taken.hold.held, taken.claim
+        if isinstance(decision, Drop):
+            what = dropped(thing, event.version, decision)
+            end = as_done(held.at, structs.replace(claim, reason=f"stale: {what.why}"), packed(what), policy.life)
+            yield from parts.store.write(end(held.fence))
+            return Overtaken(stale_error(claim.operation, claim.key, claim.run, what))
+        if isinstance(decision, Park):
+            return (yield from self._park(parts, taken, decision, thing))
+        error = _mismatch(taken, decision) if isinstance(decision, Clash) else _mixed(thing, event.version, decision)
+        yield from parts.store.write(as_failed(held.at, claim, fault_of(error), policy.life)(held.fence))
+        return Fell(error)
+
+    def _park(self, parts: Parts, taken: Taken, decision: Park, thing: str) -> Operation[Ended]:
+        held, claim = taken.hold.held, taken.claim
+        until = work_of(claim).gap_until or held.taken_at + self._places.told.patience
+        left = max(0.0, until - held.taken_at)
+        why = f"{MISSING}{decision.missing} of {thing}"
+        claim = with_work(claim, gap_until=until)
+        yield from parts.store.write(as_waiting(held.at, claim, why, held.queue, left)(held.fence))
+        return Asleep(why, until)
+
+    # -- after a gap -----------------------------------------------------------------------------
+
+    def _body(
+        self, parts: Parts, at: Address, mark: Mark, arguments: dict[str, Any], call: Callable[[Any], Any],
+        taken: Taken,
+    ) -> Body:  # fmt: skip
+        fetch = self._places.told.fetch
+        if fetch is None or not mark.fetched:
+            return lambda: call(arguments)
+        named = called_with(fetch, arguments)
+
+        def blocking() -> Any:
+            return call(block(self._newer(parts, at, arguments, fetch(**named))))
+
+        async def awaiting() -> Any:
+            found = fetch(**named)
+            state = await found if inspect.isawaitable(found) else found
+            return await call(await await_(self._newer(parts, at, arguments, state)))
+
+        return awaiting if taken.drive is await_ else blocking
+
+    def _newer(
+        self, parts: Parts, at: Address, arguments: dict[str, Any], state: Any
+    ) -> Operation[dict[str, Any]]:  # fmt: skip
+        """The current state in place of the event, unless the source is behind it. The mark goes along."""
+        current = {**arguments, self._places.argument: state}
+        version = self._places.version(current)
+        if version.place <= self._places.version(arguments).place:
+            return current if version == self._places.version(arguments) else arguments
+        while True:
+            found = yield from parts.store.read(at)
+            mark, session = mark_of(found.record), current_session()
+            if mark is None or session is None or mark.run != session.claim.run:
+                assert session is not None  # noqa: S101 - a flow's function is in a run
+                session.halt(Wait("a newer version came meanwhile", 0.0))
+            if mark.newest.place >= version.place:
+                return current
+            moved = structs.replace(mark, version=version.text)
+            if isinstance((yield from parts.store.write(self._write(at, moved, found.record))), Written):
+                return current
+
+
+def _is_over(patience: float, gap_until: float, now: float) -> bool:
+    return patience == 0 or (gap_until > 0 and now >= gap_until)
+
+
+def _wake(parts: Parts, mark: Mark, ended: Ended) -> Operation[None]:
+    """The gap is closed for whoever waited for this version."""
+    number = mark.newest.number
+    run = mark.parked.get(str(number + 1)) if number is not None else None
+    if run is None or isinstance(ended, Asleep):
+        return
+    record = (yield from parts.store.read(Address(space_of_run(run), "claim", "self"))).record
+    if record is not None and record.state == WAITING and claim_of(record).reason.startswith(MISSING):
+        again = Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
+        yield from parts.store.write(again)
+
+
+def _mismatch(taken: Taken, clash: Clash) -> Exception:
+    ask = structs.replace(taken.hold.ask, key=taken.claim.key)
+    return refusal(ask, Mismatch(clash.mark.fingerprint, taken.claim.fingerprint, HELD, clash.mark.run))
+
+
+def _mixed(thing: str, version: Version, mixed: Mixed) -> Misuse:
+    return Misuse(
+        f"version {version.text} of {thing} is {_a(version.kind)}, but its versions so far were {_a(mixed.mark.kind)} "
+        f"({mixed.mark.version}), and the two have no order between them; send one kind, or declare it with compare=."
+    )
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind == "integer" else f"a {kind}"

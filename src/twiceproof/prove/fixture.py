@@ -1,0 +1,70 @@
+"""`prove(flow, *args, world=…)`: the same proof as on the command line, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from ..errors import Misuse
+from ..keys.duration import seconds
+from .picture import bad_rows, closing_line, timeline, wrong_lines
+from .prover import Prover
+from .report import Report
+from .target import spread, target_of
+from .worlds.world import CallableWorld, World
+
+__all__ = ["NotSafe", "prove"]
+
+
+class NotSafe(AssertionError):
+    """A scene ended otherwise than one clean run. `report` has all of them."""
+
+    def __init__(self, report: Report) -> None:
+        rows = [" · ".join(row) for row in bad_rows(report)]
+        rows += wrong_lines(report)
+        picture = [f"The worst of them, {report.worst_scene}:", *timeline(report.worst)]
+        super().__init__("\n".join([closing_line(report), *rows, *picture]))
+        self.report = report
+
+
+def prove(
+    flow: Any,
+    *args: Any,
+    world: Callable[[], Any] | World,
+    reset: Callable[[], Any] | None = None,
+    store: str = "sqlite",
+    time: str | float | None = None,
+    depth: int = 2,
+    processes: bool = False,
+    then: Sequence[Any] = (),
+    callbacks: Mapping[str, Any] | None = None,
+    approve: tuple[str, ...] = (),
+    **kwargs: Any,
+) -> Report:
+    """`world` is asked what the outside holds: counts, or a list of what happened.
+
+    Each play has its own copy of memory; what lies elsewhere is put back by `reset`. `time` is a budget ("60s").
+    With `processes` each process of a play is a real one, killed with SIGKILL: for worlds that lie outside memory.
+    `then` are later events of the same object, delivered in every order; `callbacks` and `approve` answer what the
+    flow waits for, by name.
+    """
+    budget = None if time is None else seconds(time, name="time")
+    target = structs.replace(
+        target_of(flow, *args, **kwargs), then=tuple(spread(flow, event) for event in then),
+        callbacks=dict(callbacks or {}), approve=approve,
+    )  # fmt: skip
+    prover = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth, processes=processes)
+    report = prover.run()
+    if not report.good:
+        raise NotSafe(report)
+    return report
+
+
+def _outside(world: Callable[[], Any] | World, reset: Callable[[], Any] | None) -> World:
+    if isinstance(world, World):
+        return world
+    if not callable(world):
+        raise Misuse("world= is a function that tells what the outside holds, such as world=lambda: list(sent).")
+    return CallableWorld(world, reset)

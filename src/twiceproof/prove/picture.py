@@ -1,0 +1,85 @@
+"""The report as people read it: groups of scenes, what went wrong, and the worst case moment by moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from .report import Report
+from .scenes.outcome import Beat
+from .scenes.verdict import Verdict
+
+__all__ = ["bad_rows", "closing_line", "group_rows", "timeline", "wrong_lines"]
+
+RECOVERY = "killed, and again in the recovery"
+GROUPS = (
+    ("refused-", "a step refused for good; killed while the others were undone"),
+    ("kill-write", "killed before and after every ledger write"),
+    ("kill-effect", "killed before every step, and between its effect and its record"),
+    ("answer-lost-", "every request to the outside carried out, and its answer lost"),
+    ("lost-", "the answer of every step lost"),
+    ("order-", "the events in every order, beside the order given"),
+    ("paused-", "paused past the lease at every step, then woken"),
+)
+
+
+def group_rows(report: Report) -> list[tuple[str, str, str]]:
+    """What was played, how often, and what it came to."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in report.verdicts:
+        groups.setdefault(_group(verdict), []).append(verdict)
+    return [(name, str(len(found)), _words(found)) for name, found in groups.items()]
+
+
+def _group(verdict: Verdict) -> str:
+    if "+" in verdict.scene:
+        return RECOVERY
+    return next((says for sign, says in GROUPS if verdict.scene.startswith(sign)), verdict.says)
+
+
+def _words(verdicts: list[Verdict]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in Counter(one.word for one in verdicts).most_common())
+
+
+def bad_rows(report: Report, most: int = 10) -> list[tuple[str, str, str, str]]:
+    return [(one.scene, one.says, one.word, _difference(one)) for one in report.bad[:most]]
+
+
+def _difference(verdict: Verdict) -> str:
+    more = [f"{what} ({count} more)" for what, count in verdict.extra.items()]
+    less = [f"{what} ({count} less)" for what, count in verdict.missing.items()]
+    return "; ".join(more + less) or verdict.detail
+
+
+def wrong_lines(report: Report) -> Iterator[str]:
+    """What is declared wrongly, and what to write instead."""
+    for one in report.wrong:
+        yield f"{one.step or report.flow} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        yield f"  Write instead: {one.instead}."
+
+
+def _some(names: tuple[str, ...], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:
+    """One column per process, in the order of what happened."""
+    for number, beat in enumerate(beats, 1):
+        gained = ", ".join(f"{what} +{count}" for what, count in beat.world.items())
+        yield f"{number:>4}  {'          │' * (beat.process - 1)}process {beat.process}: {beat.what}" + (
+            f"  → {gained}" if gained else ""
+        )
+
+
+def closing_line(report: Report) -> str:
+    played, planned = len(report.verdicts), report.planned
+    share = "" if report.complete else f" of {planned}, for want of time"
+    parked = sum(one.word == "parked" for one in report.verdicts)
+    if not report.good:
+        bad = len(report.bad)
+        return f"NOT SAFE to repeat: of {played} scenes played{share}, {bad} ended otherwise than one clean run."
+    missed = sum(one.word == "missed" for one in report.verdicts)
+    passed_over = f" ({missed} of them never reached their fault)" if missed else ""
+    waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
+    plays = f"{played} scenes played{share}{passed_over}"
+    return f"Safe to repeat: {plays}, nothing happened twice and nothing was lost{waits}."

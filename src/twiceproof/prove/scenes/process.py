@@ -1,0 +1,101 @@
+"""A process of the play: it reaches points, and its script says what happens to it there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import NoReturn
+
+from msgspec import Struct
+
+from ...clock import Clock
+from ...errors import NotDone
+from ...stores.base import Engine, Store
+from ...stores.grouped import GroupedStore
+from .fault import Fault
+from .killing import Killed, KillingEngine
+from .outcome import ACTS, REFUSED, Beat
+
+__all__ = ["Process", "Stage", "process_var"]
+
+process_var: ContextVar[Process | None] = ContextVar("twiceproof_play", default=None)
+
+
+class Stage(Struct):
+    """What the processes of one play share: how one is paused or dies, which step is refused, and the record of it."""
+
+    pause: Callable[[Process], None]
+    refuses: str = ""
+    beats: list[Beat] = []
+    fired: int = 0
+    die: Callable[[], None] = lambda: None  # a simulated process is only cut off
+    heard: Callable[[Beat, int], None] = lambda beat, fired: None
+
+    def tell(self, beat: Beat, fired: int) -> None:
+        self.beats.append(beat)
+        self.fired += fired
+        self.heard(beat, fired)
+
+
+class Process:
+    """One at a time acts, unless the play says otherwise."""
+
+    def __init__(self, number: int, engine: Engine, clock: Clock, script: Sequence[Fault], stage: Stage) -> None:
+        self.number = number
+        self.dead = False
+        self.writes = 0
+        self.effects: list[str] = []
+        self._stage = stage
+        self._script = script
+        self._mutex = threading.Lock()
+        killing = KillingEngine(engine, self._reach_write, lambda: self.dead)
+        self.store: Store = GroupedStore(killing, clock=clock)
+
+    # -- points ----------------------------------------------------------------------------------
+
+    def _reach_write(self, after: bool) -> None:
+        with self._mutex:
+            if not after:
+                self.writes += 1
+            number = self.writes
+        if after:
+            self.tell(f"write {number}")
+        self._suffer("write", number, after)
+
+    def reach_effect(self, step: str, after: bool, gained: dict[str, int] | None = None) -> None:
+        """Before a step acts, and when it has, before anything is recorded."""
+        if self.dead:
+            raise Killed()
+        if step == self._stage.refuses:
+            self._refuse(step)
+        if after:
+            self.tell(step + ACTS, gained or {})
+        else:
+            self.effects.append(step)
+        self._suffer("effect", len(self.effects), after)
+
+    def _refuse(self, step: str) -> NoReturn:
+        self.tell(step + REFUSED)
+        raise NotDone("refused for good (by the play)")
+
+    def _suffer(self, place: str, number: int, after: bool) -> None:
+        for fault in self._script:
+            if (fault.place, fault.number, fault.after) == (place, number, after):
+                self._happen(fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if fault.what == "kill":
+            self.dead = True
+            self.tell("KILLED", fired=1)
+            self._stage.die()
+            raise Killed()
+        if fault.what == "lose":
+            self.tell("the answer is lost", fired=1)
+            raise TimeoutError("the answer was lost on its way (by the play)")
+        self.tell("paused past its lease", fired=1)
+        self._stage.pause(self)
+        self.tell("goes on")
+
+    def tell(self, what: str, world: dict[str, int] | None = None, *, fired: int = 0) -> None:
+        self._stage.tell(Beat(self.number, what, world or {}), fired)

@@ -1,0 +1,1 @@
+"""The outside, as it is observed: never asked of the ledger."""

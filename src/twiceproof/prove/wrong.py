@@ -1,0 +1,102 @@
+"""Wrong declarations: which step acted again, what it had declared, and what to write instead. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from ..flows.repeat import Kind
+from ..flows.step import Step
+from .scenes.outcome import ACTS, Outcome
+from .scenes.verdict import Verdict
+
+__all__ = ["Wrong", "declarations", "wrong_declarations"]
+
+AGAIN: dict[Kind, tuple[str, str]] = {
+    "safe": (
+        'is declared "safe", and is not: done again, it happens again',
+        'repeat="never" (a person is asked), repeat=check(probe) (the destination is asked), or "keyed" with '
+        "app.effect_key() where the destination knows keys",
+    ),
+    "keyed": (
+        'is declared "keyed", and the destination did not know the second request for the first',
+        "send app.effect_key() unchanged, and nothing drawn per attempt; if the destination does not honour keys: "
+        "repeat=check(probe)",
+    ),
+    "check": (
+        "has a probe that says Absent of what has happened",
+        "a probe that looks for what the step itself left there, such as app.effect_key(); where it cannot be sure: "
+        "Unknown",
+    ),
+    "transaction": (
+        "is declared a transaction, and its effect is not in it",
+        "write with the connection that the step is given, and do what lies elsewhere in a step of its own",
+    ),
+    "never": (
+        "may not be repeated, and what it does happened more often",
+        "look for a second place that does the same: another step, another flow, the function's body",
+    ),
+}
+LIED = (
+    "has a probe that says Happened of what has not",
+    "a probe that returns Happened only with what it found at the destination, and otherwise Absent or Unknown",
+)
+BODY = ("what happened again is not in any step", "put it into a step of its own, and declare how it may be repeated")
+
+
+class Wrong(Struct, frozen=True):
+    """`step` is empty where it was the flow's own body."""
+
+    step: str
+    declared: str
+    found: str
+    instead: str
+    effects: tuple[str, ...]
+    scenes: tuple[str, ...]
+
+
+def declarations(steps: Iterable[Step]) -> dict[str, Kind]:
+    everyone = [one for step in steps for one in (step, step.undo) if one is not None]
+    return {step.name: step.plan.repeat.kind for step in everyone}
+
+
+def wrong_declarations(
+    kinds: Mapping[str, Kind], bad: Sequence[tuple[Verdict, Outcome, Outcome]]
+) -> tuple[Wrong, ...]:  # fmt: skip
+    """From what was played: each bad verdict with its play, and the play that it was compared with."""
+    found: dict[tuple[str, str], tuple[str, list[str], list[str]]] = {}
+    for verdict, played, beside in bad:
+        for step, (says, instead), effect in _blamed(kinds, verdict, played, beside):
+            _, effects, scenes = found.setdefault((step, says), (instead, [], []))
+            effects.append(effect)
+            scenes.append(verdict.scene)
+    return tuple(
+        Wrong(step, kinds.get(step, ""), says, instead, _once(effects), _once(scenes))
+        for (step, says), (instead, effects, scenes) in found.items()
+    )
+
+
+Blame = tuple[str, tuple[str, str], str]
+
+
+def _blamed(kinds: Mapping[str, Kind], verdict: Verdict, played: Outcome, beside: Outcome) -> Iterable[Blame]:
+    if verdict.word == "twice":
+        for effect in verdict.extra:
+            step = _last_to(effect, played)
+            kind = kinds.get(step)
+            yield step, AGAIN[kind] if kind else BODY, effect
+    for effect in verdict.missing if verdict.word in ("lost", "failed") else ():
+        step = _last_to(effect, beside)
+        if kinds.get(step) == "check" and not _last_to(effect, played):
+            yield step, LIED, effect
+
+
+def _last_to(effect: str, outcome: Outcome) -> str:
+    """The step that did it, or did it again; empty if none did."""
+    acted = [beat for beat in outcome.beats if beat.what.endswith(ACTS) and beat.world.get(effect, 0) > 0]
+    return acted[-1].what.removesuffix(ACTS) if acted else ""
+
+
+def _once(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

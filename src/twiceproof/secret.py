@@ -1,0 +1,69 @@
+"""Secrets that are read when they are needed and never shown: `env("STRIPE_SECRET")`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from .errors import Misuse
+
+__all__ = ["Env", "Secret", "env", "secrets_of"]
+
+
+class Env:
+    """Names of variables, not their values: it may be printed, copied and logged."""
+
+    __slots__ = ("_environment", "names")
+
+    def __init__(self, names: tuple[str, ...], environment: Mapping[str, str]) -> None:
+        self.names = names
+        self._environment = environment
+
+    def __call__(self) -> tuple[str, ...]:
+        """All that are valid now: the new secret and the old one, while they are rotated. None, where none is set."""
+        # Without the newline that a file or a form left behind it: a signature would fit by no letter.
+        return tuple(value for name in self.names if (value := self._environment.get(name, "").strip()))
+
+    def values(self) -> tuple[str, ...]:
+        """The same, for who cannot do without: the one to sign or log in with comes first."""
+        found = self()
+        if not found:
+            name = " or ".join(self.names)
+            raise Misuse(f"{name} is not set; put the secret into that environment variable.", name=name)
+        return found
+
+    def __repr__(self) -> str:
+        return f"env({', '.join(map(repr, self.names))})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Env) and other.names == self.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return env, self.names
+
+
+Secret = str | Env | Sequence[str | Env]
+
+
+def env(*names: str) -> Env:
+    """A secret in the environment, read each time it is needed: `env("STRIPE_SECRET")`.
+
+    While it is rotated there are two: `env("STRIPE_SECRET", "STRIPE_SECRET_OLD")`.
+    """
+    if not names or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
+        # Not repeated: who passes the secret itself here must not find it in a log.
+        raise Misuse('env() takes the name of an environment variable, like env("STRIPE_SECRET"), not a value.')
+    return Env(names, os.environ)
+
+
+def secrets_of(secret: Secret) -> tuple[str, ...]:
+    """Every text that is valid now, the one to sign with first."""
+    if isinstance(secret, str):
+        return (secret,) if secret else ()
+    if isinstance(secret, Env):
+        return secret.values()
+    return tuple(text for one in secret for text in secrets_of(one))

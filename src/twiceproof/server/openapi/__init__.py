@@ -1,0 +1,1 @@
+"""The description at /openapi.json, made from the routes."""

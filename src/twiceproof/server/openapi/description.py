@@ -1,0 +1,136 @@
+"""Makes the description from the routes: what is served is described, and what is described is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from ...version import __version__
+from ..policy import POLICY
+from ..principal import Scope
+from ..route import Answer, Route
+from .schemas import Schemas
+
+__all__ = ["Problem", "describe", "description"]
+
+
+class Problem(Struct, frozen=True):
+    """RFC 9457, with `next`: what to do about it."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    next: str
+
+
+# What any route may answer, whatever it is about.
+ALWAYS = {
+    400: "The request cannot be read.",
+    404: "There is nothing at this address.",
+    429: "More requests came than one caller may send.",
+    500: "Something broke here.",
+    503: "Busy, or the ledger cannot be reached: the same request may be sent again.",
+}
+WITH_BODY = {408: "It came too slowly.", 413: "The body is too large.", 415: "The body is packed in an unknown way."}
+WITH_TOKEN = {401: "A token is needed, or this one is not good.", 403: "This token may not do that."}
+LATER = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}}
+
+
+def describe(routes: tuple[Route, ...]) -> bytes:
+    return msgspec.json.encode(description(routes))
+
+
+def description(routes: tuple[Route, ...]) -> dict[str, Any]:
+    schemas = Schemas([*_types(routes), Problem])
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Twiceproof", "version": __version__, "summary": "Run it twice, it happens once."},
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _types(routes: tuple[Route, ...]) -> list[Any]:
+    found = [route.body for route in routes] + [route.query for route in routes]
+    found += [answer.type for route in routes for answer in route.answers.values()]
+    return [kind for kind in found if kind is not None]
+
+
+def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+    scope = POLICY[route.method, route.path]
+    shape: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "responses": _responses(route, scope, schemas),
+        "security": [] if scope is Scope.OPEN else [{}, {"token": []}] if scope is Scope.PROVEN else [{"token": []}],
+    }
+    if route.tag:
+        shape["tags"] = [route.tag]
+    if scope not in (Scope.OPEN, Scope.PROVEN):
+        shape["description"] = f"Needs a token with the scope `{Scope.READ if scope is Scope.OPERATOR else scope}`."
+    parameters = [*_path_parameters(route), *schemas.query_parameters(route.query)]
+    if parameters:
+        shape["parameters"] = parameters
+    body = _body(route, schemas)
+    return {**shape, "requestBody": body} if body else shape
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    names = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")]
+    return [
+        {
+            "name": name, "in": "path", "required": True, "description": route.params.get(name, ""),
+            "schema": {"type": "string", "minLength": 1},
+        }
+        for name in names
+    ]  # fmt: skip
+
+
+def _body(route: Route, schemas: Schemas) -> dict[str, Any] | None:
+    if route.method not in ("POST", "PUT", "PATCH"):
+        return None
+    schema = schemas.of(route.body) if route.body is not None else {}
+    return {"content": {route.media: {"schema": schema}}}
+
+
+def _responses(route: Route, scope: Scope, schemas: Schemas) -> dict[str, Any]:
+    errors = dict(ALWAYS)
+    if route.method in ("POST", "PUT", "PATCH", "OPTIONS"):
+        errors |= WITH_BODY
+    if route.body is not None:
+        errors[422] = "The body is not what this route takes."
+    if scope is not Scope.OPEN:
+        errors |= WITH_TOKEN
+    said = {str(status): _problem(text, status, schemas) for status, text in errors.items()}
+    said |= {str(status): _answer(answer, status, schemas) for status, answer in route.answers.items()}
+    return dict(sorted(said.items()))
+
+
+def _problem(text: str, status: int, schemas: Schemas) -> dict[str, Any]:
+    shape: dict[str, Any] = {
+        "description": text, "content": {"application/problem+json": {"schema": schemas.of(Problem)}},
+    }  # fmt: skip
+    return {**shape, "headers": LATER} if status in (429, 503) else shape
+
+
+def _answer(answer: Answer, status: int, schemas: Schemas) -> dict[str, Any]:
+    if status >= 400 and answer.type is None:
+        return _problem(answer.about, status, schemas)
+    shape: dict[str, Any] = {"description": answer.about}
+    if answer.headers:
+        shape["headers"] = {
+            name: {"schema": {"type": "string"}, "description": text} for name, text in answer.headers.items()
+        }
+    if status == 204:
+        return shape
+    schema = schemas.of(answer.type) if answer.type is not None else {}
+    return {**shape, "content": {answer.media: {"schema": schema}}}

@@ -1,0 +1,108 @@
+"""Every error as problem+json with a next move. What went wrong inside stays inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..doors.reply import Reply, problem, retry_after
+from ..errors import (
+    ClaimLost,
+    InProgress,
+    Misuse,
+    NeedsReview,
+    NoSuchWait,
+    PayloadMismatch,
+    PriorFailure,
+    StoreError,
+    TwiceproofError,
+    Waiting,
+)
+
+__all__ = [
+    "ambiguous",
+    "broken",
+    "forbidden",
+    "method_not_allowed",
+    "not_found",
+    "of_error",
+    "store_unavailable",
+    "unauthorized",
+]
+
+
+def not_found() -> Reply:
+    return problem(
+        404, "not-found", "There is nothing at this address.", next_move="GET /openapi.json lists every address."
+    )
+
+
+def method_not_allowed(allowed: Iterable[str]) -> Reply:
+    allow = ", ".join(sorted(allowed))
+    return problem(
+        405, "method-not-allowed", f"This address takes {allow}.", next_move=f"Use {allow}.", headers=[("allow", allow)]
+    )
+
+
+def ambiguous() -> Reply:
+    return problem(
+        400, "ambiguous", "A header that may come once came twice: which one counts?", next_move="Send each once."
+    )
+
+
+def unauthorized(detail: str) -> Reply:
+    return problem(
+        401, "unauthorized", detail,
+        next_move="Send Authorization: Bearer TOKEN; make a token with: twiceproof tokens create",
+        headers=[("www-authenticate", "Bearer")],
+    )  # fmt: skip
+
+
+def forbidden(scope: str) -> Reply:
+    return problem(
+        403, "forbidden", "This token may not do that.",
+        next_move=f"Use a token that has it: twiceproof tokens create NAME --scope {scope}",
+    )  # fmt: skip
+
+
+def broken() -> Reply:
+    return problem(
+        500, "broken", "Something broke here; nothing is known about what was done.",
+        next_move="Look into the server's log, then send the same request again: what was done is not done twice.",
+    )  # fmt: skip
+
+
+# The first that fits. What is not here is none of the caller's business.
+MEANINGS: tuple[tuple[type[TwiceproofError], int, str], ...] = (
+    (InProgress, 409, "in-progress"),
+    (PayloadMismatch, 422, "payload-mismatch"),
+    (NeedsReview, 409, "review"),
+    (PriorFailure, 409, "failed"),
+    (Waiting, 409, "waiting"),
+    (ClaimLost, 409, "claim-lost"),
+    (NoSuchWait, 404, "no-such-wait"),
+    (Misuse, 400, "refused"),
+)
+
+
+def of_error(error: TwiceproofError) -> Reply | None:
+    """What an error of ours means to a caller. None: nothing that it could act on."""
+    if isinstance(error, StoreError):
+        return store_unavailable()
+    for kind, status, word in MEANINGS:
+        if isinstance(error, kind):
+            after = error.data.get("retry_after")
+            return _of(status, word, error, [retry_after(float(after))] if after else ())
+    return None
+
+
+def store_unavailable() -> Reply:
+    return problem(
+        503, "store-unavailable", "The ledger cannot be reached right now.",
+        next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
+    )  # fmt: skip
+
+
+def _of(status: int, kind: str, error: TwiceproofError, headers: Iterable[tuple[str, str]] = ()) -> Reply:
+    """Our messages end with the next move."""
+    said, _, move = str(error).rpartition("; ")
+    return problem(status, kind, said or str(error), next_move=move or "See the documents.", headers=headers)

@@ -1,0 +1,194 @@
+"""HTTP/1.1 on uvicorn's httptools protocol, with what that lacks: limits on heads, and an absolute time to be read by.
+
+A sender that drips bytes keeps every per-byte timer happy. Here the time runs from a request's first byte (or from the
+connection, if none comes) to its last, and one look at all connections, twice a second, cuts off whoever is late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ..doors.reply import Reply, problem, retry_after
+from .limits import Limits
+from .metrics import Metrics
+from .wire import raw
+
+__all__ = ["GuardedProtocol", "guarded"]
+
+HEAD, BODY, SERVING, IDLE, LINGERING = "head", "body", "serving", "idle", "lingering"
+LINGER = 2.0  # seconds in which a caller that still sends can read our answer
+MOST_IGNORED = 4 * 1024 * 1024  # bytes that are read and dropped meanwhile
+
+
+def guarded(limits: Limits, metrics: Metrics) -> type[GuardedProtocol]:
+    """The class that uvicorn makes one of per connection."""
+    return type("Guarded", (GuardedProtocol,), {"limits": limits, "metrics": metrics})
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """`phase` is what is expected next, `since` since when."""
+
+    limits: Limits
+    metrics: Metrics
+
+    def __init__(
+        self, config: Config, server_state: ServerState, app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, server_state, app_state, _loop)
+        self.phase = HEAD
+        self.since = self.loop.time()
+        self._unheard = 0  # bytes that came without completing anything: a head, or a trailer without end
+        self._stalled_since: float | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self.metrics.refused("connections")
+            transport.write(raw(_full()))
+            transport.close()  # without lingering: it is one too many already
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self.phase == LINGERING or self.transport.is_closing():
+            self._drop(data)
+            return
+        self._unheard += len(data)
+        super().data_received(data)
+        if self._unheard > self.limits.head and self.phase in (HEAD, BODY):
+            self._refuse("head", _head_too_large(self.limits))
+
+    def on_message_begin(self) -> None:
+        if self.phase == LINGERING:
+            return
+        super().on_message_begin()
+        self.phase, self.since = HEAD, self.loop.time()
+
+    def on_headers_complete(self) -> None:
+        if self.phase == LINGERING:
+            return
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.limits.head or len(self.headers) > self.limits.headers:
+            self._refuse("head", _head_too_large(self.limits))
+            return
+        if not self._ends_plainly():
+            self._refuse("malformed", _malformed())
+            return
+        self.phase, self._unheard = BODY, 0
+        super().on_headers_complete()
+
+    def _ends_plainly(self) -> bool:
+        """Where a body ends must be the same for us and for every proxy: chunked and nothing else, in HTTP/1.1."""
+        said = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
+        return not said or (said == [b"chunked"] and self.parser.get_http_version() == "1.1")
+
+    def on_body(self, body: bytes) -> None:
+        self._unheard = 0
+        if self.phase == BODY:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unheard = 0
+        if self.phase == BODY:
+            self.phase = SERVING
+            super().on_message_complete()
+
+    def _drop(self, data: bytes) -> None:
+        self._unheard += len(data)
+        if self._unheard > MOST_IGNORED:
+            self.transport.abort()
+
+    # -- answering -------------------------------------------------------------------------------
+
+    def on_response_complete(self) -> None:
+        """As uvicorn has it, without a timer per answer; and a caller that still sends is not listened to."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.phase == BODY and self.cycle.response_complete:
+            self._linger()
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self.phase == SERVING:
+            self.phase, self.since = IDLE, self.loop.time()
+
+    def _linger(self) -> None:
+        """Closed at once, with bytes unread, the kernel would take our answer back."""
+        self.phase, self.since, self._unheard = LINGERING, self.loop.time(), 0
+        self.flow.resume_reading()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _refuse(self, reason: str, reply: Reply) -> None:
+        self.metrics.refused(reason)
+        self.transport.write(raw(reply))
+        self._linger()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse("malformed", _malformed())
+
+    def pause_writing(self) -> None:
+        self._stalled_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled_since = None
+        super().resume_writing()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Whether this connection's time is over. Called for each of them, twice a second."""
+        waited = now - self.since
+        if self._stalled_since is not None and now - self._stalled_since > self.limits.deadline:
+            self.transport.abort()
+        elif self.phase in (HEAD, BODY) and waited > self.limits.deadline:
+            self._cut_off()
+        elif self.phase == IDLE and waited > self.limits.idle:
+            self.transport.close()
+        elif self.phase == LINGERING and waited > LINGER:
+            self.transport.abort()
+
+    def _cut_off(self) -> None:
+        if self.phase == BODY and self.cycle.response_started:
+            self.transport.abort()
+            return
+        self._refuse("slow", _too_slow(self.limits))
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+
+def _too_slow(limits: Limits) -> Reply:
+    return problem(
+        408, "too-slow", f"The request was not here within {limits.deadline:g} s.",
+        next_move="Send it again, in one go; it is safe.",
+    )  # fmt: skip
+
+
+def _head_too_large(limits: Limits) -> Reply:
+    return problem(
+        431, "head-too-large",
+        f"A request may have {limits.headers} headers and {limits.head:,} bytes in all before its body.",
+        next_move="Send fewer or shorter headers.",
+    )  # fmt: skip
+
+
+def _malformed() -> Reply:
+    return problem(400, "malformed", "This is not HTTP as it is spoken here.", next_move="Send HTTP/1.1.")
+
+
+def _full() -> Reply:
+    return problem(
+        503, "full", "This server has as many connections as it takes.",
+        next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
+    )  # fmt: skip

@@ -1,0 +1,102 @@
+"""`serve`: an app behind its doors, with a worker beside them, until it is told to leave."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ..app import App
+from ..drive import block
+from ..errors import Misuse
+from ..flows.workers.worker import Worker
+from .access import Trust, is_loopback
+from .application import make_application
+from .limits import Limits
+from .serving import Serving, bound, url_of
+from .tokens import any_token
+
+__all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
+
+log = logging.getLogger("twiceproof.server")
+
+
+class Options(Struct, frozen=True):
+    """What `twiceproof serve` was told. `concurrency` 0: no worker in this process."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    concurrency: int = 10
+    drain: float = 30.0
+    insecure: bool = False
+    behind_proxy: bool = False
+    limits: Limits = Limits()
+
+
+def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
+    """How many runs were left unfinished here. `announce` is told the address once it can be called."""
+    trust = trust_of(app, options)
+    application = make_application(app, limits=options.limits, trust=trust, behind_proxy=options.behind_proxy)
+    made = bound(options.host, options.port)
+    warn_of_missing_secrets(app)
+    crew = Crew(app, options) if options.concurrency else None
+    if crew is not None:
+        application.station.worker = crew.worker
+        crew.thread.start()
+    Serving(application, drain=options.drain, announce=lambda: announce(url_of(made))).run(sockets=[made])
+    return 0 if crew is None else crew.leave(options.drain)
+
+
+def trust_of(app: App, options: Options) -> Trust:
+    """Beyond this machine only with tokens, or with the word that it is meant so."""
+    if is_loopback(options.host):
+        return "loopback"
+    if options.insecure:
+        log.warning(
+            "INSECURE: whoever reaches %s:%d may do everything while no token exists; twiceproof tokens create",
+            options.host, options.port,
+        )  # fmt: skip
+        return "everybody"
+    if not block(any_token(app.store)):
+        raise Misuse(
+            f"{options.host} can be reached from elsewhere, and no token exists: everybody could do everything; run: "
+            f"twiceproof --store {_shown_store(app)} tokens create NAME --scope admin, or serve on 127.0.0.1, or say "
+            "--insecure if it is meant so."
+        )
+    return "nobody"
+
+
+def _shown_store(app: App) -> str:
+    """A token in another ledger would open nothing. A URL that may hold a password is not shown."""
+    return app.settings.store if app.settings.store.startswith("sqlite:") else "URL"
+
+
+def warn_of_missing_secrets(app: App) -> None:
+    """Said at the start: later there is nothing but senders that are not believed."""
+    for hook in app.hooks.values():
+        if not any(hook.secrets()):
+            log.warning("nothing that %s sends can be believed, its secret is not set; set it and restart", hook.name)
+
+
+class Crew:
+    """The worker in this process, on a thread of its own. It begins to leave when no request is under way any more."""
+
+    def __init__(self, app: App, options: Options) -> None:
+        self.worker: Worker = app.worker(concurrency=options.concurrency)
+        self.left = 0
+        self.thread = threading.Thread(target=self._run, args=(options.drain,), name="twiceproof-worker", daemon=True)
+
+    def _run(self, patience: float) -> None:
+        try:
+            self.left = self.worker.run(patience=patience)
+        except Exception:
+            log.exception("the worker in this process has ended; runs are left to others")
+
+    def leave(self, patience: float) -> int:
+        until = time.monotonic() + patience + 1.0
+        self.worker.drain()
+        self.thread.join(max(0.0, until - time.monotonic()))
+        return self.left if not self.thread.is_alive() else self.worker.taken

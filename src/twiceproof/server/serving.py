@@ -1,0 +1,101 @@
+"""Runs the application on a socket: uvicorn, with our protocol, our signals and our way to leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import cast
+
+import uvicorn
+
+from ..errors import Misuse
+from .application import Application
+from .protocol import GuardedProtocol, guarded
+
+__all__ = ["Serving", "bound", "url_of"]
+
+log = logging.getLogger("twiceproof.server")
+
+EVERY = 5  # ticks of a tenth of a second
+BACKLOG = 2_048
+
+
+class Serving(uvicorn.Server):
+    """On the first signal nothing new is accepted, and what is under way may end; on the second it stops at once."""
+
+    def __init__(self, application: Application, *, drain: float, announce: Callable[[], None]) -> None:
+        self.station = application.station
+        protocol = guarded(application.limits, application.station.metrics)
+        config = uvicorn.Config(
+            application, http=protocol, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
+            server_header=False, proxy_headers=False, timeout_graceful_shutdown=max(1, round(drain)), backlog=BACKLOG,
+        )  # fmt: skip
+        super().__init__(config)
+        self._announce = announce
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % EVERY == 0:
+            self._look()
+        return await super().on_tick(counter)
+
+    def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.server_state.connections):
+            cast(GuardedProtocol, connection).look(now)
+        self.station.metrics.connections.set(len(self.server_state.connections))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Told only now: whoever knows the address can call it, and send us a signal."""
+        await super().startup(sockets)
+        self._announce()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Nobody may keep us by sending slowly."""
+        looking = asyncio.create_task(self._keep_looking())
+        await super().shutdown(sockets)
+        looking.cancel()
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY / 10)
+            self._look()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """uvicorn raises a signal again once it is done, which would end us before the worker has drained."""
+        before = {sign: signal.signal(sign, self.handle_exit) for sign in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for sign, handler in before.items():
+                signal.signal(sign, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.station.draining = True
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = True
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Before anything is served: whoever starts us learns the address, also of port 0, and a taken one is refused."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        raise Misuse(
+            f"{host} port {port} cannot be listened at ({error.strerror or error}); choose with --host and --port."
+        ) from None
+    return made
+
+
+def url_of(made: socket.socket) -> str:
+    host, port = made.getsockname()[:2]
+    return f"http://[{host}]:{port}" if made.family == socket.AF_INET6 else f"http://{host}:{port}"

@@ -1,0 +1,131 @@
+"""The files for Power Automate and n8n, carried out by simulators of these tools against a live server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from twiceproof.doors.connectors.n8n import n8n
+from twiceproof.doors.connectors.power_automate import power_automate
+
+from .http_shop import HttpShop
+from .no_code import N8n, PowerAutomate
+
+ORDER = {"operation": "ship", "key": "shop/order #17 ü", "payload": {"order": 17, "total": 12.5}}
+
+
+@pytest.fixture
+def shop(tmp_path):
+    made = HttpShop(tmp_path)
+    yield made.start()
+    made.kill()
+
+
+# -- Power Automate ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", ["https://hooks.example.com", "http://127.0.0.1:8321", "https://example.com/tp/"])
+def test_the_connector_is_valid_openapi_2(url):
+    validate = pytest.importorskip("openapi_spec_validator").validate
+    validate(power_automate(url))
+
+
+def test_every_action_and_field_has_a_name_for_people():
+    for methods in power_automate("https://hooks.example.com")["paths"].values():
+        for action in methods.values():
+            assert action["summary"][0].isupper() and action["description"]
+            assert set(action["responses"]) == {"200"}  # nobody has to branch on a status
+            for parameter in action["parameters"]:
+                if parameter["in"] == "body":
+                    assert all(field["x-ms-summary"] for field in parameter["schema"]["properties"].values())
+                elif parameter.get("x-ms-visibility") == "internal":
+                    assert "default" in parameter  # Power Automate asks for one where nobody sees the field
+                else:
+                    assert parameter["x-ms-summary"]
+
+
+def test_every_action_of_the_connector_is_a_route_of_the_server():
+    from twiceproof.server.routes.table import ROUTES
+
+    known = {(route.method, route.path) for route in ROUTES}
+    paths = power_automate("https://hooks.example.com")["paths"]
+    assert {(method.upper(), path) for path, methods in paths.items() for method in methods} <= known
+
+
+def test_a_flow_that_claims_an_order_first_ships_it_once(shop):
+    flow = PowerAutomate(power_automate(shop.url), shop)
+    which = {"operation": ORDER["operation"], "key": ORDER["key"]}
+    shipped = []
+    for _ in range(3):
+        claim = flow("Claim once", **ORDER)
+        if claim["claimed"]:
+            shipped.append("P-1")
+            assert flow("Mark as done", **which, token=claim["token"], result={"parcel": "P-1"})["state"] == "done"
+        else:
+            assert (claim["state"], claim["result"]) == ("done", {"parcel": "P-1"})
+    assert shipped == ["P-1"]
+    assert flow("Look at a claim", **which)["state"] == "done"
+
+
+def test_a_flow_that_failed_is_tried_again(shop):
+    flow = PowerAutomate(power_automate(shop.url), shop)
+    which = {"operation": ORDER["operation"], "key": ORDER["key"]}
+    claim = flow("Claim once", **ORDER)
+    assert flow("Claim once", **ORDER)["claimed"] is False
+    assert flow("Hold on", **which, token=claim["token"], lease="10m")["status"] == 200
+    flow("Mark as failed", **which, token=claim["token"], error="no stock")
+    again = flow("Claim once", **ORDER)
+    assert (again["claimed"], again["attempt"]) == (True, 2)
+    assert flow("Mark as done", **which, token=claim["token"])["status"] == 409
+
+
+def test_a_connector_with_a_token_and_without(shop):
+    token = shop.token("flow", "ingest")
+    assert PowerAutomate(power_automate(shop.url), shop, token)("Claim once", **ORDER)["claimed"] is True
+    with pytest.raises(AssertionError, match="401"):
+        PowerAutomate(power_automate(shop.url), shop)("Claim once", **ORDER)
+
+
+# -- n8n -----------------------------------------------------------------------------------------
+
+
+def test_the_workflow_has_the_shape_that_n8n_imports():
+    workflow = n8n("https://hooks.example.com")
+    names = [node["name"] for node in workflow["nodes"]]
+    assert len(set(names)) == len(names) and len({node["id"] for node in workflow["nodes"]}) == len(names)
+    for node in workflow["nodes"]:
+        assert {"id", "name", "type", "typeVersion", "position", "parameters"} <= node.keys()
+        assert len(node["position"]) == 2
+    for name, leads in workflow["connections"].items():
+        assert name in names
+        assert all(one["node"] in names and one["type"] == "main" for output in leads["main"] for one in output)
+    assert json.loads(json.dumps(workflow)) == workflow and "Bearer" not in json.dumps(workflow)
+
+
+def test_a_workflow_run_three_times_works_once(shop):
+    flow, shipped = N8n(n8n(shop.url), shop), []
+
+    def work(item):
+        shipped.append(1)
+        return {"parcel": "P-1"}
+
+    assert flow.run(work, **ORDER)[-1] == "Mark as done"
+    for _ in range(2):
+        assert flow.run(work, **ORDER)[-1].startswith("Not ours")
+    assert shipped == [1]
+    assert shop("GET", "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC")["result"] == {"parcel": "P-1"}
+
+
+def test_a_workflow_whose_work_failed_is_tried_again(shop):
+    flow = N8n(n8n(shop.url), shop)
+
+    def broken(item):
+        raise ValueError("no stock")
+
+    assert flow.run(broken, **ORDER)[-1] == "Mark as failed"
+    assert flow.run(lambda item: {"parcel": "P-1"}, **ORDER)[-1] == "Mark as done"
+
+
+def test_a_workflow_as_it_is_imported_runs(shop):
+    assert N8n(n8n(shop.url), shop).run(lambda item: item)[-1] == "Mark as done"

@@ -1,0 +1,134 @@
+"""The pages about HTTP: their commands run against a live server, and their tables are the routes as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.acceptance.http_shop import HttpShop
+from twiceproof.doors.claim_service.answers import Claimed, Ended, Prior, Renewed
+from twiceproof.doors.claim_service.look import ClaimView
+from twiceproof.server.policy import POLICY
+from twiceproof.server.principal import Scope
+from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
+
+from .blocks import ROOT, blocks
+
+HOW_TO = ROOT / "docs/how-to"
+PAGE = (ROOT / "docs/reference/http.md").read_text("utf-8")
+ROUTES = [*claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES]
+ANSWERS = {
+    "claim": (Claimed, Prior), "look_at_claim": (ClaimView,), "complete_claim": (Ended,), "fail_claim": (Ended,),
+    "renew_claim": (Renewed,),
+}  # fmt: skip
+NO_CODE = sorted((HOW_TO / "no-code").glob("*.md"))
+
+
+@pytest.fixture
+def shop(tmp_path):
+    made = HttpShop(tmp_path)
+    yield made
+    made.kill()
+
+
+def commands(document):
+    """What is typed, and what the page says comes of it; `…` is anything."""
+    for block in blocks(document):
+        if block.language == "console":
+            for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+                typed, _, said = part.partition("\n")
+                yield typed, said
+
+
+def run_all(document, folder, url):
+    """All commands in one shell, as a reader would; each followed by a mark."""
+    listed = list(commands(document))
+    assert listed
+    script = "\n".join(f"{typed}\nprintf '\\036'" for typed, _ in listed).replace("http://127.0.0.1:8000", url)
+    home = Path(sys.executable).parent
+    env = {**os.environ, "PATH": f"{home}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    heard = done.stdout.split("\036")
+    assert len(heard) == len(listed) + 1, done.stderr
+    for (typed, said), answer in zip(listed, heard, strict=False):
+        pattern = re.escape(said.strip()).replace("…", ".*")
+        assert re.match(pattern, answer.strip(), re.S) if "…" in said else answer.strip() == said.strip(), (
+            typed, answer, done.stderr,
+        )  # fmt: skip
+
+
+def test_the_commands_of_claim_over_http_do_what_they_say(shop):
+    page = HOW_TO / "claim-over-http.md"
+    (python,) = [block.text for block in blocks(page) if block.language == "python"]
+    (shop.folder / "shop.py").write_text(python)
+    shop.start()
+    run_all(page, shop.folder, shop.url)
+
+
+@pytest.mark.parametrize("page", NO_CODE, ids=lambda path: path.stem)
+def test_the_commands_of_a_page_for_makers_do_what_they_say(page, tmp_path):
+    run_all(page, tmp_path, "http://127.0.0.1:8000")
+
+
+@pytest.mark.parametrize("tool", ["zapier", "make"])
+def test_what_a_page_has_a_tool_send_claims_once_and_completes(tool, shop):
+    """The bodies and addresses of the page, filled in as the tool would."""
+    text = (HOW_TO / f"no-code/{tool}.md").read_text("utf-8")
+    shop.start()
+    claim = re.search(r'\{"lease": "30m"\}', text)[0]
+    complete = next(body for body in re.findall(r'`(\{"token".*?\})`', text) if "result" in body)
+    path = re.search(r"https://hooks\.example\.com(/v1/claims/ship/)", text)[1] + "order-17"
+    first = shop("PUT", f"{path}?always200=true", claim.encode())
+    assert first["claimed"] is True
+    sent = re.sub(r'("token": ")(…|\{\{.*?\}\})"', lambda found: f'{found[1]}{first["token"]}"', complete)
+    assert shop("POST", f"{path}/complete?always200=true", sent.encode()).status == 200
+    again = shop("PUT", f"{path}?always200=true", claim.encode())
+    assert (again["claimed"], again["result"]) == (False, "shipped")
+
+
+def row(route):
+    return next((line for line in PAGE.splitlines() if line.startswith(f"| `{route.method} {route.path}` |")), "")
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_every_route_is_in_a_table_with_its_scope_its_fields_and_its_statuses(route):
+    line = row(route)
+    assert line
+    scope = POLICY[route.method, route.path]
+    assert ("proven" if scope is Scope.PROVEN else f"`{scope.value}`") in line
+    for kind in (route.body, route.query):
+        for field in msgspec.structs.fields(kind) if kind is not None else ():
+            assert f"`{field.name}`" in line or f"?{field.name}" in line or "as by id" in line or (
+                f"?{field.name}=" in PAGE
+            ), field.name  # fmt: skip
+    for status in route.answers:
+        assert str(status) in line or "as by id" in line, status
+
+
+@pytest.mark.parametrize("route", [*claims.ROUTES], ids=lambda route: route.name)
+def test_every_field_of_an_answer_about_claims_is_named(route):
+    for kind in ANSWERS[route.name]:
+        for field in msgspec.structs.fields(kind):
+            assert f"`{field.name}`" in row(route), field.name
+
+
+def test_the_page_names_no_route_that_there_is_not():
+    told = set(re.findall(r"^\| `(\w+) (/v1/[^`]+)` \|", PAGE, re.M))
+    assert told == {(route.method, route.path) for route in ROUTES}
+
+
+def test_every_problem_of_a_door_has_a_next_move(shop):
+    shop.start()
+    wrong = ["PUT /v1/claims/a%20b/k", "GET /v1/claims/a/k", "GET /v1/runs/run_x", "POST /v1/runs/none",
+             "POST /v1/callbacks/x", "GET /v1/approvals/x", "GET /v1/approvals/link/x"]  # fmt: skip
+    for method, path in map(str.split, wrong):
+        heard = shop(method, path)
+        shape = json.loads(heard.body)
+        assert shape["next"] and shape["detail"] and shape["status"] == heard.status

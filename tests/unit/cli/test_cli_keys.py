@@ -1,0 +1,71 @@
+"""`twiceproof keys`: make one, count rows per key, seal anew."""
+
+from __future__ import annotations
+
+import pytest
+
+from twiceproof import App
+from twiceproof.stores.keyring import as_keyring
+
+
+@pytest.fixture
+def key(run, monkeypatch):
+    """Made by the command, and put where it belongs."""
+
+    def make(*older):
+        made = run("keys", "new").stdout.strip()
+        monkeypatch.setenv("TWICEPROOF_KEYS", " ".join((made, *older)))
+        return made
+
+    return make
+
+
+def charge(ledger, n):
+    with App(ledger.url) as app:
+        app.once(key="order:{n}", name="charge")(lambda n: f"receipt {n}")(n)
+
+
+def test_a_key_that_is_made_can_be_used(run):
+    first, second = (run("keys", "new").stdout.strip() for _ in range(2))
+    assert first != second
+    assert as_keyring(f"{first} {second}").ids == (first.partition(":")[0], second.partition(":")[0])
+
+
+def test_rotation_from_plain_by_way_of_two_keys(ledger, run, run_json, key):
+    charge(ledger, 1)
+    assert run_json("keys", "status") == {"keys": [{"key": "", "rows": 1, "here": "-"}]}
+    old = key()
+    charge(ledger, 2)
+    assert run_json("keys", "rotate")["sealed"] == 1
+    new = key(old)
+    charge(ledger, 3)
+    here = {row["here"]: row["rows"] for row in run_json("keys", "status")["keys"]}
+    assert here == {"current": 1, "opens": 2}
+    assert "2 sealed anew, 1 were already." in run("keys", "rotate").stdout
+    key_here = {row["here"]: row["rows"] for row in run_json("keys", "status")["keys"]}
+    assert key_here == {"current": 3, "opens": 0}
+    assert new.partition(":")[0] in run("keys", "status").stdout
+
+
+def test_a_missing_key_is_shown_and_ends_with_1(ledger, run, run_json, key):
+    key()
+    charge(ledger, 1)
+    key()
+    assert [row["here"] for row in run_json("keys", "status", code=1)["keys"]] == ["current", "missing"]
+    assert "missing" in run("keys", "status", code=1).stdout
+
+
+def test_what_is_sealed_is_shown_to_who_has_the_key_and_told_to_who_has_not(ledger, run, key, monkeypatch):
+    key()
+    charge(ledger, 1)
+    assert "receipt 1" in run("claims", "show", "charge", "order:1").stdout
+    monkeypatch.delenv("TWICEPROOF_KEYS")
+    refused = run("claims", "show", "charge", "order:1", code=3)
+    assert "set TWICEPROOF_KEYS" in refused.stderr + refused.stdout
+
+
+def test_keys_are_never_printed(ledger, run, key):
+    made = key()
+    charge(ledger, 1)
+    said = "".join(run(*words).output for words in (["keys", "status"], ["keys", "rotate"], ["claims", "list"]))
+    assert made.partition(":")[2] not in said

@@ -1,0 +1,60 @@
+"""The claim service without a server: bodies go in, replies come out, and the clock is the test's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from twiceproof.claims.claims import Claims
+from twiceproof.doors.claim_service.bodies import CompleteBody, FailBody, RenewBody, TakeBody
+from twiceproof.doors.claim_service.service import ClaimService
+from twiceproof.doors.json_body import read_body
+from twiceproof.doors.reply import JSON, Reply
+from twiceproof.drive import block
+from twiceproof.prove.clocks import ManualClock
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.memory import MemoryEngine
+
+
+class ClaimDesk:
+    """One tenant's claim service. `again()` is another process on the same store."""
+
+    def __init__(self, engine: Any = None, clock: ManualClock | None = None, tenant: str = "default") -> None:
+        self.clock = clock or ManualClock()
+        self.engine = engine or MemoryEngine(self.clock)
+        self.store = GroupedStore(self.engine, clock=self.clock)
+        self.claims = Claims(self.store, clock=self.clock)
+        self.service = ClaimService(self.claims, tenant)
+
+    def again(self, tenant: str = "default") -> ClaimDesk:
+        return ClaimDesk(self.engine, self.clock, tenant)
+
+    def take(self, key: str = "order:1", operation: str = "ship", **body: Any) -> Reply:
+        return block(self.service.take(operation, key, _body(TakeBody, body)))
+
+    def token(self, key: str = "order:1", **body: Any) -> str:
+        return said(self.take(key, **body), 201)["token"]
+
+    def complete(self, token: str, key: str = "order:1", **body: Any) -> Reply:
+        return block(self.service.complete("ship", key, _body(CompleteBody, {"token": token, **body})))
+
+    def fail(self, token: str, key: str = "order:1", **body: Any) -> Reply:
+        return block(self.service.fail("ship", key, _body(FailBody, {"token": token, **body})))
+
+    def renew(self, token: str, key: str = "order:1", **body: Any) -> Reply:
+        return block(self.service.renew("ship", key, _body(RenewBody, {"token": token, **body})))
+
+    def look(self, key: str = "order:1", status: int = 200) -> dict[str, Any]:
+        return said(block(self.service.look("ship", key)), status)
+
+
+def _body(kind: Any, fields: dict[str, Any]) -> Any:
+    return read_body(kind, msgspec.json.encode(fields), JSON)
+
+
+def said(reply: Reply, status: int) -> dict[str, Any]:
+    """The body, of an answer with this status."""
+    found = msgspec.json.decode(reply.body)
+    assert reply.status == status, found
+    return found

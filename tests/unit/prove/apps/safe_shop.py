@@ -1,0 +1,59 @@
+"""The same shop, as it should be written. Nothing is found in it."""
+
+import sqlite3
+
+import httpx2 as httpx
+
+from twiceproof import Absent, App, Retry, check
+
+app = App("memory://")
+database = sqlite3.connect(":memory:")
+
+
+def find_charge(order):
+    return Absent
+
+
+@app.step(repeat="safe")
+def upsert_row(order):
+    database.execute("INSERT INTO invoices VALUES (?) ON CONFLICT DO NOTHING", (order["id"],))
+
+
+@app.step(repeat="safe")
+def put_invoice(order):
+    httpx.put(f"http://127.0.0.1:1/invoices/{order['id']}", json=order)
+
+
+def refund(order): ...
+
+
+@app.step(repeat=check(find_charge), undo=refund, retry=Retry(attempts=3))
+def charge(order):
+    httpx.post("http://127.0.0.1:1/charges", json=order)
+
+
+@app.step(repeat="safe", id="{line[sku]}")
+def ship_line(line): ...
+
+
+@app.step(repeat="never", id="{customer}")
+def mail(customer):
+    httpx.post("http://127.0.0.1:1/mail", json=customer)
+
+
+@app.flow(key="order:{order[id]}")
+def sync_order(order):
+    order["seen"] = app.now().isoformat()
+    upsert_row(order)
+    put_invoice(order)
+    charge(order)
+    for line in sorted(order["lines"], key=lambda line: line["sku"]):
+        ship_line(line)
+    app.each(order["customers"], mail, key=str)
+
+
+@app.flow(key="order:{order[id]}:{attempt}", stable=("attempt",))
+def numbered(order, attempt):
+    upsert_row(order)
+    mail(order["customer"])  # twiceproof: allow missing-undo, dangerous-before-safe
+    put_invoice(order)

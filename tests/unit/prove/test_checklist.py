@@ -1,0 +1,97 @@
+"""The checklist: each rule is found where it is broken, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from twiceproof import App
+from twiceproof.cli.main import cli
+from twiceproof.doors.source import Source
+from twiceproof.prove.checklist import check_app
+from twiceproof.prove.checklist.finding import RULES
+
+from .apps import safe_shop, unsafe_shop
+
+EXPECTED = re.compile(r"# expect: ([a-z-]+)")
+
+
+def test_every_broken_rule_is_found_on_its_line_and_nothing_else_is() -> None:
+    file = Path(unsafe_shop.__file__)
+    wanted = {
+        (found[1], number)
+        for number, line in enumerate(file.read_text().splitlines(), 1)
+        if (found := EXPECTED.search(line))
+    }
+    assert {(finding.rule, finding.line) for finding in check_app(unsafe_shop.app)} == wanted
+
+
+def test_nothing_is_found_in_the_same_shop_written_as_advised() -> None:
+    assert check_app(safe_shop.app) == []
+
+
+def test_every_rule_has_a_place_where_it_is_broken() -> None:
+    broken = {finding.rule for finding in check_app(unsafe_shop.app)} | {"short-keep"}
+    assert broken == set(RULES)
+
+
+class Patient(Source):
+    name, signed, horizon = "patient", False, 3 * 86_400.0
+
+
+@pytest.mark.parametrize(("keep", "found"), [("1h", ["short-keep"]), ("4d", [])])
+def test_a_key_that_is_forgotten_before_its_sender_gives_up_is_found(keep: str, found: list[str]) -> None:
+    with App("memory://") as app:
+
+        @app.webhook(Patient(), keep="30d")
+        @app.flow(key="order:{order[id]}", keep=keep)
+        def sync(order: dict[str, Any]) -> None: ...
+
+        assert [finding.rule for finding in check_app(app)] == found
+
+
+def test_a_flow_whose_source_cannot_be_read_is_passed_over() -> None:
+    with App("memory://") as app:
+        space: dict[str, Any] = {}
+        exec("def made(order): ...", space)
+        app.flow(key="order:{order[id]}")(space["made"])
+        assert check_app(app) == []
+
+
+def test_the_command_says_file_and_line_why_and_what_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    done = CliRunner().invoke(cli, ["check", "tests.unit.prove.apps.unsafe_shop:app"])
+    assert done.exit_code == 1
+    assert re.search(r"tests/unit/prove/apps/unsafe_shop.py:\d+: unit-of-work: no_unit: ", done.output)
+    assert "Why: " in done.output and "Instead: " in done.output
+
+
+def test_the_command_answers_in_json_and_is_content_with_a_safe_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    done = CliRunner().invoke(cli, ["check", "tests.unit.prove.apps.safe_shop:app", "--json"])
+    assert done.exit_code == 0
+    assert msgspec.json.decode(done.output) == {
+        "app": "tests.unit.prove.apps.safe_shop:app",
+        "flows": 2,
+        "findings": [],
+    }
+
+
+def test_the_how_to_shows_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/check-a-design.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    said = page.partition("$ twiceproof check shop:app\n")[2].partition("```")[0]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text(code)
+    assert CliRunner().invoke(cli, ["check", "shop:app"]).output == said
+
+
+def test_every_rule_is_on_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs/how-to/check-a-design.md").read_text()
+    missing = [rule.name for rule in RULES.values() if f"| `{rule.name}` | {rule.why} | {rule.instead} |" not in page]
+    assert missing == []

@@ -1,0 +1,211 @@
+"""`twiceproof prove` and the fixture: what they print, what they leave behind, what they refuse."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from twiceproof.cli.main import cli
+from twiceproof.cli.prove_outside import Outside
+from twiceproof.prove.report import Report
+
+from .flows import safe
+
+PAGE = (Path(__file__).parents[3] / "docs/how-to/prove-a-flow.md").read_text()
+CODE = PAGE.partition("```python\n")[2].partition("```")[0]
+
+Shop = Callable[[str], "Result"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "shop", raising=False)
+    (tmp_path / "shop.py").write_text(CODE)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "order.json").write_text('{"id": 17, "name": "Ada"}')
+    return tmp_path
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["prove", "shop:welcome", "--event", "order.json", *words])
+
+
+@pytest.mark.slow
+def test_the_how_to_shows_what_the_command_prints(shop: Path) -> None:
+    said = PAGE.partition("--files out --depth 1\n")[2].partition("```")[0]
+    done = run("--files", "out", "--depth", "1")
+    assert done.output == said
+    assert done.exit_code == 1
+    assert list((shop / "out").iterdir()) == []
+
+
+def test_one_scene_can_be_played_alone_and_told_in_json_and_junit(shop: Path) -> None:
+    done = run("--files", "out", "--scene", "lost-2", "--json", "--junit", "verdicts.xml")
+    told = msgspec.json.decode(done.output)
+    assert (done.exit_code, told["safe"], told["planned"]) == (1, False, 1)
+    assert told["verdicts"][0]["extra"] == {"mails.txt: Dear Ada": 1}
+    suite = ElementTree.parse(shop / "verdicts.xml").getroot()
+    assert (suite.get("failures"), suite[0].get("name"), suite[0][0].get("type")) == ("1", "lost-2", "twice")
+
+
+def test_a_wrong_declaration_that_is_put_right_is_safe(shop: Path) -> None:
+    (shop / "shop.py").write_text(CODE.replace('"safe")  # it is not: a line is added each time', '"never")'))
+    done = run("--files", "out", "--scene", "lost-2")
+    assert done.exit_code == 0 and "1 parked" in done.output
+
+
+def test_calls_of_a_function_can_be_the_effect(shop: Path) -> None:
+    (shop / "mailer.py").write_text("def send(name): ...\n")
+    calling = CODE.replace("from pathlib", "import mailer\nfrom pathlib").replace(
+        "with (OUT", 'mailer.send("Ada")\n    with (OUT'
+    )
+    (shop / "shop.py").write_text(calling)
+    done = run("--calls", "mailer:send", "--scene", "lost-2")
+    assert "mailer:send('Ada') (1 more)" in done.output
+    assert "Not observed: save_order" in done.output
+
+
+def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
+    done = run("--files", "out", "--time", "1ms", "--json")
+    told = msgspec.json.decode(done.output)
+    assert told["complete"] is False and told["safe"] is False and told["planned"] > 90
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ((), "Nothing is looked at"),
+        (("--files", "nowhere"), "is not a directory"),
+        (("--calls", "nobody:knows"), "module:function"),
+        (("--files", "out", "--scene", "nonsense"), "there are: twice, at-once"),
+        (("--http", "http://pay.test"), "without http://"),
+        (("--calls", "os.path:exists", "--files", "out", "--processes", "--store", "memory://"), "share no memory"),
+        (("--table", "shop.db"), "at the end of its database's URL"),
+        (("--files", "out", "--callback", "paid"), "--callback paid=payment.json"),
+        (("--http", "pay.test", "--http-answers", "none.json"), "--http-answers takes a JSON file"),
+        (("--files", "out", "--store", "sqlite:///mine.db"), "leave --store out"),
+    ],
+)
+def test_what_cannot_be_played_is_refused_with_a_next_move(shop: Path, words: tuple[str, ...], says: str) -> None:
+    done = run(*words)
+    assert done.exit_code == 2 and says in done.output
+
+
+def test_what_is_not_a_flow_is_refused(shop: Path) -> None:
+    done = CliRunner().invoke(cli, ["prove", "shop:OUT", "--event", "order.json", "--files", "out"])
+    assert done.exit_code == 2 and "under @app.flow" in done.output
+
+
+def test_the_fixture_returns_the_report_of_a_safe_flow(prove: Callable[..., Report]) -> None:
+    report = prove(safe.effect_in_the_body, {"id": 7}, world=lambda: list(safe.outside), depth=1)
+    assert report.good and report.expected == {"mail 7": 1} and report.unobserved == ()
+    assert safe.outside == []
+
+
+# -- what stands in for the outside --------------------------------------------------------------
+
+OVER_THE_WIRE = """
+import json, smtplib, sqlite3, urllib.request
+from twiceproof import App
+
+app = App("memory://")
+
+
+@app.step(repeat="keyed")
+def charge(order):
+    headers = {"Idempotency-Key": app.effect_key(), "Content-Type": "application/json"}
+    request = urllib.request.Request("http://pay.test/charges", json.dumps(order).encode(), headers)
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)["id"]
+
+
+@app.step(repeat="never")
+def mail(order):
+    with smtplib.SMTP("mail.test") as client:
+        client.sendmail("shop@test", ["ada@test"], "Subject: hello\\n\\nDear Ada")
+
+
+@app.step(repeat="safe")
+def keep(order):
+    with sqlite3.connect("shop.db") as db:
+        db.execute("INSERT INTO orders VALUES (?, ?) ON CONFLICT DO NOTHING", (order["id"], order["name"]))
+    db.close()
+
+
+@app.flow(key="order:{order[id]}")
+def welcome(order):
+    payment = app.wait_for("paid")
+    app.approve("charge", show=order)
+    charge(order | payment)
+    mail(order)
+    keep(order)
+"""
+WORDS = ("--http", "pay.test", "--smtp", "mail.test", "--table", "sqlite:///shop.db#orders",
+         "--callback", "paid=paid.json", "--approve", "charge")  # fmt: skip
+
+
+@pytest.fixture
+def wired(shop: Path) -> Path:
+    import sqlite3
+
+    (shop / "shop.py").write_text(OVER_THE_WIRE)
+    (shop / "paid.json").write_text('{"amount": 5}')
+    (shop / "answers.json").write_text('{"POST /charges": {"status": 201, "body": {"id": "ch_1"}}}')
+    with sqlite3.connect(shop / "shop.db") as db:
+        db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, name TEXT)")
+    db.close()
+    return shop
+
+
+@pytest.mark.parametrize("real", [(), ("--processes",)], ids=["simulated", "real"])
+def test_everything_that_a_flow_reaches_can_be_looked_at_together(wired: Path, real: tuple[str, ...]) -> None:
+    done = run(*WORDS, "--http-answers", "answers.json", "--http-keys", "--scene", "lost-1", "--json", *real)
+    told = msgspec.json.decode(done.output)
+    assert (done.exit_code, told["safe"], told["verdicts"][0]["word"]) == (0, True, "same")
+    charged, mailed, kept = sorted(told["expected"])
+    assert charged.startswith("POST pay.test/charges #") and mailed == "mail to ada@test: hello"
+    assert kept == "orders: 17 | Ada" and told["unobserved"] == []
+
+
+def test_without_keys_the_same_flow_is_not_safe_and_its_command_can_be_given_again(wired: Path) -> None:
+    done = run(*WORDS, "--http-answers", "answers.json", "--scene", "answer-lost-1")
+    assert done.exit_code == 1
+    again = next(line for line in done.output.splitlines() if line.startswith("Play it again: twiceproof "))
+    words = shlex.split(again.removeprefix("Play it again: twiceproof "))
+    repeated = CliRunner().invoke(cli, words)
+    assert (repeated.exit_code, repeated.output) == (1, done.output)
+    assert 'charge is declared "keyed", and the destination did not know' in done.output
+
+
+def test_events_of_one_object_are_played_in_every_order(shop: Path) -> None:
+    (shop / "second.json").write_text('{"id": 17, "name": "Bob"}')
+    (shop / "shop.py").write_text(CODE.replace("order:{order[id]}", "order:{order[name]}"))
+    done = run("--event", "second.json", "--files", "out", "--scene", "order-2-1")
+    assert done.exit_code == 1 and "the events come in the order 2, 1" in done.output
+
+
+def test_a_password_in_a_table_is_not_shown_again() -> None:
+    shown = Outside(table=("postgresql://me:secret@db/shop#orders", "sqlite:///shop.db#orders")).words()
+    assert shown == ["--table", "@FILE", "--table", "sqlite:///shop.db#orders"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["greeting", "payment", "parcel"])
+def test_the_tests_of_the_how_to_pass(
+    prove: Callable[..., Report], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = [part.partition("```")[0] for part in PAGE.split("```python\n")[1:]]
+    names: dict[str, Any] = {"__name__": "how_to"}
+    for block in blocks:
+        exec(compile(block, "prove-a-flow.md", "exec"), names)
+    names[f"test_a_{name}_is_safe_to_repeat"](partial(prove, depth=1))

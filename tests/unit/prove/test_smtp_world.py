@@ -1,0 +1,102 @@
+"""The sink: takes mails from a real client, and counts them by whom they went to."""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+from collections.abc import Iterator
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+
+from twiceproof import App
+from twiceproof.prove.fixture import NotSafe, prove
+from twiceproof.prove.worlds.smtp import SmtpWorld
+
+HELLO = "mail to ada@example.com: Grüße, Ada"
+
+
+@pytest.fixture
+def world() -> Iterator[SmtpWorld]:
+    with SmtpWorld(["mail.shop.test", "localhost:25"]) as world:
+        yield world
+
+
+def send(host: str = "mail.shop.test", *, message_id: str = "<1@shop>", login: bool = False) -> None:
+    mail = EmailMessage()
+    mail["From"], mail["To"] = "shop@example.com", "Ada@example.com, bob@example.com"
+    mail["Subject"], mail["Message-ID"] = "Grüße, Ada", message_id
+    mail.set_content("Dear Ada,\n.\nyours\n")
+    with smtplib.SMTP(host, timeout=5) as client:
+        if login:
+            client.login("shop", "secret")
+        client.send_message(mail)
+
+
+@pytest.mark.parametrize("host", ["mail.shop.test", "localhost"])
+def test_a_mail_is_counted_for_each_who_gets_it(world: SmtpWorld, host: str) -> None:
+    send(host)
+    assert world.look() == {HELLO: 1, "mail to bob@example.com: Grüße, Ada": 1}
+    send(host, login=True)
+    assert world.look()[HELLO] == 2
+    world.reset()
+    assert (world.look(), world.exchanges()) == ({}, [])
+
+
+def test_a_mail_that_was_not_sent_to_its_end_is_none(world: SmtpWorld) -> None:
+    with socket.create_connection(("127.0.0.1", world.port), timeout=5) as link:
+        for line in (b"EHLO x", b"MAIL FROM:<a@b>", b"RCPT TO:<c@d>", b"DATA"):
+            link.sendall(line + b"\r\n")
+            link.recv(1_000)
+        link.sendall(b"Subject: half\r\n\r\nDear")
+    send()
+    assert list(world.look().values()) == [1, 1]
+
+
+def test_a_repeated_message_id_is_no_effect_where_the_mail_system_drops_it() -> None:
+    with SmtpWorld(["mail.shop.test"], honours_ids=True) as world:
+        send()
+        send()
+        assert world.look()[HELLO] == 1
+        send(message_id="<2@shop>")
+        assert world.look()[HELLO] == 2
+
+
+def test_an_answer_can_be_lost_when_the_mail_was_taken(world: SmtpWorld) -> None:
+    world.lose(1)
+    with pytest.raises(smtplib.SMTPServerDisconnected):
+        send()
+    assert world.look()[HELLO] == 1
+
+
+app = App("memory://")
+app.classify(smtplib.SMTPServerDisconnected, "ambiguous")  # it may have gone out
+
+
+@app.step(repeat="safe")
+def mail_again() -> None:
+    send()
+
+
+@app.step(repeat="never")
+def mail_once() -> None:
+    send()
+
+
+@app.flow(key="hello:{order[id]}")
+def careless(order: dict[str, Any]) -> None:
+    mail_again()
+
+
+@app.flow(key="hello:{order[id]}")
+def careful(order: dict[str, Any]) -> None:
+    mail_once()
+
+
+@pytest.mark.slow
+def test_a_mail_that_is_sent_again_is_found_and_one_that_is_not_is_safe(world: SmtpWorld) -> None:
+    with pytest.raises(NotSafe) as caught:
+        prove(careless, {"id": 1}, world=world, depth=1)
+    assert caught.value.report.bad[0].extra[HELLO] == 1
+    assert prove(careful, {"id": 1}, world=world, depth=1).good

@@ -1,0 +1,28 @@
+"""A shop behind a server, with a clock that only the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from twiceproof import App
+from twiceproof.prove.clocks import ManualClock
+
+from .knock import Knock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def app(clock: ManualClock) -> Iterator[App]:
+    with App("memory://", clock=clock, url="https://hooks.example.com") as made:
+        yield made
+
+
+@pytest.fixture
+def knock(app: App) -> Knock:
+    return Knock(app)

@@ -1,0 +1,328 @@
+"""Approvals at their addresses: what shows never decides, and what decides was shown."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from twiceproof import App, Misuse, Waiting
+from twiceproof.doors.approvals.nonce import VALID
+from twiceproof.drive import block
+from twiceproof.flows.waits.links import Link, draw_link, find_link, link_url
+
+from .knock import Knock
+
+HTML = {"accept": "text/html,application/xhtml+xml"}
+FORM = "application/x-www-form-urlencoded"
+
+
+class Shop:
+    """A flow that asks, and sends a link to whoever shall decide."""
+
+    def __init__(self, app, **options):
+        self.app = app
+        self.links = []
+        self.show = {"total": 700, "to": "<b>ann</b>"}
+        self.to = "ann"
+        options = {"timeout": "2d", **options}
+
+        @app.step(repeat="safe")
+        def send(order):
+            self.links.append(app.approval_url("charge", show=self.show, to=self.to, valid="1d"))
+
+        @app.flow(key="order:{order}", name="charge_order", stable=("order",))
+        def flow(order: int):
+            send(order)
+            return app.approve("charge", show=self.show, **options).by
+
+        self.flow = flow
+
+    def ask(self, order=1):
+        with pytest.raises(Waiting):
+            self.flow(order)
+        return self.links[-1].removeprefix("https://hooks.example.com")
+
+    @property
+    def id(self):
+        return self.app.approvals()[0].id
+
+
+@pytest.fixture
+def shop(app):
+    return Shop(app)
+
+
+def choices(page):
+    found = dict(value.split(":", 1) for value in re.findall(r'name="choice" value="([^"]+)"', page))
+    shown = re.search(r'name="shown" value="([^"]+)"', page)
+    return found, unescape(shown[1]) if shown else ""
+
+
+def form(page, decision, **fields):
+    nonces, shown = choices(page)
+    return urlencode({"choice": f"{decision}:{nonces[decision]}", "shown": shown, **fields}).encode()
+
+
+def word(view, decision, **fields):
+    return {"decision": decision, "nonce": view["nonces"][decision], "shown": view["approval"]["digest"], **fields}
+
+
+# -- by link -------------------------------------------------------------------------------------
+
+
+def test_a_link_shows_what_is_asked_and_its_form_decides(app, knock, shop):
+    path = shop.ask()
+    page = knock("GET", path, status=200, **HTML)
+    assert "You decide as <b>ann</b>" in page.text and "700" in page.text
+    answer = knock("POST", path, form(page.text, "approve", note="fine"), 200, content_type=FORM, **HTML)
+    assert "<b>Approved</b> by ann" in answer.text
+    assert shop.flow(1) == "ann"
+
+
+def test_opening_it_a_hundred_times_decides_nothing(app, knock, shop):
+    path = shop.ask()
+    for _ in range(100):
+        knock("GET", path, status=200, **HTML)
+        knock("HEAD", path, status=200)
+    assert [one.state for one in app.approvals()] == ["open"]
+    assert knock("GET", path).json["nonces"]
+
+
+def test_pressing_the_button_without_choosing_decides_nothing(app, knock, shop):
+    path = shop.ask()
+    _, shown = choices(knock("GET", path, **HTML).text)
+    knock("POST", path, urlencode({"shown": shown}).encode(), 400, content_type=FORM, **HTML)
+    assert app.approvals()
+
+
+def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
+    shop.show = {
+        "<script>alert(1)</script>": '"><img src=x onerror=alert(2)>',
+        "rtl": "a\u202eb",
+        "n": {"x": ["</pre>"]},
+    }
+    page = knock("GET", shop.ask(), status=200, **HTML)
+    assert "<script" not in page.text and "<img" not in page.text and page.text.count("</pre>") == 3
+    assert "\u202e" not in page.text and "\\u202e" in page.text
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "script-src" not in policy
+    assert page.headers["referrer-policy"] == "no-referrer"
+    assert page.headers["cache-control"] == "no-store"
+
+
+def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
+    path = shop.ask()
+    page = knock("GET", path, **HTML)
+    body = form(page.text, "reject")
+    knock("POST", path, body, 200, content_type=FORM, **HTML)
+    after = knock("GET", path, status=200, **HTML)
+    assert "Rejected" in after.text and "700" not in after.text and "<form" not in after.text
+
+
+def test_a_second_post_changes_nothing_and_hears_what_stands(app, knock, shop):
+    path = shop.ask()
+    view = knock("GET", path, status=200)
+    assert knock("POST", path, word(view, "approve"), 200)["first"] is True
+    assert knock("POST", path, word(view, "approve"), 200)["first"] is False
+    told = knock("POST", path, word(view, "reject"), 409)
+    assert told["decision"]["approved"] is True
+
+
+def test_what_changed_since_the_page_was_opened_is_not_decided(app, knock, shop, clock):
+    """The run ends and is begun anew under the same key, asking for more."""
+    path = shop.ask()
+    view = knock("GET", path, status=200)
+    app.attach(flow="charge_order", key="order:1").cancel()
+    app.worker().run(until_idle=True)
+    clock.advance(31 * 86_400)
+    shop.show = {"total": 70_000}
+    newer = shop.ask()
+    knock("POST", path, word(view, "approve"), 404)
+    fresh = knock("GET", newer, status=200)
+    knock("POST", newer, {**word(fresh, "approve"), "shown": view["approval"]["digest"]}, 403)
+    assert [one.shown for one in app.approvals()] == [{"total": 70_000}]
+    knock("POST", newer, word(fresh, "approve"), 200)
+
+
+def test_a_link_made_for_something_else_shows_nothing(knock, shop, app):
+    shop.ask()
+    other = shop.links[-1].removeprefix("https://hooks.example.com")
+    link = block(find_link(app.store, other.rsplit("/", 1)[1]))
+    token = block(draw_link(app.store, Link(link.space, link.name, link.born, "1:0", "eve"), 60))
+    assert "new link" in knock("GET", f"/v1/approvals/link/{token}", status=422)["next"]
+
+
+def test_a_link_is_over_when_its_time_is(knock, shop, clock):
+    path = shop.ask()
+    clock.advance(86_399)
+    knock("GET", path, status=200)
+    clock.advance(2)
+    knock("GET", path, status=404)
+
+
+def test_a_page_that_lay_open_too_long_decides_nothing(app, knock, shop, clock):
+    path = shop.ask()
+    view = knock("GET", path)
+    clock.advance(VALID + 1)
+    assert "again" in knock("POST", path, word(view, "approve"), 403)["next"]
+    knock("POST", path, word(knock("GET", path), "approve"), 200)
+
+
+def test_a_nonce_is_for_one_decision_one_way_in_and_one_approval(app, knock, shop):
+    first, second = shop.ask(1), shop.ask(2)
+    view, other = knock("GET", first), knock("GET", second)
+    knock("POST", first, {**word(view, "approve"), "nonce": view["nonces"]["reject"]}, 403)
+    knock("POST", first, {**word(view, "approve"), "nonce": other["nonces"]["approve"]}, 403)
+    knock("POST", first, {**word(view, "approve"), "nonce": "0.0.0"}, 403)
+    knock("POST", f"/v1/approvals/{view['approval']['id']}", word(view, "approve", by="eve"), 403)
+    assert len(app.approvals()) == 2
+
+
+def test_a_link_is_one_persons(knock, shop):
+    path = shop.ask()
+    view = knock("GET", path)
+    knock("POST", path, word(view, "approve", by="eve"), 403)
+    assert knock("POST", path, word(view, "approve", by="ann"), 200)["decision"]["by"] == "ann"
+
+
+def test_a_link_for_anybody_asks_who_they_are(knock, shop):
+    shop.to = ""
+    path = shop.ask()
+    view = knock("GET", path)
+    knock("POST", path, word(view, "approve"), 400)
+    page = knock("GET", path, **HTML).text
+    assert 'name="by" required' in page
+    answer = knock("POST", path, form(page, "approve", by="bob", note=""), 200, content_type=FORM, **HTML)
+    assert "by bob" in answer.text
+
+
+def test_a_form_on_another_sites_page_decides_nothing(app, knock, shop):
+    path = shop.ask()
+    body = form(knock("GET", path, **HTML).text, "approve")
+    knock("POST", path, body, 403, content_type=FORM, sec_fetch_site="cross-site", **HTML)
+    assert app.approvals()
+    knock("POST", path, body, 200, content_type=FORM, sec_fetch_site="same-origin", **HTML)
+
+
+@pytest.mark.parametrize("token", ["nonsense", "x" * 5_000, "%00", "ünicode"])
+def test_a_link_that_was_never_made_leads_nowhere(knock, token):
+    knock("GET", f"/v1/approvals/link/{quote(token)}", status=404)
+    knock("GET", f"/v1/approvals/link/{quote(token)}", status=404, **HTML)
+    knock("POST", f"/v1/approvals/link/{quote(token)}", {"decision": "approve", "nonce": "", "shown": ""}, 404)
+
+
+def test_the_store_never_sees_a_links_token(tmp_path):
+    with App(f"sqlite:///{tmp_path}/shop.db", url="https://hooks.example.com") as app:
+        token = Shop(app).ask().rsplit("/", 1)[1]
+    assert len(token) * 6 >= 128
+    everything = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"links/" in everything and token.encode() not in everything
+
+
+def test_a_link_is_made_in_a_step_and_nowhere_else(app):
+    @app.flow(key="k", name="bare")
+    def bare():
+        return app.approval_url("charge")
+
+    for call in (bare, lambda: app.approval_url("charge")):
+        with pytest.raises(Misuse, match=r"@app\.step"):
+            call()
+
+
+def test_a_link_to_nowhere_known_is_refused():
+    with pytest.raises(Misuse, match="TWICEPROOF_URL"):
+        link_url("", "token")
+
+
+# -- by id ---------------------------------------------------------------------------------------
+
+
+def test_a_program_looks_and_then_decides_under_its_tokens_name(app, shop):
+    shop.ask()
+    knock = Knock(app, by="ops")
+    path = f"/v1/approvals/{shop.id}"
+    view = knock("GET", path, status=200)
+    assert view["approval"]["shown"] == shop.show
+    assert knock("POST", path, word(view, "approve"), 200)["decision"]["by"] == "ops"
+
+
+def test_a_view_of_one_token_is_not_anothers(app, shop):
+    shop.ask()
+    path = f"/v1/approvals/{shop.id}"
+    view = Knock(app, by="ops")("GET", path)
+    Knock(app, by="eve")("POST", path, word(view, "approve"), 403)
+
+
+def test_without_a_token_who_decides_must_say_who_they_are(knock, shop):
+    shop.ask()
+    path = f"/v1/approvals/{shop.id}"
+    view = knock("GET", path)
+    knock("POST", path, word(view, "approve"), 400)
+    assert knock("POST", path, word(view, "approve", by="ann"), 200)["decision"]["by"] == "ann"
+
+
+def test_what_waits_is_listed(app, knock, shop):
+    shop.ask(1)
+    shop.ask(2)
+    assert {one["key"] for one in knock("GET", "/v1/approvals")["approvals"]} == {"order:1", "order:2"}
+    assert knock("GET", "/v1/approvals?flow=other")["approvals"] == []
+
+
+def test_a_run_that_was_cancelled_asks_nobody_any_more(app, knock, shop):
+    path = shop.ask()
+    view = knock("GET", path)
+    app.attach(flow="charge_order", key="order:1").cancel()
+    app.worker().run(until_idle=True)
+    knock("POST", path, word(view, "approve"), 410)
+
+
+def test_another_tenants_approval_is_not_there(app, knock, shop):
+    theirs = Knock(app, tenant="acme")
+    theirs("POST", "/v1/runs/charge_order", 1, 202)
+    app.worker().run(until_idle=True)
+    (foreign,) = theirs("GET", "/v1/approvals")["approvals"]
+    view = theirs("GET", f"/v1/approvals/{foreign['id']}", status=200)
+    assert knock("GET", "/v1/approvals")["approvals"] == []
+    knock("GET", f"/v1/approvals/{foreign['id']}", status=404)
+    knock("POST", f"/v1/approvals/{foreign['id']}", word(view, "approve", by="eve"), 404)
+    knock("GET", "/v1/approvals/nonsense", status=404)
+
+
+# -- who asks does not approve -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", ["ann", "ANN"])
+def test_who_asks_cannot_approve_but_may_take_it_back(app, knock, who):
+    shop = Shop(app, requester=who)
+    path = shop.ask()
+    view = knock("GET", path)
+    assert "somebody else" in knock("POST", path, word(view, "approve"), 403)["next"]
+    assert app.approvals()
+    knock("POST", path, word(view, "reject"), 200)
+
+
+def test_who_started_a_run_over_http_is_who_asks(app):
+    shop = Shop(app)
+    shop.to = "bob"
+    Knock(app, by="ann")("POST", "/v1/runs/charge_order", 1, 202)
+    app.worker().run(until_idle=True)
+    path = f"/v1/approvals/{shop.id}"
+    ann, bob = Knock(app, by="ann"), Knock(app, by="bob")
+    assert ann("GET", path)["approval"]["requester"] == "ann"
+    ann("POST", path, word(ann("GET", path), "approve"), 403)
+    bob("POST", path, word(bob("GET", path), "approve"), 200)
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "https://hooks.example.com.evil.example", "http://localhost:1"]
+)
+def test_an_older_browser_on_another_sites_page_decides_nothing_either(app, knock, shop, origin):
+    path = shop.ask()
+    body = form(knock("GET", path, **HTML).text, "approve")
+    knock("POST", path, body, 403, content_type=FORM, origin=origin, **HTML)
+    assert app.approvals()
+    for own in ("https://hooks.example.com", "http://localhost", "null"):
+        knock("POST", path, body, 200, content_type=FORM, origin=own, **HTML)

@@ -1,0 +1,233 @@
+"""Runs at their addresses: started once, listed, looked at, stopped, tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from twiceproof import App, NotDone
+from twiceproof.claims.claim import run_id
+
+from .knock import Knock
+
+
+@pytest.fixture
+def broken():
+    """What the flow's step does when it is called: nothing, or raise this."""
+    return []
+
+
+@pytest.fixture
+def sync(app, broken):
+    @app.step(repeat="never")
+    def charge(order):
+        if broken:
+            raise broken.pop()
+        return {"charged": order["total"]}
+
+    @app.flow(key="order:{order[id]}", name="sync")
+    def flow(order):
+        return charge(order)
+
+    @app.flow(key="greet:{name}", name="greet")
+    def greet(name: str, word: str = "hello"):
+        return f"{word} {name}"
+
+    @app.flow(key="nightly", name="nightly")
+    def nightly():
+        return "done"
+
+    return flow
+
+
+def work(app):
+    app.worker().run(until_idle=True)
+
+
+ORDER = {"id": 7, "total": 12.50}
+
+
+def test_a_start_is_accepted_and_a_second_one_hears_of_the_first(app, knock, sync):
+    first = knock("POST", "/v1/runs/sync", ORDER, 202)
+    assert (first["state"], first["started"], first["key"]) == ("queued", True, "order:7")
+    assert first.headers["location"] == f"/v1/runs/{first['run']}"
+    again = knock("POST", "/v1/runs/sync", ORDER, 200)
+    assert (again["run"], again["started"], again["state"]) == (first["run"], False, "queued")
+    work(app)
+    done = knock("POST", "/v1/runs/sync", ORDER, 200)
+    assert (done["state"], done["result"]) == ("done", {"charged": 12.5})
+
+
+@pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k-1"}], ids=["bare", "with a request key"])
+def test_a_second_start_is_counted_as_blocked_at_this_door(app, knock, sync, headers):
+    knock("POST", "/v1/runs/sync", ORDER, 202, **headers)
+    assert app.duplicates() == []
+    knock("POST", "/v1/runs/sync", ORDER, 200, **headers)
+    (row,) = app.duplicates()
+    assert (row.count, row.source, row.operation, row.key) == (1, "http", "sync", "order:7")
+    assert b'twiceproof_outcomes_total{door="runs",outcome="duplicate"} 1.0' in knock("GET", "/metrics").body
+
+
+def test_the_same_key_with_another_body_is_refused(knock, sync):
+    knock("POST", "/v1/runs/sync", ORDER, 202)
+    assert knock("POST", "/v1/runs/sync", {**ORDER, "total": 13}, 422)["next"]
+
+
+def test_a_body_is_spread_by_name_where_a_flow_takes_several(app, knock, sync):
+    run = knock("POST", "/v1/runs/greet", {"name": "ann"}, 202)["run"]
+    work(app)
+    assert knock("GET", f"/v1/runs/{run}", status=200)["result"] == "hello ann"
+
+
+def test_a_flow_that_takes_nothing_is_started_with_nothing(knock, sync):
+    knock("POST", "/v1/runs/nightly", status=202)
+    knock("POST", "/v1/runs/nightly", {}, 200)
+
+
+@pytest.mark.parametrize("body", [{"nom": "ann"}, {"name": "ann", "x": 1}, [1], "ann", None, {}])
+def test_a_body_that_does_not_fit_the_flow_is_refused(knock, sync, body):
+    assert "greet takes (name, word)" in knock("POST", "/v1/runs/greet", body, 400)["detail"]
+
+
+def test_a_body_without_what_the_key_is_made_of_is_refused(knock, sync):
+    knock("POST", "/v1/runs/sync", {"total": 1}, 400)
+
+
+def test_a_body_around_the_one_thing_that_a_flow_takes_is_told_apart(app, knock):
+    @app.flow(key="order:{order}", name="ship", stable=("order",))
+    def ship(order: str):
+        return order
+
+    refused = knock("POST", "/v1/runs/ship", {"order": "5"})
+    assert refused.status == 400 and "the value of 'order' by itself" in refused.json["next"]
+    assert knock("POST", "/v1/runs/ship", "5").status == 202
+
+
+def test_a_flow_that_is_not_there_is_told_with_those_that_are(knock, sync):
+    assert "greet, nightly, sync" in knock("POST", "/v1/runs/snyc", {}, 404)["next"]
+
+
+@pytest.mark.parametrize("again", ["abc", '"abc"', ' "abc" '])
+def test_one_request_key_is_one_request_quoted_or_bare(knock, sync, again):
+    first = knock("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="abc")
+    assert knock("POST", "/v1/runs/sync", ORDER, 200, idempotency_key=again)["run"] == first["run"]
+
+
+def test_a_request_key_with_another_body_starts_nothing(knock, sync):
+    knock("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="abc")
+    knock("POST", "/v1/runs/sync", {"id": 8, "total": 1}, 422, idempotency_key="abc")
+    assert len(knock("GET", "/v1/runs")["runs"]) == 1
+
+
+def test_two_request_keys_for_one_order_are_one_run(knock, sync):
+    """A browser that draws a new key per click does not defeat the flow's own key."""
+    first = knock("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="click-1")
+    assert knock("POST", "/v1/runs/sync", ORDER, 200, idempotency_key="click-2")["run"] == first["run"]
+
+
+def test_a_refused_start_leaves_its_request_key_free(knock, sync):
+    knock("POST", "/v1/runs/sync", {"total": 1}, 400, idempotency_key="abc")
+    knock("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="abc")
+
+
+@pytest.mark.parametrize("key", ["", '""', "x" * 1_025, "a\tb"])
+def test_a_request_key_that_is_none_is_refused_or_left_out(knock, sync, key):
+    assert knock("POST", "/v1/runs/sync", ORDER, idempotency_key=key).status == (400 if key else 202)
+
+
+def test_a_wait_ends_with_the_run(app, knock, sync):
+    knock("POST", "/v1/runs/sync", ORDER, 202)
+    work(app)
+    assert knock("POST", "/v1/runs/sync?wait=5s", ORDER, 200)["result"] == {"charged": 12.5}
+
+
+@pytest.mark.parametrize("wait", ["soon", "-1s", "5"])
+def test_a_wait_that_is_none_is_refused(knock, sync, wait):
+    knock("POST", f"/v1/runs/sync?wait={wait}", ORDER, 400)
+
+
+def test_a_run_that_failed_says_why_and_is_tried_again(app, knock, sync, broken):
+    broken.append(ValueError("a bug"))
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    assert "a bug" in knock("POST", "/v1/runs/sync", ORDER, 200)["error"]
+    assert knock("POST", f"/v1/runs/{run}/retry", status=200)["state"] == "queued"
+    work(app)
+    assert knock("GET", f"/v1/runs/{run}")["run"]["state"] == "done"
+    assert "nothing to try again" in knock("POST", f"/v1/runs/{run}/retry", status=409)["detail"]
+
+
+def test_a_run_in_review_is_settled(app, knock, sync, broken):
+    broken.append(TimeoutError("no answer"))
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    assert [one["run"] for one in knock("GET", "/v1/runs?state=review")["runs"]] == [run]
+    knock("POST", f"/v1/reviews/{run}", {"verdict": "happened", "by": "ann"}, 409)
+    word = {"verdict": "happened", "result": {"charged": 1}, "by": "ann", "note": "asked the bank"}
+    assert knock("POST", f"/v1/reviews/{run}", word, 200)["state"] == "queued"
+    work(app)
+    assert knock("GET", f"/v1/runs/{run}")["result"] == {"charged": 1}
+    assert knock("GET", f"/v1/runs/{run}")["settled"]["by"] == "ann"
+
+
+def test_what_needs_no_word_is_told_with_a_next_move_of_its_own(app, knock, sync):
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    told = knock("POST", f"/v1/reviews/{run}", {"verdict": "happened", "result": 1, "by": "ann"}, 409)
+    assert told["detail"].endswith("there is nothing to settle")
+    assert told["next"] == f"Look at it with: twiceproof runs show {run}"
+
+
+def test_a_token_settles_under_its_own_name(app, sync, broken):
+    broken.append(TimeoutError("no answer"))
+    knock = Knock(app, by="ann")
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    knock("POST", f"/v1/reviews/{run}", {"verdict": "abandon", "by": "bob"}, 200)
+    assert knock("GET", f"/v1/runs/{run}")["settled"]["by"] == "ann"
+
+
+def test_a_run_is_cancelled_before_it_begins(app, knock, sync):
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    assert knock("POST", f"/v1/runs/{run}/cancel", {"by": "ann"}, 200)["state"] == "failed"
+    work(app)
+    assert knock("GET", f"/v1/runs/{run}")["steps"] == []
+
+
+def test_runs_are_listed_page_by_page_and_filtered(app, knock, sync):
+    for n in range(5):
+        knock("POST", "/v1/runs/sync", {"id": n, "total": 1}, 202)
+    knock("POST", "/v1/runs/greet", {"name": "ann"}, 202)
+    first = knock("GET", "/v1/runs?flow=sync&limit=3", status=200)
+    rest = knock("GET", f"/v1/runs?flow=sync&limit=3&after={first['after']}", status=200)
+    assert (len(first["runs"]), len(rest["runs"])) == (3, 2)
+    assert {one["key"] for page in (first, rest) for one in page["runs"]} == {f"order:{n}" for n in range(5)}
+    assert [one["key"] for one in knock("GET", "/v1/runs?prefix=greet")["runs"]] == ["greet:ann"]
+    assert knock("GET", "/v1/runs?state=done")["runs"] == []
+
+
+@pytest.mark.parametrize("query", ["state=open", "limit=0", "limit=x", "since=yesterday", "after=zz"])
+def test_a_question_that_is_none_is_refused(knock, sync, query):
+    assert knock("GET", f"/v1/runs?{query}", status=400)["next"]
+
+
+@pytest.mark.parametrize("name", ["run_zz", "nonsense", run_id("default/sync/none"), run_id("acme/sync/order:7")])
+def test_what_is_not_there_or_another_tenants_is_not_found(app, knock, sync, name):
+    theirs = Knock(app, tenant="acme")("POST", "/v1/runs/sync", ORDER, 202)
+    assert theirs["run"] == run_id("acme/sync/order:7") and knock("GET", "/v1/runs")["runs"] == []
+    knock("GET", f"/v1/runs/{name}", status=404)
+    knock("POST", f"/v1/runs/{name}/cancel", status=404)
+    knock("POST", f"/v1/runs/{name}/retry", status=404)
+    knock("POST", f"/v1/reviews/{name}", {"verdict": "abandon", "by": "ann"}, 404)
+
+
+def test_a_claim_is_no_run_to_be_cancelled(knock, sync):
+    run = knock("PUT", "/v1/claims/ship/1", {}, 201)["run"]
+    knock("POST", f"/v1/runs/{run}/cancel", status=404)
+    knock("GET", f"/v1/runs/{run}", status=404)
+
+
+def test_an_unclean_failure_of_the_flow_is_not_a_failure_of_the_door(app: App, knock, sync, broken):
+    broken.append(NotDone("closed", retry_after=99))
+    knock("POST", "/v1/runs/sync", ORDER, 202)
+    work(app)
+    assert knock("POST", "/v1/runs/sync", ORDER, 200)["state"] == "waiting"

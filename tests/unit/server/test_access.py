@@ -1,0 +1,234 @@
+"""Who may call: tokens, their scopes, tenants and time; and what happens where there are none."""
+
+import asyncio
+
+import pytest
+
+from twiceproof import App, Misuse, env
+from twiceproof.drive import block
+from twiceproof.server.access import FRESH
+from twiceproof.server.limits import Limits
+from twiceproof.server.principal import GRANTS, Scope
+from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets
+from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
+
+from .desk import Desk
+
+METRICS = "/metrics"
+
+
+def test_on_loopback_without_a_token_everybody_is_the_operator(desk):
+    assert desk.call("GET", METRICS).status == 200
+
+
+def test_elsewhere_without_a_token_nobody_is(app):
+    desk = Desk(app, trust="nobody")
+    answer = desk.call("GET", METRICS)
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_from_the_first_token_on_every_caller_needs_one(desk, clock):
+    assert desk.call("GET", METRICS).status == 200
+    token = desk.token(Scope.READ)
+    clock.advance(FRESH)
+    assert desk.call("GET", METRICS).status == 401
+    assert desk.call("GET", METRICS, token=token).status == 200
+
+
+def test_revoking_the_last_token_does_not_open_the_door(desk, clock):
+    desk.token(Scope.READ)
+    block(revoke_token(desk.app.store, "tester"))
+    clock.advance(FRESH)
+    assert desk.call("GET", METRICS).status == 401
+
+
+def test_a_revoked_token_is_worthless_within_seconds(desk, clock):
+    token = desk.token(Scope.READ)
+    assert desk.call("GET", METRICS, token=token).status == 200
+    block(revoke_token(desk.app.store, "tester"))
+    clock.advance(FRESH)
+    answer = desk.call("GET", METRICS, token=token)
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+
+
+def test_a_token_is_not_looked_up_for_every_request(desk, monkeypatch):
+    token = desk.token(Scope.READ)
+    desk.call("GET", METRICS, token=token)
+    monkeypatch.setattr(desk.app.store, "read", None)
+    assert desk.call("GET", METRICS, token=token).status == 200
+
+
+def test_a_token_ends_when_its_time_is_over(desk, clock):
+    token = desk.token(Scope.READ, lasts=60.0)
+    assert desk.call("GET", METRICS, token=token).status == 200
+    clock.advance(61)
+    assert desk.call("GET", METRICS, token=token).status == 401
+
+
+@pytest.mark.parametrize("shown", ["Bearer", "Bearer ", "Basic dGVzdDp0ZXN0", "Bearer tp_wrong", "tp_wrong", ""])
+def test_what_is_no_token_is_refused_even_where_none_is_needed(desk, shown):
+    answer = desk.call("POST", "/hooks/shop", b"{}", [("authorization", shown), ("x-secret", "s3cret")])
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+    assert desk.call("GET", "/healthz", headers=[("authorization", shown)]).status == 200
+
+
+def test_a_page_of_another_site_is_not_the_operator(desk):
+    """The operator's own browser carries its requests to us; the Origin header gives them away."""
+    assert desk.call("GET", METRICS, headers=[("origin", "https://evil.example")]).status == 401
+    assert desk.call("GET", METRICS, headers=[("origin", "http://127.0.0.1:8321")]).status == 200
+
+
+@pytest.mark.parametrize("host", [("host", "evil.example"), ("host", "evil.example:8321"), None])
+def test_a_name_that_was_made_to_lead_here_is_not_the_operators(desk, host):
+    assert desk.call("GET", METRICS, host=host).status == 401
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1", "[::1]:8321"])
+def test_this_machines_own_names_are_the_operators(desk, host):
+    assert desk.call("GET", METRICS, host=("host", host)).status == 200
+
+
+def test_a_token_without_the_scope_is_told_which_one_it_needs(desk):
+    answer = desk.call("GET", METRICS, token=desk.token(Scope.INGEST))
+    assert (answer.status, answer.kind) == (403, "forbidden")
+
+
+def test_what_all_tenants_did_is_told_to_the_apps_own_tenant_only(desk):
+    assert desk.call("GET", METRICS, token=desk.token(Scope.ADMIN, tenant="acme")).status == 403
+    assert desk.call("GET", METRICS, token=desk.token(Scope.ADMIN)).status == 200
+
+
+def test_a_store_that_is_down_lets_nobody_in(desk, monkeypatch):
+    from twiceproof.errors import StoreUnavailable
+
+    token = desk.token(Scope.READ)
+
+    def down(at):
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(desk.app.store, "read", down)
+    answer = desk.call("GET", METRICS, token=token)
+    assert (answer.status, answer.kind) == (503, "store-unavailable")
+    assert answer.headers["retry-after"] == "1"
+
+
+# -- tokens --------------------------------------------------------------------------------------
+
+
+def test_only_a_tokens_hash_is_in_the_store(app):
+    secret, _ = block(create_token(app.store, "ci", "default", [Scope.ADMIN]))
+    page = asyncio.run(app.store.scan("token").wait())
+    assert len(page.records) == 1
+    assert secret not in str(page.records)
+    assert len(secret) >= 43
+
+
+def test_two_tokens_are_never_the_same(app):
+    made = {block(create_token(app.store, "ci", "default", [Scope.READ]))[0] for _ in range(100)}
+    assert len(made) == 100
+
+
+def test_a_token_of_nothing_is_refused(app):
+    for scopes in ([], [Scope.OPEN], [Scope.OPERATOR]):
+        with pytest.raises(Misuse, match="needs scopes"):
+            block(create_token(app.store, "ci", "default", scopes))
+
+
+def test_a_name_that_two_tokens_have_is_not_enough_to_revoke_one(app):
+    ids = [block(create_token(app.store, "ci", "default", [Scope.READ]))[1].id for _ in range(2)]
+    with pytest.raises(Misuse, match="give an id"):
+        block(revoke_token(app.store, "ci"))
+    block(revoke_token(app.store, ids[0]))
+    assert block(revoke_token(app.store, "ci")).id == ids[1]
+    assert [token.state for token in block(list_tokens(app.store))] == ["revoked", "revoked"]
+
+
+def test_an_unknown_token_cannot_be_revoked(app):
+    with pytest.raises(Misuse, match="no live token"):
+        block(revoke_token(app.store, "nobody"))
+    assert not block(any_token(app.store))
+
+
+def test_admin_is_every_scope(desk):
+    assert set(GRANTS) == {Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN}
+    from twiceproof.server.principal import Principal
+
+    admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")
+    assert all(admin.may(scope) for scope in GRANTS)
+    assert [scope for scope in GRANTS if reader.may(scope)] == [Scope.READ]
+
+
+def test_who_would_serve_to_everybody_is_told_how_to_make_a_token_in_that_very_ledger(tmp_path):
+    with App(f"sqlite:///{tmp_path}/shop.db") as app, pytest.raises(Misuse) as refused:
+        trust_of(app, Options(host="0.0.0.0"))
+    assert f"twiceproof --store sqlite:///{tmp_path}/shop.db tokens create" in str(refused.value)
+
+
+def test_a_webhook_without_its_secret_is_warned_of_at_the_start(monkeypatch, caplog):
+    with App("memory://") as app:
+        flow = app.flow(key="event:{event[id]}", name="take")(lambda event: None)
+        app.webhook("stripe", secret=env("STRIPE_SECRET"), start=flow)
+        monkeypatch.setenv("STRIPE_SECRET", "whsec_1")
+        warn_of_missing_secrets(app)
+        assert not caplog.records
+        monkeypatch.delenv("STRIPE_SECRET")
+        warn_of_missing_secrets(app)
+    assert "stripe" in caplog.text and "its secret is not set" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1.evil.example", "127.evil.example", "127.1.evil", "localhost.evil.example"])
+def test_a_name_that_only_looks_like_this_machine_is_not_it(desk, name):
+    """Its owner makes it lead here, and a page of theirs in the operator's browser has it as its own origin."""
+    for headers in ([], [("origin", f"http://{name}:8321")]):
+        assert desk.call("GET", METRICS, headers=headers, host=("host", f"{name}:8321")).status == 401
+    assert desk.call("GET", METRICS, host=("host", "127.0.0.2:8321")).status == 200
+
+
+def test_a_page_of_another_program_on_this_machine_is_not_the_operator(desk):
+    for origin in ("http://127.0.0.1:3000", "http://127.0.0.1", "null"):
+        assert desk.call("GET", METRICS, headers=[("origin", origin)]).status == 401
+    assert desk.call("GET", METRICS, headers=[("origin", "http://127.0.0.1:8321")]).status == 200
+
+
+def test_a_hook_whose_sender_shows_its_secret_in_authorization_can_be_called(app):
+    sync = app.flows["sync"]
+    app.webhook("cloudevents", header="Authorization", secret="s3cret-of-the-sender", name="ce")(_flow(sync))
+    desk = Desk(app)
+    body = b'{"specversion":"1.0","id":"1","source":"/s","type":"t","data":{}}'
+    kind = ("content-type", "application/cloudevents+json")
+    for word, status in (("Bearer s3cret-of-the-sender", 200), ("Bearer wrong", 401), ("tp_wrong", 401)):
+        assert desk.call("POST", "/hooks/ce", body, [kind, ("authorization", word)]).status == status
+
+
+def _flow(flow):
+    def start(order):
+        return order
+
+    start.flow = flow
+    return start
+
+
+def test_who_asks_first_without_the_secret_does_not_learn_which_hooks_there_are(app):
+    app.webhook("event_grid", secret="s3cret-of-the-grid", name="grid")(_flow(app.flows["sync"]))
+    desk = Desk(app)
+    asking = [("webhook-request-origin", "eventgrid.azure.net")]
+    answers = [desk.call("OPTIONS", f"/hooks/{name}", b"", asking) for name in ("grid", "grid?code=wrong", "none")]
+    assert {(answer.status, answer.body) for answer in answers} == {(401, answers[2].body)}
+    right = desk.call("OPTIONS", "/hooks/grid?code=s3cret-of-the-grid", b"", asking)
+    assert (right.status, right.headers["webhook-allowed-origin"]) == (200, "eventgrid.azure.net")
+
+
+def test_who_guesses_tokens_is_stopped_before_the_store_is_asked(app, monkeypatch):
+    desk = Desk(app, limits=Limits(per_source=1.0))
+    token, looked = desk.token(Scope.READ), []
+    assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
+    monkeypatch.setattr("twiceproof.server.access.find_token", lambda store, digest: looked.append(digest) or nobody())
+    heard = [desk.call("GET", METRICS, token=f"tp_{guess}", client="203.0.113.9").status for guess in range(20)]
+    assert (heard[:2], set(heard[2:]), len(looked)) == ([401, 401], {429}, 2)
+    assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
+
+
+def nobody():
+    return
+    yield

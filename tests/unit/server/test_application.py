@@ -1,0 +1,235 @@
+"""Requests and answers: what every one of them has, whatever it is about."""
+
+import json
+import logging
+
+import pytest
+
+from twiceproof.doors.reply import Reply, json_reply
+from twiceproof.server import policy
+from twiceproof.server.principal import Scope
+from twiceproof.server.route import Route
+from twiceproof.server.routes.reading import body_of
+from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.wire import SECURITY
+
+from .desk import Desk
+
+SIGNED = [("x-secret", "s3cret")]
+
+
+@pytest.fixture
+def serving(app, monkeypatch):
+    """A desk with one more route."""
+
+    def make(handle, method="POST", path="/v1/test/{name}"):
+        monkeypatch.setitem(policy.POLICY, (method, path), Scope.OPEN)
+        return Desk(app, routes=(*ROUTES, Route(method, path, "test", handle)))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/healthz"), ("GET", "/nowhere"), ("DELETE", "/healthz"), ("POST", "/hooks/shop")]
+)
+def test_every_answer_has_the_security_headers(desk, method, path):
+    headers = desk.call(method, path, b"{}").headers
+    for name, value in SECURITY:
+        assert headers[name] == value
+
+
+def test_an_address_that_does_not_exist_says_where_to_look(desk):
+    answer = desk.call("GET", "/nowhere")
+    assert (answer.status, answer.kind) == (404, "not-found")
+    assert "/openapi.json" in answer.json["next"]
+
+
+def test_a_method_that_an_address_does_not_take_says_which_it_does(desk):
+    answer = desk.call("PATCH", "/hooks/shop")
+    assert (answer.status, answer.kind) == (405, "method-not-allowed")
+    assert answer.headers["allow"] == "OPTIONS, POST"
+
+
+def test_head_is_get_without_the_body(desk):
+    assert desk.call("HEAD", "/healthz").status == 200
+    assert desk.call("HEAD", "/hooks/shop").status == 405
+
+
+def test_what_breaks_inside_stays_inside(serving, caplog):
+    async def broken(call):
+        raise RuntimeError("password=hunter2")
+
+    answer = serving(broken).call("POST", "/v1/test/x")
+    assert (answer.status, answer.kind) == (500, "broken")
+    assert b"hunter2" not in answer.body
+    assert "hunter2" in caplog.text
+
+
+def test_a_route_sees_its_parameters_query_headers_and_body(serving):
+    async def echo(call):
+        return json_reply(200, [call.params["name"], call.query, call.headers["x-one"], call.body.decode(), call.now])
+
+    answer = serving(echo).call(
+        "POST", "/v1/test/a%2Fb?x=1&y=%20", b"body", [("x-one", "1"), ("x-one", "2")]
+    )  # fmt: skip
+    assert answer.json == ["a/b", {"x": "1", "y": " "}, "1, 2", "body", 1_700_000_000.0]
+
+
+def test_a_parameter_that_is_given_twice_is_refused(serving):
+    async def echo(call):
+        return json_reply(200, call.query)
+
+    answer = serving(echo).call("POST", "/v1/test/x?a=1&a=2")
+    assert (answer.status, answer.kind) == (400, "bad-query")
+
+
+def test_a_body_of_the_wrong_shape_says_what_is_wrong_with_it(serving):
+    import msgspec
+
+    class Wanted(msgspec.Struct):
+        count: int
+
+    async def take(call):
+        return json_reply(200, body_of(call, Wanted))
+
+    desk = serving(take)
+    json = [("content-type", "application/json")]
+    assert desk.call("POST", "/v1/test/x", b'{"count":1}', headers=json).json == {"count": 1}
+    wrong = desk.call("POST", "/v1/test/x", b'{"count":"many"}', headers=json)
+    assert (wrong.status, wrong.kind) == (400, "wrong-body")
+    assert "$.count" in wrong.json["detail"]
+    assert desk.call("POST", "/v1/test/x", b"{", headers=json).kind == "unreadable-body"
+
+
+def test_a_routes_own_headers_go_before_everybodys(serving):
+    async def page(call):
+        return Reply(200, (("content-type", "text/html"), ("Cache-Control", "private")), b"<p>")
+
+    answer = serving(page).call("POST", "/v1/test/x")
+    assert answer.headers["cache-control"] == "private"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# -- webhooks ------------------------------------------------------------------------------------
+
+
+def test_a_webhook_is_taken_in_once(desk):
+    answers = [desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json for _ in range(3)]
+    assert [answer["state"] for answer in answers] == ["new", "duplicate", "duplicate"]
+    assert len({answer["run"] for answer in answers}) == 1
+
+
+def test_an_unknown_webhook_and_a_wrong_signature_are_told_the_same(desk):
+    unknown = desk.call("POST", "/hooks/nobody", b'{"id":"17"}', SIGNED)
+    wrong = desk.call("POST", "/hooks/shop", b'{"id":"17"}')
+    assert unknown.status == wrong.status == 401
+    assert unknown.body == wrong.body
+
+
+def test_a_store_that_is_down_makes_a_sender_come_again(desk, monkeypatch):
+    from twiceproof.errors import StoreUnavailable
+
+    def down(*args, **kwargs):
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(desk.app.store, "write", down)
+    monkeypatch.setattr(desk.app.store, "read", down)
+    answer = desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED, host=("host", "shop.example"))
+    assert answer.status == 503
+    assert answer.headers["retry-after"]
+
+
+# -- what operators see --------------------------------------------------------------------------
+
+
+def test_ready_is_whether_the_store_answers(desk, clock, monkeypatch):
+    from twiceproof.errors import StoreUnavailable
+
+    assert desk.call("GET", "/readyz").json == {"status": "ready"}
+
+    def down(at):
+        raise StoreUnavailable("no answer")
+
+    monkeypatch.setattr(desk.app.store, "read", down)
+    assert desk.call("GET", "/readyz").status == 200  # what was heard a moment ago is believed: anybody may ask
+    clock.advance(2)
+    assert desk.call("GET", "/readyz").kind == "store-unavailable"
+    assert desk.call("GET", "/healthz").status == 200
+
+
+def test_a_server_that_is_about_to_leave_is_not_ready(desk):
+    desk.application.station.draining = True
+    assert desk.call("GET", "/readyz").kind == "draining"
+
+
+def test_counts_are_by_route_and_outcome_and_never_by_what_a_caller_sent(desk):
+    for _ in range(2):
+        desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
+    desk.call("POST", "/hooks/secret-name-in-path", b"{}")
+    desk.call("GET", "/secret-address")
+    text = desk.call("GET", "/metrics").body.decode()
+    assert 'twiceproof_outcomes_total{door="shop",outcome="new"} 1.0' in text
+    assert 'twiceproof_duplicates_blocked_total{door="shop"} 1.0' in text
+    assert 'twiceproof_requests_total{route="receive_webhook",status="401"} 1.0' in text
+    assert 'twiceproof_requests_total{route="(none)",status="404"} 1.0' in text
+    assert "twiceproof_runs_queued 1.0" in text
+    assert "secret" not in text
+
+
+def test_a_line_per_request_tells_key_and_run_and_no_secret(desk, caplog):
+    caplog.set_level(logging.INFO)
+    token = desk.token(Scope.INGEST, name="site")
+    run = desk.call("POST", "/hooks/shop?code=hunter2", b'{"id":"17"}', SIGNED, token=token).json["run"]
+    desk.call("GET", "/nowhere/hunter2")
+    [line, other] = [record for record in caplog.records if record.name == "twiceproof.access"]
+    assert "POST /hooks/{name} 200" in line.getMessage()
+    assert "site@default" in line.getMessage()
+    assert "new" in line.getMessage()
+    assert "GET (none) 404" in other.getMessage()
+    for secret in ("hunter2", token, "s3cret"):
+        assert secret not in caplog.text
+    assert run
+
+
+def test_key_and_run_are_fields_of_the_line(desk, monkeypatch):
+    from io import StringIO
+
+    from twiceproof.flows.workers.log import JsonLines, RunFilter
+
+    heard = StringIO()
+    handler = logging.StreamHandler(heard)
+    handler.setFormatter(JsonLines())
+    handler.addFilter(RunFilter())
+    access = logging.getLogger("twiceproof.access")
+    monkeypatch.setattr(access, "handlers", [handler])
+    monkeypatch.setattr(access, "level", logging.INFO)
+    access.manager._clear_cache()
+    run = desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json["run"]
+    line = json.loads(heard.getvalue())
+    assert (line["key"], line["run"]) == ("17", run)
+
+
+def test_spans_are_named_for_the_route(app):
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from twiceproof.server.traces import Traces, find_traces
+
+    assert find_traces() is None  # installed, but nobody set up where spans go
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    from opentelemetry import propagate
+
+    desk = Desk(app)
+    desk.application.traces = Traces(provider.get_tracer("test"), propagate, trace.SpanKind.SERVER)
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    desk.call("POST", "/hooks/shop?code=hunter2", b'{"id":"17"}', [*SIGNED, ("traceparent", parent)])
+    [span] = kept.get_finished_spans()
+    assert span.name == "POST /hooks/{name}"
+    assert span.attributes["http.response.status_code"] == 200
+    assert f"{span.context.trace_id:x}" == "4bf92f3577b34da6a3ce929d0e0e4736"
+    assert [(event.name, event.attributes["key"]) for event in span.events] == [("new", "17")]
+    assert "hunter2" not in span.to_json()

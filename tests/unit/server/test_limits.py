@@ -1,0 +1,277 @@
+"""Limits are enforced while they are being exceeded."""
+
+import gzip
+import time
+import zlib
+
+import pytest
+
+from twiceproof.server.body import too_deep, unpacked
+from twiceproof.server.call import Refused
+from twiceproof.server.limits import Limits
+from twiceproof.server.rate import MOST, Buckets
+from twiceproof.server.room import SMALL, Room, Share
+
+from .desk import Desk
+
+SIGNED = [("x-secret", "s3cret")]
+
+
+def post(desk, body, *headers, **more):
+    return desk.call("POST", "/hooks/shop", body, [*SIGNED, *headers], **more)
+
+
+def test_a_body_of_the_largest_size_is_taken_and_one_byte_more_is_not(desk):
+    order = b'{"id":"1","note":"%s"}'
+    room = 2_000 - len(order % b"")
+    assert post(desk, order % (b"x" * room)).status == 200
+    answer = post(desk, order % (b"x" * (room + 1)))
+    assert (answer.status, answer.kind) == (413, "too-large")
+
+
+def test_a_body_in_pieces_is_counted_not_believed(desk):
+    """A flood without end: it is cut off at the first piece too many, not when it is over."""
+    taken = []
+
+    def flood():
+        for piece in range(1_000):
+            taken.append(piece)
+            yield b"x" * 1_000
+
+    answer = post(desk, flood())
+    assert (answer.status, answer.kind) == (413, "too-large")
+    assert len(taken) == 3
+    assert post(desk, [b'{"id":', b'"pieces"}'], ("content-length", "1")).status == 200
+
+
+def test_a_declared_size_is_refused_before_anything_is_read(desk):
+    assert post(desk, b"", ("content-length", "99999999999")).status == 413
+
+
+def test_a_caller_that_hangs_up_is_not_answered(desk):
+    from .desk import HERE
+
+    scope_only = desk.application
+
+    async def gone():
+        sent = []
+
+        async def receive():
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": "/hooks/shop", "raw_path": b"/hooks/shop", "query_string": b"",
+            "client": None, "headers": [(HERE[0].encode(), HERE[1].encode())],
+        }  # fmt: skip
+        await scope_only(scope, receive, send)
+        return sent
+
+    import asyncio
+
+    assert asyncio.run(gone()) == []
+
+
+# -- packed bodies -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("GZIP", gzip.compress)]
+)
+def test_a_packed_body_is_unpacked(desk, encoding, pack):
+    assert post(desk, pack(b'{"id":"1"}'), ("content-encoding", encoding)).json["state"] == "new"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+def test_a_bomb_does_not_go_off(desk, pack):
+    encoding = "gzip" if pack is gzip.compress else "deflate"
+    bomb = pack(b"\0" * 1_900_000)
+    assert len(bomb) < 2_000
+    answer = post(desk, bomb, ("content-encoding", encoding))
+    assert (answer.status, answer.kind) == (413, "too-large")
+
+
+def test_a_bomb_of_a_gigabyte_costs_no_more_than_the_limit():
+    import tracemalloc
+
+    packing = zlib.compressobj(9)
+    bomb = b"".join(packing.compress(b"\0" * 1_000_000) for _ in range(200)) + packing.flush()
+    tracemalloc.start()
+    with pytest.raises(Refused):
+        unpacked(bomb, b"deflate", 100_000)
+    assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "status"),
+    [
+        ("gzip", b"not packed", 400),
+        ("gzip", gzip.compress(b"{}", mtime=0)[:-4], 400),
+        ("gzip", gzip.compress(b"{}", mtime=0) + b"more", 400),
+        ("br", b"{}", 415),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), 415),
+    ],
+    ids=["plain", "cut", "more", "unknown", "twice"],
+)
+def test_what_is_not_one_whole_packed_body_is_refused(desk, encoding, body, status):
+    answer = post(desk, body, ("content-encoding", encoding))
+    assert answer.status == status
+    assert answer.kind in ("not-packed", "unknown-encoding")
+
+
+# -- depth ---------------------------------------------------------------------------------------
+
+
+def test_brackets_inside_each_other_are_counted(desk):
+    deep = b'{"id":"1","x":' + b"[" * 64 + b"]" * 64 + b"}"
+    assert post(desk, deep).kind == "too-deep"
+    flat = b'{"id":"1","x":[' + b"[]," * 100 + b"[]]}"
+    assert post(desk, flat).status == 200
+
+
+def test_brackets_in_text_do_not_count():
+    assert not too_deep(b'{"a":"' + b"[" * 1_000 + b'"}', 64)
+    assert not too_deep(b'{"a":"\\"' + b"{[" * 1_000 + b'\\\\"}', 64)
+    assert too_deep(b'{"a":"\\\\"' + b"[" * 1_000, 64)
+
+
+# -- how often -----------------------------------------------------------------------------------
+
+
+def test_a_bucket_holds_two_seconds_worth_and_fills_at_its_rate():
+    buckets = Buckets(10.0)
+    assert [buckets.take("a", 0.0) for _ in range(20)] == [0.0] * 20
+    assert buckets.take("a", 0.0) == pytest.approx(0.1)
+    assert buckets.take("b", 0.0) == 0.0
+    assert buckets.take("a", 0.1) == 0.0
+    assert buckets.take("a", 0.1) > 0
+
+
+def test_no_more_callers_are_remembered_than_there_is_room_for():
+    buckets = Buckets(1.0)
+    for caller in range(MOST + 100):
+        buckets.take(str(caller), 0.0)
+    assert len(buckets._levels) == MOST
+
+
+def test_one_address_that_calls_too_often_is_told_when_to_come_back(app, clock):
+    desk = Desk(app, limits=Limits(per_source=5.0))
+    answers = [desk.call("GET", "/healthz", client="203.0.113.7") for _ in range(11)]
+    assert [answer.status for answer in answers] == [200] * 10 + [429]
+    assert answers[-1].kind == "too-often"
+    assert answers[-1].headers["retry-after"] == "1"
+    assert desk.call("GET", "/healthz", client="203.0.113.8").status == 200
+    clock.advance(1)
+    assert desk.call("GET", "/healthz", client="203.0.113.7").status == 200
+
+
+def test_guessing_tokens_is_as_limited_as_anything_else(app):
+    desk = Desk(app, limits=Limits(per_source=5.0))
+    statuses = [desk.call("GET", "/metrics", token=f"tp_{n}", client="203.0.113.7").status for n in range(11)]
+    assert statuses == [401] * 10 + [429]
+
+
+def test_this_machines_own_callers_are_not_counted_by_address(app):
+    desk = Desk(app, limits=Limits(per_source=1.0))
+    assert {desk.call("GET", "/healthz").status for _ in range(10)} == {200}
+
+
+def test_a_token_has_a_bucket_of_its_own_wherever_it_is_used(app):
+    from twiceproof.server.principal import Scope
+
+    desk = Desk(app, limits=Limits(per_token=2.0))
+    tokens = [desk.token(Scope.READ, name=name) for name in ("a", "b")]
+    statuses = [desk.call("GET", "/metrics", token=tokens[0], client=f"203.0.113.{n}").status for n in range(5)]
+    assert statuses == [200] * 4 + [429]
+    assert desk.call("GET", "/metrics", token=tokens[1]).status == 200
+
+
+def test_behind_a_proxy_the_address_is_the_one_it_names_last(app):
+    desk = Desk(app, limits=Limits(per_source=1.0), behind_proxy=True)
+
+    def ask(forwarded):
+        return desk.call("GET", "/healthz", headers=[("x-forwarded-for", forwarded)]).status
+
+    assert [ask(f"10.0.0.{n}, 203.0.113.7") for n in range(3)] == [200, 200, 429]
+    assert ask("203.0.113.7, 203.0.113.9") == 200
+
+
+def test_more_requests_than_are_taken_at_once_are_put_off(app):
+    desk = Desk(app, limits=Limits(requests=1))
+    assert desk.call("GET", "/healthz").status == 200
+    desk.application.under_way = 1
+    answer = desk.call("GET", "/healthz")
+    assert (answer.status, answer.kind) == (503, "busy")
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_a_text_without_an_end_is_looked_at_once():
+    """Half a megabyte of quotes behind an open one: tried again at each of them, it would take hours."""
+    body = b"[" * 65 + b'"' + b'\\"' * 250_000
+    began = time.process_time()
+    assert too_deep(body, 64)
+    assert not too_deep(b'"' + b'[\\"' * 250_000, 64)
+    assert not too_deep(b"[" * 64 + b'"[' + b"\\", 64)
+    assert time.process_time() - began < 5.0
+
+
+# -- all bodies together -------------------------------------------------------------------------
+
+
+def test_large_bodies_have_so_much_room_together_and_small_ones_always_come_in(app):
+    """Two thousand callers that each send most of a large body would fill any machine."""
+    room = Room(2 * SMALL)
+    first, second, third = (Share(room) for _ in range(3))
+    first.grow(SMALL + 1)
+    with pytest.raises(Refused):
+        second.grow(SMALL + 1)
+    third.grow(SMALL)
+    first.end()
+    second.end()
+    assert room.taken == 0
+    Share(room).grow(2 * SMALL)
+
+
+def test_room_is_given_back_whatever_became_of_the_request(app):
+    app.hooks["shop"].source.largest = 5 * SMALL
+    desk = Desk(app, limits=Limits(bodies=2 * SMALL))
+    order = b'{"id":"1","note":"%s"}' % (b"x" * (SMALL + 1))
+    assert post(desk, order).status == 200
+    assert desk.call("POST", "/hooks/shop", order).status == 401
+    assert (post(desk, [order, order]).status, post(desk, [b"x" * 1_000] * 300).status) == (503, 503)
+    assert desk.application.room.taken == 0
+    assert post(desk, order).status == 200
+
+
+# -- who shares a limit --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("203.0.113.9:50001", "203.0.113.9:50002"),
+        ("2001:db8::1", "2001:db8::ffff:1"),
+        ("[2001:db8::1]:50001", "[2001:db8::2]:50002"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("1.2.3.4, 203.0.113.9", "5.6.7.8, 203.0.113.9"),
+    ],
+)
+def test_a_caller_cannot_be_many_behind_a_proxy(app, first, second):
+    desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
+
+    def ask(forwarded):
+        return desk.call("GET", "/nowhere", headers=[("x-forwarded-for", forwarded)], client="198.51.100.1").status
+
+    assert (ask(first), ask(second), ask("192.0.2.77"), ask("2001:db8:0:1::1")) == (404, 429, 404, 404)
+
+
+def test_what_is_no_address_counts_as_the_proxys(app):
+    desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
+    asked = [
+        desk.call("GET", "/nowhere", headers=[("x-forwarded-for", word)], client="198.51.100.1").status
+        for word in ("localhost", "127.0.0.1.evil.example", "x")
+    ]
+    assert asked == [404, 429, 429]
