@@ -109,6 +109,23 @@ def test_an_engine_that_is_not_measured_is_named_with_the_reason(flows):
         assert left_out or any(f"beside {engine}" in part for part in measured), engine
 
 
+@pytest.mark.server
+def test_the_middleware_is_measured_beside_bare_endpoints_and_its_peers(tmp_path):
+    for peer in ("idempotency_header_middleware", "fastapi_idempotency"):
+        pytest.importorskip(peer, reason="not installed; pip install --editable '.[bench]'")
+    path = tmp_path / "figures.json"
+    run_bench("--quick", "--only", "middleware", "--json", str(path), timeout=300)
+    figures = json.loads(path.read_bytes())
+    said = "\n".join(f"{line['part']}: {line['text']}" for line in figures["lines"])
+    for goal in (
+        "FastAPI, SQLite: time of a replay",
+        "Starlette, SQLite: time of a replay",
+        "Valkey, first call: asgi",
+    ):
+        assert goal in said, goal
+    assert figures["notes"] == []
+
+
 def test_some_sections_alone_never_overwrite_the_figures_of_all():
     from bench.__main__ import _file_name
     from bench.plan import SECTIONS

@@ -165,6 +165,12 @@ def test_a_body_comes_back_byte_for_byte(client, shop, body):
     assert heard.header("content-length") == str(len(body))
 
 
+def test_a_body_with_nul_is_kept_in_a_form_that_databases_take(client, shop, app):
+    shop.answer = lambda asked: (200, [], [b"a\x00b"])
+    client.ask()
+    assert "\\u0000" not in app.store.scan("claim").block().records[0].body
+
+
 def test_an_answer_without_a_body_is_replayed_without_a_length(client, shop):
     shop.answer = lambda asked: (204, [], [])
     client.ask()

@@ -143,6 +143,22 @@ def test_a_request_too_large_is_refused_before_anything_runs(door, shop, announc
     assert client.ask(b"x" * 100).status == 201
 
 
+def test_a_request_that_announces_too_much_is_refused_unread(app, shop):
+    client = Client("asgi", shop, app=app, routes=[Route("/pay", largest_body=100)])
+    sent = [(b"content-length", b"101"), *((name.encode(), value.encode()) for name, value in SENT)]
+    scope = {"type": "http", "method": "POST", "path": "/pay", "query_string": b"", "headers": sent}
+    heard = []
+
+    async def receive():
+        raise AssertionError("read")
+
+    async def send(message):
+        heard.append(message)
+
+    asyncio.run(client.door(scope, receive, send))
+    assert heard[0]["status"] == 413
+
+
 def ask_unannounced(client, body):
     """A body in chunks, whose end the server knows."""
     door = client.door
