@@ -101,7 +101,7 @@ def test_beyond_this_machine_it_refuses_to_start_without_a_token(start, host):
     server = start("--host", host)
     assert server.wait() == 2
     assert "no token exists" in server.said()
-    assert "twiceproof tokens create" in server.said()
+    assert f"twiceproof --store {server.environment['TWICEPROOF_STORE']} tokens create" in server.said()
 
 
 def test_beyond_this_machine_it_starts_with_a_token_and_asks_for_it(start, tmp_path):
