@@ -181,10 +181,14 @@ class Admission:
         return Admitted("duplicate", note.run)
 
     def _retried(self, run: str) -> Operation[bool]:
+        now = self.parts.clock.monotonic()
+        if self.hook.lately.has(run, now):
+            return False
         try:
             at = own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
             found = yield from self.parts.store.read(at)
             if found.record is None or found.record.state != FAILED:
+                self.hook.lately.add(run, now)
                 return False
             yield from retry_run(self.parts.store, at)
         except Misuse:  # what it did was undone, somebody else was quicker, or the run is not ours to retry

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from ..claims.claim import validate_name
 from ..claims.policy import Policy
 from ..errors import Misuse
 from ..flows.flow import Flow
+from .lately import Lately
 from .source import Event, Source
 
 __all__ = ["AGAIN", "Hook", "OnFailed", "Secrets", "checked", "operation_of"]
@@ -34,6 +35,7 @@ class Hook(Struct, frozen=True):
     wait: float | None = None  # seconds for which the answer waits for the run's end; None: it does not
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
+    lately: Lately = field(default_factory=Lately)  # runs that had not failed a moment ago
 
     def of(self, tenant: str) -> Hook:
         """The same hook for another tenant: its events and runs are apart."""

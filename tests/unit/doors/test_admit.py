@@ -11,6 +11,7 @@ import pytest
 
 from twiceproof import App, Misuse
 from twiceproof.claims.retention import sweep
+from twiceproof.doors.lately import SPAN
 from twiceproof.doors.letters import letters
 from twiceproof.doors.replay import replay_letter
 from twiceproof.doors.reply import Reply
@@ -184,6 +185,17 @@ def test_a_redelivery_of_an_event_whose_run_failed_tries_it_again(stage: Stage) 
     work(app)
     assert (again["state"], again["run"]) == ("new", first["run"])
     assert app.attach(first["run"]).state == "done" and stage.effects["17"] == 1
+
+
+def test_in_a_storm_of_duplicates_the_run_is_looked_at_once_in_a_few_seconds(stage: Stage) -> None:
+    app = shop(stage)
+    first = said(app.receive(*posted({"id": "17", "broken": True})))
+    assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "duplicate"  # it has not failed yet
+    work(app)
+    assert app.attach(first["run"]).state == "failed"
+    assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "duplicate"
+    stage.clock.advance(SPAN)
+    assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "new"
 
 
 def test_where_failures_are_kept_a_redelivery_is_a_duplicate(stage: Stage) -> None:
