@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 
+from ..claims.aside import Aside
 from ..drive import Operation
 from ..errors import StoreError
 from ..flows.parts import Parts
 from ..observe.told import tell
 from .admission import Admission, Admitted
-from .aside import Aside
 from .envelope import Envelope
 from .hook import AGAIN, Hook
 from .reply import Reply, problem
