@@ -11,8 +11,22 @@ from tests.prove.finding import Finding
 from tests.prove.trial import STORES, Trial
 
 FAULTS = {
+    "F1": "f01_worker_killed",
+    "F2": "f02_killed_at_syscall",
+    "F3": "f03_disk_full",
+    "F4": "f04_postgres_killed",
+    "F5": "f05_valkey_killed",
+    "F7": "f07_network",
+    "F8": "f08_clocks",
+    "F9": "f09_zombies",
+    "F10": "f10_power_cut",
+    "F11": "f11_duplicate_storm",
+    "F12": "f12_poison",
+    "F13": "f13_pools",
+    "F14": "f14_upgrades",
+    "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
-}
+}  # F6 is MariaDB, which is no store of ours yet
 
 
 def module(number: str) -> ModuleType:
