@@ -1,4 +1,4 @@
-"""The programme from the command line. Exits with 1 if a promise was broken, a control did not bite, or too little was hit."""
+"""The programme from the command line. Exits with 1 if a promise was broken, or a control or a fault did not bite."""
 
 from __future__ import annotations
 

@@ -82,9 +82,10 @@ def _lines(proof: Proof) -> Iterator[str]:
 def _head(proof: Proof) -> Iterator[str]:
     yield "# Proof"
     yield ""
-    yield "Written by `make prove`; not by hand. Real processes, real stores, an effect log that the product cannot write to."
+    yield "Written by `make prove`, not by hand: real processes, real stores, and effects counted outside the product."
     yield ""
-    yield f"- {proof.date}, seed {proof.seed}, {proof.seconds / 60:.0f} min {proof.seconds % 60:.0f} s on {os.cpu_count()} cores."
+    minutes, seconds = divmod(round(proof.seconds), 60)
+    yield f"- {proof.date}, seed {proof.seed}, {minutes} min {seconds} s on {os.cpu_count()} cores."
     yield "- " + ", ".join(f"{name} {number}" for name, number in proof.versions.items()) + "."
     yield f"- **{proof.summary().partition(', seed')[0]}.**"
     yield f"- To throw the same dice again: `make prove SEED={proof.seed}`. Processes still race as they like."
