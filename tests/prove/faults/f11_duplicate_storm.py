@@ -25,6 +25,7 @@ TITLE = "a storm of duplicates"
 KEYS = 1_000
 CALLERS = 50
 CONTROL_KEYS = 20
+WAVE = 20  # keys that are delivered at the same time
 ROOT = Path(__file__).parents[3]
 SHOP = f"""
 import sys
@@ -72,9 +73,13 @@ def storm(trial: Trial, place: Place, keys: int, wrap: Any = lambda engine: engi
 
 
 def calls_of(trial: Trial, keys: int, process: int) -> list[int]:
-    """This process's share of all calls, in an order of its own."""
-    calls = [key for key in range(keys) for _ in range(CALLERS)][process :: storm_callers.PROCESSES]
-    trial.dice("calls", process).shuffle(calls)
+    """This process's share of all calls: wave after wave, so that those of one key come close together."""
+    calls = []
+    for first in range(0, keys, WAVE):
+        wave = [key for key in range(first, min(first + WAVE, keys)) for _ in range(CALLERS)]
+        mine = wave[process :: storm_callers.PROCESSES]
+        trial.dice("calls", process, first).shuffle(mine)
+        calls += mine
     return calls
 
 

@@ -57,7 +57,7 @@ class HttpCallers:
         return BUSY if status == 409 else said(status, body)
 
     async def _act(self, line: Line, order: int, token: str) -> str:
-        receipt = {"order": order, "receipt": f"{self._process}-{next(self._receipts)}"}
+        receipt = {"order": order, "paid": f"a{self._process}-{next(self._receipts)}"}
         self._place.do(f"charge {order} {json.dumps(receipt)}")
         status, body = await line.ask("POST", self._path(order) + "/complete", {"token": token, "result": receipt})
         return json.dumps(receipt) if status == 200 else said(status, body)

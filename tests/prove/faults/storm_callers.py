@@ -59,7 +59,7 @@ def awaited(place: Place, app: App, calls: list[int], answers: Answers, process:
 
     @app.once(key="order:{order}", name="charge")
     async def charge(order: int, amount: int = 0) -> dict[str, Any]:
-        receipt = {"order": order, "receipt": f"{process}-{next(receipts)}"}
+        receipt = {"order": order, "paid": f"a{process}-{next(receipts)}"}
         place.do(f"charge {order} {json.dumps(receipt)}")
         await asyncio.sleep(0)
         return receipt
@@ -89,7 +89,7 @@ def blocked(place: Place, app: App, calls: list[int], answers: Answers, process:
 
     @app.once(key="order:{order}", name="charge")
     def charge(order: int, amount: int = 0) -> dict[str, Any]:
-        receipt = {"order": order, "receipt": f"{process}-{next(receipts)}"}
+        receipt = {"order": order, "paid": f"a{process}-{next(receipts)}"}
         place.do(f"charge {order} {json.dumps(receipt)}")
         return receipt
 
@@ -115,7 +115,7 @@ def late(app: App, keys: int, answers: Answers) -> None:
 
     @app.once(key="order:{order}", name="charge")
     def charge(order: int, amount: int = 0) -> dict[str, Any]:
-        return {"order": order, "receipt": "too late"}
+        return {"order": order, "paid": "too late"}
 
     for order in range(keys):
         answers[order, json.dumps(charge(order))] += 1
