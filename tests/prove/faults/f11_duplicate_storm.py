@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.prove.faults.http_callers import HttpCallers
 from tests.prove.faults.storm_verdict import BUSY, Answers, judged
 from tests.prove.finding import Finding
 from tests.prove.trial import NAMES, Trial
+from twiceproof import App
 from twiceproof.records import Insert, Replace
 
 TITLE = "a storm of duplicates"
@@ -62,6 +63,8 @@ def report(
 
 
 def storm(trial: Trial, place: Place, keys: int, wrap: Any = lambda engine: engine) -> Answers:
+    alone(place, lambda app, answers: storm_callers.failed_before(app, range(0, keys, 4)))
+
     @contextlib.contextmanager
     def prepare(process: int) -> Iterator[Any]:
         calls = calls_of(trial, keys, process)
@@ -84,10 +87,16 @@ def calls_of(trial: Trial, keys: int, process: int) -> list[int]:
 
 
 def afterwards(place: Place, keys: int) -> Answers:
+    return alone(place, lambda app, answers: storm_callers.late(app, keys, answers))
+
+
+def alone(place: Place, work: Callable[[App, Answers], object]) -> Answers:
+    """In one process."""
+
     @contextlib.contextmanager
     def prepare(process: int) -> Iterator[Any]:
         with place.app() as app:
-            yield lambda answers: storm_callers.late(app, keys, answers)
+            yield lambda answers: work(app, answers)
 
     return storm_callers.at_once(prepare, processes=1)
 
@@ -99,8 +108,9 @@ def over_http(trial: Trial, finding: Finding, keys: int) -> None:
     store = "postgres" if "postgres" in trial.stores else trial.stores[0]
     where = f"HTTP on {NAMES[store]}"
     with trial.place(store) as place, servers(place) as addresses:
-        answers = http_storm(trial, place, addresses, keys)
         last = HttpCallers(place, addresses, storm_callers.PROCESSES)
+        asyncio.run(last.fail(range(0, keys, 4)))
+        answers = http_storm(trial, place, addresses, keys)
         for order, bodies in asyncio.run(last.late(keys, answers)).items():
             if len(bodies) != 1:
                 finding.violated(f"{where}, seed {trial.seed}: bytes: order:{order}: expected one body, seen {bodies}")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tests.acceptance.places import Place
@@ -72,7 +72,16 @@ class HttpCallers:
     def _path(self, order: int) -> str:
         return f"/v1/claims/{self._operation}/order%3A{order}"
 
-    # -- afterwards ------------------------------------------------------------------------------
+    # -- before and afterwards -------------------------------------------------------------------
+
+    async def fail(self, orders: Iterable[int]) -> None:
+        """These were tried and nothing came of it: whoever comes next takes over, and only one may."""
+        reader, writer = await asyncio.open_connection(*self._addresses[0])
+        with contextlib.closing(writer):
+            line = Line(reader, writer)
+            for order in orders:
+                _, body = await line.ask("PUT", self._path(order), {"payload": {"order": order}})
+                await line.ask("POST", self._path(order) + "/fail", {"token": json.loads(body)["token"]})
 
     async def late(self, keys: int, answers: Answers) -> dict[int, set[bytes]]:
         """Everyone comes once more at each server, and once with something else; the bytes that were replayed."""

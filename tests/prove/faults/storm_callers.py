@@ -8,17 +8,17 @@ import itertools
 import json
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tests.acceptance.children import Child
 from tests.acceptance.places import Place
 from tests.prove.faults.storm_verdict import BUSY, Answers
-from twiceproof import App, InProgress, PayloadMismatch
+from twiceproof import App, InProgress, NotDone, PayloadMismatch
 from twiceproof.errors import ClaimError
 
-__all__ = ["PROCESSES", "at_once", "awaited", "blocked", "late"]
+__all__ = ["PROCESSES", "at_once", "awaited", "blocked", "failed_before", "late"]
 
 PROCESSES = 4
 COROUTINES = 64
@@ -108,6 +108,18 @@ def blocked(place: Place, app: App, calls: list[int], answers: Answers, process:
         thread.join()
     for part in parts:
         answers.update(part)
+
+
+def failed_before(app: App, orders: Iterable[int]) -> None:
+    """These were tried and nothing came of it: whoever comes next takes over, and only one may."""
+
+    @app.once(key="order:{order}", name="charge")
+    def charge(order: int, amount: int = 0) -> dict[str, Any]:
+        raise NotDone("the other side said no")
+
+    for order in orders:
+        with contextlib.suppress(NotDone):
+            charge(order)
 
 
 def late(app: App, keys: int, answers: Answers) -> None:
