@@ -10,7 +10,8 @@ from typing import Any
 
 from tests.acceptance.children import Child
 from tests.acceptance.http_server import SHOP, HttpServer
-from tests.prove.faults.poison_doors import ClaimsDoor, FlowsDoor
+from tests.prove.faults.poison_claims import ClaimsDoor
+from tests.prove.faults.poison_flows import FlowsDoor
 from tests.prove.faults.poison_http import HttpDoor
 from tests.prove.finding import Finding
 from tests.prove.trial import NAMES, Trial
