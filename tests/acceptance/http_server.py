@@ -88,9 +88,11 @@ app.webhook(Post(), secret="s3cret", name="slow", start=sync)(slow)
 class HttpServer:
     """Started with port 0; heard through its pipe; ended by its id."""
 
-    def __init__(self, folder: Path, *words: str, store: str = "", json_lines: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *words: str, store: str = "", json_lines: bool = True, shop: str = SHOP
+    ) -> None:  # fmt: skip
         self.folder = folder
-        (folder / "shop.py").write_text(SHOP)
+        (folder / "shop.py").write_text(shop)
         environment = {**os.environ, "TWICEPROOF_STORE": store or f"sqlite:///{folder}/shop.db"}
         self.environment = environment
         command = [sys.executable, "-m", "twiceproof", "serve", "shop:app", "--port", "0", *words]

@@ -75,9 +75,9 @@ class Admission:
         """Each on its own: one that cannot be taken in does not harm its neighbours."""
         if len(events) == 1:  # nearly always
             return [(yield from self._heard(events[0]))]
-        first = {event.id: event for event in reversed(events)}
+        first = {_name(event): event for event in reversed(events)}
         admitted = yield from Together([self._heard(event) for event in first.values()])
-        again = [event for event in events if first[event.id] is not event]  # after it, or they would find it busy
+        again = [event for event in events if first[_name(event)] is not event]  # after it, or they would find it busy
         return admitted + ((yield from Together([self._heard(event) for event in again])) if again else [])
 
     def _heard(self, event: Event) -> Operation[Admitted]:
@@ -168,7 +168,7 @@ class Admission:
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
         reason = f"{type(error).__name__}: {error}"
-        yield from self.keep_aside(reason, event.id)
+        yield from self.keep_aside(reason, _name(event))
         return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
@@ -194,6 +194,13 @@ class Admission:
         except Misuse:  # what it did was undone, somebody else was quicker, or the run is not ours to retry
             return False
         return True
+
+
+def _name(event: Event) -> str:
+    """As a letter can hold it: a source of the user's own may take any value for an id, and one such letter would
+    keep all of them from being read.
+    """
+    return str(event.id).encode("utf-8", "backslashreplace").decode()
 
 
 def _told(taken: TakeOutcome) -> Admitted:

@@ -224,6 +224,16 @@ def test_one_bad_item_does_not_harm_its_neighbours(stage: Stage) -> None:
     assert len(block(letters(app.store, "default"))) == 1
 
 
+@pytest.mark.parametrize("odd", [7, ["7"], {"a": 1}, 1.5])
+def test_an_id_that_is_no_text_is_kept_aside_in_a_letter_that_can_be_read(stage: Stage, odd: Any) -> None:
+    app = shop(stage)
+    assert said(app.receive(*posted({"id": odd})))["state"] == "poison"
+    app.receive(*posted([{"id": odd}, {"id": "2"}]))
+    work(app)
+    assert stage.effects == {"2": 1}
+    assert {letter.event for letter in block(letters(app.store, "default"))} == {str(odd)}
+
+
 def test_the_same_event_twice_in_one_list_is_one(stage: Stage) -> None:
     app = shop(stage)
     reply = asyncio.run(app.receiving(*posted([{"id": "1"}, {"id": "1"}])))
