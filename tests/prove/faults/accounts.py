@@ -15,7 +15,7 @@ from tests.acceptance.later import pass_time
 from tests.acceptance.places import Place
 from tests.prove.faults.writers import LEASE, UNKNOWN, Work, receipt
 
-__all__ = ["Accounts", "ask_again", "read_accounts"]
+__all__ = ["Accounts", "ask_again", "asked_again", "compared", "read_accounts"]
 
 AT_ONCE = 64
 
@@ -67,19 +67,17 @@ def read_accounts(place: Place) -> Accounts:
 
 
 def ask_again(place: Place, accounts: Accounts) -> list[str]:
-    """Everything is asked for once more, by a process of its own, after whatever was held has lapsed.
-
-    What was answered must be answered alike and not be done again. What was not must be done, or wait for a person.
-    """
+    """Everything is asked for once more, by a process of its own, after whatever was held has lapsed."""
     pass_time(place, LEASE + 1)
-    child = Child(lambda child: child.tell(asyncio.run(_asked_again(place, sorted(accounts.asked)))))
+    child = Child(lambda child: child.tell(asyncio.run(asked_again(place, sorted(accounts.asked)))))
     told: dict[str, Any] | None = child.hear()
     if child.end() or told is None:
         return ["the process that asked again broke off"]
-    return list(_compared(accounts, told["answers"], Counter(told["done"])))
+    return list(compared(accounts, told["answers"], Counter(told["done"])))
 
 
-async def _asked_again(place: Place, keys: list[str]) -> dict[str, Any]:
+async def asked_again(place: Place, keys: list[str]) -> dict[str, Any]:
+    """What is answered now, and what is done for it."""
     answers: dict[str, str] = {}
     done: Counter[str] = Counter()
     left = iter(keys)
@@ -97,7 +95,8 @@ async def _asked_again(place: Place, keys: list[str]) -> dict[str, Any]:
     return {"answers": answers, "done": done}
 
 
-def _compared(accounts: Accounts, answers: dict[str, str], done: Counter[str]) -> Iterator[str]:
+def compared(accounts: Accounts, answers: dict[str, str], done: Counter[str]) -> Iterator[str]:
+    """What was answered must be answered alike and not be done again. The rest must be done, or wait for a person."""
     for key in sorted(accounts.asked):
         again = answers[key]
         if key in accounts.heard and again != accounts.heard[key]:
