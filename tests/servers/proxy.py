@@ -1,4 +1,4 @@
-"""A TCP proxy for faults: lose a reply, delay, refuse, hold, cut — on command, and the same every time."""
+"""A TCP proxy for faults: lose a reply, delay, refuse, hold, cut, poison — on command, and the same every time."""
 
 import asyncio
 import contextlib
@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.servers.address import free_port, via
+from tests.servers.toxics import Toxic, Way
 
 AFTERLIFE = 5.0  # how long a server may go on answering after its client was reset
 CHUNK = 65536
@@ -39,6 +40,10 @@ class _Link:
             linger = struct.pack("ii", 1, 0)
             self.client.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self.client.transport.abort()
+
+    def reset(self) -> None:
+        self.reset_client()
+        self.server.transport.abort()
 
 
 @dataclass
@@ -71,6 +76,7 @@ class FaultProxy:
         self.counters = Counters()
         self.delay = 0.0  # seconds to hold back each piece of a reply
         self._order: _Order | None = None
+        self._toxic: Toxic | None = None
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
@@ -114,6 +120,20 @@ class FaultProxy:
         """Reset every open connection now."""
         self._call(self._cut())
 
+    def arm(self, toxic: Toxic) -> None:
+        """From now on, until `disarm()`, this happens to the bytes of the connections that it harms."""
+        self._call(self._arm(toxic))
+
+    def disarm(self) -> None:
+        """Whatever was ordered and has not happened is called off as well."""
+        self._order = None
+        self._call(self._arm(None))
+
+    def lead_to(self, host: str, port: int) -> None:
+        """Another server has taken over this address: new connections reach it, those open are reset."""
+        self.target = (host, port)
+        self.cut()
+
     def close(self) -> None:
         if self._thread.is_alive():
             self._call(self._shut())
@@ -149,8 +169,14 @@ class FaultProxy:
     async def _cut(self) -> None:
         for link in self._links:
             self.counters.connections_cut += 1
-            link.reset_client()
-            link.server.transport.abort()
+            link.reset()
+
+    async def _arm(self, toxic: Toxic | None) -> None:
+        if self._toxic is not None:
+            self._toxic.disarm()
+        self._toxic = toxic
+        for link in self._links if toxic else ():
+            toxic.meet(link)
 
     async def _shut(self) -> None:
         await self._stop_listening()
@@ -173,6 +199,8 @@ class FaultProxy:
         from_server, server = await asyncio.open_connection(*self.target)
         link = _Link(client, server)
         self._links.add(link)
+        if self._toxic is not None:
+            self._toxic.greet(link)
         self.counters.connections += 1
         requests = asyncio.ensure_future(self._pass_requests(from_client, link))
         try:
@@ -191,8 +219,7 @@ class FaultProxy:
                 await self._requests_flow.wait()
                 if self._order and self._order.met_by(link, data):
                     link.doomed, self._order = True, None  # before it is sent, or the reply could be first
-                link.server.write(data)
-                await link.server.drain()
+                await self._carry(link, "request", data)
             link.server.write_eof()
         except OSError:
             if not link.doomed:
@@ -205,8 +232,19 @@ class FaultProxy:
                 return
             await asyncio.sleep(self.delay)
             await self._replies_flow.wait()
-            link.client.write(data)
-            await link.client.drain()
+            await self._carry(link, "reply", data)
+
+    async def _carry(self, link: _Link, way: Way, data: bytes) -> None:
+        writer = link.server if way == "request" else link.client
+
+        async def send(piece: bytes) -> None:
+            writer.write(piece)
+            await writer.drain()
+
+        if self._toxic is not None and self._toxic.harms(link):
+            await self._toxic.carry(link, way, data, send)
+        else:
+            await send(data)
 
     async def _lose_reply(self, source: asyncio.StreamReader, link: _Link) -> None:
         """The server's side ends by FIN: an RST could throw away a request that it has not read yet."""
