@@ -11,6 +11,10 @@ OFTEN = 30  # a crash point that was hit less often than this in a full run has 
 SELDOM = 3  # in a tenth of it
 
 
+class Enough(BaseException):
+    """One broken promise was all that was asked for: leaves the fault, past every `except Exception`."""
+
+
 class Goal(Struct, frozen=True):
     """At least so many, in this run."""
 
@@ -25,6 +29,7 @@ class Finding(Struct):
     title: str
     seed: int
     share: float  # of the full run
+    one_is_enough: bool = False  # the first broken promise ends the run: somebody only asks whether there is one
     seconds: float = 0.0
     figures: dict[str, Goal] = field(default_factory=dict)  # "kills, SQLite" -> at least 12,000
     counts: dict[str, int] = field(default_factory=dict)  # what else is worth saying
@@ -48,6 +53,8 @@ class Finding(Struct):
     def violated(self, what: str) -> None:
         """Say it so that one can play it again: the store, the seed, the key, what was expected and what was seen."""
         self.violations.append(what)
+        if self.one_is_enough:
+            raise Enough
 
     def control(self, taken_away: str, went_wrong: str) -> None:
         """The same run without the protection must go wrong, or the fault is not counted."""

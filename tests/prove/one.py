@@ -17,6 +17,7 @@ from tests.prove.programme import FAULTS, module, try_fault
 from tests.prove.trial import STORES
 
 ROOT = Path(__file__).parents[2]
+BROKE_OFF = "the run broke off"
 PLENTY = 900.0  # seconds; a fault that takes longer hangs
 
 
@@ -41,7 +42,7 @@ def apart(number: str, seed: int, share: float, stores: tuple[str, ...] = STORES
 
 def broken(number: str, seed: int, share: float, why: str) -> Finding:
     finding = Finding(number, module(number).TITLE, seed, share)
-    finding.violated(f"the run broke off: {why}")
+    finding.violated(f"{BROKE_OFF}: {why}")
     return finding
 
 
@@ -52,9 +53,10 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.1)
     parser.add_argument("--stores", default=",".join(STORES))
     given = parser.parse_args()
+    stores = tuple(given.stores.split(","))
     planted.plant_ordered()
     try:
-        finding = try_fault(given.number, given.seed, given.share, tuple(given.stores.split(",")), say)
+        finding = try_fault(given.number, given.seed, given.share, stores, say, one_is_enough=planted.is_ordered())
     except Exception:  # noqa: BLE001 - whatever it is, it is told to the parent
         finding = broken(given.number, given.seed, given.share, traceback.format_exc())
     print(msgspec.json.encode(finding).decode(), flush=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import time
 from collections.abc import Callable
 from types import ModuleType
 
-from tests.prove.finding import Finding
+from tests.prove.finding import Enough, Finding
 from tests.prove.trial import STORES, Trial
 
 FAULTS = {
@@ -35,13 +36,14 @@ def module(number: str) -> ModuleType:
 
 
 def try_fault(
-    number: str, seed: int, share: float, stores: tuple[str, ...] = STORES, say: Callable[[str], None] = print
-) -> Finding:
-    """In this process. Whatever it raises is a finding too: a programme that breaks proves nothing."""
+    number: str, seed: int, share: float, stores: tuple[str, ...] = STORES, say: Callable[[str], None] = print,
+    *, one_is_enough: bool = False,
+) -> Finding:  # fmt: skip
+    """In this process."""
     fault = module(number)
-    finding = Finding(number, fault.TITLE, seed, share)
+    finding = Finding(number, fault.TITLE, seed, share, one_is_enough)
     began = time.monotonic()
-    with Trial(seed, share, stores, say) as trial:
+    with contextlib.suppress(Enough), Trial(seed, share, stores, say) as trial:
         fault.run(trial, finding)
     finding.seconds = time.monotonic() - began
     return finding

@@ -16,6 +16,10 @@ def ordered(name: str) -> dict[str, str]:
     return {ORDER: name}
 
 
+def is_ordered() -> bool:
+    return bool(os.environ.get(ORDER))
+
+
 def plant_ordered() -> None:
     """Plant what this process's environment asks for. Every process that a fault starts calls this first."""
     if name := os.environ.get(ORDER):
