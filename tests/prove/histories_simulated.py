@@ -14,8 +14,8 @@ from tests.prove.histories.summary import Summary
 from tests.prove.histories.world import SECOND, Seat, World
 from twiceproof.prove.histories import Operation, check
 
-PACE = Pace(SECOND, lease=(16, 64), keep=(40, 160))
-CALLERS, OPERATIONS, KEYS = (5, 10), (40, 100), (1, 4)
+PACE = Pace(SECOND, lease=(24, 80), keep=(40, 160))
+CALLERS, OPERATIONS, KEYS = (5, 10), (40, 100), (1, 3)
 REPEAT_EVERY = 100
 
 

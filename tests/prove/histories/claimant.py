@@ -84,12 +84,12 @@ class Claimant:
 
     def _holders_act(self, fence: int) -> Act:
         draw = self.rng.random()
-        if draw < 0.35:
+        if draw < 0.3:
             return Renew(fence, self.rng.randint(*self.pace.lease))
-        if draw < 0.6:
+        if draw < 0.5:
             return Complete(fence, self._result(), self._keep())
         if draw < 0.75:
-            return Fail(fence, f"Error{self.count}", self.rng.random() < 0.7, self._keep())
+            return Fail(fence, f"Error{self.count}", self.rng.random() < 0.5, self._keep())
         return Park(fence) if draw < 0.8 else Release(fence)
 
     def _result(self) -> str:

@@ -14,9 +14,9 @@ from twiceproof.stores.memory import MemoryEngine
 
 SECOND = 1024  # ticks: a power of two, so that no duration is rounded
 PATIENCE = 48 / SECOND
-PAUSE = (20, 120)  # ticks: longer than most leases
+PAUSE = (20, 160)  # ticks: longer than most leases
 LOST_REPLY, LOST_REQUEST, REFUSED, HELD_ELSEWHERE = 0.03, 0.045, 0.055, 0.07
-CRASH, SLEEP, BLACKOUT = 0.003, 0.03, 0.01
+CRASH, SLEEP, BLACKOUT = 0.003, 0.03, 0.02
 
 
 class Caller(Protocol):
@@ -104,7 +104,7 @@ class World:
             pass
 
     def pass_time(self, most: int) -> None:
-        self.tick += self.rng.randint(1, most)
+        self.tick += 1 + int(self.rng.random() * most)
 
     def next_nonce(self) -> str:
         self.nonces += 1
