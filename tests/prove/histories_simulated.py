@@ -51,7 +51,8 @@ def play(seed: int, mutant: Mutant = HEALTHY, seats: list[Seat] | None = None) -
 
     def caller(seat: Seat, death: int) -> Claimant:
         name = f"c{seat.nth}" + (f"-{death}" if death else "")
-        return Claimant(name, mutant.claims(seat.store, clock=seat.clock), keys, PACE, rng, history)
+        claims = mutant.claims(seat.store, clock=seat.clock)
+        return Claimant(name, claims, seat.tries, keys, PACE, rng, history)
 
     world.run(caller, rng.randint(*OPERATIONS))
     return history

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct
 
 from tests.prove.histories.call import Call
+from tests.prove.histories.tries import Tries
 from twiceproof.claims.claim import Fault, Settlement, address_of
 from twiceproof.claims.claims import Claims
 from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch
@@ -17,7 +18,7 @@ from twiceproof.claims.retention import sweep
 from twiceproof.claims.states import Ask, Lifetime, claim_for
 from twiceproof.drive import Operation as Steps
 from twiceproof.errors import Misuse
-from twiceproof.prove.histories import Operation, answer, doubtful
+from twiceproof.prove.histories import Operation, answer
 from twiceproof.prove.histories.act import Act, Complete, Fail, Look, Park, Release, Renew, Settle, Take
 from twiceproof.prove.histories.answer import Answer
 
@@ -44,10 +45,18 @@ class Claimant:
     """`history` is shared by all of them."""
 
     def __init__(
-        self, name: str, claims: Claims, keys: Sequence[str], pace: Pace, rng: Random, history: list[Operation]
+        self,
+        name: str,
+        claims: Claims,
+        tries: Tries,
+        keys: Sequence[str],
+        pace: Pace,
+        rng: Random,
+        history: list[Operation],
     ) -> None:
         self.name = name
         self.claims = claims
+        self.tries = tries
         self.keys = keys
         self.pace = pace
         self.rng = rng
@@ -67,8 +76,8 @@ class Claimant:
         else:
             self.key, self.act = self.rng.choice(self.keys), self._anybodys_act()
         if self.act is None:
-            return Call(sweep(self.claims.store), tick)
-        return Call(self.perform(self.key, self.act), tick)
+            return Call(sweep(self.claims.store), tick, self.tries)
+        return Call(self.perform(self.key, self.act), tick, self.tries)
 
     def _anybodys_act(self) -> Act | None:
         draw = self.rng.random()
@@ -155,18 +164,18 @@ class Claimant:
 
     def die(self, call: Call) -> None:
         """Nobody will ever hear what came of it."""
-        if self.act is not None and not isinstance(self.act, Look):
-            self.history.append(Operation(self.name, self.key, self.act, None, call.invoked))
+        if self.act is not None:
+            self.history.extend([self._unanswered(call, None)] * call.perhaps)
 
     def _entries(self, call: Call, tick: int) -> Iterator[Operation]:
-        operation = Operation(self.name, self.key, self.act, call.value, call.invoked, tick)
         if call.error is not None:
-            if call.is_unsure and not isinstance(self.act, Look):
-                yield structs.replace(operation, answer=None, returned=None)
-        elif call.doubt:
-            yield from doubtful(operation)
-        else:
-            yield operation
+            yield from [self._unanswered(call, None)] * call.perhaps
+            return
+        yield from [self._unanswered(call, tick)] * call.extra
+        yield Operation(self.name, self.key, self.act, call.value, call.invoked, tick)
+
+    def _unanswered(self, call: Call, before: int | None) -> Operation:
+        return Operation(self.name, self.key, self.act, None, call.invoked, before)
 
 
 def told(outcome: Any) -> Answer:

@@ -21,6 +21,7 @@ class Summary(Struct):
     repeated: int = 0  # histories that were played twice
     seconds: float = 0.0
     checking: float = 0.0  # of these
+    faults: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
 from tests.prove.histories.call import Call
+from tests.prove.histories.tries import Tries
 from twiceproof.clock import Clock
 from twiceproof.stores.base import AGAIN, Disconnected
 from twiceproof.stores.grouped import GroupedStore
@@ -36,7 +38,8 @@ class Seat:
         self.nth = nth
         self.reads_first = nth % 2 == 0
         self.clock = Clock(self._now, self._now, lambda seconds: self.world.meanwhile(self))
-        self.store = store(self, clock=self.clock, ids=lambda: self.world.next_nonce(), patience=PATIENCE)
+        self.tries = Tries(self)
+        self.store = store(self.tries, clock=self.clock, ids=lambda: self.world.next_nonce(), patience=PATIENCE)
 
     def enter(self, world: World) -> None:
         self.world = world
@@ -153,17 +156,10 @@ class World:
         """It stops for ever: before its next request, or after the last one whose answer it never saw."""
         if self.rng.random() < 0.5:
             seat.busy = True
-            _let_land(seat.call)
+            with contextlib.suppress(Exception):  # nobody is there to hear that either
+                seat.call.reach_store()
             seat.busy = False
         seat.caller.die(seat.call)
         self.deaths += 1
         seat.call = None
         seat.caller = self.make_caller(seat, self.deaths)
-
-
-def _let_land(call: Call) -> None:
-    """The request reaches the store; nobody is there to hear the answer."""
-    try:
-        call.request.block()
-    except Exception:  # noqa: BLE001, S110 - nobody is there to hear that either
-        pass

@@ -3,7 +3,7 @@
 from .append import Append, AppendVerdict, check_appends
 from .checker import Linearizable, Unknown, Verdict, Violation, check
 from .model import Model, State
-from .operation import Operation, doubtful
+from .operation import Operation
 from .sketch import draw
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "Violation",
     "check",
     "check_appends",
-    "doubtful",
     "draw",
 ]

@@ -59,10 +59,11 @@ FREE: Final = State()
 
 
 class When(Struct, frozen=True, gc=False):
-    """An act happens somewhere in here."""
+    """An act happens somewhere in here. Until `sent` it may be sent again, if no answer came to its caller."""
 
     earliest: int
     latest: int
+    sent: int = 0
 
 
 Move = tuple[Answer, State]
@@ -143,6 +144,7 @@ class Model(Struct, frozen=True):
             return Refused(state.phase, state.owner), state
         if isinstance(act, Renew):
             earliest, latest = self._until(when, act.lease)
+            latest = max(latest, min(NEVER, when.sent + act.lease + self.slack))
             return Renewed(), structs.replace(state, earliest=earliest, latest=latest)
         return Ended(drawn), self._end(state, act, when, max(drawn, state.highest))
 

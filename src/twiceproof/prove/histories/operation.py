@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from msgspec import Struct, structs
 
 from .act import Act, Look
 from .answer import Answer, Ended, Held, InReview, Renewed, Settled
 
-__all__ = ["Operation", "doubtful"]
+__all__ = ["Operation"]
 
 CHANGING = (Held, Renewed, Ended, InReview, Settled)  # a take that says "in review" may have parked the claim
 
@@ -53,12 +51,6 @@ class Operation(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         said = "no answer" if self.answer is None else _words(self.answer)
         return f"{self.client} {_words(self.act)} → {said}"
-
-
-def doubtful(operation: Operation) -> Iterator[Operation]:
-    """One whose first try may have landed unheard, and whose answer is about a later try: two operations."""
-    yield structs.replace(operation, answer=None)
-    yield operation
 
 
 def _words(what: Act | Answer) -> str:

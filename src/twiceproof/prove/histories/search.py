@@ -29,6 +29,8 @@ class _Search:
         self.model = model
         self.ends = [NEVER if one.returned is None else one.returned for one in self.operations]
         self.must = [one.answer is not None for one in self.operations]
+        pairs = zip([None, *self.operations], self.operations, strict=False)
+        self.twins = [one is not None and one.answer is None and one == other for one, other in pairs]
         self.wanted = sum(1 << nth for nth, must in enumerate(self.must) if must)
 
     def run(self, budget: int) -> Found:
@@ -56,7 +58,8 @@ class _Search:
         ways: list[tuple[int, Node]] = []
         for nth in nths:
             operation = self.operations[nth]
-            when = When(max(now, operation.invoked), min(ceiling, self.ends[nth]))
+            sent = 0 if self.must[nth] else self.ends[nth]
+            when = When(max(now, operation.invoked), min(ceiling, self.ends[nth]), sent)
             if when.earliest > when.latest:
                 continue  # its caller had given up, or gone on, before
             for after in self.model.after(state, operation, when):
@@ -73,7 +76,7 @@ class _Search:
         ceiling = NEVER
         first = (~mask & (mask + 1)).bit_length() - 1
         for nth in range(first, len(self.operations)):
-            if mask >> nth & 1:
+            if mask >> nth & 1 or self._is_twin(nth, mask):
                 continue
             if self.operations[nth].invoked > ceiling:
                 break
@@ -81,6 +84,10 @@ class _Search:
             if self.must[nth]:
                 ceiling = min(ceiling, self.ends[nth])
         return [nth for nth in nths if self.operations[nth].invoked <= ceiling], ceiling
+
+    def _is_twin(self, nth: int, mask: int) -> bool:
+        """Of several that are one and the same the first goes first, or all their orders would be tried."""
+        return self.twins[nth] and not mask >> nth - 1 & 1
 
 
 def search(operations: Sequence[Operation], model: Model, budget: int) -> Found:
