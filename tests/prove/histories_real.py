@@ -31,7 +31,7 @@ def record(store_url: str, seed: int, histories: int, *, blind: bool = False, qu
         try:
             _Recording(crew, nemesis, summary, histories, quiet=quiet).run()
         finally:
-            nemesis.rest()
+            nemesis.make_good(everything=True)
             crew.close()
         summary.faults.update(nemesis.did)
     summary.seconds = time.monotonic() - began
@@ -71,8 +71,7 @@ class _Recording:
     def run(self) -> None:
         heard_at = time.monotonic()
         while self.summary.histories < self.histories:
-            if not self.quiet:
-                self.nemesis.strike()
+            self.nemesis.make_good()
             heard = self.crew.next_line(0.005)
             if heard is not None:
                 heard_at = time.monotonic()
@@ -91,6 +90,8 @@ class _Recording:
         elif line.ended is not None:
             self.lanes[line.lane].begun.pop(process, None)
             self.lanes[line.lane].history.extend(line.ended)
+            if not self.quiet:
+                self.nemesis.strike()
         else:
             self._leave(self.lanes[line.lane], process)
 

@@ -3,69 +3,71 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
-import subprocess
-import sys
 import threading
 from queue import Empty, SimpleQueue
 
 from msgspec import json
 
 from tests.prove.histories.member import Line, Part
+from tests.prove.histories.nursery import Nursery
+
+Heard = SimpleQueue["tuple[Process, Line | None]"]
 
 
 class Process:
-    """One member. What it says ends up in the crew's queue, with the member's number."""
+    """One member. What it says ends up in the crew's queue."""
 
-    def __init__(self, nth: int, name: str, arguments: list[str], heard: SimpleQueue[tuple[Process, Line | None]]) -> None:
+    def __init__(self, nth: int, born: tuple[int, int, int], heard: Heard) -> None:
         self.nth = nth
-        self.name = name
         self.stopped = False
         self._heard = heard
-        self._child = subprocess.Popen(
-            [sys.executable, "-m", "tests.prove.histories.member", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        self._ear = threading.Thread(target=self._listen, daemon=True)
-        self._ear.start()
+        self._pid, mouth, ear = born
+        self._mouth, self._ear = os.fdopen(mouth, "wb", buffering=0), os.fdopen(ear, "rb")
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
 
     def _listen(self) -> None:
-        for line in self._child.stdout:
+        for line in self._ear:
             if line.endswith(b"\n"):  # or it was killed in the middle of it
                 self._heard.put((self, json.decode(line, type=Line)))
         self._heard.put((self, None))
 
     def give(self, part: Part) -> None:
         with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.write(json.encode(part) + b"\n")
-            self._child.stdin.flush()
+            self._mouth.write(json.encode(part) + b"\n")
 
     def stop(self) -> None:
         self.stopped = True
-        self._child.send_signal(signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def go_on(self) -> None:
         self.stopped = False
-        self._child.send_signal(signal.SIGCONT)
+        self._send(signal.SIGCONT)
 
     def kill(self) -> None:
-        self._child.kill()
+        self._send(signal.SIGKILL)
+
+    def _send(self, sign: signal.Signals) -> None:
+        """Only while it lives: its id may be another's afterwards."""
+        if self._listener.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, sign)
 
     def end(self) -> None:
         self.kill()
-        self._child.wait(10)
-        self._ear.join(10)
-        self._child.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            self._child.stdin.close()
+        self._listener.join(10)
+        self._ear.close()
+        self._mouth.close()
 
 
 class Crew:
     """A number of processes; a killed one is replaced by another with a name of its own."""
 
     def __init__(self, url: str, seed: int, size: int, lanes: int, *, blind: bool = False) -> None:
-        self.heard: SimpleQueue[tuple[Process, Line | None]] = SimpleQueue()
+        self.heard: Heard = SimpleQueue()
+        self._nursery = Nursery()
         self._url = url
         self._seed = seed
         self._rest = [str(lanes), *(["blind"] if blind else [])]
@@ -75,8 +77,8 @@ class Crew:
 
     def _make(self, nth: int) -> Process:
         self._made += 1
-        name = f"p{self._made}"
-        return Process(nth, name, [self._url, name, str(self._seed + self._made), *self._rest], self.heard)
+        arguments = [self._url, f"p{self._made}", str(self._seed + self._made), *self._rest]
+        return Process(nth, self._nursery.bear(arguments), self.heard)
 
     def next_line(self, seconds: float) -> tuple[Process, Line | None] | None:
         try:
@@ -92,3 +94,4 @@ class Crew:
     def close(self) -> None:
         for process in self.processes.values():
             process.end()
+        self._nursery.close()

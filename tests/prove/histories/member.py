@@ -1,7 +1,5 @@
 """One process of a crew: a thread for each lane plays its part in that lane's histories on one store.
 
-    python -m tests.prove.histories.member URL NAME SEED LANES
-
 A part comes in as a line. Each operation goes out as two lines, one before and one after it: what a killed process
 was about to do is then known, and that nobody was told what came of it.
 """
@@ -110,7 +108,3 @@ def main(url: str, name: str, seed: str, lanes: str, blind: str = "") -> None:
         part = json.decode(line, type=Part)
         queues[part.lane].put(part)
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

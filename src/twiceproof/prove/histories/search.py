@@ -29,6 +29,7 @@ class _Search:
         self.model = model
         self.ends = [NEVER if one.returned is None else one.returned for one in self.operations]
         self.must = [one.answer is not None for one in self.operations]
+        self.idle = [one.answer is not None and not one.changes for one in self.operations]
         pairs = zip([None, *self.operations], self.operations, strict=False)
         self.twins = [one is not None and one.answer is None and one == other for one, other in pairs]
         self.wanted = sum(1 << nth for nth, must in enumerate(self.must) if must)
@@ -64,8 +65,8 @@ class _Search:
                 continue  # its caller had given up, or gone on, before
             for after in self.model.after(state, operation, when):
                 way = (mask | 1 << nth, after, when.earliest)
-                if after is state and self.must[nth] and operation.invoked <= now:
-                    return [way]  # changes nothing and holds up nobody: where else it might go does not matter
+                if after is state and self.idle[nth] and operation.invoked <= now:
+                    return [way]  # changes nothing, here or elsewhere, and holds up nobody: it may as well go here
                 ways.append((self.ends[nth] if self.must[nth] else NEVER + nth, way))
         ways.sort(key=lambda way: -way[0])
         return [way for _, way in ways]
