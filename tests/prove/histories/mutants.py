@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.prove.histories import broken_claims, broken_engines, broken_stores
+from tests.prove.histories import broken_batches, broken_claims, broken_engines, broken_stores
 from twiceproof.claims.claims import Claims
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
@@ -42,4 +42,9 @@ MUTANTS = (
     Mutant("live claim is given again", claims=broken_claims.GivesAgain),
 )
 
-__all__ = ["HEALTHY", "MUTANTS", "Mutant"]
+BATCH_MUTANTS = (
+    Mutant("half a batch lands", engine=broken_batches.Torn),
+    Mutant("what was only read is not checked", engine=broken_batches.UncheckedReads),
+    Mutant("the last writer wins", engine=broken_batches.LastWriterWins),
+    Mutant("refused, and yet written", engine=broken_batches.RefusedButThere),
+)

@@ -29,11 +29,14 @@ class Summary(Struct):
     def holds(self) -> bool:
         return not self.violations and not self.unknown
 
+    def count(self, operations: int, unanswered: int) -> None:
+        self.histories += 1
+        self.operations += operations
+        self.unanswered += unanswered
+
     def add(self, history: Iterable[Operation], verdict: Verdict, origin: str) -> None:
         answered = [one.answer is not None for one in history]
-        self.histories += 1
-        self.operations += len(answered)
-        self.unanswered += answered.count(False)
+        self.count(len(answered), answered.count(False))
         if isinstance(verdict, Unknown):
             self.unknown.append(f"{origin}: {verdict}")
         elif not isinstance(verdict, Linearizable):
