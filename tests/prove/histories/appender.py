@@ -21,7 +21,9 @@ NAMES = ("a", "b", "c", "d")
 class Appender:
     """`history` is shared by all of them, and so is `count`: no value is appended twice."""
 
-    def __init__(self, name: str, store: Store, tries: Tries, rng: Random, history: list[Append], count: list[int]) -> None:
+    def __init__(
+        self, name: str, store: Store, tries: Tries, rng: Random, history: list[Append], count: list[int]
+    ) -> None:
         self.name = name
         self.store = store
         self.tries = tries
@@ -32,7 +34,7 @@ class Appender:
     def begin(self, tick: int) -> Call:
         chosen = self.rng.sample(NAMES, self.rng.randint(1, len(NAMES)))
         self.count[0] += 1
-        self.appends = {name: self.count[0] for name in chosen[: self.rng.randint(0, 2)]}
+        self.appends = dict.fromkeys(chosen[: self.rng.randint(0, 2)], self.count[0])
         self.reads: dict[str, tuple[int, ...]] = {}
         return Call(self._perform(chosen), tick, self.tries)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -178,23 +178,18 @@ class Claimant:
         return Operation(self.name, self.key, self.act, None, call.invoked, before)
 
 
+TOLD: dict[type, Callable[[Any], Answer]] = {
+    type(None): lambda _: answer.Absent(),
+    Held: lambda held: answer.Held(held.fence, held.attempt),
+    Busy: lambda busy: answer.Busy(busy.owner),
+    Done: lambda done: answer.Done(bytes(done.result).decode()),
+    Failed: lambda failed: answer.Failed(failed.fault.type),
+    InReview: lambda _: answer.InReview(),
+    Mismatch: lambda mismatch: answer.Mismatch(mismatch.found),
+    LostHold: lambda lost: answer.Refused(lost.state, lost.owner),
+}
+
+
 def told(outcome: Any) -> Answer:
     """An outcome of the core, as a history has it."""
-    match outcome:
-        case None:
-            return answer.Absent()
-        case Held():
-            return answer.Held(outcome.fence, outcome.attempt)
-        case Busy():
-            return answer.Busy(outcome.owner)
-        case Done():
-            return answer.Done(bytes(outcome.result).decode())
-        case Failed():
-            return answer.Failed(outcome.fault.type)
-        case InReview():
-            return answer.InReview()
-        case Mismatch():
-            return answer.Mismatch(outcome.found)
-        case LostHold():
-            return answer.Refused(outcome.state, outcome.owner)
-    raise AssertionError(outcome)
+    return TOLD[type(outcome)](outcome)

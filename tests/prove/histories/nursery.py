@@ -2,7 +2,7 @@
 
     python -m tests.prove.histories.nursery FD
 
-A request is a line of arguments and the two ends of pipes that become the child's input and output; the answer is its id.
+A request is a line of arguments and two ends of pipes, which become the child's input and output; the answer is its id.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A world on one thread: a seeded scheduler steps many callers, one store request at a time, and lets things go wrong."""
+"""A world on one thread: a seeded scheduler steps many callers, request by request, and lets things go wrong."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from .search import search
 
 __all__ = ["BUDGET", "Linearizable", "Unknown", "Verdict", "Violation", "check"]
 
+PATIENCE = 1_000  # more states than the verdict took: what takes longer to leave out stays in the witness
 BUDGET = 200_000  # states tried per key; histories of a hundred operations need a few hundred
 
 
@@ -58,7 +59,7 @@ def check(history: Iterable[Operation], *, model: Model | None = None, budget: i
         if found.explained is None:
             undecided = undecided or Unknown(key, budget)
         elif not found.explained:
-            return _violation(key, operations, model, budget)
+            return _violation(key, operations, model, found.tried + PATIENCE)
     return undecided or Linearizable(tried)
 
 

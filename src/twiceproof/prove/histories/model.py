@@ -59,10 +59,15 @@ FREE: Final = State()
 
 
 class When(Struct, frozen=True, gc=False):
-    """An act happens somewhere in here. Until `sent` it may be sent again, if no answer came to its caller."""
+    """An act happens somewhere in here; what it writes may bear an earlier time, but none before it was asked for.
+
+    A store stamps the time when it has the lock; others see what it wrote when it is committed, which may take long.
+    Until `sent` the act may be sent again, if no answer came to its caller.
+    """
 
     earliest: int
     latest: int
+    asked: int
     sent: int = 0
 
 
@@ -108,7 +113,7 @@ class Model(Struct, frozen=True):
     def _until(self, when: When, span: int | None) -> tuple[int, int]:
         if span is None:
             return NEVER, NEVER
-        return when.earliest + span - self.slack, when.latest + span + self.slack
+        return when.asked + span - self.slack, when.latest + span + self.slack
 
     def _take(self, state: State, act: Take, when: When, drawn: int) -> Iterator[Move]:
         if not state.phase:

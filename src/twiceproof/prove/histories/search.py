@@ -60,7 +60,7 @@ class _Search:
         for nth in nths:
             operation = self.operations[nth]
             sent = 0 if self.must[nth] else self.ends[nth]
-            when = When(max(now, operation.invoked), min(ceiling, self.ends[nth]), sent)
+            when = When(max(now, operation.invoked), min(ceiling, self.ends[nth]), operation.invoked, sent)
             if when.earliest > when.latest:
                 continue  # its caller had given up, or gone on, before
             for after in self.model.after(state, operation, when):

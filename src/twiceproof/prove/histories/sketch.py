@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
 from .checker import Violation
 from .operation import Operation
@@ -34,14 +34,11 @@ def _bar(one: Operation, column: dict[int, int], width: int) -> str:
 
 def draw_violation(violation: Violation, *, origin: str = "") -> str:
     """Where it comes from (a seed, say), the operations, and what fits nowhere."""
-    return "\n".join([*_head(violation, origin), draw(violation.witness), *_tail(violation.culprits, violation)])
-
-
-def _head(violation: Violation, origin: str) -> Iterator[str]:
-    yield f"{violation.key}{', ' + origin if origin else ''}: no order of these explains every answer"
-
-
-def _tail(culprits: Sequence[Operation], violation: Violation) -> Iterator[str]:
-    yield f"After all that can be put in order the claim is {violation.state}. Then this is impossible:"
-    for one in culprits:
-        yield f"  {one}"
+    where = f"{violation.key}, {origin}" if origin else violation.key
+    lines = [
+        f"{where}: no order of these explains every answer",
+        draw(violation.witness),
+        f"After all that can be put in order the claim is {violation.state}. Then this is impossible:",
+        *(f"  {one}" for one in violation.culprits),
+    ]
+    return "\n".join(lines)

@@ -96,6 +96,14 @@ def test_busy_after_the_lease_is_over_is_too_late():
     assert breaks(FIRST, take("b", Busy("a"), 11))
 
 
+def test_a_lease_runs_from_when_it_was_asked_for_not_from_when_others_see_it():
+    """The store stamped it, and took long to commit: it is short for others, and for its holder, who counts alike."""
+    slow = take("a", Held(1, 1), 0, 20)
+    nothing_yet = op(Look(), Absent(), 5)
+    assert fits(slow, nothing_yet, take("b", Held(2, 2), 11, 13))
+    assert breaks(slow, nothing_yet, take("b", Held(2, 2), 7, 9))
+
+
 def test_slack_is_allowed_for_and_no_more():
     early, late = take("b", Held(2, 2), 7), take("b", Busy("a"), 12)
     assert fits(FIRST, early, model=Model(slack=2))

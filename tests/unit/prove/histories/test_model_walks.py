@@ -35,16 +35,16 @@ acts = st.one_of(
 
 @st.composite
 def walks(draw):
-    """What the model says, at even moments, and what the claim may be after each. Holders mostly show their own fence."""
+    """What the model says at even moments, and what the claim may be after each. Most holders show their own fence."""
     state, tick, history, possible = FREE, 0, [], [{FREE}]
     for act in draw(st.lists(acts, min_size=1, max_size=20)):
         if hasattr(act, "fence") and state.fence and draw(st.integers(0, 3)):
             act = structs.replace(act, fence=state.fence)
         tick += draw(st.sampled_from([2, 2, 6, 24]))
-        moves = list(MODEL.moves(state, act, When(tick, tick), state.highest + 1))
+        moves = list(MODEL.moves(state, act, When(tick, tick, tick), state.highest + 1))
         answer, state = draw(st.sampled_from(moves))
         history.append(Operation("c", "k", act, answer, tick, tick))
-        now = When(tick, tick)
+        now = When(tick, tick, tick)
         possible.append({after for before in possible[-1] for after in MODEL.after(before, history[-1], now)})
     return history, possible[1:]
 
@@ -67,7 +67,7 @@ def test_a_look_is_told_what_is_and_nothing_else(walk, data):
     history, possible = walk
     nth = data.draw(st.integers(0, len(history) - 1))
     tick = history[nth].returned + 1
-    right = {answer for state in possible[nth] for answer, _ in MODEL.moves(state, Look(), When(tick, tick), 0)}
+    right = {answer for state in possible[nth] for answer, _ in MODEL.moves(state, Look(), When(tick, tick, tick), 0)}
     told = data.draw(st.sampled_from([Absent(), InReview(), *map(Busy, "abc"), *map(Done, "xyz"), *map(Failed, "EF")]))
     verdict = check(with_a_look(history, nth, told))
     assert isinstance(verdict, Linearizable if told in right else Violation)
