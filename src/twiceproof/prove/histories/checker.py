@@ -14,7 +14,7 @@ from .search import search
 
 __all__ = ["BUDGET", "Linearizable", "Unknown", "Verdict", "Violation", "check"]
 
-PATIENCE = 1_000  # more states than the verdict took: what takes longer to leave out stays in the witness
+PATIENCE = 200  # more states than the verdict took: what takes longer to leave out stays in the witness
 BUDGET = 200_000  # states tried per key; histories of a hundred operations need a few hundred
 
 
