@@ -55,4 +55,5 @@ class Operation(Struct, frozen=True, gc=False):
 
 def _words(what: Act | Answer) -> str:
     fields = ((name, getattr(what, name)) for name in what.__struct_fields__)
-    return " ".join([str(what.__struct_config__.tag), *(f"{name}={value}" for name, value in fields if value not in ("", None))])
+    told = (f"{name}={value}" for name, value in fields if value not in ("", None))
+    return " ".join([str(what.__struct_config__.tag), *told])

@@ -52,6 +52,12 @@ def test_a_batch_lands_as_a_whole():
     assert "comes before the next" in anomalies(both, batch({"a": (1,), "b": ()}, at=4))[0]
 
 
+def test_a_batch_that_nobody_heard_of_lands_as_a_whole_too():
+    lost = Append("c", {"a": (), "b": ()}, {"a": 1, "b": 1}, None, 0)
+    assert anomalies(lost, batch({"a": (1,), "b": (1,)}, at=4)) == ()
+    assert anomalies(lost, batch({"a": (1,), "b": ()}, at=4))
+
+
 def test_two_that_each_overlook_the_other_go_round_in_a_circle():
     one = batch({"a": (), "b": ()}, {"a": 1}, until=9)
     other = batch({"a": (), "b": ()}, {"b": 2}, until=9)

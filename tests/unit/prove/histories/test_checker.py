@@ -132,9 +132,9 @@ def test_a_take_that_is_told_of_a_review_may_be_the_one_that_parked_it_later():
     """It began under one review, lasted until the next holder had lapsed, and parked that one."""
     parked = op(Park(1), Ended(2), 2)
     long = take("b", InReview(), 4, 40, repeat="never")
-    settled = op(Settle(False), Settled(), 6)
-    again = take("c", Held(4, 2), 8)
-    assert fits(FIRST, parked, long, settled, again, op(Look(), InReview(), 50))
+    settled = op(Settle(False), Settled(), 7)
+    again = take("c", Held(4, 2), 9)
+    assert fits(FIRST, parked, long, op(Look(), InReview(), 5), settled, again, op(Look(), InReview(), 50))
     assert breaks(FIRST, parked, settled, again, op(Look(), InReview(), 50))
 
 
