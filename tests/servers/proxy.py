@@ -163,6 +163,10 @@ class FaultProxy:
 
     async def _stop_listening(self) -> None:
         if self._listener is not None:
+            # What was just accepted is let in first: asyncio forgets to close a connection whose server is closed.
+            for sock in self._listener.sockets:
+                self._loop.remove_reader(sock.fileno())
+            await asyncio.sleep(0.001)
             self._listener.close()  # not wait_closed(): from 3.12 on that waits for the open connections
             self._listener = None
 
