@@ -9,6 +9,7 @@ from tests.prove.faults.killing.deadly import AFTER, BEFORE, LANDED, Point
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, NeedsReview, NotDone, PriorFailure
 from twiceproof.claims.block import ClaimBlock
+from twiceproof.claims.outcomes import LostHold
 from twiceproof.drive import block
 from twiceproof.records import Insert, Remove, Replace, Write
 
@@ -169,9 +170,10 @@ class Renewed(Held):
         with self.block(case.order) as claim:
             assert claim._hold is not None
             renewed = block(self.app.claims.renew(claim._hold.held))
-            self.do(case.order, "work")
+            if not isinstance(renewed, LostHold):
+                self.do(case.order, "work")
             claim.result = f"worked {case.order}"
-        return claim.result if renewed else None
+        return claim.result
 
 
 class Released(Held):
@@ -231,7 +233,7 @@ class Parked(Held):
         self.app.settle(self.name, f"order:{order}", "happened", by="ann", result=result)
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        if seen.effects or seen.ended != "by the second" or seen.told not in ([], ["in review"]):
+        if seen.effects or seen.ended != "by the second" or seen.told not in ([], ["in review"], [seen.ended]):
             yield f"nothing done without a person's word expected; seen {seen.effects} {seen.told} {seen.ended!r}"
 
 

@@ -51,12 +51,14 @@ def forked(work: Callable[[], object]) -> int:
 class Round:
     """To be played in a process of its own, which has no threads: everything that acts is forked from it."""
 
-    def __init__(self, place: Place, scenes: Sequence[type[Scene]], cases: Sequence[Case]) -> None:
+    def __init__(
+        self, place: Place, scenes: Sequence[type[Scene]], cases: Sequence[Case], wrap: Any = lambda engine: engine
+    ) -> None:
         self.place = place
         self.cases = cases
         self.orders = Orders()
         self.outside = Outside(place.directory)
-        self.app = place.app(lambda engine: Deadly(engine, self.orders, self._noted))
+        self.app = place.app(lambda engine: Deadly(wrap(engine), self.orders, self._noted))
         self.scenes = {scene.name: scene(self.app, self.outside, self.orders, place) for scene in scenes}
         self.played = Played()
 
@@ -78,7 +80,8 @@ class Round:
             self._kill_again(case)
         if again:
             pass_time(self.place, LEASE + 1)
-        forked(self._recover)
+        if forked(self._recover):
+            self.played.unknown.append("the recovery broke off")
         self.played.violations += self._judged()
         return self.played
 
@@ -91,9 +94,8 @@ class Round:
 
     def _act(self, case: Case) -> None:
         self._begin()
-        scene = self.scenes[case.scene]
-        self.orders.point = next(point for point in scene.points if point.name == case.point)
-        self.orders.position = case.position
+        scene = self._ordered(case)
+        told = None
         with self._told_of(case):
             told = scene.act(case)
         if case.position != AFTER or not self.orders.armed:
@@ -121,6 +123,12 @@ class Round:
 
     def _begin(self) -> None:
         self.app.parts.courier.stop()  # its commits come when they come; without it, a point is always the same one
+
+    def _ordered(self, case: Case) -> Scene:
+        scene = self.scenes[case.scene]
+        self.orders.point = next(point for point in scene.points if point.name == case.point)
+        self.orders.position = case.position
+        return scene
 
     def _told_of(self, case: Case) -> _Told:
         return _Told(self.outside, case)

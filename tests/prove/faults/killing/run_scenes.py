@@ -164,7 +164,7 @@ class Started(Run):
         return [self.flow(case.order), state]
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        if not 1 <= len(seen.effects) <= 2 or seen.ended[0] != "saved":
+        if not 1 <= len(seen.effects) <= 2 + bool(case.again) or seen.ended[0] != "saved":
             yield f"saved expected, seen {seen.effects} {seen.ended}"
         if case.point == "run started" and case.position != BEFORE and not case.again and seen.ended[1] != "queued":
             yield f"what was started is lost: it is {seen.ended[1]!r}"

@@ -1,0 +1,115 @@
+"""One round of zombies: stopped in the middle, taken over by others, woken up; nothing they say counts any more."""
+
+from __future__ import annotations
+
+import gc
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from tests.acceptance.children import Child
+from tests.acceptance.later import pass_time
+from tests.prove.faults.killing.deadly import LATE
+from tests.prove.faults.killing.round import Played, Round
+from tests.prove.faults.killing.scene import LEASE, Case
+from twiceproof import TwiceproofError
+
+__all__ = ["Zombies"]
+
+KEYED = " tp_"  # an effect under a key that its receiver knows already is no second one
+
+
+class Zombies(Round):
+    """All of a round are stopped at once, at the same points at which others are killed."""
+
+    writing: Case | None = None
+
+    def play(self) -> Played:
+        gc.collect()
+        gc.freeze()
+        self._run(self._prepare)
+        pass_time(self.place, LEASE + 1)
+        stopped = [self._stopped(case) for case in self.cases]
+        pass_time(self.place, LEASE + 1)
+        self._run(self._recover)
+        before = self._effects()
+        for case, child in zip(self.cases, stopped, strict=True):
+            self._wake(case, child)
+        self.played.violations += self._added(before)
+        self._run(self._look_again)
+        self.played.violations += self._judged()
+        return self.played
+
+    def _run(self, work: Any) -> None:
+        child = Child(lambda _: work())
+        if child.end():
+            self.played.unknown.append(f"{work.__name__.strip('_')} broke off: {self._broken()}")
+
+    def _noted(self, space: str, fence: int) -> None:
+        if space == LATE and self.writing is not None:
+            self.outside.note(self.writing.scene, self.writing.order, "late", fence)
+        else:
+            super()._noted(space, fence)
+
+    # -- zombies ---------------------------------------------------------------------------------
+
+    def _stopped(self, case: Case) -> Child:
+        child = Child(lambda child: self._live(case, child))
+        if child.hear() is None:
+            self.played.violations.append(f"{case.point}, {case.scene} {case.order}: the point was not reached")
+        child.send(signal.SIGSTOP)
+        return child
+
+    def _live(self, case: Case, child: Child) -> None:
+        def stop() -> None:
+            child.tell("here")
+            child.wait_for_go()
+
+        self._begin()
+        self.writing, self.orders.stop = case, stop
+        try:
+            self.outside.note(case.scene, case.order, "told", self._ordered(case).act(case))
+        except TwiceproofError as error:
+            self.outside.note(case.scene, case.order, "raised", type(error).__name__)
+        except Exception as error:  # noqa: BLE001 - whatever else it is, it is a finding
+            self.outside.note(case.scene, case.order, "broken", f"woken up: {error!r}"[:500])
+
+    def _wake(self, case: Case, child: Child) -> None:
+        child.send(signal.SIGCONT)
+        child.go()
+        child.end()
+        self.played.kills += 1
+        self.played.hits[case.point] = self.played.hits.get(case.point, 0) + 1
+
+    def _look_again(self) -> None:
+        """Whatever the zombies said: what is recorded is as it was."""
+        self._begin()
+        ended = self.outside.read("ended")
+        for case in self.cases:
+            scene = self.scenes[case.scene]
+            with self._told_of(case):
+                now, then = scene.recover(case), ended[case.scene, case.order][-1]
+                if scene.result(now) != scene.result(then):
+                    self.outside.note(case.scene, case.order, "broken", f"clobbered: {then!r} became {now!r}"[:500])
+
+    # -- judging ---------------------------------------------------------------------------------
+
+    def _effects(self) -> dict[tuple[str, int], int]:
+        return {at: len(done) for at, done in self.outside.read("effect").items()}
+
+    def _added(self, before: dict[tuple[str, int], int]) -> Iterator[str]:
+        for case in self.cases:
+            at = (case.scene, case.order)
+            done = self.outside.read("effect")[at]
+            known = before.get(at, 0)
+            more = [what for what in done[known:] if KEYED not in what or what not in done[:known]]
+            if more:
+                yield f"{case.point}, {case.scene} {case.order}: went on when it woke up: {more}"
+
+    def _judged(self) -> Iterator[str]:
+        yield from super()._judged()
+        late = self.outside.read("late")
+        for case in self.cases:
+            accepted = late[case.scene, case.order]
+            if accepted != [0]:
+                yield f"{case.point}, {case.scene} {case.order}: the zombie's write was accepted: {accepted}"
