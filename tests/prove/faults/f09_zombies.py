@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count, cycle, islice
 from typing import Any
 
+from msgspec import structs
+
 from tests.acceptance.wrappers import LedgerBlind
 from tests.prove.faults.killing.deadly import BEFORE, LANDED
 from tests.prove.faults.killing.round import Played
@@ -13,12 +15,14 @@ from tests.prove.faults.killing.scene import Case, Scene
 from tests.prove.faults.killing.scenes import SCENES
 from tests.prove.faults.killing.total import Total, apart
 from tests.prove.faults.killing.zombies import Zombies
-from tests.prove.finding import Finding
+from tests.prove.finding import OFTEN, SELDOM, Finding
 from tests.prove.trial import NAMES, Trial
 
 TITLE = "a worker stopped past its lease and woken up late"
-ZOMBIES = 500  # in each store
+ZOMBIES = 500  # in each store, at least
 ROUND = 48  # stopped at once; fewer than there are points, or one would be there twice
+TAKEN_OVER = ("errand", "undone", "batched", "renewed")  # where another one is at work for more than one commit
+EARLY = 1_001  # their orders are numbered from here
 BLIND = ("effect of a guarded call", "complete", "large result", "fail", "fail for good", "renew")  # the fence alone
 IN_TRANSACTION = "stopped inside its own transaction: the database holds the row, and nobody can take over meanwhile"
 
@@ -26,26 +30,34 @@ IN_TRANSACTION = "stopped inside its own transaction: the database holds the row
 def run(trial: Trial, finding: Finding) -> None:
     finding.skipped.append(IN_TRANSACTION)
     scenes = [scene for scene in SCENES if scene.name != "joined"]
+    points = [*stopped(scenes), *stopped(scenes, early=True)]
+    often = OFTEN if trial.share >= 1 else SELDOM
+    least = trial.times(ZOMBIES, -(-often * len(points) // len(trial.stores)))
     for store in trial.stores:
-        least = trial.times(ZOMBIES)
-        total = Total(trial, store)
-        points = cycle(stopped(scenes))
+        total, following = Total(trial, store), cycle(points)
         for number in count():
-            cases = sorted(islice(points, min(ROUND, least - total.played.kills)), key=lambda case: case.order)
+            cases = sorted(islice(following, min(ROUND, least - total.played.kills)), key=lambda case: case.order)
             total.add(f"round {number}", lambda place, cases=cases: Zombies(place, scenes, cases).play())
             if total.played.kills >= least or total.played.unknown:
                 break
         total.tell(finding)
-        finding.reach(f"zombies, {NAMES[store]}", least, total.played.kills)
+        finding.reach(f"zombies, {NAMES[store]}", trial.times(ZOMBIES), total.played.kills)
         control(trial, finding, store)
 
 
-def stopped(scenes: Sequence[type[Scene]]) -> Iterator[Case]:
-    """Before each commit that it had decided on, and between each effect and its record."""
-    orders = count(1)
+def stopped(scenes: Sequence[type[Scene]], *, early: bool = False) -> Iterator[Case]:
+    """Before each commit that it had decided on, and between each effect and its record.
+
+    It wakes up when another one has brought its work to an end; or early, when the other one is still at it.
+    """
+    orders = count(EARLY if early else 1)
     for scene in scenes:
         for point in scene.points:
-            yield Case(scene.name, point.name, LANDED if point.meant is None else BEFORE, next(orders))
+            case = Case(scene.name, point.name, LANDED if point.meant is None else BEFORE, next(orders))
+            if not early:
+                yield case
+            elif scene.name in TAKEN_OVER:
+                yield structs.replace(case, again=2, again_at=BEFORE)
 
 
 def control(trial: Trial, finding: Finding, store: str) -> None:

@@ -181,11 +181,13 @@ class Released(Held):
 
     name = "released"
     repeat = "never"
-    points = (Point("release", _removed),)
+    points = (Point("release", _removed), Point("work before a release"))
 
     def act(self, case: Case) -> Any:
         try:
             with self.block(case.order):
+                for position in (BEFORE, LANDED):
+                    self.orders.pass_by("work before a release", position)
                 raise ValueError("nothing was done")
         except ValueError:
             return "released"
@@ -199,7 +201,7 @@ class Released(Held):
         return [self.work(case.order), "settled"]
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        how = "settled" if case.position == BEFORE else "by itself"
+        how = "settled" if case.position == BEFORE or case.point != "release" else "by itself"
         if seen.effects != ["work"] or seen.ended[0] != f"worked {case.order}":
             yield f"once expected, seen {seen.effects} {seen.ended}"
         if seen.ended[1] != how and not case.again:

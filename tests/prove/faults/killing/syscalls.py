@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tests.acceptance.later import pass_time
 from tests.acceptance.places import Place
-from tests.prove.faults.killing.claim_scenes import Charge
+from tests.prove.faults.killing.claim_scenes import Charge, Large
 from tests.prove.faults.killing.round import Played, Round, forked
 from tests.prove.faults.killing.run_scenes import Errand
 from tests.prove.faults.killing.scene import LEASE, Case
@@ -32,12 +32,14 @@ class Call(Struct, frozen=True):
 
 
 class Syscalls(Round):
-    """Each process makes a guarded call and then a run with three steps."""
+    """Each process makes two guarded calls, one with a large result, and then a run with three steps."""
+
+    kinds = (Charge, Large, Errand)
 
     def __init__(self, place: Place, calls: Sequence[Call]) -> None:
         self.calls = calls
-        cases = [self._case(scene.name, order) for order in range(1, len(calls) + 1) for scene in (Charge, Errand)]
-        super().__init__(place, (Charge, Errand), cases)
+        cases = [self._case(scene.name, order) for order in range(1, len(calls) + 1) for scene in self.kinds]
+        super().__init__(place, self.kinds, cases)
 
     def _case(self, scene: str, order: int) -> Case:
         """Where it died is for the system to say, so nothing is expected that depends on it: `again`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tests.acceptance.children import Child
@@ -29,13 +29,14 @@ class Zombies(Round):
         gc.freeze()
         self._run(self._prepare)
         pass_time(self.place, LEASE + 1)
-        stopped = [self._stopped(case) for case in self.cases]
+        stopped = {case: self._stopped(case) for case in self.cases}
         pass_time(self.place, LEASE + 1)
+        early = {case: stopped.pop(case) for case in self.cases if case.again}
+        self._wake_early(early)
+        if early:
+            pass_time(self.place, LEASE + 1)
         self._run(self._recover)
-        before = self._effects()
-        for case, child in zip(self.cases, stopped, strict=True):
-            self._wake(case, child)
-        self.played.violations += self._added(before)
+        self._wake_all(stopped)
         self._run(self._look_again)
         self.played.violations += self._judged()
         return self.played
@@ -61,18 +62,37 @@ class Zombies(Round):
         return child
 
     def _live(self, case: Case, child: Child) -> None:
-        def stop() -> None:
-            child.tell("here")
-            child.wait_for_go()
-
         self._begin()
-        self.writing, self.orders.stop = case, stop
+        self.writing, self.orders.stop = case, _stopper(child)
         try:
             self.outside.note(case.scene, case.order, "told", self._ordered(case).act(case))
         except TwiceproofError as error:
             self.outside.note(case.scene, case.order, "raised", type(error).__name__)
         except Exception as error:  # noqa: BLE001 - whatever else it is, it is a finding
             self.outside.note(case.scene, case.order, "broken", f"woken up: {error!r}"[:500])
+
+    def _wake_early(self, stopped: dict[Case, Child]) -> None:
+        """While another one is at work, which then dies: a third one finds what the two have left."""
+        others = [Child(lambda child, case=case: self._take_over(case, child)) for case in stopped]
+        for other in others:
+            other.hear()  # nothing, if it has come to its end
+        self._wake_all(stopped)
+        for other in others:
+            other.send(signal.SIGKILL)
+            other.end()
+
+    def _take_over(self, case: Case, child: Child) -> None:
+        self._begin()
+        self.orders.stop = _stopper(child)
+        self.orders.nth, self.orders.position = case.again, case.again_at
+        with self._told_of(case):
+            self.scenes[case.scene].recover(case)
+
+    def _wake_all(self, stopped: dict[Case, Child]) -> None:
+        before = self._effects()
+        for case, child in stopped.items():
+            self._wake(case, child)
+        self.played.violations += self._added(before, stopped)
 
     def _wake(self, case: Case, child: Child) -> None:
         child.send(signal.SIGCONT)
@@ -97,8 +117,8 @@ class Zombies(Round):
     def _effects(self) -> dict[tuple[str, int], int]:
         return {at: len(done) for at, done in self.outside.read("effect").items()}
 
-    def _added(self, before: dict[tuple[str, int], int]) -> Iterator[str]:
-        for case in self.cases:
+    def _added(self, before: dict[tuple[str, int], int], cases: Iterable[Case]) -> Iterator[str]:
+        for case in cases:
             at = (case.scene, case.order)
             done = self.outside.read("effect")[at]
             known = before.get(at, 0)
@@ -113,3 +133,11 @@ class Zombies(Round):
             accepted = late[case.scene, case.order]
             if accepted != [0]:
                 yield f"{case.point}, {case.scene} {case.order}: the zombie's write was accepted: {accepted}"
+
+
+def _stopper(child: Child) -> Callable[[], None]:
+    def stop() -> None:
+        child.tell("here")
+        child.wait_for_go()
+
+    return stop
