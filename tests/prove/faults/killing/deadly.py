@@ -81,7 +81,7 @@ class Deadly(Wrapped):
             orders.late = here = False
         if here and orders.position == LANDED:
             die()
-        orders.armed = here
+        orders.armed = here and orders.position == AFTER
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, Written) and _draws(batch):
                 self._noted(batch.space, answer.fence)
