@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count
-from typing import Any
 
 from msgspec import structs
 
+from tests.acceptance.places import Place
 from tests.prove.faults.killing.deadly import BEFORE, LANDED, POSITIONS
 from tests.prove.faults.killing.rotation import Rotation
 from tests.prove.faults.killing.round import Played, Round
@@ -44,7 +45,7 @@ def kill(trial: Trial, finding: Finding, store: str, least: int) -> int:
     for number in count():
         dice = trial.dice("F1", store, number)
         cases = some(list(drawn(scenes, dice)), least - total.played.kills, dice)
-        total.add(f"round {number}", lambda place, cases=cases: Round(place, scenes, cases).play())
+        total.add(f"round {number}", partial(played, scenes, cases))
         if number % ROTATE_EVERY == 0:
             total.add(f"rotation {number}", lambda place: Rotation(place).play())
         if total.played.kills >= least or total.played.unknown:
@@ -52,6 +53,10 @@ def kill(trial: Trial, finding: Finding, store: str, least: int) -> int:
     total.tell(finding)
     finding.reach(f"kills, {NAMES[store]}", least, total.played.kills)
     return total.played.again
+
+
+def played(scenes: Sequence[type[Scene]], cases: Sequence[Case], place: Place) -> Played:
+    return Round(place, scenes, cases).play()
 
 
 def drawn(scenes: Sequence[type[Scene]], dice: random.Random) -> Iterator[Case]:
@@ -77,9 +82,9 @@ def control(trial: Trial, finding: Finding) -> None:
     scenes = [scene for scene in SCENES if scene.name == "errand"]
     cases = [case for case in drawn(scenes, trial.dice("control")) if case.point.startswith("effect of a step never")]
 
-    def bare(place: Any) -> Played:
+    def bare(place: Place) -> Played:
         repeat.Declared.writes_intent = property(lambda self: False)  # type: ignore[method-assign,assignment]
         return Round(place, scenes, [structs.replace(case, again=0) for case in cases]).play()
 
-    played = apart(trial, trial.stores[0], bare)
-    finding.control("the intent before a step never repeated", "; ".join(played.violations[:2]))
+    wrong = apart(trial, trial.stores[0], bare).violations
+    finding.control("the intent before a step never repeated", "; ".join(wrong[:2]))

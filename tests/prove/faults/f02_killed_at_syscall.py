@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from tests.acceptance.children import Child
+from tests.acceptance.places import Place
 from tests.prove.faults.killing.round import Played
 from tests.prove.faults.killing.strace import why_not
 from tests.prove.faults.killing.syscalls import CALLS, Call, Syscalls
@@ -29,7 +31,7 @@ def run(trial: Trial, finding: Finding) -> None:
         calls = drawn(counts(trial, store), trial.share >= 1, trial.times(RUNS), trial.dice("F2", store))
         for first in range(0, len(calls), ROUND):
             some = calls[first : first + ROUND]
-            total.add(f"calls {first}", lambda place, some=some: Syscalls(place, some).play())
+            total.add(f"calls {first}", partial(played, some))
         for call, times in total.played.hits.items():
             finding.hit(f"{NAMES[store]}: {call}", times)
         total.played.hits.clear()
@@ -38,6 +40,10 @@ def run(trial: Trial, finding: Finding) -> None:
         finding.count(f"kills, {NAMES[store]}", total.played.kills)
     finding.reach("runs killed at a system call", trial.times(50 * len(trial.stores)), killed)
     control(trial, finding)
+
+
+def played(calls: Sequence[Call], place: Place) -> Played:
+    return Syscalls(place, calls).play()
 
 
 def counts(trial: Trial, store: str) -> dict[str, int]:
@@ -66,7 +72,7 @@ def control(trial: Trial, finding: Finding) -> None:
     made = counts(trial, store)[name]
     calls = [Call(name, nth) for nth in range(made - 8, made + 1)]
 
-    def bare(place: Any) -> Played:
+    def bare(place: Place) -> Played:
         repeat.Declared.writes_intent = property(lambda self: False)  # type: ignore[method-assign,assignment]
         return Syscalls(place, calls).play()
 

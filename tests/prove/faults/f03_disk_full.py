@@ -6,10 +6,11 @@ import itertools
 import random
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.acceptance.places import SqlitePlace
+from tests.acceptance.places import Place, SqlitePlace
 from tests.prove.faults.killing.disk_faults import DiskFault, Injected, Short, Small, small_disk
 from tests.prove.faults.killing.full_disk import FullDisk, Hopeful
 from tests.prove.faults.killing.outside import Outside
@@ -38,7 +39,7 @@ def run(trial: Trial, finding: Finding) -> None:
     faults: list[DiskFault] = [*injected(times, trial.dice("F3"), finding), *shortened(times, trial.dice("short"))]
     for first in range(0, len(faults), ROUND):
         some = faults[first : first + ROUND]
-        total.add(f"faults {first}", lambda place, some=some: suffered(place, some))
+        total.add(f"faults {first}", partial(suffered, some))
     small(trial, finding, total, times)
     total.tell(finding)
     finding.reach("runs on a failing disk", trial.times(100), total.played.kills)
@@ -46,8 +47,13 @@ def run(trial: Trial, finding: Finding) -> None:
     control(trial, finding)
 
 
-def suffered(place: Any, faults: Sequence[DiskFault], wrap: Any = lambda engine: engine) -> Played:
+def suffered(faults: Sequence[DiskFault], place: Place, wrap: Any = lambda engine: engine) -> Played:
     return FullDisk(place, faults, Outside(place.directory), wrap).play()
+
+
+def crowded(faults: Sequence[DiskFault], disk: Place, outside: Path, _: Place) -> Played:
+    """On another disk than the world outside, which has room."""
+    return FullDisk(disk, faults, Outside(outside)).play()
 
 
 def injected(times: int, dice: random.Random, finding: Finding) -> list[DiskFault]:
@@ -77,13 +83,10 @@ def small(trial: Trial, finding: Finding, total: Total, times: int) -> None:
             faults = [Small(dice.randrange(0, 40_000, 4_096)) for _ in range(ON_A_DISK)]
             (here / "disk" / "clock").write_text("0")
             disk = SqlitePlace("", here / "disk")
-            total.add(
-                f"disk {number}",
-                lambda _, disk=disk, here=here, faults=faults: FullDisk(disk, faults, Outside(here)).play(),
-            )
+            total.add(f"disk {number}", partial(crowded, faults, disk, here))
 
 
 def control(trial: Trial, finding: Finding) -> None:
     """An error that is swallowed: the caller is told that it was done."""
-    played = apart(trial, "sqlite", lambda place: suffered(place, shortened(3, trial.dice("control")), Hopeful))
+    played = apart(trial, "sqlite", partial(suffered, shortened(3, trial.dice("control")), wrap=Hopeful))
     finding.control("errors of the disk", "; ".join(played.violations[:2]))

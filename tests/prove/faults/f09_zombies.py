@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import count, cycle, islice
 from typing import Any
 
 from msgspec import structs
 
+from tests.acceptance.places import Place
 from tests.acceptance.wrappers import LedgerBlind
 from tests.prove.faults.killing.deadly import BEFORE, LANDED
 from tests.prove.faults.killing.round import Played
@@ -37,12 +39,18 @@ def run(trial: Trial, finding: Finding) -> None:
         total, following = Total(trial, store), cycle(points)
         for number in count():
             cases = sorted(islice(following, min(ROUND, least - total.played.kills)), key=lambda case: case.order)
-            total.add(f"round {number}", lambda place, cases=cases: Zombies(place, scenes, cases).play())
+            total.add(f"round {number}", partial(woken, scenes, cases))
             if total.played.kills >= least or total.played.unknown:
                 break
         total.tell(finding)
         finding.reach(f"zombies, {NAMES[store]}", trial.times(ZOMBIES), total.played.kills)
         control(trial, finding, store)
+
+
+def woken(
+    scenes: Sequence[type[Scene]], cases: Sequence[Case], place: Place, wrap: Any = lambda engine: engine
+) -> Played:
+    return Zombies(place, scenes, cases, wrap).play()
 
 
 def stopped(scenes: Sequence[type[Scene]], *, early: bool = False) -> Iterator[Case]:
@@ -65,10 +73,7 @@ def control(trial: Trial, finding: Finding, store: str) -> None:
     cases = [case for case in stopped(SCENES) if case.point in BLIND]
     scenes = [scene for scene in SCENES if scene.name in {case.scene for case in cases}]
 
-    def blind(place: Any) -> Played:
-        return Zombies(place, scenes, cases, LedgerBlind).play()
-
-    played = apart(trial, store, blind)
+    played = apart(trial, store, partial(woken, scenes, cases, wrap=LedgerBlind))
     clobbered = sum("was accepted" in what for what in played.violations)
     told = f"{clobbered} of {len(cases)} zombies wrote" if clobbered == len(cases) else ""
     finding.control(f"the fence, {NAMES[store]}", told)

@@ -10,6 +10,7 @@ from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, NeedsReview, NotDone, PriorFailure
 from twiceproof.claims.block import ClaimBlock
 from twiceproof.claims.outcomes import LostHold
+from twiceproof.claims.policy import SettleVerdict
 from twiceproof.drive import block
 from twiceproof.records import Insert, Remove, Replace, Write
 
@@ -35,7 +36,7 @@ class Charge(Scene):
     """A guarded function that is never repeated blindly. A person says what is true outside, and it goes on."""
 
     name = "charge"
-    points = (
+    points: tuple[Point, ...] = (
         Point("claim", _claim(Insert, "held")),
         Point("effect of a guarded call"),
         Point("complete", _claim(Replace, "done")),
@@ -196,7 +197,7 @@ class Released(Held):
         try:
             return [self.work(case.order), "by itself"]
         except NeedsReview:
-            word = "happened" if self.effects(case.order) else "did-not-happen"
+            word: SettleVerdict = "happened" if self.effects(case.order) else "did-not-happen"
             self.app.settle(self.name, f"order:{case.order}", word, by="ann", result=f"worked {case.order}")
         return [self.work(case.order), "settled"]
 

@@ -64,7 +64,7 @@ class Deadly(Wrapped):
     """Stops on order. Tells `noted` each fence that was drawn and heard of: they must only grow."""
 
     def __init__(self, inner: Any, orders: Orders, noted: Noted) -> None:
-        super().__init__(inner)
+        super().__init__(inner)  # type: ignore[no-untyped-call]
         self._orders = orders
         self._noted = noted
 

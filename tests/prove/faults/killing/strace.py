@@ -23,7 +23,11 @@ class Traced:
     """Work in a forked process that waits until strace has taken hold of it."""
 
     def __init__(self, work: Callable[[], object], *expressions: str, output: str = "/dev/null") -> None:
-        self.pid = forked_off(lambda: (os.kill(os.getpid(), signal.SIGSTOP), work()))
+        def waiting() -> None:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            work()
+
+        self.pid = forked_off(waiting)
         os.waitpid(self.pid, os.WUNTRACED)
         told = [part for expression in expressions for part in ("-e", expression)]
         self._strace = subprocess.Popen(
@@ -68,6 +72,6 @@ def why_not() -> str:
     """Why this machine cannot do it; "" if it can."""
     if shutil.which("strace") is None:
         return "strace is not installed"
-    traced = Traced(lambda: os.getppid() and time.sleep(0), "inject=getppid:signal=SIGKILL:when=1", "trace=getppid")
+    traced = Traced(os.getppid, "inject=getppid:signal=SIGKILL:when=1", "trace=getppid")
     ended = traced.end()
     return "" if ended == -signal.SIGKILL else f"strace may not trace here: {traced.complaint[:200] or ended}"

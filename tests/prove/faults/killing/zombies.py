@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from tests.acceptance.children import Child
@@ -73,7 +74,7 @@ class Zombies(Round):
 
     def _wake_early(self, stopped: dict[Case, Child]) -> None:
         """While another one is at work, which then dies: a third one finds what the two have left."""
-        others = [Child(lambda child, case=case: self._take_over(case, child)) for case in stopped]
+        others = [Child(partial(self._take_over, case)) for case in stopped]
         for other in others:
             other.hear()  # nothing, if it has come to its end
         self._wake_all(stopped)
