@@ -65,7 +65,7 @@ def stopped(scenes: Sequence[type[Scene]], *, early: bool = False) -> Iterator[C
             if not early:
                 yield case
             elif scene.name in TAKEN_OVER:
-                yield structs.replace(case, again=2, again_at=BEFORE)
+                yield structs.replace(case, again=1)
 
 
 def control(trial: Trial, finding: Finding, store: str) -> None:

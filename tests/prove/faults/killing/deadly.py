@@ -48,7 +48,7 @@ class Orders(Struct):
 
     def halt(self) -> None:
         self.stop()
-        self.point, self.late = None, True
+        self.point, self.armed, self.late = None, False, True
 
     def is_here(self, batches: Sequence[Batch]) -> bool:
         if self.nth:
@@ -71,7 +71,7 @@ class Deadly(Wrapped):
     def commit(self, batches: Sequence[Batch]) -> Any:
         orders = self._orders
         if orders.armed:
-            die()
+            orders.halt()
         here = orders.is_here(batches)
         if here and orders.position == BEFORE:
             orders.halt()

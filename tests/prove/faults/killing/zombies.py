@@ -10,13 +10,17 @@ from typing import Any
 
 from tests.acceptance.children import Child
 from tests.acceptance.later import pass_time
-from tests.prove.faults.killing.deadly import LATE
+from tests.prove.faults.killing.deadly import AFTER, LATE, Point
 from tests.prove.faults.killing.round import Played, Round
 from tests.prove.faults.killing.scene import LEASE, Case
 from twiceproof import TwiceproofError
+from twiceproof.records import Replace
 
 __all__ = ["Zombies"]
 
+TAKEN = Point(
+    "taken over", lambda write: isinstance(write, Replace) and write.at.kind == "claim" and write.state == "held"
+)
 KEYED = " tp_"  # an effect under a key that its receiver knows already is no second one
 
 
@@ -85,7 +89,7 @@ class Zombies(Round):
     def _take_over(self, case: Case, child: Child) -> None:
         self._begin()
         self.orders.stop = _stopper(child)
-        self.orders.nth, self.orders.position = case.again, case.again_at
+        self.orders.point, self.orders.position = TAKEN, AFTER
         with self._told_of(case):
             self.scenes[case.scene].recover(case)
 
@@ -114,6 +118,9 @@ class Zombies(Round):
                     self.outside.note(case.scene, case.order, "broken", f"clobbered: {then!r} became {now!r}"[:500])
 
     # -- judging ---------------------------------------------------------------------------------
+
+    def _again(self, case: Case) -> str:
+        return ", woken up while another one was at work" if case.again else ""
 
     def _effects(self) -> dict[tuple[str, int], int]:
         return {at: len(done) for at, done in self.outside.read("effect").items()}
