@@ -40,7 +40,10 @@ def run(trial: Trial, finding: Finding) -> None:
 
 def kill(trial: Trial, finding: Finding, store: str, least: int) -> int:
     scenes = [scene for scene in SCENES if store in scene.stores]
-    finding.skipped.extend(f"{scene.name}: not on {NAMES[store]}" for scene in SCENES if scene not in scenes)
+    for scene in SCENES:
+        if scene not in scenes:
+            points = ", ".join(point.name for point in scene.points)
+            finding.skipped.append(f"{points}, {NAMES[store]}: it has no transactions of a user's own")
     total = Total(trial, store)
     for number in count():
         dice = trial.dice("F1", store, number)
