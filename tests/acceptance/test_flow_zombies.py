@@ -9,25 +9,14 @@ import pytest
 from tests.acceptance.children import Child
 from tests.acceptance.journeys import entries
 from tests.acceptance.later import pass_time
-from tests.acceptance.wrappers import FenceBlind
+from tests.acceptance.wrappers import LedgerBlind
 from twiceproof import ClaimLost, NeedsReview
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
-from twiceproof.records import Check
 
 LEASE = 600.0  # longer than any test takes: no heartbeat comes in between
 AT = address_of("default", "ship", "order:17")
-
-
-class LedgerBlind(FenceBlind):
-    """The protection taken away: a run's entries land whoever holds the run."""
-
-    def _waved_through(self, batch):
-        return [self._seen(write) for write in super()._waved_through(batch)]
-
-    def _seen(self, write):
-        return self._blind(write) if isinstance(write, Check) and write.fence else write
 
 
 def nothing():

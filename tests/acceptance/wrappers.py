@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from tests.acceptance.children import die
-from twiceproof.records import Replace
+from twiceproof.records import Check, Replace
 
 
 class Wrapped:
@@ -46,3 +46,13 @@ class FenceBlind(Wrapped):
     def _blind(self, write):
         found = self.inner.fetch([write.at])[0].record
         return structs.replace(write, fence=None, version=found.version) if found else write
+
+
+class LedgerBlind(FenceBlind):
+    """The protection taken away: a run's entries land whoever holds the run."""
+
+    def _waved_through(self, batch):
+        return [self._seen(write) for write in super()._waved_through(batch)]
+
+    def _seen(self, write):
+        return self._blind(write) if isinstance(write, Check) and write.fence else write

@@ -9,6 +9,8 @@ from tests.prove.faults.killing.deadly import AFTER, BEFORE, LANDED, Point
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, NeedsReview, NotDone, PriorFailure
 from twiceproof.claims.block import ClaimBlock
+from twiceproof.claims.outcomes import LostHold
+from twiceproof.claims.policy import SettleVerdict
 from twiceproof.drive import block
 from twiceproof.records import Insert, Remove, Replace, Write
 
@@ -34,7 +36,7 @@ class Charge(Scene):
     """A guarded function that is never repeated blindly. A person says what is true outside, and it goes on."""
 
     name = "charge"
-    points = (
+    points: tuple[Point, ...] = (
         Point("claim", _claim(Insert, "held")),
         Point("effect of a guarded call"),
         Point("complete", _claim(Replace, "done")),
@@ -169,9 +171,10 @@ class Renewed(Held):
         with self.block(case.order) as claim:
             assert claim._hold is not None
             renewed = block(self.app.claims.renew(claim._hold.held))
-            self.do(case.order, "work")
+            if not isinstance(renewed, LostHold):
+                self.do(case.order, "work")
             claim.result = f"worked {case.order}"
-        return claim.result if renewed else None
+        return claim.result
 
 
 class Released(Held):
@@ -179,11 +182,13 @@ class Released(Held):
 
     name = "released"
     repeat = "never"
-    points = (Point("release", _removed),)
+    points = (Point("release", _removed), Point("work before a release"))
 
     def act(self, case: Case) -> Any:
         try:
             with self.block(case.order):
+                for position in (BEFORE, LANDED):
+                    self.orders.pass_by("work before a release", position)
                 raise ValueError("nothing was done")
         except ValueError:
             return "released"
@@ -192,12 +197,12 @@ class Released(Held):
         try:
             return [self.work(case.order), "by itself"]
         except NeedsReview:
-            word = "happened" if self.effects(case.order) else "did-not-happen"
+            word: SettleVerdict = "happened" if self.effects(case.order) else "did-not-happen"
             self.app.settle(self.name, f"order:{case.order}", word, by="ann", result=f"worked {case.order}")
         return [self.work(case.order), "settled"]
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        how = "settled" if case.position == BEFORE else "by itself"
+        how = "settled" if case.position == BEFORE or case.point != "release" else "by itself"
         if seen.effects != ["work"] or seen.ended[0] != f"worked {case.order}":
             yield f"once expected, seen {seen.effects} {seen.ended}"
         if seen.ended[1] != how and not case.again:
@@ -231,7 +236,7 @@ class Parked(Held):
         self.app.settle(self.name, f"order:{order}", "happened", by="ann", result=result)
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
-        if seen.effects or seen.ended != "by the second" or seen.told not in ([], ["in review"]):
+        if seen.effects or seen.ended != "by the second" or seen.told not in ([], ["in review"], [seen.ended]):
             yield f"nothing done without a person's word expected; seen {seen.effects} {seen.told} {seen.ended!r}"
 
 

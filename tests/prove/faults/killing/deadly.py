@@ -11,9 +11,11 @@ from tests.acceptance.children import die
 from tests.acceptance.wrappers import Wrapped
 from twiceproof.records import Batch, Write, Written
 
-__all__ = ["AFTER", "BEFORE", "LANDED", "POSITIONS", "Deadly", "Orders", "Point", "nowhere"]
+__all__ = ["AFTER", "BEFORE", "LANDED", "LATE", "POSITIONS", "Deadly", "Orders", "Point"]
 
 BEFORE, LANDED, AFTER = POSITIONS = ("before it", "landed unheard", "after it")
+
+LATE = "late"  # noted instead of a space: how many batches of a zombie were accepted
 
 Meant = Callable[[Write], bool]
 Noted = Callable[[str, int], None]
@@ -33,14 +35,20 @@ class Orders(Struct):
     position: str = ""
     nth: int = 0  # instead of a point: the n-th commit, whatever it is
     armed: bool = False  # it has passed the point and dies at the next thing it does
+    stop: Callable[[], object] = die  # a zombie's returns, much later
+    late: bool = False  # what it commits now was decided before it was stopped
 
     def pass_by(self, moment: str, position: str) -> None:
         """Called in a user's work: before an effect, and after it. Dies there, or when its record is to be sent."""
         if self.point is None or self.point.meant is not None or self.point.name != moment:
             return
         if self.position == position:
-            die()
+            self.halt()
         self.armed = (position, self.position) == (LANDED, AFTER)
+
+    def halt(self) -> None:
+        self.stop()
+        self.point, self.armed, self.late = None, False, True
 
     def is_here(self, batches: Sequence[Batch]) -> bool:
         if self.nth:
@@ -52,29 +60,28 @@ class Orders(Struct):
         return any(meant(write) for batch in batches for write in batch.writes)
 
 
-def nowhere() -> Orders:
-    return Orders()
-
-
 class Deadly(Wrapped):
-    """Dies on order. Tells `noted` each fence that was drawn and heard of: they must only grow."""
+    """Stops on order. Tells `noted` each fence that was drawn and heard of: they must only grow."""
 
     def __init__(self, inner: Any, orders: Orders, noted: Noted) -> None:
-        super().__init__(inner)
+        super().__init__(inner)  # type: ignore[no-untyped-call]
         self._orders = orders
         self._noted = noted
 
     def commit(self, batches: Sequence[Batch]) -> Any:
         orders = self._orders
         if orders.armed:
-            die()
+            orders.halt()
         here = orders.is_here(batches)
         if here and orders.position == BEFORE:
-            die()
+            orders.halt()
         answers = self.inner.commit(batches)
+        if orders.late:
+            self._noted(LATE, sum(isinstance(answer, Written) for answer in answers))
+            orders.late = here = False
         if here and orders.position == LANDED:
             die()
-        orders.armed = here
+        orders.armed = here and orders.position == AFTER
         for batch, answer in zip(batches, answers, strict=True):
             if isinstance(answer, Written) and _draws(batch):
                 self._noted(batch.space, answer.fence)

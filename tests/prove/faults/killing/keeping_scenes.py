@@ -111,8 +111,8 @@ class Joined(Scene):
         if isinstance(self.place, SqlitePlace):
             with closing(sqlite3.connect(self.place.directory / "claims.db")) as db, db:
                 return db.execute(sql).fetchall()
-        with psycopg.connect(self.place.url) as db:
-            cursor = db.execute(sql)
+        with psycopg.connect(self.place.url) as connection:
+            cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
 
     def act(self, case: Case) -> Any:
@@ -122,11 +122,10 @@ class Joined(Scene):
     def deadly(self, case: Case) -> Any:
         commit = Join.commit
 
-        def dying(join: Join) -> Operation[Any]:
+        def dying(join: Join) -> Operation[None]:
             self.orders.pass_by("transaction commit", BEFORE)
-            answer = yield from commit(join)
+            yield from commit(join)
             self.orders.pass_by("transaction commit", LANDED)
-            return answer
 
         return dying
 

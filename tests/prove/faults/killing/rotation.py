@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+from functools import partial
 from typing import Any
 
 from tests.acceptance.later import pass_time
@@ -42,7 +43,7 @@ class Rotation:
         gc.collect()
         gc.freeze()
         for number in range(1, KILLS + 1):
-            if forked(lambda number=number: self._rotate(number)) == -signal.SIGKILL:
+            if forked(partial(self._rotate, number)) == -signal.SIGKILL:
                 self.played.kills += 1
                 self.played.hits[POINT] = self.played.hits.get(POINT, 0) + 1
             else:

@@ -19,7 +19,7 @@ from tests.prove.faults.killing.deadly import AFTER, Deadly, Orders
 from tests.prove.faults.killing.outside import Outside
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 
-__all__ = ["Played", "Round", "forked"]
+__all__ = ["Played", "Round", "forked", "forked_off"]
 
 
 class Played(Struct):
@@ -32,8 +32,8 @@ class Played(Struct):
     unknown: list[str] = field(default_factory=list)
 
 
-def forked(work: Callable[[], object]) -> int:
-    """In a process of its own; how it ended, as `os.waitstatus_to_exitcode` says it."""
+def forked_off(work: Callable[[], object]) -> int:
+    """In a process of its own; its id."""
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -45,18 +45,30 @@ def forked(work: Callable[[], object]) -> int:
             traceback.print_exc()
         finally:
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return pid
+
+
+def forked(work: Callable[[], object]) -> int:
+    """The same, and how it ended, as `os.waitstatus_to_exitcode` says it."""
+    return os.waitstatus_to_exitcode(os.waitpid(forked_off(work), 0)[1])
 
 
 class Round:
     """To be played in a process of its own, which has no threads: everything that acts is forked from it."""
 
-    def __init__(self, place: Place, scenes: Sequence[type[Scene]], cases: Sequence[Case]) -> None:
+    def __init__(
+        self,
+        place: Place,
+        scenes: Sequence[type[Scene]],
+        cases: Sequence[Case],
+        wrap: Any = lambda engine: engine,
+        outside: Outside | None = None,
+    ) -> None:
         self.place = place
         self.cases = cases
         self.orders = Orders()
-        self.outside = Outside(place.directory)
-        self.app = place.app(lambda engine: Deadly(engine, self.orders, self._noted))
+        self.outside = outside or Outside(place.directory)
+        self.app = place.app(lambda engine: Deadly(wrap(engine), self.orders, self._noted))
         self.scenes = {scene.name: scene(self.app, self.outside, self.orders, place) for scene in scenes}
         self.played = Played()
 
@@ -78,7 +90,8 @@ class Round:
             self._kill_again(case)
         if again:
             pass_time(self.place, LEASE + 1)
-        forked(self._recover)
+        if forked(self._recover):
+            self.played.unknown.append("the recovery broke off")
         self.played.violations += self._judged()
         return self.played
 
@@ -91,9 +104,8 @@ class Round:
 
     def _act(self, case: Case) -> None:
         self._begin()
-        scene = self.scenes[case.scene]
-        self.orders.point = next(point for point in scene.points if point.name == case.point)
-        self.orders.position = case.position
+        scene = self._ordered(case)
+        told = None
         with self._told_of(case):
             told = scene.act(case)
         if case.position != AFTER or not self.orders.armed:
@@ -121,6 +133,12 @@ class Round:
 
     def _begin(self) -> None:
         self.app.parts.courier.stop()  # its commits come when they come; without it, a point is always the same one
+
+    def _ordered(self, case: Case) -> Scene:
+        scene = self.scenes[case.scene]
+        self.orders.point = next(point for point in scene.points if point.name == case.point)
+        self.orders.position = case.position
+        return scene
 
     def _told_of(self, case: Case) -> _Told:
         return _Told(self.outside, case)
@@ -159,7 +177,9 @@ class Round:
         yield from self.scenes[case.scene].judge(case, seen)
 
     def _again(self, case: Case) -> str:
-        return f", again at commit {case.again} of the recovery, {case.again_at}" if case.again else ""
+        return (
+            f", again at commit {case.again} of the recovery, {case.again_at}" if case.again_at and case.again else ""
+        )
 
     def _broken(self) -> str:
         return "; ".join(

@@ -121,7 +121,7 @@ class Asked(Triggered):
         @self.app.poll(every="1m", start=self.flow, name=f"asked-{order}")
         def source(since: Any) -> Polled:
             self.outside.note(self.name, order, "since", since)
-            return Polled([f"{order}:a", f"{order}:b"], "tomorrow")
+            return Polled([] if since == "tomorrow" else [f"{order}:a", f"{order}:b"], "tomorrow")
 
     def queue(self, order: int) -> str:
         return next(queue for queue, known in self.app.polls.polls.items() if known.name == f"asked-{order}")
