@@ -22,7 +22,7 @@ __all__ = ["Pools", "buyer", "by_text", "crowd", "hogged", "limited", "pool"]
 
 WORKERS = 50
 BOUND = 30.0  # seconds within which every worker has ended
-SOON = 1.0  # seconds after which a caller is told that there is no answer
+SOON = 0.4  # seconds after which a caller is told that there is no answer
 IDLE = 60  # milliseconds that a transaction may be idle
 THRICE = Retry(attempts=3, first=0.01)
 
@@ -159,7 +159,7 @@ def hogged(server: PostgresServer, url: str) -> Iterator[None]:
 
 def crowd(calls: list[Callable[[], Any]], seconds: float = BOUND) -> list[Any]:
     """All at once, each on a thread of its own: what each returned or raised, or that it did not end."""
-    heard: list[Any] = [TimeoutError(f"did not end within {seconds:.0f} s")] * len(calls)
+    heard: list[Any] = [TimeoutError(f"did not end within {seconds:g} s")] * len(calls)
 
     def one(nth: int) -> None:
         try:
