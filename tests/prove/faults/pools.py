@@ -21,7 +21,7 @@ from twiceproof.stores.grouped import GroupedStore
 __all__ = ["Pools", "buyer", "by_text", "crowd", "hogged", "limited", "pool"]
 
 WORKERS = 50
-BOUND = 30.0  # seconds within which every worker has ended
+BOUND = 20.0  # seconds within which every worker has ended
 SOON = 0.4  # seconds after which a caller is told that there is no answer
 IDLE = 60  # milliseconds that a transaction may be idle
 THRICE = Retry(attempts=3, first=0.01)
