@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from msgspec import structs
 
 from tests.acceptance.places import PostgresPlace
 from tests.acceptance.shops import Shop, make_shop
 from tests.acceptance.ways import LEASE, WAYS, Way, elsewhere
+from tests.servers import PgBouncer, Unavailable
 from twiceproof import ClaimLost, Misuse, NeedsReview, PriorFailure, Retry
 from twiceproof.claims.claim import address_of, body_of, claim_of
 from twiceproof.records import Replace, Written
+from twiceproof.stores import postgres
 
 BOTH = (["17"], [("reserve", "done")])
 
@@ -138,3 +142,25 @@ def test_another_database_is_refused_before_any_work_is_done(way, shop, other_sh
         way.call(other_shop.place, app, "17", during=worked.append)
     assert worked == []
     assert both(shop) == both(other_shop) == ([], [])
+
+
+@pytest.mark.server
+def test_a_transaction_needs_no_second_connection(postgres_server, postgres_dsn, tmp_path, monkeypatch):
+    """Behind a pooler that has only one to give, whoever asks for another in the middle of it waits for ever."""
+    monkeypatch.setattr(postgres, "SIDE_PATIENCE", 0.5)
+    shop = Shop(PostgresPlace(postgres_dsn, tmp_path), "postgres")
+    with pooler_of(postgres_server, "1") as pooler:
+        far = PostgresPlace(pooler.dsn(postgres_dsn), tmp_path)
+        with far.app() as app:
+            way = next(way for way in WAYS if way.name == "psycopg lent")
+            assert way.call(far, app, "17") == "reserved 17"
+    assert shop.stock() == ["17"]
+
+
+@contextlib.contextmanager
+def pooler_of(server, size):
+    try:
+        with PgBouncer(server.dsn(), {"default_pool_size": size}) as pooler:
+            yield pooler
+    except Unavailable as error:
+        pytest.skip(str(error))

@@ -110,10 +110,11 @@ class Claims:
                 return _lost(written.found)
             held = structs.replace(held, fence=written.found.fence)
 
-    # The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it.
+    # The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it. It is said
+    # once; only where it comes over a network may it come `twice`, as its sender may have given up on the first.
 
     def complete(
-        self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER
+        self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER, *, twice: bool = False
     ) -> Operation[Written | LostHold]:
         """Record the result. A holder that lost its claim leaves it as evidence instead."""
         queue, due_in, tombstone = finish_times(DONE, life)
@@ -122,30 +123,39 @@ class Claims:
         written: Outcome = yield self.store.write(write, *packed.writes(held.at.space, due_in))
         if isinstance(written, Written):
             return written
+        if twice and _said_before(written.found, held, DONE) and packed.is_kept_in(claim_of(written.found)):
+            return _as_written(written.found, written.now)
         evidence = Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill)
         return (yield from self._report(held, written, evidence, *packed.writes(held.at.space, KEEP)))
 
-    def fail(self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER) -> Operation[Written | LostHold]:
+    def fail(
+        self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER, *, twice: bool = False
+    ) -> Operation[Written | LostHold]:
         """Record a failure: retryable, or only by a person's word."""
         queue, due_in, _ = finish_times(FAILED, life)
         body = body_of(structs.replace(claim, fault=fault))
         write = Replace(held.at, body, FAILED, fence=held.fence, draw=True, queue=queue, due_in=due_in)
-        return (yield from self._end(held, write, fault))
+        return (yield from self._end(held, write, fault, twice=twice))
 
-    def park(self, held: Held, claim: Claim, fault: Fault, reason: str) -> Operation[Written | LostHold]:
+    def park(
+        self, held: Held, claim: Claim, fault: Fault, reason: str, *, twice: bool = False
+    ) -> Operation[Written | LostHold]:
         """Record that the outcome is unknown: a person must settle it."""
         body = body_of(structs.replace(claim, fault=fault, reason=reason))
-        return (yield from self._end(held, Replace(held.at, body, REVIEW, fence=held.fence, draw=True), fault))
+        write = Replace(held.at, body, REVIEW, fence=held.fence, draw=True)
+        return (yield from self._end(held, write, fault, twice=twice))
 
     def release(self, held: Held) -> Operation[Written | LostHold]:
         """Give the key back as if it had never been taken. Only the holder can."""
         written = yield from self.store.write(Remove(held.at, fence=held.fence))
         return written if isinstance(written, Written) else _lost(written.found)
 
-    def _end(self, held: Held, write: Replace, fault: Fault) -> Operation[Written | LostHold]:
+    def _end(self, held: Held, write: Replace, fault: Fault, *, twice: bool) -> Operation[Written | LostHold]:
         written = yield from self.store.write(write)
         if isinstance(written, Written):
             return written
+        if twice and _said_before(written.found, held, write.state):
+            return _as_written(written.found, written.now)
         return (yield from self._report(held, written, Evidence(held.owner, held.fence, fault=fault)))
 
     def _report(self, held: Held, refused: Conflict | Lost, evidence: Evidence, *pieces: Insert) -> Operation[LostHold]:
@@ -218,6 +228,18 @@ def is_beckoned(found: Record | None, held: Held) -> TypeGuard[Record]:
 
 def _lost(found: Record | None) -> LostHold:
     return LostHold(found.state, claim_of(found).owner) if found else LostHold("", "")
+
+
+def _said_before(found: Record | None, held: Held, state: str) -> TypeGuard[Record]:
+    """The same word once more."""
+    if found is None or found.state != state:
+        return False
+    claim = claim_of(found)
+    return (claim.owner, claim.attempt) == (held.owner, held.attempt)
+
+
+def _as_written(found: Record, now: float) -> Written:
+    return Written(found.version, found.fence, now)
 
 
 def _is_live(record: Record, now: float) -> bool:

@@ -19,7 +19,7 @@ from ..drive import Operation
 from ..errors import Misuse, ResultTypeWarning
 from ..records import Address, Insert
 from ..stores.base import Store
-from .claim import NO_RESULT, Spill
+from .claim import NO_RESULT, Claim, Spill
 from .outcomes import Held
 from .shelving import TEXT, load
 from .states import EXPIRE
@@ -47,6 +47,12 @@ class Packed(Struct, frozen=True):
             return ()
         queue = "" if due_in is None else EXPIRE
         return (Insert(resource_address(space, self.spill.ref), self.text, queue=queue, due_in=due_in),)
+
+    def is_kept_in(self, claim: Claim) -> bool:
+        """Whether this very result is on record there."""
+        if claim.spill is not None and self.spill is not None:
+            return claim.spill.digest == self.spill.digest
+        return bytes(claim.result) == bytes(self.inline) and claim.spill == self.spill
 
 
 def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: int = SPILL_LIMIT) -> Packed:

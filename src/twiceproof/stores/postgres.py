@@ -78,6 +78,7 @@ class PostgresEngine:
             if not is_current(settings.applied):
                 with self._side.session() as db:
                     migrate(db)
+            self.joins.learn()
         except Disconnected as error:
             raise StoreUnavailable(
                 f"PostgreSQL does not answer ({error}). Check that it runs and that the URL is right.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import psycopg
 
 from ..clock import Clock, jitter
 from ..drive import Operation
-from ..errors import Misuse
+from ..errors import Misuse, StoreError
 from ..records import Batch, Outcome
 from .base import Again
 from .gather import held_elsewhere
@@ -53,6 +54,11 @@ class PostgresJoins:
         self._ask_where = where
         self._where = ""
         self._patience = patience
+
+    def learn(self) -> None:
+        """Before anybody has a transaction open: behind a pooler there may be no second connection for asking."""
+        with contextlib.suppress(StoreError):  # whoever has no transactions does not need to know
+            self._where = self._ask_where()
 
     def connect(self, *, awaited: bool) -> Any:
         if awaited:

@@ -69,6 +69,8 @@ class RedisEngine:
         self.best_effort = is_best_effort(self.target, facts)
         self.meta = self._create()
         self.lanes = self._nodes.lanes = [Lane(number) for number in range(self.meta.lanes)]
+        self._nodes.strict = not self.best_effort
+        self._nodes.greet()
 
     def _create(self) -> Meta:
         """Create the store, or learn how it was created. Ten processes may do this at once: one is first."""

@@ -92,6 +92,8 @@ class Node:
         self.host = host
         self.port = port
         self.server = ""  # the process that answered last
+        self.former = ""  # the same process before it was promoted; "" if it was never a replica
+        self.trusted = ""  # the process that was greeted last
         self.greeted: set[int] = set()  # lanes that this process is known to serve
         self.sick_until = 0.0  # by the monotonic clock: not worth a try before
         self._target = target
@@ -156,9 +158,11 @@ class Node:
         if facts.get("role") != "master" and not self._target.cluster:  # in a cluster it says MOVED by itself
             raise IsReplica(f"{self.name} is a replica")
         link.id = number if isinstance(number, int) else 0
-        server = f"{facts.get('run_id', '')}/{facts.get('master_replid', '')}"
+        run, before = facts.get("run_id", ""), facts.get("master_replid2", "")
+        server = f"{run}/{facts.get('master_replid', '')}"
         if server != self.server:
             self.server, self.greeted = server, set()
+        self.former = f"{run}/{before}" if before.strip("0") else ""
         self._silence(link)
 
     def _silence(self, link: Link) -> None:

@@ -9,6 +9,8 @@ from hiredis import ReplyError
 from msgspec import Struct
 
 from ..clock import Clock
+from ..errors import StoreUnsafe
+from .base import Finding
 from .redis_faults import Broken, Elsewhere, NotNow, is_unknown_script, understood
 from .redis_lanes import Lane
 from .redis_links import Command, Link, Node
@@ -19,6 +21,7 @@ from .redis_target import Target
 __all__ = ["Call", "Nodes"]
 
 EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and lost
+REFUSED = 0  # epoch.lua's answer for a replica that took over
 
 
 class Call(Struct, frozen=True):
@@ -41,6 +44,7 @@ class Nodes:
     def __init__(self, target: Target, scripts: Scripts, clock: Clock) -> None:
         self.target = target
         self.lanes: Sequence[Lane] = ()
+        self.strict = False  # no acknowledged write may be lost: a replica that took over is refused
         self._scripts = scripts
         self._clock = clock
         self._leaked: list[Link] = []
@@ -251,14 +255,22 @@ class Nodes:
             node.drop(link, sent=False)
             raise
         for reply in replies:
-            if isinstance(reply, Exception):
+            if isinstance(reply, Exception) or reply == REFUSED:
                 node.give_back(link)
-                raise understood(reply)
+                raise understood(reply) if isinstance(reply, Exception) else _taken_over(node)
         node.greeted |= {lane.number for lane in lanes}
+        node.trusted = node.server
 
     def _epoch_call(self, node: Node, lanes: Sequence[Lane]) -> Call:
-        asked = (node.server, EPOCH_STRIDE, [lane.prefix for lane in lanes])
+        prefixes = [lane.prefix for lane in lanes]
+        former = node.former if self.strict and node.former else False
+        asked = (node.server, EPOCH_STRIDE, prefixes, former, node.trusted not in ("", node.server, node.former))
         return Call(lanes[0], self._scripts.epoch, [encode(asked)])
+
+    def greet(self) -> None:
+        """Before anything is asked: a server that must be refused is refused when the store is opened."""
+        if not self.target.cluster:
+            self._seed.give_back(self._borrow(self._seed, self.lanes))
 
     def doubt(self) -> None:
         """A server took our call but does not serve: connect afresh, and look at the map again."""
@@ -281,6 +293,14 @@ class Nodes:
         # Shutting a parent's connection down in a child would cut it for both: keep it, unused, for ever.
         for node in self._nodes.values():
             self._leaked += node.abandon()
+
+
+def _taken_over(node: Node) -> StoreUnsafe:
+    finding = Finding(
+        "refuse", "failover", f"{node.name} was a replica and took over from another server",
+        "Settle what was under way, then open the store once with ?durability=cache to accept this server as it is.",
+    )  # fmt: skip
+    return StoreUnsafe(f"{finding.found}: acknowledged writes may be lost. {finding.advice}", findings=[finding])
 
 
 def _fill(replies: list[Any], places: Sequence[int], error: Exception) -> None:

@@ -67,8 +67,9 @@ class Lane:
 
     def _judge(self, name: str, errors: list[str]) -> None:
         first, second, alone = errors
-        if first == second == "InProgress":
-            self._note("unknown", f"once:{name}:shared", "InProgress")
+        for error in (first, second):
+            if error and (first == second or error != "InProgress"):  # only one of two finds the other at work
+                self._note("unknown", f"once:{name}:shared", error)
         if alone:
             self._note("unknown", f"flow:{name}:alone", alone)
 
@@ -151,7 +152,10 @@ class HttpLane(Lane):
         if status == 200:
             self._note("heard", key, str(told["result"]))
             return ""
-        return {0: "StoreUnavailable", 409: "InProgress"}.get(status, f"status {status}")
+        if not status:
+            return "StoreUnavailable"
+        problem = told.get("type", "").rpartition(":")[2]
+        return {"in-progress": "InProgress"}.get(problem, f"{status} {problem}")
 
     def _insist(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """The first answer; 0 when none came however often it was asked."""

@@ -195,6 +195,36 @@ def test_what_is_said_twice_is_heard_once_and_answered_alike(desk, verb):
     assert desk.look()["evidence"] == []
 
 
+@pytest.mark.parametrize("verb", ["complete", "fail"])
+def test_what_is_said_twice_at_once_is_heard_once_and_answered_alike(desk, verb, monkeypatch):
+    """The first is still on its way when the tool gives up on it: both find the claim held, one is quicker."""
+    token = desk.token()
+    slower = getattr(desk.claims, verb)
+
+    def overtaken(*given, **more):
+        said(getattr(desk.again(), verb)(token), 200)
+        return (yield from slower(*given, **more))
+
+    monkeypatch.setattr(desk.claims, verb, overtaken)
+    first, again = getattr(desk, verb)(token), getattr(desk.again(), verb)(token)
+    assert said(first, 200) == said(again, 200)
+    assert desk.look()["evidence"] == []
+
+
+def test_another_result_that_comes_at_the_same_time_is_evidence(desk, monkeypatch):
+    token = desk.token()
+    slower = desk.claims.complete
+
+    def overtaken(*given, **more):
+        said(desk.again().complete(token, result="first"), 200)
+        return (yield from slower(*given, **more))
+
+    monkeypatch.setattr(desk.claims, "complete", overtaken)
+    assert said(desk.complete(token, result="second"), 409)["state"] == "done"
+    assert said(desk.take(), 200)["result"] == "first"
+    assert [piece["result"] for piece in desk.look()["evidence"]] == ["second"]
+
+
 def test_another_result_from_the_same_token_is_evidence(desk):
     token = desk.token()
     desk.complete(token, result=1)

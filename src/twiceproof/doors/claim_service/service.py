@@ -10,7 +10,7 @@ from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault, address_of
 from ...claims.claims import Claims
 from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, Parked
 from ...claims.policy import DEFAULT_KEEP
-from ...claims.results import Packed, pack, unpack
+from ...claims.results import pack, unpack
 from ...claims.states import Ask, Lifetime
 from ...drive import Operation
 from ...keys import body_hash, validate_key
@@ -96,9 +96,9 @@ class ClaimService:
             return not_ours(ask)
         held = _held(ask, token)
         packed = pack(given(body.result), held)
-        if record is not None and _said_before(record, token, DONE) and _same(claim_of(record), packed):
+        if record is not None and _said_before(record, token, DONE) and packed.is_kept_in(claim_of(record)):
             return json_reply(200, Ended(DONE, ask.run))
-        answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life)
+        answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life, twice=True)
         return self._ended(ask, answer, DONE)
 
     def fail(self, operation: str, key: str, body: FailBody) -> Operation[Reply]:
@@ -111,9 +111,10 @@ class ClaimService:
             return json_reply(200, Ended(state, ask.run))
         held, claim, fault = _held(ask, token), _claim(ask, token, record), _fault(body)
         if body.unknown:
-            answer = yield from self._claims.park(held, claim, fault, f"its holder does not know: {fault.message}")
+            reason = f"its holder does not know: {fault.message}"
+            answer = yield from self._claims.park(held, claim, fault, reason, twice=True)
         else:
-            answer = yield from self._claims.fail(held, claim, fault, life)
+            answer = yield from self._claims.fail(held, claim, fault, life, twice=True)
         return self._ended(ask, answer, state)
 
     def renew(self, operation: str, key: str, body: RenewBody) -> Operation[Reply]:
@@ -178,12 +179,6 @@ def _said_before(record: Record, token: ClaimToken, state: str) -> bool:
     """The same word once more, because its answer was lost."""
     claim = claim_of(record)
     return record.state == state and (claim.owner, claim.attempt) == (token.owner, token.attempt)
-
-
-def _same(claim: Claim, packed: Packed) -> bool:
-    if claim.spill is not None and packed.spill is not None:
-        return claim.spill.digest == packed.spill.digest
-    return bytes(claim.result) == bytes(packed.inline) and claim.spill == packed.spill
 
 
 def _fault(body: FailBody) -> Fault:
