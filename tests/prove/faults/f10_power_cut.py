@@ -30,7 +30,7 @@ CUTS = 3_000
 TAPES = 4  # recordings of a full run
 CALLS = 120  # in each
 CONTROL_CUTS = 100
-MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # what is left is looked at there, and need not last
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # calls are recorded, not waited for
 
 
 def run(trial: Trial, finding: Finding) -> None:
@@ -50,23 +50,20 @@ def run(trial: Trial, finding: Finding) -> None:
 
 def cut_tape(trial: Trial, finding: Finding, number: int, durability: str, cuts: int) -> int:
     """Record once, cut at many moments. What chance leaves of one moment is another thing each time."""
-    here = trial.directory / f"tape-{number}"
-    here.mkdir()
-    tape = record(here, durability, CALLS)
-    points = [point_of(op, here) for op in tape]
-    moments = Counter(drawn(points, cuts, trial.dice("cuts", number, durability)))
-    disk, acks = Disk(str(here / "disk")), Acks(str(here / "acks"))
-    with tempfile.TemporaryDirectory(dir=MEMORY) as platter:
+    with tempfile.TemporaryDirectory(dir=MEMORY, prefix="prove-") as name:
+        here = Path(name)
+        tape = record(here, durability, CALLS)
+        points = [point_of(op, here) for op in tape]
+        moments = Counter(drawn(points, cuts, trial.dice("cuts", number, durability)))
+        disk, acks = Disk(str(here / "disk")), Acks(str(here / "acks"))
         for moment, op in enumerate(tape):
             for again in range(moments[moment]):
-                where = f"SQLite, seed {trial.seed}, tape {number}, cut {moment}.{again}"
                 left = disk.cut(trial.dice("cut", number, moment, again))
-                for wrong in found_wrong(Path(platter) / f"{moment}.{again}", left, acks):
-                    finding.violated(f"{where}: {wrong}")
+                for wrong in found_wrong(here / "left", left, acks):
+                    finding.violated(f"SQLite, seed {trial.seed}, tape {number}, cut {moment}.{again}: {wrong}")
                 finding.hit(points[moment])
             disk.do(op)
             acks.hear(op)
-    shutil.rmtree(here)
     return cuts
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,11 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from tests.prove.planted import plant_ordered
 plant_ordered()
+"""
+ANY_BODY = """
+import twiceproof.server.body
+twiceproof.server.body.unpacked = lambda body, encoding, largest: body
+twiceproof.server.body.too_deep = lambda body, most: False
 """
 PLENTY = 300  # seconds; what takes longer is wedged
 
@@ -72,19 +78,23 @@ def visit(
 
 
 def over_http(trial: Trial, finding: Finding, times: int) -> int:
-    here = trial.directory / "http"
-    here.mkdir()
-    server = HttpServer(here, "--no-access-log", shop=PLANT + SHOP)
-    try:
-        door = HttpDoor(server, trial.dice("poison", "http"))
-        door.run(times)
-    finally:
-        server.close()
+    door = visit_server(trial, times, PLANT + SHOP)
     for sentence in door.wrong:
         finding.violated(f"SQLite, seed {trial.seed}: {sentence}")
     for kind, hits in door.tried.items():
         finding.hit(kind, hits)
     return times
+
+
+def visit_server(trial: Trial, times: int, shop: str) -> HttpDoor:
+    with tempfile.TemporaryDirectory(dir=trial.directory) as here:
+        server = HttpServer(Path(here), "--no-access-log", shop=shop)
+        try:
+            door = HttpDoor(server, trial.dice("poison", "http"))
+            door.run(times)
+        finally:
+            server.close()
+    return door
 
 
 # -- controls ------------------------------------------------------------------------------------
@@ -96,6 +106,8 @@ def control(trial: Trial, finding: Finding) -> None:
         finding.control(name, f"{len(wrong)} payloads, first: {wrong[0][:120]}" if wrong else "")
     _, wrong = visit(trial, trial.stores[0], FlowsDoor, CONTROL // 2, any_value)
     finding.control("inputs of runs that nobody looks at", f"{len(wrong)} payloads" if wrong else "")
+    wrong = visit_server(trial, CONTROL // 5, PLANT + SHOP + ANY_BODY).wrong
+    finding.control("bodies that nobody looks into", f"{len(wrong)} payloads" if wrong else "")
 
 
 def any_key() -> None:

@@ -10,7 +10,7 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["DISTINCT", "KEPT", "KEYS", "REFUSED", "REFUSED_KEYS", "TWINS", "VALUES", "inside"]
+__all__ = ["DISTINCT", "KEPT", "KEYS", "NOT_KEPT", "REFUSED", "REFUSED_KEYS", "TWINS", "VALUES", "inside"]
 
 Dice = random.Random
 COMPOSED, APART = "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"
@@ -74,6 +74,7 @@ REFUSED = {  # and these have no one text
     "half a surrogate pair", "half a surrogate pair in a name", "NaN", "infinity", "10,000 deep", "within itself",
     "an object", "names that fold into one",
 }  # fmt: skip
+NOT_KEPT = REFUSED - {"names that fold into one"}  # as a result: JSON has no word for it
 
 KEYS: dict[str, Callable[[Dice], Any]] = {
     "blank": lambda dice: dice.choice(["", " ", "\t", "\N{NO-BREAK SPACE}"]),

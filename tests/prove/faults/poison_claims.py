@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.prove.faults.poison import DISTINCT, KEPT, KEYS, REFUSED, REFUSED_KEYS, TWINS, VALUES
+from tests.prove.faults.poison import DISTINCT, KEPT, KEYS, NOT_KEPT, REFUSED, REFUSED_KEYS, TWINS, VALUES
 from tests.prove.faults.poison_door import Door, attempt
 from twiceproof import KeyRefused, PayloadMismatch, PriorFailure, ResultNotKept, TwiceproofError, ValueRefused
 
@@ -72,7 +72,8 @@ class ClaimsDoor(Door):
         first, second = (attempt(lambda: guarded["give"](number, 1)) for _ in range(2))
         done = self.effects()[f"give {number}"]
         kept = not isinstance(second, ResultNotKept)
-        if done != 1 or (kept and first != second) or (not kept and kind in KEPT) or isinstance(first, Exception):
+        honest = kept if kind in KEPT else not kept if kind in NOT_KEPT else True
+        if done != 1 or (kept and first != second) or not honest or isinstance(first, Exception):
             self.say(
                 kind, number, f"result: expected one effect and a replay, seen {done}, {first!r:.80}, {second!r:.80}"
             )

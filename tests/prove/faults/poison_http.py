@@ -119,7 +119,8 @@ class HttpDoor:
         encoding = "br" if kind == "another way" else "gzip"
         path = f"/v1/claims/take/packed%3A{number}"
         told = self.ask("PUT", path, body, {"content-encoding": encoding, **JSON})
-        if not self.refused(told) or (left := self.ask("GET", path)[0]) != 404:
+        left = self.ask("GET", path)[0]
+        if not self.refused(told) or left != 404:
             self.say(f"packed, {kind}", number, f"expected a refusal and no claim, seen {told!r:.120}, {left}")
 
     def head(self, turn: int, number: int) -> None:
