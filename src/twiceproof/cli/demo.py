@@ -42,9 +42,12 @@ Exit codes: 0 every order was shipped once, 1 one was shipped twice or not at al
 @click.option("--orders", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many orders.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Draws the deliveries and the kills.")
 @click.option(
-    "--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Where. Default: a temporary directory."
+    "--dir",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the ledger and the parcels are written. Default: a temporary directory.",
 )
-@click.option("--keep/--remove", default=True, show_default=True, help="Whether to keep the ledger afterwards.")
+@click.option("--keep/--remove", default=True, show_default=True, help="Whether to keep them afterwards.")
 @json_option
 @click.pass_context
 def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: bool) -> None:
