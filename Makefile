@@ -4,7 +4,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint prove bench clean
+.PHONY: help demo test check lint prove bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,8 +30,11 @@ prove: .venv/installed-test ## 25,000 five-step runs while workers, PostgreSQL a
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
 	$(BIN)/python -m bench
 
-clean: ## remove .venv and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+docs: .venv/installed-test ## the site, into site/; renews what pages say of commands, settings, errors, routes and stores
+	$(BIN)/python -m tools.website
+
+clean: ## remove .venv, site and caches
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("twiceproof needs Python 3.11 or later; set PYTHON=python3.12 or so") if sys.version_info < (3, 11) else None'
@@ -42,11 +45,11 @@ clean: ## remove .venv and caches
 	@touch $@
 
 .venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --editable '.[all,test]'
+	$(INSTALL) --editable '.[all,test,docs]'
 	@touch $@
 
 .venv/installed-lint: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --editable '.[all,test,lint,bench]'
+	$(INSTALL) --editable '.[all,test,docs,lint,bench]'
 	@touch $@
 
 .venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python

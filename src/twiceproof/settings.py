@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
@@ -50,5 +50,5 @@ class Settings(Struct, frozen=True):
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
     """What the variables say; an empty one says nothing."""
-    said = {name: environment.get(variable) for name, variable in ENVIRONMENT.items()}
+    said: dict[str, Any] = {name: environment.get(variable) for name, variable in ENVIRONMENT.items()}
     return Settings(**{name: value for name, value in said.items() if value})

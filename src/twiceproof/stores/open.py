@@ -14,7 +14,7 @@ from .keyring import Keyring, as_keyring
 
 __all__ = ["open_store"]
 
-SQLITE_OPTIONS = {"durability": ("power", "process")}  # the first is what holds otherwise
+SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")}  # the first is what holds otherwise
 
 
 def open_store(url: str, *, clock: Clock = system_clock, keys: str | Keyring | None = None) -> GroupedStore:
