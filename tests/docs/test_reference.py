@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from tools.reference.block import names, renewed
 from tools.reference.commands import commands
 from tools.reference.makers import DOCS, MAKERS, pages
-
 from twiceproof import errors
 from twiceproof.server.routes.table import ROUTES
 from twiceproof.settings import ENVIRONMENT

@@ -6,6 +6,7 @@ import re
 
 import pytest
 import yaml
+
 from tools.website.build import CONFIG, build
 from tools.website.nav import named, without
 
