@@ -1,0 +1,1 @@
+"""One file per fault, each with `TITLE` and `run(trial, finding)`."""
