@@ -40,6 +40,6 @@ def commands(block: Block) -> Iterator[tuple[str, str]]:
 
 
 def says(said: str, heard: str) -> bool:
-    """Whether a page says what was heard; `…` is anything."""
-    pattern = re.escape(said.strip()).replace("…", ".*")
-    return bool(re.match(pattern, heard.strip(), re.S)) if "…" in said else heard.strip() == said.strip()
+    """Whether a page says what was heard; `…` is anything, and columns are as wide as they must be."""
+    told, got = (re.sub(r"(?<=\S) +", " ", text.strip()) for text in (said, heard))
+    return bool(re.fullmatch(re.escape(told).replace("…", ".*"), got, re.S))
