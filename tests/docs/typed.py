@@ -36,7 +36,9 @@ def typed(line: str) -> Iterator[list[str]]:
 def wrong(words: list[str], *, whole: bool = True) -> str:
     """Why this could not be run; "" if it could. What is not `whole` may leave out what a sentence need not say."""
     command: click.Command = cli
-    context = click.Context(cli, info_name="twiceproof")
+    context = click.Context(
+        cli, info_name="twiceproof", **cli.context_settings
+    )  # a command keeps its first help option
     try:
         while isinstance(command, click.Group):
             words = _read(command, context, words, whole=whole)

@@ -45,7 +45,7 @@ def _entry(name: str, found: click.Command, headings: list[str]) -> tuple[str, s
 def command(name: str) -> list[str]:
     """How it is called, what it takes, and which of the options for every command it does not know."""
     found = dict(commands())[name]
-    context = click.Context(found, info_name=f"twiceproof {name}")
+    context = click.Context(found, info_name=name, parent=_root())
     usage = " ".join(["twiceproof", name, *found.collect_usage_pieces(context)])
     shown = [one for one in found.params if isinstance(one, click.Option) and not _is_common(one)]
     lines = ["```text", usage, "```"]
@@ -56,9 +56,14 @@ def command(name: str) -> list[str]:
 
 def common(_: str) -> list[str]:
     """The options that every command takes."""
-    context = click.Context(cli, info_name="twiceproof", **cli.context_settings)
+    context = _root()
     options = [one for one in cli.get_params(context) if isinstance(one, click.Option)]
     return table(("option", "meaning"), [_option(one, context) for one in options])
+
+
+def _root() -> click.Context:
+    """With the settings of the real one: a command keeps the help option that it is first asked for with."""
+    return click.Context(cli, info_name="twiceproof", **cli.context_settings)
 
 
 def exit_codes(_: str) -> list[str]:
