@@ -62,11 +62,7 @@ class Evening:
         self._plan.save(self._place)
         self._app = App(self._ledger, tenant="default")
         self._person = Person(self._app, self._place)
-        try:
-            self._stage = Stage(self._place, self._ledger).__enter__()
-        except BaseException:
-            self._app.close()
-            raise
+        self._stage = Stage(self._place, self._ledger)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -77,6 +73,8 @@ class Evening:
 
     def messages(self, show: Show) -> None:
         """Until the shop has had a yes for everything, and what it started has come to its end."""
+        show(0, len(SIDES) * len(self._plan.deliveries), "(everything is being started)")
+        self._stage.open()
         while not self._stage.finished:
             self._stage.hear(LOOK_EVERY)
             self._show(show)

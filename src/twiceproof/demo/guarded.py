@@ -26,7 +26,7 @@ def find_invoice(order: dict[str, Any]) -> Happened | Absent | Unknown:
     return Happened(found[0]) if found else Absent()
 
 
-@app.step(repeat=check(find_invoice, settling=0.5), timeout=3.0, retry=SOON)  # unknown? look there first
+@app.step(repeat=check(find_invoice, settling=0.5), timeout=2.0, retry=SOON)  # unknown? look there first
 def make_invoice(order: dict[str, Any]) -> str:
     return outside.make_invoice(order["order"], order["total"])
 
@@ -57,8 +57,8 @@ def keep_address(change: dict[str, Any]) -> None:
     put_address(change)
 
 
-app.webhook("standard_webhooks", name="orders", secret=env("DEMO_SECRET"), start=bill_order)
-app.webhook("standard_webhooks", name="addresses", secret=env("DEMO_SECRET"), start=keep_address)
+app.webhook("standard_webhooks", name="orders", secret=env("DEMO_SECRET"), start=bill_order, lease=LEASE)
+app.webhook("standard_webhooks", name="addresses", secret=env("DEMO_SECRET"), start=keep_address, lease=LEASE)
 
 
 class Hook(Handler):

@@ -66,21 +66,26 @@ def make_plan(orders: int, seed: int) -> Plan:
 
 
 def _weather(orders: int, dice: random.Random) -> tuple[int, dict[int, str], dict[int, str]]:
-    """No order meets two kinds of it. Kills come early, for what they cut off has to be taken up again."""
+    """No order meets two kinds of it. The longer a kill is to be got over, the earlier it comes."""
     kinds = {
-        "killed-after": max(1, orders // 25),
         "killed-before": max(1, orders // 50),
+        "killed-after": max(1, orders // 25),
         "lost": max(1, orders // 12),
         "slow": max(1, orders // 25),
     }
-    kills = kinds["killed-after"] + kinds["killed-before"]
-    early = dice.sample(range(1, max(kills, orders * 2 // 3) + 1), kills)
+    early = _spread(kinds["killed-before"] + kinds["killed-after"], orders, dice)
     rest = [number for number in range(1, orders + 1) if number not in early]
     dice.shuffle(rest)
     words = [word for word, count in kinds.items() for _ in range(count)]
     chosen = [*early, *rest]
     left = chosen[len(words) :]
     return left[0], {left[1]: "lost"}, dict(zip(chosen, words, strict=False))
+
+
+def _spread(kills: int, orders: int, dice: random.Random) -> list[int]:
+    """Not two at once: a program of two processes would be gone, and nothing to be seen."""
+    apart = max(1, orders * 3 // 4 // kills)
+    return [1 + nth * apart + dice.randrange(max(1, apart // 2)) for nth in range(kills)]
 
 
 def _total(number: int, large: int, dice: random.Random) -> int:

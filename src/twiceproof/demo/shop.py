@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from itertools import cycle
 from pathlib import Path
@@ -29,7 +30,7 @@ class Sender:
 
     def __init__(self, side: str, ports: list[int], deliveries: list[Delivery]) -> None:
         self.side = side
-        self._ports = cycle(ports)
+        self._ports, self._places = cycle(ports), len(ports)
         self._queue = [(delivery.at, number, 0, delivery) for number, delivery in enumerate(deliveries)]
         self._waiting = threading.Condition()
         self.open = len(deliveries)
@@ -45,10 +46,20 @@ class Sender:
     def _line(self, began: float) -> None:
         while (due := self._next(began)) is not None:
             _, number, tries, delivery = due
+            answer = self._send(delivery)
+            self._take(answer, (number, tries + 1, delivery), time.monotonic() - began)
+
+    def _send(self, delivery: Delivery) -> bytes | None:
+        """To whichever process is there."""
+        for _ in range(self._places):
             with self._waiting:
-                self.sent += 1
                 port = next(self._ports)
-            self._take(post(port, delivery), (number, tries + 1, delivery), time.monotonic() - began)
+            with suppress(ConnectionRefusedError):
+                answer = post(port, delivery)
+                with self._waiting:
+                    self.sent += 1
+                return answer
+        return None
 
     def _next(self, began: float) -> tuple[float, int, int, Delivery] | None:
         with self._waiting:
@@ -80,7 +91,7 @@ class Sender:
 
 
 def post(port: int, delivery: Delivery) -> bytes | None:
-    """The answer; None: not acknowledged, for whatever reason."""
+    """The answer; None: not acknowledged, for whatever reason. `ConnectionRefusedError`: nobody is there."""
     body = json.dumps(delivery.data).encode()
     headers = signed_headers(delivery.event, time.time(), body, [os.environ["DEMO_SECRET"]])
     connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
@@ -89,6 +100,8 @@ def post(port: int, delivery: Delivery) -> bytes | None:
         answer = connection.getresponse()
         read = answer.read()
         return read if answer.status == 200 else None
+    except ConnectionRefusedError:
+        raise
     except (OSError, HTTPException):
         return None
     finally:

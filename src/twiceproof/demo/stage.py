@@ -42,14 +42,9 @@ class Stage:
     # -- life ------------------------------------------------------------------------------------
 
     def __enter__(self) -> Stage:
-        try:
-            self._open()
-        except BaseException:
-            self.close(0.0)
-            raise
         return self
 
-    def _open(self) -> None:
+    def open(self) -> None:
         services = {name: self._start(name, name, [str(self._place)]) for name in ("accounting", "mail_server")}
         self._wait_for(list(services.values()))
         self._environment["DEMO_ACCOUNTING_PORT"] = str(services["accounting"].port)
