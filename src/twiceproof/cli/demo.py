@@ -36,13 +36,15 @@ Exit codes: 0 Twiceproof did everything once, 1 it did something twice or not at
 
 @click.command(epilog=EPILOG, short_help="See it work, beside a script without it.")
 @click.option(
-    "--orders", type=click.IntRange(FEWEST, 10_000), default=100, show_default=True, help="How many orders the shop has."
+    "--orders",
+    type=click.IntRange(FEWEST, 10_000),
+    default=100,
+    show_default=True,
+    help="How many orders the shop has.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Draws the messages and the weather.")
 @click.option("--keep", is_flag=True, help="Leave the ledger, to look at it.")
-@click.option(
-    "--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Keep it here; otherwise in a temporary directory."
-)  # fmt: skip
+@click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Leave it here.")
 @json_option
 @click.pass_context
 def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: bool) -> None:

@@ -38,6 +38,9 @@ class Book:
             self.lines.append(line)
             self._file.write(json.dumps(line) + "\n")
 
+    def close(self) -> None:
+        self._file.close()
+
     @staticmethod
     def read(path: Path) -> list[dict[str, Any]]:
         lines = path.read_text("utf-8").splitlines() if path.exists() else []

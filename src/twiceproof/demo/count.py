@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -61,15 +62,15 @@ def was_mailed(place: Path, side: str, order: int) -> bool:
     return any(line["order"] == order for line in _lines(place / MAILS, side))
 
 
-def _lines(path: Path, side: str) -> list[dict[str, object]]:
+def _lines(path: Path, side: str) -> list[dict[str, Any]]:
     return [line for line in Book.read(path) if line["side"] == side]
 
 
-def _twice(found: Counter[object]) -> int:
+def _twice(found: Counter[int]) -> int:
     return sum(times - 1 for times in found.values())
 
 
-def _missing(found: Counter[object], plan: Plan) -> int:
+def _missing(found: Counter[int], plan: Plan) -> int:
     return sum(order.id not in found for order in plan.orders)
 
 

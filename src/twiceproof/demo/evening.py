@@ -1,4 +1,4 @@
-"""The evening: everything is started, the shop sends, the weather rages, a person is asked, and the books are counted."""
+"""The evening: all is started, the shop sends in bad weather, a person is asked, and the books are counted."""
 
 from __future__ import annotations
 

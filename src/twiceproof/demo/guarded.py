@@ -1,4 +1,4 @@
-"""The same job with Twiceproof: a webhook that claims each event, and flows whose steps say how they may be repeated."""
+"""The same job with Twiceproof: webhooks that claim each event, and flows whose steps say how they may be repeated."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Hook(Handler):
 
 
 if __name__ == "__main__":
-    worker = app.worker(concurrency=4)
+    worker = app.worker(concurrency=2)
     working = threading.Thread(target=worker.run)
     working.start()
     tell(port=open_front(Hook, int(sys.argv[1])))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -10,11 +11,11 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 __all__ = ["Heard", "Member"]
 
-Heard = queue.Queue["tuple[Member, dict[str, Any] | None]"]
+Heard: TypeAlias = "queue.Queue[tuple[Member, dict[str, Any] | None]]"
 LAST_WORDS = 2_000  # letters of a log
 
 
@@ -44,7 +45,8 @@ class Member:
     def _hear(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout  # noqa: S101 - a pipe
         for line in process.stdout:
-            self._heard.put((self, json.loads(line)))
+            with contextlib.suppress(ValueError):  # killed while it was speaking
+                self._heard.put((self, json.loads(line)))
         process.stdout.close()
         if self._process is process:  # otherwise it was killed by us, and another has taken its place
             self._heard.put((self, None))

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from .. import App
-from ..flows.entry import DONE
+from ..flows.entry import DONE, STARTED, UNKNOWN
+from ..flows.history.run_shape import StepShape
 from .count import invoice_of, was_mailed
 
 __all__ = ["Approved", "KnownStep", "Person", "Settled"]
@@ -67,8 +68,8 @@ class Person:
         for waiting in self._app.review():
             run = f"{waiting.flow}/{waiting.key}"
             whole = self._app.history(run)
+            step = next(step for step in whole.steps if step.state in (STARTED, UNKNOWN))
             order: int = msgspec.json.decode(whole.input or b"{}")["order"]["order"]
-            step = next(step for step in whole.steps if step.state not in (DONE, "decided"))
             happened, result = self._look(step.name, order)
             if happened:
                 self._app.settle_run(run, "happened", by="you", step=step.name, result=result, note=NOTE)
@@ -85,7 +86,7 @@ class Person:
         return was_mailed(self._place, SIDE, order), None
 
 
-def _known(step: Any) -> str:
-    if step.reason:
-        return str(step.reason)
-    return str(msgspec.json.decode(step.result)) if step.result else ""
+def _known(step: StepShape) -> str:
+    if step.state == DONE and step.result:
+        return str(msgspec.json.decode(step.result))
+    return step.reason

@@ -19,6 +19,7 @@ LIMIT = 5_000  # EUR: an order above it has to be approved
 PACE = 0.05  # seconds from one order to the next
 LATEST = 2.0  # seconds after the first copy of a message
 COPIES = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4)  # how often one message is delivered
+CHANGED = 0.5  # seconds from one change of an address to the next
 AT_ONCE = 0.3  # of the further copies: sent at the same moment as the first
 
 
@@ -100,8 +101,7 @@ def _deliveries(order: Order, dice: random.Random) -> Iterator[Delivery]:
         yield from _copies(at + LATEST * dice.random(), f"evt_{order.id}_placed_anew", "orders", data, dice)
     for version in range(1, order.addresses + 1):
         moved = {"order": order.id, "version": version, "address": f"{version} Moving Street"}
-        # Drawn from one span, so that a later version often overtakes an earlier one.
-        sent = at + LATEST * dice.random()
+        sent = at + CHANGED * (version + dice.random())  # copies of one may come after the next
         yield from _copies(sent, f"evt_{order.id}_address_{version}", "addresses", moved, dice)
 
 

@@ -65,7 +65,9 @@ class Stage:
 
     def _wait_for(self, members: list[Member]) -> None:
         while not all(member.port for member in members):
-            self.hear(PATIENCE)
+            if not self.hear(PATIENCE):
+                silent = ", ".join(member.name for member in members if not member.port)
+                raise RuntimeError(f"{silent} of the demo did not start within {PATIENCE:g} s")
 
     def close(self, patience: float = LAST) -> None:
         for member in reversed(self._members):
@@ -78,15 +80,16 @@ class Stage:
 
     # -- what is said ----------------------------------------------------------------------------
 
-    def hear(self, timeout: float) -> None:
-        """One thing that somebody says, if anybody does."""
+    def hear(self, timeout: float) -> bool:
+        """One thing that somebody says; False: nobody did."""
         try:
             member, said = self._heard.get(timeout=timeout)
         except queue.Empty:
-            return
+            return False
         if said is None:
             raise RuntimeError(f"{member.name} of the demo ended by itself:\n{member.last_words()}")
         self._take(member, said)
+        return True
 
     def _take(self, member: Member, said: dict[str, Any]) -> None:
         if "port" in said:
