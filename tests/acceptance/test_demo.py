@@ -74,7 +74,7 @@ def check(report, folder):
         assert report[side]["answers_lost"] >= 1
         assert report[side]["deliveries"] >= report["messages"]
     assert len(report["approved"]) == 1
-    assert {"send_mail"} == {settled["step"] for settled in report["settled"]}
+    assert "send_mail" in {settled["step"] for settled in report["settled"]}
     assert report["waiting"] == 0
 
 

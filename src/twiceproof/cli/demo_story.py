@@ -36,6 +36,7 @@ customer might get it twice; left alone, perhaps never. The naive script guesses
 Twiceproof stops, and asks somebody who can look."""
 HAPPENED, DID_NOT = "it was done, so it is not done again", "it was not done, so it is done now"
 WIDTH = 56
+MOST = 5  # orders in review, one by one
 
 
 def tell_beginning(orders: int) -> None:
@@ -45,9 +46,10 @@ def tell_beginning(orders: int) -> None:
 def tell_approved(approved: Sequence[Approved]) -> None:
     for order in approved:
         show_text(
-            f"\n1. Order {order.order} is worth {order.total:,} EUR. Above {LIMIT:,} EUR the flow asks a person, so it waited."
-            f"\n   Approved, as you would with:\n     {program()} approvals approve {quoted(order.run)}"
+            f"\n1. Order {order.order} is worth {order.total:,} EUR. Above {LIMIT:,} EUR the flow asks before it bills."
         )
+        show_text("   It has waited. Approved, as you would with:")
+        show_text(f"     {program()} approvals approve {quoted(order.run)}")
 
 
 def tell_settled(settled: Sequence[Settled]) -> None:
@@ -60,8 +62,10 @@ def tell_settled(settled: Sequence[Settled]) -> None:
         show_text(f"     {line}")
     show_text("\n" + "\n".join(f"   {line}" for line in WHY.splitlines()))
     show_text("   A look at the mail server's log tells:")
-    for order in settled:
+    for order in settled[:MOST]:
         show_text(f"     order {order.order}, {order.step}: {HAPPENED if order.verdict == 'happened' else DID_NOT}")
+    if len(settled) > MOST:
+        show_text(f"     and so on for {len(settled) - MOST} more")
     result = " --result null" if first.verdict == "happened" else ""
     show_text(
         f"   Settled, as you would with:\n     {program()} review settle {quoted(first.run)} --{first.verdict}{result}"

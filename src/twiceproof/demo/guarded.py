@@ -26,7 +26,7 @@ def find_invoice(order: dict[str, Any]) -> Happened | Absent | Unknown:
     return Happened(found[0]) if found else Absent()
 
 
-@app.step(repeat=check(find_invoice, settling=0.5), timeout=2.0, retry=SOON)  # unknown? look there first
+@app.step(repeat=check(find_invoice, settling=0.5), timeout=2.5, retry=SOON)  # unknown? look there first
 def make_invoice(order: dict[str, Any]) -> str:
     return outside.make_invoice(order["order"], order["total"])
 

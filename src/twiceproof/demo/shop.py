@@ -19,7 +19,7 @@ from .plan import SIDES, Delivery, read_plan
 
 __all__ = ["Sender"]
 
-PATIENCE = 1.0  # seconds that the shop waits for an answer; real ones wait five to fifteen
+PATIENCE = 1.5  # seconds that the shop waits for an answer; real ones wait five to fifteen
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
 MOST_TRIES = 40
 LINES = 8  # messages under way at once, to each program
