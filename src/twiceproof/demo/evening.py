@@ -73,11 +73,13 @@ class Evening:
 
     def messages(self, show: Show) -> None:
         """Until the shop has had a yes for everything, and what it started has come to its end."""
-        show(0, len(SIDES) * len(self._plan.deliveries), "(everything is being started)")
+        total = len(SIDES) * len(self._plan.deliveries)
+        show(0, total, "(everything is being started)")
         self._stage.open()
         while not self._stage.finished:
             self._stage.hear(LOOK_EVERY)
             self._show(show)
+        show(total, total, "(taking up again what was cut off)")
         self._calm()
         self._unasked = {side: large_orders_billed(self._place, side) for side in SIDES}
 
