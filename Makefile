@@ -24,8 +24,8 @@ lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-l
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-prove: .venv/installed-test ## 25,000 five-step runs while workers, PostgreSQL and answers are killed; SEED=n draws the same faults
-	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
+	$(BIN)/python -m tests.prove $(if $(SEED),--seed $(SEED))
 
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
 	$(BIN)/python -m bench
