@@ -9,7 +9,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/installed-demo ## 200 orders, delivered up to 8 times each, by 4 processes that get killed
+demo: .venv/installed-demo ## a shop in bad weather: a naive script and Twiceproof, side by side
 	$(BIN)/twiceproof demo
 
 test: .venv/installed-test ## every test, against PostgreSQL and Valkey servers that the tests start themselves
