@@ -27,8 +27,12 @@ FAULTS = {
     "F14": "f14_upgrades",
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
+    "H1": "h1_simulated_histories",
+    "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
-LONGEST_FIRST = ["F16", "F1", "F7", "F4", "F9", "F2", "F11", "F5", "F3", "F10", "F8", "F13", "F12", "F14", "F15"]
+LONGEST_FIRST = [
+    "F16", "F1", "F7", "F4", "F9", "H1", "H2", "F2", "F11", "F5", "F3", "F10", "F8", "F13", "F12", "F14", "F15",
+]  # fmt: skip
 
 
 def module(number: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Histories of the real claims, simulated and real, are linearizable; those of every planted bug are not."""
+"""Histories of every planted bug are rejected. Those of the product itself are H1 and H2 of the programme."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from msgspec import json
 
 from tests.prove.histories.mutants import BATCH_MUTANTS, MUTANTS
 from tests.prove.histories_appended import simulate_appends
-from tests.prove.histories_real import record
 from tests.prove.histories_simulated import play, simulate
 from twiceproof.prove.histories.act import Act
 from twiceproof.prove.histories.answer import Answer
@@ -22,23 +21,10 @@ def text_of(summary):
     return "\n".join([str(summary), *summary.violations[:3], *summary.unknown[:3]])
 
 
-@pytest.mark.slow
-def test_simulated_histories_are_linearizable():
-    summary = simulate(SEED, 200)
-    assert summary.holds, text_of(summary)
-    assert summary.operations > 200 * 40
-    assert summary.repeated == 2
-
-
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_bug_is_found(mutant):
     summary = simulate(SEED, WITHIN, mutant=mutant, stop_early=True)
     assert summary.violations, text_of(summary)
-
-
-def test_batches_land_as_a_whole_and_one_after_another():
-    summary = simulate_appends(SEED, 40)
-    assert summary.holds, text_of(summary)
 
 
 @pytest.mark.parametrize("mutant", BATCH_MUTANTS, ids=lambda mutant: mutant.name)
@@ -56,26 +42,3 @@ def test_histories_hold_every_act_and_every_answer_often():
     seen = Counter(type(one.act) for one in history) + Counter(type(one.answer) for one in history)
     rare = {kind.__name__: seen[kind] for kind in (*Act.__args__, *Answer.__args__, type(None)) if seen[kind] < 25}
     assert not rare
-
-
-@pytest.mark.slow
-def test_real_histories_on_sqlite_are_linearizable(tmp_path):
-    summary = record(f"sqlite:///{tmp_path}/claims.db", SEED, 50)
-    assert summary.holds, text_of(summary)
-    assert summary.operations > 50 * 40
-    assert summary.faults["processes stopped"]
-
-
-@pytest.mark.slow
-@pytest.mark.server
-@pytest.mark.parametrize("fixture", ["postgres_dsn", "redis_url"])
-def test_real_histories_on_servers_are_linearizable(fixture, request):
-    summary = record(request.getfixturevalue(fixture), SEED, 50)
-    assert summary.holds, text_of(summary)
-    assert summary.operations > 50 * 40
-    assert summary.faults["replies to be lost"]
-
-
-@pytest.mark.slow
-def test_control_without_the_fence_real_histories_are_not(tmp_path):
-    assert record(f"sqlite:///{tmp_path}/claims.db", SEED, 20, blind=True).violations

@@ -24,7 +24,7 @@ PLANTS: dict[str, Plant] = dict(
         _plant(stores.no_fence_drawn, "F9"),
         _plant(stores.lease_born_dead, "F11"),
         _plant(stores.lease_for_ever, "F1"),
-        _plant(stores.removed_by_anybody, "F1"),
+        _plant(stores.removed_by_anybody, "H1"),
         _plant(stores.half_a_batch, "F1"),
         _plant(stores.acknowledged_before_commit, "F1"),
         _plant(stores.nonce_not_read_back, "F7", stores=POSTGRES),
