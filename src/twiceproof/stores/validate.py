@@ -21,7 +21,10 @@ MOST_SECONDS = 100 * 365 * 86_400.0
 
 
 def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
-    if (len(writes) == 1 or (1 < len(writes) <= batch_limit and _fit_together(writes))) and all(map(_is_plain, writes)):
+    if len(writes) == 1:
+        if _is_plain(writes[0]):
+            return
+    elif 1 < len(writes) <= batch_limit and _fit_together(writes) and all(map(_is_plain, writes)):
         return
     if not writes:
         raise BadWrite("A write needs at least one Insert, Replace, Remove or Check; give one.")
