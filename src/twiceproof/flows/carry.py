@@ -36,9 +36,8 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
         entry = session.ledger.entries.get(calling.name)
         crashed = session.crashed and not tried and session.left_no_trace(plan)
         since = session.last_time() if crashed and entry is None else 0.0
-        move: Any = before(
-            plan, entry, session.ledger.now(), crashed=crashed, since=since, lapsed=session.lapsed_at
-        )  # fmt: skip
+        now = session.ledger.now() if crashed or entry is not None else 0.0  # of what is new, nothing depends on it
+        move: Any = before(plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
         if isinstance(move, Ask) and entry is not None:
             move = yield from _ask(session, calling, entry)
         if isinstance(move, Act):

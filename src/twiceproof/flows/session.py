@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -59,7 +60,7 @@ class Session:
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
-        self._finished = 0
+        self._orders = itertools.count(1)
         self._mutex = threading.Lock()
 
     @property
@@ -75,7 +76,7 @@ class Session:
         entries = self.ledger.entries
         self.unvisited = {name for name in entries if not is_aside(name, entries)}
         self.undoing = self.undoing or undoes(entries)
-        self._finished = max((entry.note.order for entry in entries.values()), default=0)
+        self._orders = itertools.count(1 + max((entry.note.order for entry in entries.values()), default=0))
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -176,11 +177,8 @@ class Session:
 
     def ended(self, name: str, state: str, note: Note) -> Entry:
         """The entry of a call that came to its end."""
-        with self._mutex:
-            self._finished += 1
-            order = self._finished
         old = self.ledger.entries.get(name)
-        note = structs.replace(note, order=order, beside=self.has_company or bool(self.ledger.abreast))
+        note = structs.replace(note, order=next(self._orders), beside=self.has_company or bool(self.ledger.abreast))
         return Entry(name, state, note, old.version if old else "", self.ledger.now())
 
     def last_time(self) -> float:

@@ -295,7 +295,8 @@ class _Ask(Request[A], Generic[I, A]):
             if not gather.work_alone(self):
                 self.close_the_gate()
                 gather.enter(self)
-            self._pass_the_gate()
+            if not self.answered:
+                self._pass_the_gate()
         except BaseException:
             # The item may be on its way, and others may count on us to lead: see it through, then go.
             if gather.still_has(self):
