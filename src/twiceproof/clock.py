@@ -46,11 +46,11 @@ class Ids:
         os.register_at_fork(after_in_child=lambda: _draw_again(reference))
 
     def _draw(self) -> None:
-        self._stem = self._prefix() + self._entropy(8).hex()
+        self._stem = f"{self._prefix()}{self._entropy(8).hex()}-"
         self._count = itertools.count(1)
 
     def __call__(self) -> str:
-        return f"{self._stem}-{next(self._count):x}"
+        return self._stem + str(next(self._count))
 
 
 def _draw_again(reference: weakref.ref[Ids]) -> None:

@@ -22,6 +22,7 @@ class Arguments:
         self._known = frozenset(parameters)
         self._defaults = {p.name: p.default for p in parameters.values() if p.default is not Parameter.empty}
         self._simple = all(p.kind in SIMPLE for p in parameters.values())
+        self._only = self._names[0] if self._simple and len(self._names) == 1 else ""
 
     @property
     def receiver(self) -> str | None:
@@ -30,10 +31,12 @@ class Arguments:
         return first if first in ("self", "cls") else None
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        if not self._simple or len(args) > len(self._names) or not self._known.issuperset(kwargs):
+        if self._only and len(args) == 1 and not kwargs:  # what most guarded functions take: one event
+            return {self._only: args[0]}
+        if not self._simple or len(args) > len(self._names):
             return self._bind_slowly(args, kwargs)
         given = dict(zip(self._names, args, strict=False))
-        if not given.keys().isdisjoint(kwargs):
+        if kwargs and not (self._known.issuperset(kwargs) and given.keys().isdisjoint(kwargs)):
             return self._bind_slowly(args, kwargs)
         bound = {**self._defaults, **given, **kwargs}
         return bound if len(bound) == len(self._names) else self._bind_slowly(args, kwargs)

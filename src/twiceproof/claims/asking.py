@@ -59,8 +59,9 @@ class Asking:
     def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> Ask:
         """Everything that can be refused is refused here, before anything is written."""
         key = self.maker.make(arguments)
-        self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
-        at = self.address(key)
+        if self._watch.is_on:
+            self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
+        at = address_of(self.policy.tenant, self.policy.operation, key)
         return Ask(
             at,
             self.policy.operation,

@@ -87,7 +87,11 @@ class ClaimBlock:
         if isinstance(taken, Prior):
             self.result = taken.value
             return self
-        yield from self._guard.begin(taken)
+        try:
+            self._guard.begin(taken)
+        except BaseException:
+            yield from self._guard.claims.release(taken.held)
+            raise
         self._hold = taken
         return self
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
+from binascii import b2a_base64
 from typing import Any
 
 import msgspec
@@ -91,6 +92,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     work: Raw = NO_RESULT  # what a run adds to its claim; flows know its shape
 
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _decode = msgspec.json.Decoder(Claim).decode
 _encode = msgspec.json.Encoder().encode
 
@@ -124,7 +126,7 @@ def address_of(tenant: str, operation: str, key: str) -> Address:
 
 def run_id(space: str) -> str:
     """A run's id follows from what it is about, so that a second start finds the first, and leads back to it."""
-    return "run_" + urlsafe_b64encode(space.encode()).rstrip(b"=").decode()
+    return "run_" + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def space_of_run(run: str) -> str:

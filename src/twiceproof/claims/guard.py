@@ -54,20 +54,20 @@ class Guard:
         taken = yield from self.enter(ask, results)
         if isinstance(taken, Prior):
             return taken.value
-        yield from self.begin(taken)
+        try:
+            self.begin(taken)
+        except BaseException:  # no thread to be had: nothing was done yet, so give it back
+            yield from self.claims.release(taken.held)
+            raise
         try:
             finding: Returned | Raised = yield Call(work)
         finally:
             self.end(taken)
         return (yield from self.leave(taken, finding, results))
 
-    def begin(self, hold: Hold) -> Operation[None]:
-        """The work starts: keep its claim alive, and know who is inside."""
-        try:
-            self._heartbeat.keep(hold)
-        except BaseException:  # no thread to be had: nothing was done yet, so give it back
-            yield from self.claims.release(hold.held)
-            raise
+    def begin(self, hold: Hold) -> None:
+        """The work starts: keep its claim alive, and know who is inside. If it raises, release the claim."""
+        self._heartbeat.keep(hold)
         go_inside(hold)
 
     def end(self, hold: Hold) -> None:

@@ -47,4 +47,7 @@ def come_outside(hold: Hold) -> None:
 
 def enclosing(space: str) -> Hold | None:
     """The hold on this space that the caller is inside of, if any."""
-    return next((hold for hold in _inside.get() if hold.active and hold.ask.at.space == space), None)
+    for hold in _inside.get():
+        if hold.active and hold.ask.at.space == space:
+            return hold
+    return None

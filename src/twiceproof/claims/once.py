@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Collection
+from types import CoroutineType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import structs
@@ -61,6 +62,7 @@ class Once:
         clock = guard.claims.clock
         self.asking = Asking(function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link)
         self._results = ResultType(function, self.policy.operation)
+        self._awaited = inspect.iscoroutinefunction(function)
 
     def of(self, tenant: str) -> Once:
         """The same function for another tenant: its claims are apart."""
@@ -78,7 +80,7 @@ class Once:
 
     def _work(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = self.function(*args, **kwargs)
-        if inspect.iscoroutine(value) and not inspect.iscoroutinefunction(self.function):
+        if type(value) is CoroutineType and not self._awaited:
             value.close()  # work that has not begun: recorded as done, it would be lost
             raise NotDone(f"{self.policy.operation} is a def that returns a coroutine; guard an `async def` instead.")
         return value

@@ -132,8 +132,9 @@ class ResultType:
             self._decode = _decoder(declared, self._name)
 
     def restore(self, text: str | bytes | Raw) -> Any:
-        self.prepare()
-        assert self._decode is not None  # noqa: S101 - set by prepare
+        if self._decode is None:
+            self.prepare()
+            assert self._decode is not None  # noqa: S101 - set by prepare
         try:
             return self._decode(text)
         except msgspec.ValidationError as error:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import partial
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from ..drive import Call, Operation, Raised, Returned
@@ -46,7 +46,7 @@ def _work(calling: Calling) -> Callable[[], Any]:
 
 
 def _plain(value: Any, step: Step) -> Any:
-    if inspect.iscoroutine(value):
+    if type(value) is CoroutineType:
         value.close()  # work that has not begun: recorded as done, it would be lost
         raise NotDone(f"{step.name} is a def that returns a coroutine; make it an `async def`.")
     return value

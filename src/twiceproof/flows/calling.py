@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from .step import Step
 
 __all__ = ["Calling"]
 
 
-class Calling:
+class Calling(Struct, frozen=True, eq=False):
     """What was called, under which name, with what."""
 
-    __slots__ = ("args", "arguments", "asked", "kwargs", "name", "step")
-
-    def __init__(
-        self,
-        step: Step,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        arguments: dict[str, Any],
-        asked: str,
-    ) -> None:
-        self.step = step
-        self.name = name
-        self.args = args
-        self.kwargs = kwargs
-        self.arguments = arguments
-        self.asked = asked
+    step: Step
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    arguments: dict[str, Any]
+    asked: str

@@ -34,11 +34,10 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
     plan, tried = calling.step.plan, False
     while True:
         entry = session.ledger.entries.get(calling.name)
-        crashed = session.left_no_trace(plan) and not tried
+        crashed = session.crashed and not tried and session.left_no_trace(plan)
         since = session.last_time() if crashed and entry is None else 0.0
-        move: Any = before(
-            plan, entry, session.ledger.now(), crashed=crashed, since=since, lapsed=session.lapsed_at
-        )  # fmt: skip
+        now = session.ledger.now() if crashed or entry is not None else 0.0  # of what is new, nothing depends on it
+        move: Any = before(plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
         if isinstance(move, Ask) and entry is not None:
             move = yield from _ask(session, calling, entry)
         if isinstance(move, Act):
@@ -83,7 +82,8 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     """Everything that has to be so before a step acts."""
     if session.parts.draining:
         session.halt(GiveBack())  # between steps is where a run can be handed on
-    _refuse_if_undoing(session, calling, entry)
+    if session.undoing:
+        _refuse_if_undoing(session, calling, entry)
     session.refuse_unvisited(calling.name)
     if session.marks_starts(calling.step.plan):
         act = structs.replace(act, intent=True)
@@ -92,7 +92,8 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
         session.ledger.note(Entry(calling.name, STARTED, note, entry.version if entry else "", session.ledger.now()))
     if act.intent or calling.step.transaction is not None or not session.may_run_ahead():
         yield from session.ledger.flush()
-    yield from _still_ours(session)
+    if session.slots or session.hold.lost is not None or session.hold_is_over():
+        yield from _still_ours(session)
     if session.ledger.beckoned:
         yield from session.heed()
         if act.intent:
@@ -135,7 +136,7 @@ def _still_ours(session: Session) -> Operation[None]:
     hold = session.hold
     if hold.lost is not None:
         raise claim_lost(hold, hold.lost, BEFORE)
-    if session.parts.clock.monotonic() >= hold.held.deadline:
+    if session.hold_is_over():
         renewed = yield from session.parts.claims.renew(hold.held)
         if isinstance(renewed, LostHold):
             hold.lost = renewed

@@ -195,7 +195,7 @@ class Flow:
         return outcome
 
     def _run(self, taken: Taken) -> Operation[Ended]:
-        work = work_of(taken.claim)
+        work = taken.work
         try:
             arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, work)
             yield from own(self.parts.store, taken.hold.held.at, work)

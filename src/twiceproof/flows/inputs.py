@@ -28,6 +28,7 @@ UNCLAIMED = 30 * 86_400.0  # how long an input waits for a run that never came
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Inputs:
@@ -39,6 +40,7 @@ class Inputs:
         self._parameters = inspect.signature(function).parameters
         self._positional = [p.name for p in self._parameters.values() if p.kind is inspect.Parameter.POSITIONAL_ONLY]
         self._types: dict[str, Any] | None = None
+        self._decoders: dict[str, Callable[[Raw], Any]] = {}
         self._awaited = inspect.iscoroutinefunction(function)
         if any(p.kind in VARIADIC for p in self._parameters.values()):
             raise Misuse(f"{name} takes *args or **kwargs, which a ledger cannot name; give its parameters names.")
@@ -68,7 +70,7 @@ class Inputs:
         text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
         if work.spill is not None and not text:  # by its defaults alone it would do something else
             raise Misuse(f"The input of this run of {self._name} is no longer kept; start it with its arguments again.")
-        given = msgspec.json.decode(text, type=dict[str, Raw]) if text else {}
+        given = _decode(text) if text else {}
         return {name: self._restore(name, raw) for name, raw in given.items() if name in self._parameters}
 
     @property
@@ -85,18 +87,29 @@ class Inputs:
         return value
 
     def _restore(self, name: str, raw: Raw) -> Any:
-        if self._types is None:
-            self._types = _hints(self._function)
-        declared = self._types.get(name, Any)
+        decode = self._decoders.get(name) or self._decoder(name)
         try:
-            return msgspec.json.decode(raw) if declared is Any else msgspec.json.decode(raw, type=declared)
+            return decode(raw)
         except msgspec.ValidationError as error:
             raise Misuse(
-                f"{self._name} declares {name}: {inspect.formatannotation(declared)}, but was given something else "
-                f"({error}); correct the annotation or the call."
+                f"{self._name} declares {name}: {inspect.formatannotation(self._declared(name))}, but was given "
+                f"something else ({error}); correct the annotation or the call."
             ) from None
-        except TypeError:  # an annotation that has no JSON form: plain values are better than none
+        except TypeError:  # a class of its own kind, found out only now
             return msgspec.json.decode(raw)
+
+    def _decoder(self, name: str) -> Callable[[Raw], Any]:
+        """Made once: to read a type takes longer than to read a value by it."""
+        try:
+            decode = msgspec.json.Decoder(self._declared(name)).decode
+        except TypeError:  # an annotation that has no JSON form: plain values are better than none
+            decode = msgspec.json.decode
+        return self._decoders.setdefault(name, decode)
+
+    def _declared(self, name: str) -> Any:
+        if self._types is None:
+            self._types = _hints(self._function)
+        return self._types.get(name, Any)
 
 
 def lay_out(claims: Claims, space: str, packed: Packed) -> Operation[None]:

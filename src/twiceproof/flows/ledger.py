@@ -96,8 +96,8 @@ class Ledger:
 
     def _keep(self, entry: Entry) -> None:
         self.entries[entry.name] = entry
-        if entry.state == DONE:
-            self.latest = max(self.latest, entry.at)
+        if entry.state == DONE and entry.at > self.latest:
+            self.latest = entry.at
 
     @property
     def oldest(self) -> Entry | None:
@@ -145,7 +145,10 @@ class Ledger:
         try:
             if self._claims.shelf is not None:
                 yield from self._place(pending)
-            refused = yield from self._write(pending, more, end)
+            room = max(1, self._claims.store.batch_limit - len(more) - 1)
+            if _size(pending) > room:
+                yield from self._land_in_parts(pending, room)
+            refused = yield from self._land(pending, more, end)
         except BaseException:  # not acknowledged: whoever writes next tries it again, and hears why if it cannot
             self._put_back(pending)
             raise
@@ -172,16 +175,12 @@ class Ledger:
         with self._mutex:
             self._pending = {entry.name: (entry, pieces) for entry, pieces in pending} | self._pending
 
-    def _write(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
-        """Many at once go in parts, each on the same condition."""
-        room = max(1, self._claims.store.batch_limit - len(more) - 1)
-        size = len(pending) and sum([1 + len(pieces) for _, pieces in pending])
-        while size > room:
+    def _land_in_parts(self, pending: list[Pending], room: int) -> Operation[None]:
+        """Many at once go in parts, each on the same condition, until the rest fits."""
+        while _size(pending) > room:
             part = _first(pending, room)
             yield from self._land(part, (), None)
             del pending[: len(part)]
-            size -= sum(1 + len(pieces) for _, pieces in part)
-        return (yield from self._land(pending, more, end))
 
     def _land(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
         store, at = self._claims.store, self.hold.held.at
@@ -273,6 +272,10 @@ class Ledger:
 def _came_late(record: Record, entry: Entry) -> bool:
     """A commit of ours that nobody waited for any more: it stands, whatever was noted since."""
     return record.state == DONE != entry.state
+
+
+def _size(pending: list[Pending]) -> int:
+    return sum([1 + len(pieces) for _, pieces in pending])
 
 
 def _first(pending: list[Pending], room: int) -> list[Pending]:

@@ -20,7 +20,7 @@ _encode = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: f"<
 
 def asked_of(arguments: Mapping[str, Any]) -> str:
     """A short word per argument, so that a difference can be named. What has no JSON form counts by its type."""
-    return " ".join(f"{name}={_digest(value)}" for name, value in arguments.items())
+    return " ".join([f"{name}={_digest(value)}" for name, value in arguments.items()])
 
 
 def _digest(value: Any) -> str:

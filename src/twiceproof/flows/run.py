@@ -32,12 +32,13 @@ __all__ = ["Taken", "refuse_run", "run_flow"]
 class Taken:
     """A run that is ours, as it was found."""
 
-    __slots__ = ("before", "claim", "drive", "hold", "patience", "slots")
+    __slots__ = ("before", "claim", "drive", "hold", "patience", "slots", "work")
 
     def __init__(self, hold: Hold, claim: Claim, before: str, patience: float, drive: Drive) -> None:
         self.drive = drive
         self.hold = hold
         self.claim = claim
+        self.work = work_of(claim)
         self.before = before
         self.patience = patience
         self.slots: Sequence[Hold] = ()
@@ -47,7 +48,7 @@ def run_flow(
     parts: Parts, taken: Taken, policy: Policy, results: ResultType, body: Callable[[], Any]
 ) -> Operation[Ended]:  # fmt: skip
     session = Session(
-        parts, taken.hold, taken.claim, crashed=_crashed(taken), patience=taken.patience, drive=taken.drive
+        parts, taken.hold, taken.claim, taken.work, crashed=_crashed(taken), patience=taken.patience, drive=taken.drive
     )  # fmt: skip
     session.slots = taken.slots
     parts.heartbeat.keep(taken.hold)
@@ -61,7 +62,7 @@ def run_flow(
 
 
 def _crashed(taken: Taken) -> bool:
-    return taken.before == HELD or work_of(taken.claim).adrift
+    return taken.before == HELD or taken.work.adrift
 
 
 def _prepare(session: Session, before: str) -> Operation[None]:

@@ -80,7 +80,7 @@ def _parked(record: Record, claim: Claim) -> Parked:
 def _begin(run: RunAsk) -> BeginRun:
     ask = run.ask
     claim = structs.replace(claim_for(ask, 1), work=run.work)
-    queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
+    queue = queue_of(ask.tenant, ask.operation, run.versions[0])
     insert = Insert(ask.at, body_of(claim), HELD, draw=True, lease=ask.lease, queue=queue, due_in=ask.lease)
     return BeginRun(insert, 1, claim)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -24,7 +25,7 @@ from .parts import Parts
 from .step import Step
 from .stop import Review, Stop, Undo, Wait
 from .undo import is_aside, undoes
-from .work import work_of
+from .work import Work, work_of
 
 __all__ = ["Drive", "Session"]
 
@@ -36,13 +37,13 @@ class Session:
     """What a flow's function talks to. Everything in it may be lost at any instant: the ledger is in the store."""
 
     def __init__(
-        self, parts: Parts, hold: Hold, claim: Claim, *, crashed: bool, patience: float, drive: Drive
+        self, parts: Parts, hold: Hold, claim: Claim, work: Work, *, crashed: bool, patience: float, drive: Drive
     ) -> None:  # fmt: skip
         self.parts = parts
         self.drive = drive  # how the flow's function waits: blocking, or awaiting
         self.hold = hold
         self.claim = claim
-        self.work = work_of(claim)
+        self.work = work
         self.ledger = Ledger(parts.claims, hold, parts.courier)
         self.crashed = crashed  # the holder before stopped without a word, and nothing was finished since
         self.patience = patience  # how long a retry may hold this caller up; longer ones are left to workers
@@ -59,19 +60,23 @@ class Session:
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
-        self._finished = 0
+        self._orders = itertools.count(1)
         self._mutex = threading.Lock()
 
     @property
     def space(self) -> str:
         return self.hold.held.at.space
 
+    def hold_is_over(self) -> bool:
+        """Whether its own deadline has gone by: then it has to ask before it acts."""
+        return self.parts.clock.monotonic() >= self.hold.held.deadline
+
     def load(self) -> Operation[None]:
         yield from self.ledger.load()
         entries = self.ledger.entries
         self.unvisited = {name for name in entries if not is_aside(name, entries)}
         self.undoing = self.undoing or undoes(entries)
-        self._finished = max((entry.note.order for entry in entries.values()), default=0)
+        self._orders = itertools.count(1 + max((entry.note.order for entry in entries.values()), default=0))
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -103,8 +108,8 @@ class Session:
     def _next_name(self, stem: str) -> str:
         """By number, in sequence: at once, nobody could say which is the second."""
         count = self._counts.get(stem, 0)
-        here = self._here
-        path = here.path if isinstance(here, Branch) else ""
+        branch = branch_var.get()
+        path = branch.path if branch is not None and branch.session is self else ""
         beside = path != "" and are_siblings(self._askers.get(stem, path), path)
         if count and (beside or numbered(stem, count) in self._under_way):
             raise Misuse(
@@ -172,11 +177,8 @@ class Session:
 
     def ended(self, name: str, state: str, note: Note) -> Entry:
         """The entry of a call that came to its end."""
-        with self._mutex:
-            self._finished += 1
-            order = self._finished
         old = self.ledger.entries.get(name)
-        note = structs.replace(note, order=order, beside=self.has_company or bool(self.ledger.abreast))
+        note = structs.replace(note, order=next(self._orders), beside=self.has_company or bool(self.ledger.abreast))
         return Entry(name, state, note, old.version if old else "", self.ledger.now())
 
     def last_time(self) -> float:

@@ -25,18 +25,25 @@ from .writers import DEEPEST, Refused, write
 
 __all__ = ["canonical"]
 
-_fast: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
+_encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
 _ATOMS = frozenset((int, bool, type(None)))  # whose text msgspec writes as we do
 
 
 def canonical(value: Any) -> bytes:
     """The value's one JSON text. Raises ValueRefused, naming the path, for what has none."""
-    if _plain(value, DEEPEST):
-        try:
-            return _fast(value)
-        except (ValueError, OverflowError):
-            pass  # an int of thousands of digits
-    return canonical_slowly(value)
+    return canonical_fast(value) or canonical_slowly(value)
+
+
+def canonical_fast(value: Any) -> bytes | None:
+    """As msgspec writes it, where that is the same; None where it may not be."""
+    kind = type(value)
+    if not (kind is dict or kind is list) or not _is_plain(value, DEEPEST):
+        return None
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError, OverflowError):
+        return None  # a key that is no text, half a surrogate pair, an int of thousands of digits
+    return text if text.isascii() else None
 
 
 def canonical_slowly(value: Any) -> bytes:
@@ -48,28 +55,22 @@ def canonical_slowly(value: Any) -> bytes:
         raise ValueRefused(f"{path} {refused.reason}; {refused.move}", path=path) from refused.__cause__
 
 
-def _plain(value: Any, room: int) -> bool:
-    """Is it made of what msgspec writes just as we do: ASCII text, numbers, bool, None, list, dict?"""
-    kind = type(value)
-    if kind is dict:
-        return room > 0 and _plain_dict(value, room - 1)
-    if kind is str:
-        return bool(value.isascii())
-    if kind is list:
-        return room > 0 and all(_plain(item, room - 1) for item in value)
-    if kind is float:  # others are written with an exponent or a trailing .0; NaN fails here too
-        return bool(1e-4 <= abs(value) < 1e15 and value % 1 != 0)
-    return kind in _ATOMS
-
-
-def _plain_dict(value: dict[Any, Any], room: int) -> bool:
-    for key, item in value.items():
-        if type(key) is not str or not key.isascii():
-            return False
-        kind = type(item)  # the commonest kinds are met here, without a call for each
+def _is_plain(part: Any, room: int) -> bool:
+    """Is this dict or list made of what msgspec writes just as we do, as long as all of its text is ASCII?"""
+    if room <= 0:
+        return False
+    for item in part.values() if type(part) is dict else part:
+        kind = type(item)
         if kind is str:
-            if not item.isascii():
+            continue
+        if kind is dict or kind is list:
+            if not _is_plain(item, room - 1):
                 return False
-        elif kind not in _ATOMS and not _plain(item, room):
+        elif kind not in _ATOMS and not (kind is float and _is_plain_float(item)):
             return False
     return True
+
+
+def _is_plain_float(value: float) -> bool:
+    """Others are written with an exponent or a trailing .0; NaN fails here too."""
+    return 1e-4 <= abs(value) < 1e15 and value % 1 != 0

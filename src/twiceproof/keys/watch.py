@@ -25,13 +25,15 @@ class Watch:
         self._maker = maker
         self._told = {_dotted(name) for name in stable}
         self._left = looks
+        self.is_on = looks > 0  # while it is not, there is no need to look
         self._remakes = _REMAKES
 
     def look(self, arguments: Mapping[str, Any], key: str, now: float, stacklevel: int = 2) -> None:
         """Call it after each `make`, with the store's or the injected clock's time. It never refuses."""
-        if self._left <= 0:
+        if not self.is_on:
             return
         self._left -= 1
+        self.is_on = self._left > 0
         found = [suspect for suspect in self._suspects(arguments, key, now) if self._is_new(suspect)]
         # Remembered first: where warnings are errors, the next call must not stop at the same one.
         self._told.update(suspect.path for suspect in found)

@@ -132,6 +132,33 @@ class Gather(Generic[I, A]):
             self._promised = None
         self._hand.do(self.lead)
 
+    def work_alone(self, ask: _Ask[I, A]) -> bool:
+        """A blocking caller with nobody beside it needs no queue and no gate. False: somebody is, or was just now."""
+        mine = [ask]
+        try:
+            with self._mutex:
+                if self._company > 1 or self.busy or self._queue:
+                    return False
+                self._group = mine
+            self._finish_alone(ask, self._answers(mine))
+        except BaseException as error:
+            if self._group is mine or self._group is None:
+                self._recover(error)
+            raise
+        return True
+
+    def _finish_alone(self, ask: _Ask[I, A], answers: Sequence[Any]) -> None:
+        if type(answers[0]) is Again:  # from now on it is one of those who wait
+            ask.close_the_gate()
+            self._finish([ask], answers)
+            return
+        ask.answer, ask.answered = answers[0], True
+        with self._mutex:
+            if not self._queue:
+                self._group = None
+                return
+        self._pass_on([])  # somebody came meanwhile
+
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
         try:
@@ -172,6 +199,9 @@ class Gather(Generic[I, A]):
         for ask in group:
             if ask.answer is None:
                 ask.answer = _interrupted(error)
+        with self._mutex:  # some may stand there still, or again, or be about to lead: answered, they never would
+            self._handed, self.leader = False, None
+            self._queue = deque(ask for ask in self._queue if ask.answer is None)
         self._pass_on([])
         _wake(group)
 
@@ -240,8 +270,8 @@ class Gather(Generic[I, A]):
 
     def _wake_leader(self) -> None:
         leader = self.leader
-        if leader is not None and leader.gate.locked():
-            leader.gate.release()  # unanswered: it learns that it leads
+        if leader is not None:
+            leader.open_the_gate()  # unanswered: it learns that it leads
 
 
 class _Ask(Request[A], Generic[I, A]):
@@ -256,27 +286,38 @@ class _Ask(Request[A], Generic[I, A]):
         self.answered = False
         self.until: float | None = None  # when to give up on a space that is held elsewhere
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.gate: threading.Lock
+        self.gate: threading.Lock | None = None
         self.future: asyncio.Future[None]
 
     def block(self) -> A:
-        self.gate = threading.Lock()
-        self.gate.acquire()
+        gather = self._gather
         try:
-            self._gather.enter(self)
-            self._pass_the_gate()
+            if not gather.work_alone(self):
+                self.close_the_gate()
+                gather.enter(self)
+            if not self.answered:
+                self._pass_the_gate()
         except BaseException:
             # The item may be on its way, and others may count on us to lead: see it through, then go.
-            if self._gather.still_has(self):
+            if gather.still_has(self):
                 self._pass_the_gate()
             raise
         return self._outcome()
+
+    def close_the_gate(self) -> None:
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def open_the_gate(self) -> None:
+        """Or it is awake already: an interrupted leader's callers are woken once more."""
+        if self.gate is not None and self.gate.locked():
+            self.gate.release()
 
     def _pass_the_gate(self) -> None:
         while not self.answered:
             if self._gather.leader is self:
                 self._gather.lead()
-            else:
+            elif self.gate is not None:
                 self.gate.acquire()
 
     async def wait(self) -> A:
@@ -317,8 +358,7 @@ def _wake(asks: list[_Ask[Any, Any]]) -> None:
     for ask in asks:
         if ask.loop is None:
             ask.answered = True
-            if ask.gate.locked():  # or it is awake already: an interrupted leader's callers are woken once more
-                ask.gate.release()
+            ask.open_the_gate()
         else:
             loops.setdefault(ask.loop, []).append(ask)
     for loop, mine in loops.items():

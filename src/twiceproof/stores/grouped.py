@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
-from ..drive import Inline, Request
+from ..drive import Request
 from ..errors import Misuse, StoreError, StoreUnavailable
 from ..records import (
     Address,
@@ -98,10 +98,11 @@ class GroupedStore:
         if self._closed:
             self._refuse()
         if self._reads_here:
-            return Inline(lambda: self._read_here(at))
+            return _Look(self, at)
         return self._reads.ask(at)
 
-    def _read_here(self, at: Address) -> Found:
+    def look(self, at: Address) -> Found:
+        """A read on the spot."""
         try:
             return self.engine.fetch((at,))[0]
         except Disconnected:
@@ -182,28 +183,33 @@ class GroupedStore:
 
     def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
         """Land the batches; after a lost acknowledgement find out what became of them."""
-        answers: Sequence[Outcome | Again | Exception] = []
-        for pause in self._pauses():
-            if pause:
-                self._clock.sleep(pause)
-            try:
-                answers = self.engine.commit(batches)
-                break
-            except Disconnected as error:
-                self._unsure.update(batch.nonce for batch in batches if error.sent)
-                answers = [_no_answer(error, unsure=False)] * len(batches)
-            except StoreUnavailable as error:
-                answers = [error] * len(batches)
-                break
-            except Exception as error:  # noqa: BLE001 - one bad batch must not harm its neighbours
-                if len(batches) > 1:
-                    return [self._commit_alone(batch) for batch in batches]
-                answers = [error]
-                break
+        try:
+            answers = self.engine.commit(batches)
+        except Exception as error:  # noqa: BLE001 - looked at there
+            answers = self._commit_again(batches, error)
         if self._unsure:
             answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
-        self._ring(batches, answers)
+        if self.bell:
+            self._ring(batches, answers)
         return answers
+
+    def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | Again | Exception]:
+        """After a broken connection, until patience runs out. One bad batch must not harm its neighbours."""
+        pauses = self._pauses()
+        while isinstance(error, Disconnected):
+            if error.sent:
+                self._unsure.update(batch.nonce for batch in batches)
+            pause = next(pauses, None)
+            if pause is None:
+                return [_no_answer(error, unsure=False)] * len(batches)
+            self._clock.sleep(pause)
+            try:
+                return self.engine.commit(batches)
+            except Exception as worse:  # noqa: BLE001 - looked at above and below
+                error = worse
+        if len(batches) == 1 or isinstance(error, StoreUnavailable):
+            return [error] * len(batches)
+        return [self._commit_alone(batch) for batch in batches]
 
     def _commit_alone(self, batch: Batch) -> Outcome | Again | Exception:
         """After a group failed as a whole. The fault may have come after it landed: look for our own nonce."""
@@ -241,13 +247,12 @@ class GroupedStore:
         return Lost(answer.at, answer.found, answer.now)
 
     def _ring(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
-        if self.bell:
-            self.bell.ring(
-                place
-                for batch, answer in zip(batches, answers, strict=True)
-                if type(answer) is Written
-                for place in rings(batch)
-            )
+        self.bell.ring(
+            place
+            for batch, answer in zip(batches, answers, strict=True)
+            if type(answer) is Written
+            for place in rings(batch)
+        )
 
     # -- everything else -------------------------------------------------------------------------
 
@@ -256,24 +261,39 @@ class GroupedStore:
 
     def _persist(self, work: Callable[[], T]) -> T:
         """Try again after a broken connection: for work that may be repeated freely."""
-        last: BaseException | None = None
-        for pause in self._pauses():
-            if pause:
-                self._clock.sleep(pause)
+        pauses = self._pauses()
+        while True:
             try:
                 return work()
             except Disconnected as error:
-                last = error
-        raise _no_answer(last, unsure=False)
+                pause = next(pauses, None)
+                if pause is None:
+                    raise _no_answer(error, unsure=False) from None
+            self._clock.sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
-        """Nothing before the first try, then growing pauses, until patience runs out."""
-        yield 0.0
+        """Between two tries: growing pauses, until patience runs out."""
         deadline = self._clock.monotonic() + self._patience
         pause = FIRST_PAUSE
         while self._clock.monotonic() < deadline:
             yield jitter(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
+
+
+class _Look(Request[Found]):
+    """A read so short that even an event loop does it on the spot."""
+
+    __slots__ = ("_at", "_store")
+
+    def __init__(self, store: GroupedStore, at: Address) -> None:
+        self._store = store
+        self._at = at
+
+    def block(self) -> Found:
+        return self._store.look(self._at)
+
+    async def wait(self) -> Found:
+        return self._store.look(self._at)
 
 
 def _marked(batch: Batch) -> list[Address]:

@@ -21,7 +21,10 @@ MOST_SECONDS = 100 * 365 * 86_400.0
 
 
 def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
-    if (len(writes) == 1 or (1 < len(writes) <= batch_limit and _fit_together(writes))) and all(map(_is_plain, writes)):
+    if len(writes) == 1:
+        if _is_plain(writes[0]):
+            return
+    elif 1 < len(writes) <= batch_limit and _fit_together(writes) and all(map(_is_plain, writes)):
         return
     if not writes:
         raise BadWrite("A write needs at least one Insert, Replace, Remove or Check; give one.")
@@ -35,14 +38,24 @@ def validate_writes(writes: Sequence[Write], batch_limit: int) -> None:
 
 
 def _is_plain(write: Write) -> bool:
-    """The everyday write, waved through in one look: piece by piece it took a tenth of a claim's time."""
-    at = write.at
-    if type(write) is Check:
-        return _is_plain_check(write)
-    if type(write) is not Insert and type(write) is not Replace:
-        return False
+    """The everyday write, waved through in one look: piece by piece it took a tenth of a claim's time.
+
+    Each kind has its own line: one that meets several kinds of objects is slow at every attribute.
+    """
+    if type(write) is Insert:
+        return _is_plain_put(write.at, write.body, write.state, write.queue, write.lease, write.due_in)
+    if type(write) is Replace:
+        return _is_plain_fence(write.fence, write.version) and _is_plain_put(
+            write.at, write.body or "", write.state, write.queue, write.lease, write.due_in
+        )
+    return type(write) is Check and _is_plain_check(write)
+
+
+def _is_plain_put(
+    at: Address, body: str, state: str, queue: str, lease: float | None, due_in: float | None
+) -> bool:  # fmt: skip
     try:
-        text = "".join((at.space, at.kind, at.key, write.state, write.queue, write.body or ""))
+        text = "".join((at.space, at.kind, at.key, state, queue, body))
     except TypeError:
         return False
     return (
@@ -51,29 +64,29 @@ def _is_plain(write: Write) -> bool:
         and 0 < len(at.space) <= MOST_SPACE
         and 0 < len(at.kind) <= MOST_KIND
         and 0 < len(at.key) <= MOST_KEY
-        and len(write.state) <= MOST_STATE
-        and len(write.queue) <= MOST_QUEUE
+        and len(state) <= MOST_STATE
+        and len(queue) <= MOST_QUEUE
         and len(text) <= MOST_BODY
-        and (write.lease is None or (type(write.lease) is float and 0.0 < write.lease <= MOST_SECONDS))
-        and (write.due_in is None or (type(write.due_in) is float and 0.0 <= write.due_in <= MOST_SECONDS))
-        and (isinstance(write, Insert) or _has_plain_fence(write))
+        and (lease is None or (type(lease) is float and 0.0 < lease <= MOST_SECONDS))
+        and (due_in is None or (type(due_in) is float and 0.0 <= due_in <= MOST_SECONDS))
     )
 
 
-def _has_plain_fence(write: Replace | Check) -> bool:
-    return write.version is None and type(write.fence) is int and 0 < write.fence <= MOST_FENCE
+def _is_plain_fence(fence: int | None, version: str | None) -> bool:
+    return version is None and type(fence) is int and 0 < fence <= MOST_FENCE
 
 
 def _is_plain_check(check: Check) -> bool:
     """The check of every write to a run's ledger."""
     at = check.at
     return (
-        _has_plain_fence(check)
+        _is_plain_fence(check.fence, check.version)
         and not check.absent
         and at.space.isascii()
         and 0 < len(at.space) <= MOST_SPACE
         and "\0" not in at.space
-        and (at.kind, at.key) == ("claim", "self")
+        and at.kind == "claim"
+        and at.key == "self"
     )
 
 

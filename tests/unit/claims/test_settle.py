@@ -11,7 +11,7 @@ from twiceproof.claims.claim import DONE, FAILED, Fault, Settlement, claim_of
 from twiceproof.claims.outcomes import Done, Failed, Held, LostHold
 from twiceproof.claims.results import Packed
 from twiceproof.claims.states import EXPIRE, Lifetime
-from twiceproof.drive import block
+from twiceproof.drive import Inline, block
 from twiceproof.errors import Misuse
 
 FAULT = Fault("TimeoutError", "no answer")
@@ -119,11 +119,10 @@ def test_a_holder_that_comes_back_while_it_is_settled_wins(desk: Any) -> None:
     read = desk.store.read
 
     def renewed_after_the_read(at: Any) -> Any:
-        found = read(at)
-        answer = found.block()
+        answer = read(at).block()
         desk.store.read = read
         desk.run(desk.claims.renew(held))
-        return type(found)(lambda: answer)
+        return Inline(lambda: answer)
 
     desk.store.read = renewed_after_the_read
     with pytest.raises(Misuse, match="holds this claim"):

@@ -1,6 +1,9 @@
 """Group commit: who comes while work is under way goes together, each with an answer of its own."""
 
 import asyncio
+import itertools
+import linecache
+import sys
 import threading
 
 import pytest
@@ -394,3 +397,43 @@ def test_a_leader_interrupted_while_it_gives_way_leaves_the_gather_usable(monkey
         gather.ask("first").block()
     assert not gather.busy
     assert gather.ask("second").block() == "SECOND"
+
+
+@pytest.mark.parametrize("answers", [["X"], [AGAIN, "X"]], ids=["at once", "held elsewhere first"])
+def test_wherever_a_lone_caller_is_interrupted_the_gather_stays_usable(answers):
+    """A signal's exception can hit before any line of it."""
+    place = 0
+    while True:
+        left = list(answers)
+        gather = gather_of(lambda items, left=left: [left.pop(0) if left else "X"] * len(items))
+        if not _interrupted_before_line(place, gather.ask("first").block):
+            return
+        assert not gather.busy, place
+        assert gather.ask("second").block() == "X", place
+        assert not gather.busy, place
+        place += 1
+
+
+def _interrupted_before_line(place, call):
+    """Whether the call was still in the gather's own code when its so-manieth line was reached.
+
+    Not before a `with`: on the way out of one its line comes once more, where no signal is looked for.
+    """
+    left = itertools.count(-place)
+
+    def trace(frame, event, _):
+        name = frame.f_code.co_filename
+        if not name.endswith("stores/gather.py"):
+            return None
+        if event == "line" and "with self._mutex" not in linecache.getline(name, frame.f_lineno) and next(left) == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False

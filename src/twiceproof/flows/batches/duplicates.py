@@ -27,6 +27,7 @@ from ..session import Drive, Session
 from ..step import Step, called_with
 from ..stop import Review, Wait
 from ..undo import UNDO
+from ..work import work_of
 from .progress import stem_of
 
 __all__ = ["Duplicate", "compensate"]
@@ -63,7 +64,7 @@ def compensate(parts: Parts, space: str, duplicate: Duplicate, drive: Drive) -> 
     undo = _undo_of(duplicate)
     claim = yield from _run(parts, space)
     hold = yield from _take(parts, space, claim, duplicate)
-    session = Session(parts, hold, claim, crashed=True, patience=LEASE, drive=drive)
+    session = Session(parts, hold, claim, work_of(claim), crashed=True, patience=LEASE, drive=drive)
     parts.heartbeat.keep(hold)
     try:
         answer = yield from _under_claim(session, duplicate, undo)
