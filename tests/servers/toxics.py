@@ -175,7 +175,7 @@ class Clog(Toxic):
 
     def meet(self, link: Connection) -> None:
         super().meet(link)
-        self._left[link] = self._dice.randrange(3)
+        self._left[link] = self._dice.randrange(2)
 
     async def carry(self, link: Connection, way: Way, data: bytes, send: Send) -> None:
         self._left[link] -= 1

@@ -40,7 +40,7 @@ Plan = list[tuple[str, str]]  # toxic, name of the run
 
 def run(trial: Trial, finding: Finding) -> None:
     finding.skipped.append("SQLite: it has no network; the HTTP door, which stands on it, takes its place")
-    times = trial.times(TIMES, 4)
+    times = trial.times(TIMES, 5)
     plan = [(toxic, f"{toxic}:{nth}") for nth in range(times) for toxic in NINE]
     with impatient():
         for store in ("postgres", "valkey"):

@@ -71,7 +71,8 @@ class Promotions:
                 self.wrong.append(f"not served before the promotion: {key}: {told}")
 
     def _draw(self, app: App, nth: int) -> None:
-        told = app.store.write(Insert(Address(f"fences/{nth}", "claim", "self"), "x", draw=True)).block()
+        at = Address("fences", "claim", str(nth))  # all in one space: only there are fences compared
+        told = app.store.write(Insert(at, "x", draw=True)).block()
         if not isinstance(told, Written) or told.fence <= self._fence:
             self.wrong.append(f"fence drawn twice: turn {nth}: {told} after {self._fence}")
             return

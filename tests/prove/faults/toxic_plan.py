@@ -17,7 +17,7 @@ LOST_ACK = "lost acknowledgement"
 MAKERS: dict[str, Callable[[random.Random, int], Toxic]] = {
     "latency": lambda dice, fresh: Latency(2.0 * dice.random() ** 3),
     "jitter": lambda dice, fresh: Jitter(dice, 0.04),
-    "reset": lambda dice, fresh: Reset(dice.choice(("request", "reply")), dice.randrange(300), fresh=fresh),
+    "reset": lambda dice, fresh: Reset(dice.choice(("request", "reply")), dice.randrange(150), fresh=fresh),
     "half-open": lambda dice, fresh: HalfOpen(fresh=fresh),
     "one-way drop": lambda dice, fresh: OneWay(dice.choice(("request", "reply")), fresh=fresh),
     "slow drip": lambda dice, fresh: Drip(dice, 0.004),
@@ -33,7 +33,7 @@ def arm(proxy: FaultProxy, name: str, dice: random.Random, fresh: int, commit: b
     """Let it loose; the function tells how often it has bitten."""
     if name == LOST_ACK:
         before = proxy.counters.replies_dropped
-        proxy.drop_next_reply(match=commit, skip=dice.randrange(3))
+        proxy.drop_next_reply(match=commit, skip=dice.randrange(2))
         return lambda: proxy.counters.replies_dropped - before
     toxic = MAKERS[name](dice, fresh)
     proxy.arm(toxic)
