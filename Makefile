@@ -4,12 +4,12 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint prove bench clean
+.PHONY: help demo test check lint prove bench docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: .venv/installed-demo ## 200 orders, delivered up to 8 times each, by 4 processes that get killed
+demo: .venv/installed-demo ## a shop in bad weather: a naive script and Twiceproof, side by side
 	$(BIN)/twiceproof demo
 
 test: .venv/installed-test ## every test, against PostgreSQL and Valkey servers that the tests start themselves
@@ -24,14 +24,17 @@ lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-l
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-prove: .venv/installed-test ## 25,000 five-step runs while workers, PostgreSQL and answers are killed; SEED=n draws the same faults
-	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
+	$(BIN)/python -m tests.prove $(if $(SEED),--seed $(SEED))
 
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
 	$(BIN)/python -m bench
 
-clean: ## remove .venv and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+docs: .venv/installed-test ## the site, into site/; renews what pages say of commands, settings, errors, routes and stores
+	$(BIN)/python -m tools.website
+
+clean: ## remove .venv, site and caches
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("twiceproof needs Python 3.11 or later; set PYTHON=python3.12 or so") if sys.version_info < (3, 11) else None'
@@ -42,11 +45,11 @@ clean: ## remove .venv and caches
 	@touch $@
 
 .venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --editable '.[all,test]'
+	$(INSTALL) --editable '.[all,test,docs]'
 	@touch $@
 
 .venv/installed-lint: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --editable '.[all,test,lint,bench]'
+	$(INSTALL) --editable '.[all,test,docs,lint,bench]'
 	@touch $@
 
 .venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python

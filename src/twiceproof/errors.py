@@ -82,7 +82,7 @@ __all__ = [
 
 
 class TwiceproofError(Exception):
-    """The root. `data` is what a program can use; the message is for a person."""
+    """The root. `data` is what a program can use; the message is for a person. Next: what its message ends with."""
 
     def __init__(self, message: str, **data: Any) -> None:
         # One line, whatever a key or a driver put into it: log shippers split on newlines.
@@ -104,139 +104,181 @@ def _rebuild(kind: type[TwiceproofError], message: str, data: dict[str, Any]) ->
 
 
 class Misuse(TwiceproofError, ValueError):
-    """The call, the decorator or the setting is wrong."""
+    """The call, the decorator or the setting is wrong. Next: change the code."""
 
 
 class KeyRefused(Misuse):
-    """The key cannot name an intent."""
+    """The key is empty, missing, over 1,024 bytes, or has control characters. Next: change what the key is made of."""
 
 
 class NoSuchWait(Misuse):
-    """Nobody waits for this: no such callback, approval or run, or its time is over."""
+    """Nobody waits for this: no such callback, approval or run, or its time is over. Next: check the URL or the id."""
 
 
 class OwnRequest(Misuse):
-    """Who asked for an approval cannot give it. Carries `by`."""
+    """Who asked for an approval cannot give it. Carries `by`. Next: have somebody else decide."""
 
 
 class ValueRefused(Misuse):
-    """A value has no canonical JSON form."""
+    """A value has no canonical JSON form: NaN, a lone surrogate, too deep, an unknown type.
+
+    Next: repair it, or leave it out with `ignore=`.
+    """
 
 
 class ClaimError(TwiceproofError):
-    """The claim stood in the way. Carries `operation` and `key`."""
+    """The claim stood in the way. Carries `operation` and `key`. Next: see the errors below it."""
 
 
 class Duplicate(ClaimError):
-    """Done before, and duplicates were to be rejected. Carries `result`."""
+    """Done before, and duplicates were to be rejected. Carries `result` and `run`. Next: use the result."""
 
 
 class InProgress(ClaimError):
-    """Another holder is at work. Carries `owner` and `retry_after` (seconds)."""
+    """Another holder is at work. Carries `owner`, `retry_after` (seconds) and `run`.
+
+    Next: come back later, or ask with `on_duplicate="wait"`.
+    """
 
 
 class PayloadMismatch(ClaimError):
-    """Known key, other payload. Carries `found` and `asked` (fingerprints) and `run`."""
+    """The key is known, with another payload. Carries `found` and `asked` (fingerprints), `state` and `run`.
+
+    Next: use another key, or send what was sent the first time.
+    """
 
 
 class NeedsReview(ClaimError):
-    """The outcome is unknown; a person must settle it. Carries `reason` and `run`."""
+    """The outcome is unknown. Carries `reason`, `since` and `run`. Next: look at the destination, and settle it."""
 
 
 class PriorFailure(ClaimError):
-    """Failed before. Carries `error` (its type and message) and `run`."""
+    """It failed before, for good. Carries `fault` (its type and message) and `run`.
+
+    Next: call `.retry(…)`, once the cause is gone.
+    """
 
 
 class Stale(ClaimError):
-    """Not applied: a newer version was. Carries `object`, `version`, `newest`, `applied_by` (a run) and `run`."""
+    """Not applied: a newer version of the same object was.
+
+    Carries `object`, `version`, `newest`, `applied_by` (a run) and `run`. Next: nothing; it is as it should be.
+    """
 
 
 class Waiting(ClaimError):
-    """The run is parked and holds nothing. Carries `run`, `why` and `until`; `handle` where a flow was called."""
+    """The run is parked on a timer, a callback, a person or a retry, and holds nothing.
+
+    Carries `run`, `why` and `until`; `handle` where a flow was called. Next: nothing: a worker goes on with it.
+    """
 
 
 class ClaimLost(ClaimError):
-    """This holder lost its claim. Its finding is kept as evidence, not taken as the result."""
+    """This holder lost its claim. Its finding is kept as evidence, not taken as the result.
+
+    Carries `state` and `owner`. Next: stop before the next effect, and look at the claim.
+    """
 
 
 class ResultNotKept(ClaimError):
-    """Done, but there is no result to give back. Carries `digest` and `size` where known."""
+    """Done, but its result was not, or is no longer, stored. Carries `digest` and `size` where known, and `run`.
+
+    Next: look at the destination.
+    """
 
 
 class FlowError(TwiceproofError):
-    """Inside a flow."""
+    """Raised inside a flow. Next: see the errors below it."""
 
 
 class StepFailed(FlowError):
-    """A step failed for good. Carries `step`, `fault` and `run`; its cause is the step's own error, where known."""
+    """A step failed for good. Carries `step`, `fault` and `run`; its cause is the step's own error, where known.
+
+    Next: catch it to go another way; otherwise what was done is undone.
+    """
 
 
 class WaitTimedOut(FlowError):
-    """What the flow waited for did not arrive in time. Carries `name` and `run`."""
+    """What the flow waited for did not arrive in time. Carries `name` and `run`.
+
+    Next: catch it, or wait with `default=`.
+    """
 
 
 class Rejected(FlowError):
-    """Somebody said no. Carries `name`, `decision` (who, when and why) and `run`."""
+    """Somebody was asked for approval and said no. Carries `name`, `decision` (who, when and why) and `run`.
+
+    Next: catch it to go another way; otherwise what was done is undone.
+    """
 
 
 class BatchFailed(FlowError):
-    """Some items failed for good, the others are done. Carries `step`, `failed` (key and fault each), `done`, `run`."""
+    """Some items failed for good, the others are done. Carries `step`, `failed` (key and fault each), `done` and `run`.
+
+    Next: call `.retry(…)`: only these are tried again.
+    """
 
 
 class WaitSwallowed(FlowError):
-    """Something caught a wait. Let BaseException pass, or use app.gather for concurrent waits."""
+    """An `except` ate a wait, and the flow went on. Next: let `BaseException` pass, or use `app.gather`."""
 
 
 class Cancelled(FlowError):
-    """The run was cancelled. Carries `by`."""
+    """The run was cancelled by somebody's word. Carries `by`. Next: nothing; what was done is undone."""
 
 
 class NotDone(TwiceproofError):
     """Raise it from your own code to say: the other side said no, nothing happened.
 
-    `NotDone("…", retry_after=30)` says when to come back.
+    Next: it may be tried again; `NotDone("…", retry_after=30)` says when.
     """
 
 
 class StoreError(TwiceproofError):
-    """Something about the store."""
+    """Something about the store. Next: see the errors below it."""
 
 
 class StoreUnavailable(StoreError):
-    """No answer. Writes under way may or may not have landed."""
+    """No answer. Carries `unsure`: whether what was being written may have landed.
+
+    Next: check the store, and try again.
+    """
 
 
 class StoreUnsafe(StoreError):
-    """The store would lose acknowledged writes. Carries `findings`."""
+    """The store would lose acknowledged writes. Carries `findings`. Next: do what `twiceproof doctor` says."""
 
 
 class StoreFull(StoreError):
-    """No room. Nothing was written."""
+    """No room. Nothing was written. Next: make room."""
 
 
 class CannotOpen(StoreError):
-    """A sealed value does not open. Carries `at` and `key_id`."""
+    """A stored value is sealed with a key that is not here, or is not in its own row. Carries `at` and `key_id`.
+
+    Next: add the key to TWICEPROOF_KEYS, or restore the row that was changed.
+    """
 
 
 class BadWrite(StoreError, ValueError):
-    """Refused before anything was written."""
+    """Refused before anything was written. Next: change what is written."""
 
 
 class SchemaMismatch(StoreError):
-    """Written by another release."""
+    """The store was written by another release. Next: upgrade the older of the two."""
 
 
 class TwiceproofWarning(UserWarning):
-    """The root of the warnings."""
+    """The root of the warnings. Next: what its message ends with."""
 
 
 class UnstableKeyWarning(TwiceproofWarning):
-    """The key looks as if it changed on every retry."""
+    """The key looks as if it changed on every retry. Next: use an id of the event itself."""
 
 
 class ResultTypeWarning(TwiceproofWarning):
-    """A result will come back as plain JSON because its type is not declared."""
+    """A result will come back as plain JSON because its type is not declared. Next: annotate the function."""
 
 
 class ForgottenEarlyWarning(TwiceproofWarning):
-    """A sender tries again for longer than its events are remembered."""
+    """A sender tries again for longer than its events are remembered. Next: give a longer `keep=`."""

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-__all__ = ["DEFAULT_STORE", "Settings", "from_environment"]
+__all__ = ["DEFAULT_STORE", "ENVIRONMENT", "Settings", "from_environment"]
 
 DEFAULT_STORE = "sqlite:///twiceproof.db"
 
+# Which variable each is read from, where nothing is said in code.
+ENVIRONMENT = {
+    "store": "TWICEPROOF_STORE",
+    "tenant": "TWICEPROOF_TENANT",
+    "url": "TWICEPROOF_URL",
+    "resources": "TWICEPROOF_RESOURCES",
+    "keys": "TWICEPROOF_KEYS",
+}
+
+
+def _said(text: str) -> Meta:
+    return Meta(description=text)
+
 
 class Settings(Struct, frozen=True):
-    """`store`: a URL. `tenant`: whose keys these are. `best_effort`: accept a store that can lose writes.
+    """What an app is told. Each field says what it means: the reference page is made of that."""
 
-    `url`: where callbacks reach this app. `resources`: where large values of runs go; "" is the store itself.
-    `keys`: what stored values are sealed with; "" leaves them plain.
-    """
-
-    store: str = DEFAULT_STORE
-    tenant: str = "default"
-    best_effort: bool = False
-    sweep_every: float = 300.0
-    url: str = ""
-    resources: str = ""
-    keys: str = ""
+    store: Annotated[str, _said("The ledger: a URL; in code also a store.")] = DEFAULT_STORE
+    tenant: Annotated[str, _said("Whose keys these are: tenants never see each other's.")] = "default"
+    best_effort: Annotated[
+        bool, _said('Accept a store that can lose acknowledged writes, also for what is declared `repeat="never"`.')
+    ] = False
+    sweep_every: Annotated[float, _said("Seconds between two looks for claims whose time is over.")] = 300.0
+    url: Annotated[str, _said("Where callbacks and links reach this app from outside: https://hooks.example.com.")] = ""
+    resources: Annotated[
+        str, _said("Where large values of runs go: dir:///var/lib/shop or s3://bucket/prefix. Empty: to the store.")
+    ] = ""
+    keys: Annotated[
+        str, _said("What stored values are sealed with: `id:base64`, the one that seals first. Empty: they stay plain.")
+    ] = ""
 
     def __repr__(self) -> str:
         """Without the store's address, which may hold a password, and without keys."""
@@ -33,11 +49,6 @@ class Settings(Struct, frozen=True):
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """TWICEPROOF_STORE, TWICEPROOF_TENANT, TWICEPROOF_URL, TWICEPROOF_RESOURCES and TWICEPROOF_KEYS."""
-    return Settings(
-        store=environment.get("TWICEPROOF_STORE") or DEFAULT_STORE,
-        tenant=environment.get("TWICEPROOF_TENANT") or "default",
-        url=environment.get("TWICEPROOF_URL") or "",
-        resources=environment.get("TWICEPROOF_RESOURCES") or "",
-        keys=environment.get("TWICEPROOF_KEYS") or "",
-    )
+    """What the variables say; an empty one says nothing."""
+    said: dict[str, Any] = {name: environment.get(variable) for name, variable in ENVIRONMENT.items()}
+    return Settings(**{name: value for name, value in said.items() if value})

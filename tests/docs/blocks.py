@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,3 +30,16 @@ def blocks(document: Path) -> list[Block]:
 
 def links(document: Path) -> list[str]:
     return [link for link in LINK.findall(document.read_text("utf-8")) if "://" not in link]
+
+
+def commands(block: Block) -> Iterator[tuple[str, str]]:
+    """What is typed after each prompt, and what the page says comes of it."""
+    for part in re.split(r"^\$ ", block.text, flags=re.M)[1:]:
+        command, _, said = part.partition("\n")
+        yield command, said
+
+
+def says(said: str, heard: str) -> bool:
+    """Whether a page says what was heard; `…` is anything, and columns are as wide as they must be."""
+    told, got = (re.sub(r"(?<=\S) +", " ", text.strip()) for text in (said, heard))
+    return bool(re.fullmatch(re.escape(told).replace("…", ".*"), got, re.S))

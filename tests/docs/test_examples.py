@@ -25,3 +25,18 @@ def test_an_example_prints_what_it_promises(example, tmp_path):
     )
     assert done.stderr == ""
     assert done.stdout == promised(example.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_says_in_one_sentence_what_it_shows_and_promises_what_it_prints(example):
+    text = example.read_text("utf-8")
+    first = text.splitlines()[0]
+    assert first.startswith('"""') and first.endswith('."""')
+    assert promised(text)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_stands_on_the_page_about_examples_as_it_is(example):
+    page = (ROOT / "docs/examples.md").read_text("utf-8")
+    assert f"`examples/{example.name}`:" in page
+    assert f"```text\n{promised(example.read_text('utf-8'))}```" in page

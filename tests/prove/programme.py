@@ -27,6 +27,7 @@ FAULTS = {
     "F15": "f15_sweep_races",
     "F16": "f16_everything_at_once",
 }  # F6 is MariaDB, which is no store of ours yet
+LONGEST_FIRST = ["F16", "F1", "F7", "F4", "F9", "F2", "F11", "F5", "F3", "F10", "F8", "F13", "F12", "F14", "F15"]
 
 
 def module(number: str) -> ModuleType:

@@ -24,6 +24,8 @@ from .word import login_name
 
 __all__ = ["approve", "decide", "reject"]
 
+SHOWN_HELP = "Only if this is the digest of what is asked, as `show` tells it; another is refused."
+
 EPILOG = """\b
 Examples:
   twiceproof approvals {word} sync_order/shop:order:17
@@ -44,7 +46,7 @@ If somebody decided otherwise before, that stands, and the exit code is 1.
 def _deciding(function: Callable[..., None]) -> Callable[..., None]:
     """What both commands take."""
     for option in (
-        click.option("--shown", metavar="DIGEST", default="", help="Only if this is what is asked: see `show`."),
+        click.option("--shown", metavar="DIGEST", default="", help=SHOWN_HELP),
         click.option("--note", default="", metavar="TEXT", help="Why: kept with the decision."),
         click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name."),
         click.argument("approval"),
@@ -72,7 +74,7 @@ def reject(target: Target, approval: str, by: str | None, note: str, shown: str)
 @click.command(epilog=DECIDE_EPILOG.format(help=APPROVAL_HELP))
 @click.argument("approval")
 @click.argument("word", type=click.Choice(["approve", "reject"]))
-@click.option("--shown", metavar="DIGEST", default="", help="Only if this is what is asked: see `show`.")
+@click.option("--shown", metavar="DIGEST", default="", help=SHOWN_HELP)
 @click.option("--note", default="", metavar="TEXT", help="Why: kept with the decision.")
 @click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
 @target_options

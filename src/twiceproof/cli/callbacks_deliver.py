@@ -39,7 +39,13 @@ else came first, or its time was over, that is told and the exit code is 1.
 @click.command(epilog=EPILOG)
 @click.argument("run")
 @click.argument("name")
-@click.option("--payload", metavar="JSON|@FILE|-", default="null", help="What arrived. Default: null.")
+@click.option(
+    "--payload",
+    metavar="JSON|@FILE|-",
+    default="null",
+    show_default=True,
+    help="What arrived; @FILE reads it from a file, `-` from stdin.",
+)
 @target_options
 @click.pass_obj
 def deliver(target: Target, run: str, name: str, payload: str) -> None:

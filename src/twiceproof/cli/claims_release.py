@@ -28,7 +28,7 @@ If you know what happened, settle the claim instead: that leaves a trace.
 @click.argument("operation")
 @click.argument("key")
 @click.option("--force", is_flag=True, help="Even if somebody holds it: its work may then be done twice.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
 @target_options
 @click.pass_obj
 def release(target: Target, operation: str, key: str, force: bool, yes: bool) -> None:

@@ -46,7 +46,11 @@ Examples:
 @click.option("--happened", is_flag=True, help="It happened: record it as done.")
 @click.option("--did-not-happen", is_flag=True, help="It did not happen: let it be tried again.")
 @click.option("--abandon", is_flag=True, help="Leave it, whatever happened, and never try it again.")
-@click.option("--result", metavar="JSON|@FILE|-", help="With --happened: what the work returned.")
+@click.option(
+    "--result",
+    metavar="JSON|@FILE|-",
+    help="With --happened: what the work returned; @FILE reads it from a file, `-` from stdin.",
+)
 @click.option("--note", default="", metavar="TEXT", help="Why: kept with the claim.")
 @click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
 @target_options

@@ -29,7 +29,11 @@ Running apps sweep by themselves, a little at a time; this does all of it at onc
 
 @click.command("sweep", epilog=EPILOG)
 @target_options
-@click.option("--orphans", is_flag=True, help="Also remove large values that no run knows of, older than a day.")
+@click.option(
+    "--orphans",
+    is_flag=True,
+    help="Also remove large values that no run knows of, older than a day, from where TWICEPROOF_RESOURCES says.",
+)
 @click.pass_obj
 def sweep_(target: Target, orphans: bool) -> None:
     """Forget finished claims whose time to be kept is over, of all tenants."""

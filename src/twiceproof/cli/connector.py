@@ -36,8 +36,8 @@ def connector() -> None:
 def _options(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
         click.option("-o", "--output", metavar="FILE", help="Write it there. Default: print it."),
-        click.option("--url", metavar="URL", help="Where the tool reaches the server. Default: TWICEPROOF_URL."),
         click.option("--host", metavar="HOST", help="The same, as a host name: https://HOST."),
+        click.option("--url", metavar="URL", help="Where the tool reaches the server. Default: TWICEPROOF_URL."),
     ):
         function = option(function)
     return function

@@ -10,6 +10,7 @@ from .output import show_json
 from .secrets import redacted
 
 __all__ = [
+    "EXIT_CODES",
     "INTERRUPTED",
     "NEGATIVE",
     "OK",
@@ -24,6 +25,14 @@ __all__ = [
 ]
 
 OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+
+EXIT_CODES = {
+    OK: "fine",
+    NEGATIVE: "a negative answer: no such claim or run, something was found, the doctor warns, “no” to a question",
+    REFUSED: "wrong use, or refused: a bad option or key, a claim that is held, nobody to confirm it, an unsafe store",
+    UNAVAILABLE: "the store cannot be used: it does not answer, is full, is of a newer release, or there is no ledger",
+    INTERRUPTED: "interrupted",
+}
 
 
 class NoLedger(StoreError):

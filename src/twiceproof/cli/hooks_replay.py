@@ -28,7 +28,7 @@ The exit code is 1 if one of them still cannot be taken in; it is then kept.
 @click.command(epilog=EPILOG)
 @click.argument("app", metavar="MODULE:APP")
 @click.argument("letter", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that were kept aside.")
+@click.option("--all", "everything", is_flag=True, help="All that were kept aside, the oldest first.")
 @click.option("--hook", metavar="NAME", default="", help="With --all: only those of this webhook.")
 @json_option
 @click.pass_obj

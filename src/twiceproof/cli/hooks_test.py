@@ -34,9 +34,25 @@ Exit codes: 0 taken in, or a duplicate; 1 not believed, kept aside, or no answer
 @click.command(epilog=EPILOG)
 @click.argument("source")
 @click.option("--url", metavar="URL", required=True, help="Where the server listens, as the sender would call it.")
-@click.option("--secret-env", metavar="NAME", required=True, help="The environment variable that holds the secret.")
-@click.option("--event", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="What to send, as JSON.")
-@click.option("--option", "options", metavar="NAME=VALUE", multiple=True, help="An option of the source.")
+@click.option(
+    "--secret-env",
+    metavar="NAME",
+    required=True,
+    help="The environment variable that holds the secret. On the command line itself everybody could read it.",
+)
+@click.option(
+    "--event",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What to send, as JSON; what it lacks of the sender's form is added.",
+)
+@click.option(
+    "--option",
+    "options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="An option of the source, as in --option id=order.id; lists are separated by commas.",
+)
 @json_option
 @click.pass_obj
 def test(target: Target, source: str, url: str, secret_env: str, event: Path | None, options: tuple[str, ...]) -> None:

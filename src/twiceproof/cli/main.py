@@ -10,7 +10,7 @@ import click
 
 from ..errors import TwiceproofError
 from ..version import __version__
-from .failures import INTERRUPTED, REFUSED, error_shape, report
+from .failures import EXIT_CODES, INTERRUPTED, REFUSED, error_shape, report
 from .output import show_json
 from .target import Target, target_options
 
@@ -39,7 +39,7 @@ COMMANDS = {
 }
 WANTS_JSON = "twiceproof.json"
 
-EPILOG = """\b
+EPILOG = f"""\b
 Examples:
   twiceproof demo                              see it work, kills included
   twiceproof work shop:app                     carry out runs
@@ -52,8 +52,7 @@ Examples:
   twiceproof prove shop:sync_order --event order.json --files out
   twiceproof --store postgresql://db/app doctor
 \b
-Exit codes: 0 fine, 1 a negative answer, 2 wrong use or refused,
-3 the store cannot be used, 130 interrupted.
+Exit codes: {"; ".join(f"{code} {meaning.partition(':')[0]}" for code, meaning in EXIT_CODES.items())}.
 """
 
 

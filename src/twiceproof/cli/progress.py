@@ -1,4 +1,4 @@
-"""How far a long command is: a bar with rich, a running line without, nothing where nobody looks."""
+"""How far a long command is: a bar with rich, a running line without; where nobody looks, nothing or a few lines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ import click
 
 __all__ = ["Progress"]
 
+PARTS = 4  # lines for a whole, where nobody looks
+
 
 class Progress:
-    """`show(done, total)` as often as you like. Written to stderr, so that answers stay clean."""
+    """`show(done, total)` as often as you like. Written to stderr, so that answers stay clean.
 
-    def __init__(self, name: str, *, quiet: bool = False) -> None:
+    `lines` asks for a line now and then also where there is no terminal: a log shall show that something goes on.
+    """
+
+    def __init__(self, name: str, *, quiet: bool = False, lines: bool = False) -> None:
         self._name = name
         self._on = not quiet and sys.stderr.isatty()
+        self._lines = lines and not quiet and not self._on
+        self._part = 0
         self._bar: Any = None
         self._task: Any = None
 
@@ -40,6 +47,14 @@ class Progress:
         elif self._on:
             of = f"/{total}" if total is not None else ""
             click.echo(f"\r{self._name} {done}{of} {note}\x1b[K", nl=False, err=True)
+        elif self._lines and total:
+            self._show_line(done, total, note)
+
+    def _show_line(self, done: int, total: int, note: str) -> None:
+        part = done * PARTS // total
+        if part > self._part:
+            self._part = part
+            click.echo(f"{self._name} {done}/{total} {note}".rstrip(), err=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -15,13 +15,22 @@ from .failures import NEGATIVE, OK
 from .output import show_json, show_table, show_text
 from .progress import Progress
 from .prove_outside import Outside, outside_options, read_json
-from .target import Target, target_options
+from .target import Target, options_about
 
 if TYPE_CHECKING:
     from ..prove.report import Report
     from ..prove.target import Target as Proved
 
 __all__ = ["prove"]
+
+EVENT_HELP = (
+    "What the flow is given, as JSON: passed whole to one parameter, otherwise spread by name. "
+    "Given again, a later event of the same object: they are delivered in every order."
+)
+STORE_HELP = (
+    "Keep the plays' ledgers here: memory://, a PostgreSQL database (a schema of its own for each play), or an empty "
+    "Redis database named by its number. Default: private SQLite files."
+)
 
 EPILOG = """\b
 Examples:
@@ -35,18 +44,33 @@ Exit codes: 0 safe to repeat, 1 not.
 
 @click.command(epilog=EPILOG, short_help="Show that a flow is safe to repeat, before it meets a customer.")
 @click.argument("flow", metavar="MODULE:FLOW")
-@click.option(
-    "--event", metavar="FILE", required=True, multiple=True, help="What the flow is given; then what follows."
-)
+@click.option("--event", metavar="FILE", required=True, multiple=True, help=EVENT_HELP)
 @outside_options
-@click.option("--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME), as JSON.")
+@click.option(
+    "--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME) or app.remote, as JSON."
+)
 @click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
-@click.option("--time", "budget", metavar="TIME", help="How long it may take; what was not reached is said.")
-@click.option("--depth", type=click.IntRange(1, 2), default=2, show_default=True, help="1: no second kill.")
-@click.option("--processes", is_flag=True, help="Real processes, ended by SIGKILL; slower.")
+@click.option(
+    "--time",
+    "budget",
+    metavar="TIME",
+    help="How long it may take, such as 60s; what was not reached is said, and counts as not played.",
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(1, 2),
+    default=2,
+    show_default=True,
+    help="2: a second kill at every point of every recovery. 1: none.",
+)
+@click.option(
+    "--processes",
+    is_flag=True,
+    help="Each process of a play is a real one, and a kill a SIGKILL; slower, for what lies outside of memory.",
+)
 @click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
-@target_options
+@options_about(STORE_HELP)
 @click.pass_context
 def prove(
     ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],

@@ -22,14 +22,34 @@ __all__ = ["Outside", "outside_options", "read_json"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS = (
-    click.option("--files", metavar="DIR", multiple=True, help="A directory that it writes into."),
-    click.option("--calls", metavar="MODULE:FUNCTION", multiple=True, help="A function whose calls are the effect."),
-    click.option("--http", metavar="HOST", multiple=True, help="A host that a recording server stands in for."),
+    click.option(
+        "--files",
+        metavar="DIR",
+        multiple=True,
+        help="A directory that the flow writes into; its contents are the outside, and are put back before each play.",
+    ),
+    click.option(
+        "--calls",
+        metavar="MODULE:FUNCTION",
+        multiple=True,
+        help="A function whose calls are the effect; looked up where it is called.",
+    ),
+    click.option(
+        "--http",
+        metavar="HOST",
+        multiple=True,
+        help="A host, or host:port, that a recording server stands in for, for `http://`.",
+    ),
     click.option("--http-answers", metavar="FILE", help="What that server answers, as JSON."),
     click.option("--http-keys", is_flag=True, help="That server honours Idempotency-Key."),
-    click.option("--smtp", metavar="HOST", multiple=True, help="A mail server that a sink stands in for."),
     click.option(
-        "--table", metavar="URL#NAME", multiple=True, help="A table that it writes into; @FILE hides the URL."
+        "--smtp", metavar="HOST", multiple=True, help="A mail server, or host:port, that a sink stands in for."
+    ),
+    click.option(
+        "--table",
+        metavar="URL#NAME",
+        multiple=True,
+        help="A table that the flow writes into, in SQLite or PostgreSQL; @FILE reads the URL from a private file.",
     ),
 )
 

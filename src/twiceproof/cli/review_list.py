@@ -35,7 +35,7 @@ Examples:
 def list_(
     target: Target, flow: str, since: str | None, until: str | None, limit: int, after: str | None
 ) -> None:  # fmt: skip
-    """List runs that wait for a person. Claims of guarded functions: claims list --state review."""
+    """List runs that wait for a person. Claims of guarded functions: `claims list --state review`."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
         times = between(since, until, store.read(NOWHERE).block().now)

@@ -50,11 +50,21 @@ class Many(Struct, frozen=True):
 @click.argument("run", required=False)
 @click.option("--happened", is_flag=True, help="The step happened: the run goes on with its result.")
 @click.option("--did-not-happen", is_flag=True, help="The step did not happen: it is tried again.")
-@click.option("--undo", is_flag=True, help="Undo what is done, and stop. Say whether an unknown step happened.")
-@click.option("--abandon", is_flag=True, help="Leave it as it is, and never try it again.")
+@click.option(
+    "--undo",
+    is_flag=True,
+    help="Undo what is done, and stop. Where an outcome is unknown, together with --happened or --did-not-happen.",
+)
+@click.option("--abandon", is_flag=True, help="Leave everything as it is: failed, and nothing is undone.")
 @click.option("--step", default="", metavar="STEP", help="Which step is meant, where several are unknown.")
-@click.option("--result", metavar="JSON|@FILE|-", help="With --happened: what the step returned.")
-@click.option("--evidence", default="", metavar="ID", help="With --happened: adopt what this evidence says.")
+@click.option(
+    "--result",
+    metavar="JSON|@FILE|-",
+    help="With --happened: what the step returned; @FILE reads it from a file, `-` from stdin.",
+)
+@click.option(
+    "--evidence", default="", metavar="ID", help="With --happened: adopt what this piece of evidence says it returned."
+)
 @click.option("--note", default="", metavar="TEXT", help="Why: kept with the run and the step.")
 @click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
 @click.option("--flow", default="", metavar="NAME", help="In bulk: all runs of this flow that are in review.")

@@ -25,9 +25,15 @@ with effect keys of their own, also those declared never to be repeated.
 
 @click.command(epilog=EPILOG, short_help="Start a run's input once more, under a new key.")
 @click.argument("run")
-@click.option("--key", required=True, metavar="KEY", help="The new run's key.")
-@click.option("--from", "step", default="", metavar="STEP", help="Take as done what was done before this step.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--key", required=True, metavar="KEY", help="The new run's key; one that is not there yet.")
+@click.option(
+    "--from",
+    "step",
+    default="",
+    metavar="STEP",
+    help="Take as done what was done before this step came to its end, with the results it had.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
 @target_options
 @click.pass_obj
 def fork(target: Target, run: str, key: str, step: str, yes: bool) -> None:

@@ -31,28 +31,49 @@ when their leases are over; 2 refused to start.
 @click.command(epilog=EPILOG, short_help="Serve webhooks, claims and runs over HTTP.")
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Where to listen. Beyond this machine: tokens first."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Where to listen; beyond this machine only with a token, or --insecure.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: any that is free.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    show_default=True,
+    help="0 takes any that is free, and the address is printed.",
+)
 @click.option("--no-worker", is_flag=True, help="Leave runs to `twiceproof work`.")
 @click.option(
     "--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,
     help="How many runs at once.",
 )  # fmt: skip
 @click.option(
-    "--drain", metavar="TIME", default="30s", show_default=True, help="How long requests and steps may take to end."
+    "--drain",
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    help="How long requests, and then steps, may take to end after SIGTERM or Ctrl-C.",
 )
-@click.option("--deadline", metavar="TIME", default="10s", show_default=True, help="In which a request must be here.")
+@click.option(
+    "--deadline",
+    metavar="TIME",
+    default="10s",
+    show_default=True,
+    help="In which a request's head and body must be here.",
+)
 @click.option(
     "--rate", metavar="N", type=click.IntRange(0), default=1000, show_default=True,
     help="Requests per second of one token, and of one address without. 0: no limit.",
 )  # fmt: skip
-@click.option("--connections", metavar="N", type=click.IntRange(1), default=2000, show_default=True, help="At once.")
+@click.option(
+    "--connections", metavar="N", type=click.IntRange(1), default=2000, show_default=True, help="Connections at once."
+)
 @click.option("--behind-proxy", is_flag=True, help="Believe the last address in X-Forwarded-For.")
 @click.option("--no-access-log", is_flag=True, help="No line per request.")
 @click.option("--insecure", is_flag=True, help="Beyond this machine without any token. Everybody may do everything.")
 @click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json,
-              help="Tell the address in JSON, log in JSON lines.")  # fmt: skip
+              help="Tell the address as one JSON line on stdout, log in JSON lines on stderr.")  # fmt: skip
 @click.option("--store", hidden=True, expose_value=False, callback=refuse_target)
 @click.option("--tenant", hidden=True, expose_value=False, callback=refuse_target)
 @click.pass_context

@@ -15,7 +15,7 @@ from .secrets import has_password
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Target", "json_option", "read_private", "target_options"]
+__all__ = ["Target", "json_option", "options_about", "read_private", "target_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,10 +110,15 @@ def json_option(command: F) -> F:
     )(command)
 
 
-def target_options(command: F) -> F:
-    """`--store`, `--tenant` and `--json`."""
-    command = json_option(command)
-    command = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)(
-        command
-    )
-    return click.option("--store", metavar="URL", expose_value=False, callback=_take_store, help=STORE_HELP)(command)
+def options_about(store_help: str) -> Callable[[F], F]:
+    """`--store`, `--tenant` and `--json`, where `--store` means something of its own."""
+
+    def decorate(command: F) -> F:
+        tenant = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)
+        store = click.option("--store", metavar="URL", expose_value=False, callback=_take_store, help=store_help)
+        return store(tenant(json_option(command)))
+
+    return decorate
+
+
+target_options = options_about(STORE_HELP)

@@ -54,10 +54,16 @@ def refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> 
     help="How many runs at once.",
 )  # fmt: skip
 @click.option(
-    "--drain", metavar="TIME", default="30s", show_default=True, help="How long running steps may take to end."
+    "--drain",
+    metavar="TIME",
+    default="30s",
+    show_default=True,
+    help="How long running steps may take to end after SIGTERM or Ctrl-C.",
 )
 @click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
-@click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines.")
+@click.option(
+    "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines, on stderr."
+)
 @click.option("--store", hidden=True, expose_value=False, callback=refuse_target)
 @click.option("--tenant", hidden=True, expose_value=False, callback=refuse_target)
 @click.pass_context

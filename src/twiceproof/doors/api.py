@@ -42,6 +42,7 @@ class DoorApi:
         name: str | None = None,
         wait: Duration | None = None,
         keep: Duration = "30d",
+        lease: Duration = LEASE,
         on_failed: OnFailed = "retry",
         redact: Collection[str] = (),
         **options: Any,
@@ -50,12 +51,13 @@ class DoorApi:
 
         `secret` is one secret, several while they are rotated, or `env("NAME")`. As a decorator it takes the function
         that makes what the flow is given from an event's payload (None from it: nothing to do), or, without `start`,
-        the flow itself. The answer does not wait for the run unless `wait` says for how long.
+        the flow itself. The answer does not wait for the run unless `wait` says for how long. `lease` is how long a
+        redelivery is put off when the process that was taking the event in has died.
         """
         read_paths(redact)
         known = find_source(source, **options) if isinstance(source, str) else source
         title = name or known.name
-        policy = make_policy(operation_of(title), tenant=self.parts.tenant, repeat="safe", lease=LEASE, keep=keep)
+        policy = make_policy(operation_of(title), tenant=self.parts.tenant, repeat="safe", lease=lease, keep=keep)
         warn_if_forgotten_early(known, policy.life.keep, name=title)
         span = None if wait is None else seconds(wait, name="wait")
         declared = Hook(

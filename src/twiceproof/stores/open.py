@@ -14,6 +14,8 @@ from .keyring import Keyring, as_keyring
 
 __all__ = ["open_store"]
 
+SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")}  # the first is what holds otherwise
+
 
 def open_store(url: str, *, clock: Clock = system_clock, keys: str | Keyring | None = None) -> GroupedStore:
     """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `redis+cluster://…` or `memory://`.
@@ -53,7 +55,7 @@ def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
 
     if parts.netloc or len(parts.path) < 2:
         raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so.")
-    options = _options(parts, {"durability": ("power", "process")})
+    options = _options(parts, SQLITE_OPTIONS)
     return SqliteEngine(Path(unquote(parts.path[1:])), clock=clock, durability=options.get("durability", "power"))
 
 

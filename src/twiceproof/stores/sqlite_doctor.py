@@ -17,6 +17,7 @@ __all__ = ["examine", "note_host", "refuse_unsafe"]
 
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "fuse", "9p", "afs", "ceph", "glusterfs", "lustre")
 GIGABYTE = 1024**3
+SETS_WAL = "Open the file with twiceproof, which sets WAL."
 
 
 def refuse_unsafe(path: Path) -> None:
@@ -77,8 +78,10 @@ def mount_kind(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 def _journal_mode(db: sqlite3.Connection) -> Finding:
     (mode,) = db.execute("PRAGMA journal_mode").fetchone()
     if mode in ("off", "memory"):
-        return Finding("refuse", "journal_mode", mode, "Open the file with twiceproof, which sets WAL.")
-    return Finding("ok" if mode == "wal" else "warn", "journal_mode", mode)
+        return Finding("refuse", "journal_mode", f"{mode}: a crash can damage the file", SETS_WAL)
+    if mode != "wal":
+        return Finding("warn", "journal_mode", f"{mode}: readers and writers wait for each other", SETS_WAL)
+    return Finding("ok", "journal_mode", mode)
 
 
 def _synchronous(db: sqlite3.Connection) -> Finding:

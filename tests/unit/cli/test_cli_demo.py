@@ -1,101 +1,147 @@
-"""The parts of the demo: its plan, its outside world, and whether its report would notice a double effect."""
+"""The demo's command: what it says, what its exit code tells, and what it leaves."""
 
 from __future__ import annotations
 
-from collections import Counter
-from types import SimpleNamespace
+import json
+import re
+from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from twiceproof.cli import demo
-from twiceproof.cli.demo_plan import PLACES, Plan, make_plan
-from twiceproof.cli.demo_run import Run
-from twiceproof.cli.demo_worker import Answer, Delivery
-from twiceproof.cli.demo_world import Parcel, World
+from twiceproof.cli.demo_table import DONE, WEATHER, WRONG
+from twiceproof.cli.progress import Progress
+from twiceproof.demo.count import Count
+from twiceproof.demo.evening import Report, Side
+from twiceproof.demo.person import Approved, KnownStep, Settled
+from twiceproof.demo.plan import make_plan
+
+README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
+GOOD = Side(25, 8, 0, 2, 3, 0, Count(10, 0, 0, 0, 10, 0, 0, 0))
+NAIVE = structs.replace(GOOD, did=structs.replace(GOOD.did, invoices=14, invoices_twice=4, mails=12, mails_twice=2))
+UNKNOWN = [KnownStep("make_invoice", "done", "INV-7"), KnownStep("send_mail", "unknown", "no answer came " * 10)]
 
 
-def test_a_seed_draws_the_same_plan_again_and_another_draws_another():
-    assert make_plan(200, 1) == make_plan(200, 1)
-    assert make_plan(200, 1) != make_plan(200, 2)
-
-
-@pytest.mark.parametrize("orders", [1, 2, 3, 20, 200])
-def test_each_order_is_delivered_one_to_eight_times(orders):
-    counts = Counter(make_plan(orders, 5).deliveries)
-    assert set(counts) == set(range(1, orders + 1))
-    assert set(counts.values()) <= set(range(1, 9))
-
-
-@pytest.mark.parametrize(("orders", "kills"), [(1, 1), (2, 2), (3, 3), (20, 3), (100, 5), (200, 9), (5_000, 9)])
-def test_kills_grow_with_the_orders_and_take_each_place_in_turn(orders, kills):
-    planned = make_plan(orders, 3).kills
-    assert len(planned) == kills
-    assert set(planned.values()) == set(PLACES[:kills])
-
-
-def report(world, *answered, orders=2):
-    run = SimpleNamespace(
-        parcels=list(answered), killed=Counter(), answers=Counter(), settled={}, delivered=len(answered)
-    )
-    return demo._report(run, make_plan(orders, 1), world, orders, 1, 0.0)
+def report_with(ours=GOOD, **others):
+    words = {
+        "approved": [Approved("bill_order/order:3", 3, 7_000)],
+        "settled": [Settled("bill_order/order:7", 7, "send_mail", "happened", UNKNOWN)],
+        "waiting": 0,
+        "seconds": 11.6,
+    }
+    return Report(make_plan(10, 1), {"naive": NAIVE, "twiceproof": ours}, **(words | others))
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path / "parcels.jsonl")
+def played(monkeypatch):
+    """The command with an evening that is told, not played."""
+
+    def with_report(report):
+        monkeypatch.setattr(demo, "_play", lambda *_, **__: report)
+
+    with_report(report_with())
+    return with_report
 
 
-def test_the_world_remembers_what_happened(world):
-    assert world.find(1) is None
-    parcel = world.ship(1)
-    assert world.find(1) == parcel
-    assert world.find(2) is None
-    assert world.ship(2) != parcel
+def worse(**counts):
+    return structs.replace(GOOD, did=structs.replace(GOOD.did, **counts))
 
 
-def test_one_effect_each_is_fine(world):
-    first, second = world.ship(1), world.ship(2)
-    assert report(world, first, second, first)["ok"]
+def test_all_done_once_is_exit_code_0(run, played):
+    text = run("demo").stdout
+    assert "made every invoice once and sent every e-mail once" in text
+    assert "4 invoices and sent 2 e-mails too many" in text
 
 
-def test_an_effect_done_twice_is_noticed(world):
-    first, second = world.ship(1), world.ship(2)
-    world.ship(1)
-    found = report(world, first, second)
-    assert (found["effects_twice"], found["ok"]) == (1, False)
+@pytest.mark.parametrize(
+    "report",
+    [
+        report_with(worse(invoices_twice=1)),
+        report_with(worse(invoices_missing=1)),
+        report_with(worse(mails_twice=1)),
+        report_with(worse(mails_missing=1)),
+        report_with(worse(addresses_old=1)),
+        report_with(structs.replace(GOOD, billed_unasked=1)),
+        report_with(structs.replace(GOOD, given_up=1)),
+        report_with(waiting=1),
+    ],
+)
+def test_anything_wrong_is_exit_code_1(run, played, report):
+    played(report)
+    assert "did NOT do everything once" in run("demo", code=1).stdout
+    assert json.loads(run("demo", "--json", code=1).stdout)["ok"] is False
 
 
-def test_a_missing_effect_is_noticed(world):
-    found = report(world, world.ship(1))
-    assert (found["effects_missing"], found["ok"]) == (1, False)
+def test_what_the_naive_script_does_wrong_is_no_fault_of_ours(run, played):
+    assert json.loads(run("demo", "--json").stdout)["naive"]["invoices_twice"] == 4
 
 
-def test_an_answer_that_is_not_the_first_ones_is_noticed(world):
-    world.ship(1)
-    found = report(world, world.ship(2), Parcel(1, "another"))
-    assert (found["answers_wrong"], found["ok"]) == (1, False)
+def test_json_alone_is_on_stdout(run, played):
+    found = json.loads(run("demo", "--json").stdout)
+    assert (found["orders"], found["seconds"], found["ledger"]) == (10, 11.6, None)
+    assert found["settled"][0]["known"][0] == {"name": "make_invoice", "state": "done", "known": "INV-7"}
 
 
-def test_a_finding_is_exit_code_1(run, monkeypatch, tmp_path):
-    good = report(World(tmp_path / "none"), orders=0)
-    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: dict(good))
-    assert "Every order was shipped once" in run("demo", "--remove").stdout
-    monkeypatch.setattr(demo, "run_demo", lambda *_, **__: good | {"effects_twice": 1, "ok": False})
-    assert "NOT every order" in run("demo", "--remove", code=1).stdout
+def test_without_keep_nothing_is_left_and_it_says_so(run, played, monkeypatch, tmp_path):
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
+    before = set(tmp_path.iterdir())
+    assert "--keep" in run("demo").stdout
+    assert set(tmp_path.iterdir()) == before
 
 
-def test_an_earlier_demo_is_not_written_over(run, tmp_path):
-    (tmp_path / "twiceproof.db").write_text("mine")
+def test_with_keep_it_says_where_and_how_to_look(run, played, monkeypatch, tmp_path):
+    monkeypatch.setattr(demo.tempfile, "tempdir", str(tmp_path))
+    text = run("demo", "--keep").stdout
+    (place,) = tmp_path.glob("twiceproof-demo-*")
+    assert f"runs show bill_order/order:7 --store sqlite:///{place}/twiceproof.db" in text
+
+
+@pytest.mark.parametrize("name", ["twiceproof.db", "plan.json"])
+def test_an_earlier_demo_is_not_written_over(run, tmp_path, name):
+    (tmp_path / name).write_text("mine")
     assert "choose another --dir" in run("demo", "--dir", str(tmp_path), code=2).stderr
-    assert (tmp_path / "twiceproof.db").read_text() == "mine"
+    assert (tmp_path / name).read_text() == "mine"
 
 
-def test_a_second_delivery_that_was_told_to_stop_at_the_same_place_is_killed_and_counted_too():
-    """Without a guard, and on a crowded machine with one, two workers can be in the middle of one order."""
-    crew = SimpleNamespace(replace=lambda member: None)
-    run = Run(None, crew, None, Plan([], {7: "after_effect"}))
-    for number in (1, 2):
-        member = SimpleNamespace(delivery=Delivery(number, 7, "after_effect"))
-        run._take(member, Answer(number, "stopped"))
-    assert run.killed == {"after_effect": 2}
-    assert list(run.queue) == [7, 7]
+def test_fewer_orders_than_there_are_kinds_of_weather_are_refused(run):
+    assert "--orders" in run("demo", "--orders", "9", code=2).stderr
+
+
+def test_the_person_is_told_what_is_known_and_what_was_found_out(capsys):
+    from twiceproof.cli.demo_story import tell_approved, tell_settled
+
+    report = report_with()
+    tell_approved(report.approved)
+    tell_settled(report.settled)
+    text = capsys.readouterr().out
+    assert "approvals approve bill_order/order:3" in text
+    assert "review settle bill_order/order:7 --happened --result null" in text
+    assert re.search(r"send_mail +unknown +no answer came", text)
+    assert all(len(line) < 100 for line in text.splitlines())
+
+
+def test_where_there_is_no_terminal_progress_is_a_few_lines(capsys):
+    with Progress("Messages", lines=True) as progress:
+        for done in range(101):
+            progress.show(done, 100, "(1 killed)")
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == [
+        "25/100",
+        "50/100",
+        "75/100",
+        "100/100",
+    ]
+
+
+@pytest.mark.parametrize("words", [{"lines": True, "quiet": True}, {}])
+def test_other_commands_stay_silent_there(capsys, words):
+    with Progress("Messages", **words) as progress:
+        progress.show(100, 100)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_readme_shows_every_row_of_the_table():
+    _, _, rest = README.partition("NAIVE SCRIPT  TWICEPROOF\n")
+    shown = [re.split(r"  +", line.strip())[0] for line in rest.partition("```")[0].splitlines() if line.strip()]
+    rows = [words.strip() for rows in (WEATHER, DONE) for words, _ in rows]
+    assert shown == ["orders", *rows, "questions to a person", *(words for words, _ in WRONG)]

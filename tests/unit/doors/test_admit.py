@@ -264,6 +264,18 @@ def test_while_one_receiver_is_at_it_another_asks_the_sender_to_come_again(stage
     assert reply.status == 503 and reply.header("retry-after") == "1"
 
 
+@pytest.mark.parametrize(("options", "held"), [({}, 15), ({"lease": "2s"}, 2)])
+def test_a_dead_receivers_event_is_held_for_its_lease_and_then_taken_in(
+    stage: Stage, options: dict[str, Any], held: int
+) -> None:
+    shop(stage, 2, **options).receive(*posted({"id": "17"}))
+    app = shop(stage, **options)
+    stage.clock.advance(held - 0.1)
+    assert app.receive(*posted({"id": "17"})).status == 503
+    stage.clock.advance(0.2)
+    assert said(app.receive(*posted({"id": "17"})))["state"] == "new"
+
+
 def test_an_answer_can_wait_for_the_runs_end_and_tells_its_failure() -> None:
     with App("memory://") as app:
 

@@ -26,14 +26,14 @@ async def healthz(call: Call) -> Reply:
 async def readyz(call: Call) -> Reply:
     """Work may be sent here: the store answers, and nobody has told us to leave."""
     if call.station.draining:
-        return _not_ready("draining", "This server is about to leave.")
+        return _not_ready(503, "draining", "This server is about to leave.")
     if not await call.station.is_ready():
-        return _not_ready("store-unavailable", "The ledger does not answer.")
+        return _not_ready(503, "store-unavailable", "The ledger does not answer.")
     return json_reply(200, Health("ready"))
 
 
-def _not_ready(kind: str, detail: str) -> Reply:
-    return problem(503, kind, detail, next_move="Send requests elsewhere until it is.", headers=[retry_after(1)])
+def _not_ready(status: int, kind: str, detail: str) -> Reply:
+    return problem(status, kind, detail, next_move="Send requests elsewhere until it is.", headers=[retry_after(1)])
 
 
 async def metrics(call: Call) -> Reply:

@@ -1,0 +1,28 @@
+"""The page about settling: each of its commands, on a claim that is in review."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from click.testing import CliRunner
+
+from twiceproof import App
+from twiceproof.cli.main import cli
+
+from .blocks import ROOT, blocks, commands, says
+from .typed import typed
+
+PAGE = ROOT / "docs/how-to/settle-a-claim.md"
+TYPED = [pair for block in blocks(PAGE) if block.language == "console" for pair in commands(block)]
+
+
+@pytest.mark.parametrize(("line", "said"), TYPED, ids=[line for line, _ in TYPED])
+def test_a_command_of_the_page_does_what_it_says_to_a_claim_in_review(line, said, tmp_path, monkeypatch):
+    monkeypatch.setenv("TWICEPROOF_STORE", f"sqlite:///{tmp_path}/shop.db")
+    with App() as app, contextlib.suppress(TimeoutError), app.claim("ship", "order:17"):
+        raise TimeoutError("no answer from the carrier")
+    (words,) = typed(line)
+    done = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert says(said, done.output) if said.strip() else done.output

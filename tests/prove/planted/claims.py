@@ -1,0 +1,131 @@
+"""Bugs of claims: a wrong decision about what was found, or a word that is lost on the way."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from msgspec import Raw, structs
+
+from twiceproof.claims import claims, guard, retention, states
+from twiceproof.claims.heartbeat import Heartbeat
+from twiceproof.claims.outcomes import Done
+from twiceproof.records import Record, Remove, Replace
+
+
+def _decide_otherwise(change: Any) -> None:
+    """Whoever decides about a take asks `change` first. The default of `Claims.take` is bound when it is defined."""
+    decide = states.decide
+
+    def otherwise(ask: Any, record: Record | None, now: float) -> Any:
+        return change(decide, ask, record, now)
+
+    claims.Claims.take.__defaults__ = (otherwise, None)  # type: ignore[attr-defined]
+
+
+def unknown_is_tried_again() -> None:
+    """Whoever stopped without a word is taken to have done nothing."""
+    _decide_otherwise(lambda decide, ask, record, now: decide(structs.replace(ask, repeat="safe"), record, now))
+
+
+def payload_not_compared() -> None:
+    """Another payload under the same key is answered with the first one's result."""
+    _decide_otherwise(lambda decide, ask, record, now: decide(structs.replace(ask, fingerprint=""), record, now))
+
+
+def done_is_done_again() -> None:
+    """What is done is taken for a retryable failure: each duplicate does the work once more."""
+
+    def change(decide: Any, ask: Any, record: Record | None, now: float) -> Any:
+        if record is not None and record.state == "done":
+            return states._take_over(ask, record, 1)
+        return decide(ask, record, now)
+
+    _decide_otherwise(change)
+
+
+def time_of_the_worker() -> None:
+    """Leases are judged by the worker's own clock, not the store's."""
+    _decide_otherwise(lambda decide, ask, record, now: decide(ask, record, _own_time() if record else now))
+
+
+def _own_time() -> float:
+    return time.time() + 3600.0  # an hour ahead, as F8 has them
+
+
+def replays_are_rewritten() -> None:
+    """A duplicate's answer is not the first one's, byte for byte."""
+    settled = states._settled
+
+    def rewritten(record: Any, claim: Any, now: float) -> Any:
+        outcome = settled(record, claim, now)
+        if isinstance(outcome, Done) and outcome.result:
+            return structs.replace(outcome, result=Raw(bytes(outcome.result).replace(b"a", b"A")))
+        return outcome
+
+    states._settled = rewritten
+
+
+def heart_does_not_beat() -> None:
+    """A claim lapses under work that takes longer than its lease."""
+    Heartbeat._due = lambda self: []  # type: ignore[method-assign]
+
+
+def sweep_takes_what_is_held() -> None:
+    """A key that was taken again after the sweep had looked is forgotten all the same."""
+
+    def last(store: Any, record: Record) -> Any:
+        found = (yield from store.read(record.at)).record or record
+        return Remove(record.at, version=found.version)
+
+    retention._last = last
+
+
+def forgotten_early() -> None:
+    """A key may be forgotten at half its time: a late duplicate is new again."""
+    finish_times = states.finish_times
+
+    def halved(state: str, life: Any) -> Any:
+        queue, due_in, tombstone = finish_times(state, life)
+        return queue, due_in / 2 if due_in else due_in, tombstone
+
+    claims.finish_times = halved  # type: ignore[attr-defined]
+
+
+def late_word_is_thrown_away() -> None:
+    """What a holder found out that is not one any more is not kept as evidence."""
+
+    def silent(self: Any, held: Any, refused: Any, evidence: Any, *pieces: Any) -> Any:
+        return claims._lost(refused.found)
+        yield  # an operation that asks the store for nothing
+
+    claims.Claims._report = silent  # type: ignore[method-assign]
+
+
+def acts_past_its_deadline() -> None:
+    """A process that slept through its lease goes to work without asking whether it still holds."""
+
+    def trusting(self: Any, hold: Any) -> Any:
+        return
+        yield
+
+    guard.Guard._ask_once_more = trusting  # type: ignore[method-assign]
+
+
+def end_draws_no_fence() -> None:
+    """A heartbeat that straggles in after the last word undoes it."""
+    complete = claims.Claims.complete
+
+    def weak(self: Any, *args: Any, **kwargs: Any) -> Any:
+        store, write = self.store, self.store.write
+        store.write = lambda *writes: write(*[_undrawn(one) for one in writes])
+        try:
+            return (yield from complete(self, *args, **kwargs))
+        finally:
+            del store.write
+
+    claims.Claims.complete = weak  # type: ignore[method-assign]
+
+
+def _undrawn(write: Any) -> Any:
+    return structs.replace(write, draw=False) if isinstance(write, Replace) and write.state == "done" else write

@@ -1,0 +1,99 @@
+"""Bugs of flows: a step that is begun, repeated, recorded or undone when it must not be."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from twiceproof.flows import carry, context, engine, probing, undo
+from twiceproof.flows.entry import DONE
+from twiceproof.flows.ledger import Ledger
+from twiceproof.flows.repeat import Declared
+from twiceproof.flows.transactions import joined
+
+
+def no_intent() -> None:
+    """A step that must never be repeated is begun without a word in the ledger."""
+    Declared.writes_intent = property(lambda self: False)  # type: ignore[assignment, method-assign]
+
+
+def probe_not_asked() -> None:
+    """A step whose start is on record is begun again without asking the destination."""
+    engine_ask = carry._ask
+
+    def blind(session: Any, calling: Any, entry: Any) -> Any:
+        return engine.Act(entry.note.starts + 1, intent=True)
+        yield from engine_ask(session, calling, entry)
+
+    carry._ask = blind
+
+
+def key_of_the_attempt() -> None:
+    """A provider is given another key with each attempt."""
+    count = itertools.count()
+    made = context.effect_key
+    context.effect_key = lambda space, name: f"{made(space, name)}-{next(count)}-{id(count)}"
+    probing.effect_key = context.effect_key  # type: ignore[attr-defined]
+
+
+def ledger_not_read() -> None:
+    """A run that goes on begins at its first step."""
+    load = Ledger.load
+
+    def forgetful(self: Any) -> Any:
+        yield from load(self)
+        self.entries.clear()
+
+    Ledger.load = forgetful  # type: ignore[method-assign]
+
+
+def completions_wait_for_the_end() -> None:
+    """What a step returned is written down with the run's end only."""
+    flush = Ledger.flush
+
+    def lazy(self: Any, *more: Any, end: Any = None) -> Any:
+        if end is None and not more:
+            return None
+        return (yield from flush(self, *more, end=end))
+
+    Ledger.flush = lazy  # type: ignore[method-assign]
+
+
+def unknown_is_retried() -> None:
+    """A step declared never to be repeated is begun again after a crash."""
+    engine._unfinished = lambda plan, entry, now, lapsed: engine.Act(entry.note.starts + 1, intent=True)
+
+
+def undone_in_order() -> None:
+    """What was done first is undone first."""
+    undo.sorted = lambda entries, key: sorted(entries, key=lambda entry: entry.note.order)  # type: ignore[attr-defined]
+
+
+def undone_twice() -> None:
+    """An undo leaves no record of its own: after a crash it is done again."""
+    ended = undo._undo
+
+    def unrecorded(session: Any, entry: Any, calling: Any, step: Any) -> Any:
+        yield from ended(session, entry, calling, step)
+        session.ledger._pending.pop(undo.UNDO + entry.name, None)
+
+    undo._undo = unrecorded
+
+
+def record_apart_from_its_work() -> None:
+    """A transactional step commits its work, and its record afterwards."""
+
+    def nothing(self: Any, value: Any) -> Any:
+        note, self.packed = self._done(value)
+        self.entry = self._session.ended(self.name, DONE, note)
+        self.fence = self._session.hold.held.fence
+        return ()
+
+    joined._Draft.writes = nothing  # type: ignore[method-assign]
+
+
+def crashes_not_counted() -> None:
+    """A run that kills every worker that takes it goes round for ever."""
+    from twiceproof.flows import run_states
+
+    run_states.MOST_CRASHES = 10**9  # type: ignore[misc]

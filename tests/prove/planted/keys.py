@@ -1,0 +1,35 @@
+"""Bugs of keys and values: two that are one, one that is two, and what should have been refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twiceproof.claims import asking, claim
+from twiceproof.keys import key as keys
+
+
+def forms_not_folded() -> None:
+    """The same letters in another normal form of Unicode are another key."""
+    keys.normalize = lambda form, text: text  # type: ignore[attr-defined]
+
+
+def blank_accepted() -> None:
+    """An empty key is a key: everything that has none is one event."""
+    checked = keys._checked
+    keys._checked = lambda key: key or checked("blank")
+
+
+def case_folded() -> None:
+    """Keys that differ in case only are one."""
+    address_of = claim.address_of
+
+    def folded(tenant: str, operation: str, key: str) -> Any:
+        return address_of(tenant, operation, key.lower())
+
+    asking.address_of = folded  # type: ignore[attr-defined]
+
+
+def tenants_share() -> None:
+    """Two tenants' keys are one: the second is answered with the first one's result."""
+    address_of = claim.address_of
+    asking.address_of = lambda tenant, operation, key: address_of("default", operation, key)  # type: ignore[attr-defined]

@@ -1,0 +1,17 @@
+"""A bug that is put into the product on purpose, and which fault has to notice it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+
+class Plant(Struct, frozen=True):
+    """`into` changes this process's copy of the product; nothing undoes it."""
+
+    what: str  # for people: what the product does now
+    fault: str
+    into: Callable[[], None]
+    share: float = 0.02  # of the full run: less than the short run, so that it is caught there all the more
+    stores: tuple[str, ...] = ("sqlite",)

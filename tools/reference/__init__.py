@@ -1,0 +1,1 @@
+"""The reference pages, made from the code: `python -m tools.reference` renews them."""

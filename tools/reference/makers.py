@@ -1,0 +1,36 @@
+"""Which part of a page is made by whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from . import commands, errors, examples, problems, routes, server, settings, stores
+from .block import Maker
+
+__all__ = ["DOCS", "MAKERS", "pages"]
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+MAKERS: Mapping[str, Maker] = {
+    "commands": commands.index,
+    "command": commands.command,
+    "common-options": commands.common,
+    "exit-codes": commands.exit_codes,
+    "settings": settings.settings,
+    "error-tree": errors.tree,
+    "errors": errors.details,
+    "problems": problems.problems,
+    "routes": routes.routes,
+    "routes-at-a-glance": server.glance,
+    "limits": server.limits,
+    "metrics": server.metrics,
+    "stores": stores.urls,
+    "store-checks": stores.checks,
+    "examples": examples.examples,
+}
+
+
+def pages() -> list[Path]:
+    """Every page that has a generated part."""
+    return [page for page in sorted(DOCS.rglob("*.md")) if "<!-- generated: " in page.read_text("utf-8")]

@@ -1,0 +1,83 @@
+"""The problems over HTTP, as they are written where they are answered: type, status, what is said, the next move."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from twiceproof.server.problems import MEANINGS
+
+from .source import SOURCE, bound, calls, functions, parsed, text
+from .table import prose, table
+
+__all__ = ["problems"]
+
+ELSEWHERE = "idempotency"  # the middleware's, which stand on its own page
+# Where the words are made as it happens: what they come to.
+MADE = {
+    "bad-query": ("The query does not fit this route.", "See /openapi.json for what it takes."),
+    "claim-lost": ("This token has lost its claim.", "Look at the claim with GET, and stop this work."),
+    "draining": ("", "Send requests elsewhere until it is ready."),
+    "needs-review": ("Whether this was done is not known.", "Settle it, or claim it with `repeat`: `safe`."),
+    "no-longer-asked": ("The run no longer asks: it has ended, or its time is over.", ""),
+    "no-such-flow": ("", "Use one that is named there."),
+    "not-now": ("The run's state does not allow it.", ""),
+    "not-settled": ("There is nothing to settle now, or too little was said.", "Look at it, and say what fits."),
+    "own-request": ("Who asked for it cannot approve it.", ""),
+    "prior-failure": ("It failed before, and is not tried again by itself.", "Settle it."),
+    "refused": ("What was asked for is impossible.", "Do what the detail says."),
+    "stale-view": ("The decision comes from no view that was opened lately.", ""),
+    "unauthorized": ("There is no token, or it is not good.", ""),
+    "unreadable-body": ("The body is not JSON.", "Send JSON."),
+    "wrong-body": ("The body does not fit the route.", "See /openapi.json for what it takes."),
+    "wrong-form": ("The form cannot be read.", ""),
+}
+
+
+class Said(NamedTuple):
+    status: int
+    kind: str
+    detail: str
+    move: str
+
+
+def problems(_: str) -> list[str]:
+    """One row for each type and status; where it is said in several places, what is said first."""
+    found: dict[tuple[int, str], Said] = {}
+    for said in [*_written(), *_of_errors()]:
+        found.setdefault((said.status, said.kind), said)
+    return table(("status", "`type`", "what is said", "`next`"), [_row(found[place]) for place in sorted(found)])
+
+
+def _row(said: Said) -> tuple[str, ...]:
+    detail, move = MADE.get(said.kind, ("", ""))
+    return str(said.status), f"`{said.kind}`", _sentence(detail or said.detail), _sentence(move or said.move)
+
+
+def _sentence(words: str) -> str:
+    return prose(words[:1].upper() + words[1:])
+
+
+def _of_errors() -> Iterator[Said]:
+    for kind, status, word in MEANINGS:
+        said, _, move = " ".join((kind.__doc__ or "").split()).partition(" Next: ")
+        yield Said(status, word, said.partition(" Carries ")[0], move)
+
+
+def _written() -> Iterator[Said]:
+    for folder in ("server", "doors"):
+        for path in sorted((SOURCE / folder).rglob("*.py")):
+            if ELSEWHERE not in path.parts:
+                yield from _of_module(parsed(path))
+
+
+def _of_module(tree: ast.Module) -> Iterator[Said]:
+    """Calls that begin with a status and a word: of `problem` itself, or of a function that makes one."""
+    own = {name: [argument.arg for argument in found.args.args] for name, found in functions(tree).items()}
+    for call in calls(tree):
+        match call.args:
+            case [ast.Constant(value=int(status)), ast.Constant(value=str(kind)), *_] if 400 <= status < 600:
+                called = call.func.id if isinstance(call.func, ast.Name) else ""
+                given = bound(call, own.get(called, ["status", "kind", "detail"]))
+                yield Said(status, kind, text(given.get("detail")), text(given.get("next_move") or given.get("move")))

@@ -1,0 +1,102 @@
+"""The stores: how each is named, what its URL takes, and what is checked of it at opening and by the doctor."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from twiceproof.stores.memory import MemoryEngine
+from twiceproof.stores.open import OPENERS, SQLITE_OPTIONS
+from twiceproof.stores.postgres import DEFAULTS, PostgresEngine
+from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.redis_target import LANES, MOST_LANES, TLS_OPTIONS
+from twiceproof.stores.sqlite import SqliteEngine
+
+from .source import SOURCE, Env, bound, calls, functions, parsed, texts
+from .table import code, prose, table
+
+__all__ = ["checks", "urls"]
+
+FINDING = ["level", "name", "found", "advice"]
+BACKENDS = (
+    ("SQLite", "sqlite", SqliteEngine, ""),
+    ("PostgreSQL", "postgres", PostgresEngine, "postgres"),
+    ("Redis, Valkey", "redis", RedisEngine, "redis"),
+    ("memory", "memory", MemoryEngine, ""),
+)
+OPTIONS = {
+    "sqlite": [f"`{name}=` {' or '.join(code(value) for value in legal)}" for name, legal in SQLITE_OPTIONS.items()],
+    "postgres": ["libpq's own", *(f"`{name}=` ({value})" for name, value in DEFAULTS.items())],
+    "redis": [
+        f"`lanes=` 1 to {MOST_LANES:,} ({LANES})",
+        "`durability=cache`: it may forget",
+        f"with TLS {', '.join(f'`{name}=`' for name in sorted(TLS_OPTIONS))}",
+    ],
+    "memory": [],
+}  # fmt: skip
+
+# Where what is found is a number or a word of the store's own: when it counts.
+WHEN = {
+    "SQLite version": "older than 3.35",
+    "integrity": "`quick_check` found damage",
+    "free space": "less than 1 GiB",
+    "max_connections": "below 20",
+    "memory": "over 90 % of `maxmemory` is used",
+    "postgres version": "older than 14",
+    "redis version": "Redis older than 6.2",
+}
+TO_DO = {"server": "Have it draw no number twice: its advice says how"}
+
+
+def urls(_: str) -> list[str]:
+    rows = [
+        (name, _schemes(opener), f"`[{extra}]`" if extra else "none", "; ".join(OPTIONS[opener]), str(kind.batch_limit))
+        for name, opener, kind, extra in BACKENDS
+    ]
+    return table(("store", "URL", "extra", "options in the URL (default)", "writes that land together"), rows)
+
+
+def _schemes(opener: str) -> str:
+    found = [scheme for scheme, opens in OPENERS.items() if opens.__name__ == f"_{opener}"]
+    return " ".join(
+        f"`{scheme}://{'/file.db' if scheme == 'sqlite' else '' if scheme == 'memory' else '…'}`" for scheme in found
+    )
+
+
+def checks(store: str) -> list[str]:
+    """What can be found of a store that is not simply well, as its doctor is written."""
+    rows = list(dict.fromkeys(_findings(parsed(SOURCE / f"stores/{store}_doctor.py"))))
+    return table(("what", "verdict", "when", "what to do"), [_filled(store, *row) for row in rows])
+
+
+def _filled(store: str, name: str, verdict: str, found: str, advice: str) -> tuple[str, ...]:
+    if not found.strip("…. ") or name in ("free space", "memory", "version"):
+        found = WHEN.get(name) or WHEN.get(f"{store} {name}", "")
+    return name, verdict, found, advice or TO_DO.get(name, "")
+
+
+def _findings(tree: ast.Module) -> Iterator[tuple[str, ...]]:
+    for function in functions(tree).values():
+        for env in _environments(tree, function):
+            for call in calls(function, "Finding"):
+                yield from _row(bound(call, FINDING), env)
+
+
+def _environments(tree: ast.Module, function: ast.FunctionDef) -> Iterator[Env]:
+    """What its names stand for: what it assigns, and what each caller gives it that is a text."""
+    assigned = {
+        node.targets[0].id: node.value
+        for node in [*tree.body, *ast.walk(function)]
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    parameters = [argument.arg for argument in function.args.args]
+    for call in calls(tree, function.name):
+        given = {name: node for name, node in bound(call, parameters).items() if isinstance(node, ast.Constant)}
+        yield {**assigned, **given}
+
+
+def _row(given: Env, env: Env) -> Iterator[tuple[str, ...]]:
+    levels = [level for level in texts(given["level"], env) if level != "ok"]
+    if levels:
+        name, found, advice = (max(texts(given.get(part), env), key=len, default="") for part in FINDING[1:])
+        yield prose(name), " or ".join(f"`{level}`" for level in levels), prose(found), prose(advice)

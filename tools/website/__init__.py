@@ -1,0 +1,1 @@
+"""The site, made of the pages: `python -m tools.website` builds it."""
