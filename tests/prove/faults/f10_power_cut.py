@@ -29,7 +29,7 @@ TITLE = "power cuts"
 CUTS = 3_000
 TAPES = 4  # recordings of a full run
 CALLS = 120  # in each
-CONTROL_CUTS = 100
+CONTROL_CUTS = 50
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # calls are recorded, not waited for
 
 

@@ -25,7 +25,7 @@ from twiceproof.records import Insert, Replace
 TITLE = "a storm of duplicates"
 KEYS = 1_000
 CALLERS = 50
-CONTROL_KEYS = 20
+CONTROL_KEYS, HTTP_CONTROL_KEYS = 20, 8
 WAVE = 20  # keys that are delivered at the same time
 ROOT = Path(__file__).parents[3]
 SHOP = f"""
@@ -116,8 +116,8 @@ def over_http(trial: Trial, finding: Finding, keys: int) -> None:
                 finding.violated(f"{where}, seed {trial.seed}: bytes: order:{order}: expected one body, seen {bodies}")
         report(trial, finding, where, keys, place, answers, late=len(addresses))
         (place.directory / "effects").unlink()
-        http_storm(trial, place, addresses, CONTROL_KEYS, looks=True)
-        finding.control("over HTTP, callers who look instead of claiming", twice(place, CONTROL_KEYS))
+        http_storm(trial, place, addresses, HTTP_CONTROL_KEYS, looks=True)
+        finding.control("over HTTP, callers who look instead of claiming", twice(place, HTTP_CONTROL_KEYS))
 
 
 def http_storm(

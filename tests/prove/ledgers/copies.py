@@ -18,7 +18,7 @@ from twiceproof.stores.migrations import migrations
 
 __all__ = ["FILES", "load", "save"]
 
-FILES = {"sqlite": "sqlite.db", "postgres": "postgres.sql", "valkey": "valkey.jsonl"}
+FILES = {"sqlite": "sqlite.ledger", "postgres": "postgres.sql", "valkey": "valkey.jsonl"}
 TABLES = ("twiceproof_migrations", "twiceproof_facts", "twiceproof_records")
 
 
