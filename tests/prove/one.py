@@ -21,7 +21,9 @@ BROKE_OFF = "the run broke off"
 PLENTY = 900.0  # seconds; a fault that takes longer hangs
 
 
-def apart(number: str, seed: int, share: float, stores: tuple[str, ...] = STORES, plant: str = "") -> Finding:
+def apart(
+    number: str, seed: int, share: float, stores: tuple[str, ...] = STORES, *, plant: str = "", patience: float = PLENTY
+) -> Finding:
     """Try it in a process of its own; a process that ends without a finding is a finding."""
     words = [number, "--seed", str(seed), "--share", str(share), "--stores", ",".join(stores)]
     child = subprocess.Popen(
@@ -29,10 +31,10 @@ def apart(number: str, seed: int, share: float, stores: tuple[str, ...] = STORES
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
-        out, err = child.communicate(timeout=PLENTY)
+        out, err = child.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         child.kill()
-        out, err = "", f"did not end within {PLENTY:.0f} s"
+        out, err = "", f"did not end within {patience:.0f} s"
         child.communicate()
     try:
         return msgspec.json.decode(out.splitlines()[-1], type=Finding)

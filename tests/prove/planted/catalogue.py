@@ -8,6 +8,7 @@ from tests.prove.planted import claims, flows, keys, stores
 from tests.prove.planted.plant import Plant
 
 POSTGRES, VALKEY = ("postgres",), ("valkey",)
+PATIENCE = 180.0  # seconds; a bug that makes a fault hang is not caught by it
 
 
 def _plant(bug: object, fault: str, **how: object) -> tuple[str, Plant]:
@@ -21,7 +22,7 @@ PLANTS: dict[str, Plant] = dict(
         _plant(stores.version_ignored, "F11"),
         _plant(stores.check_then_insert, "F11"),
         _plant(stores.checks_dropped, "F9"),
-        _plant(stores.no_fence_drawn, "F9"),
+        _plant(stores.no_fence_drawn, "H1"),
         _plant(stores.lease_born_dead, "F11"),
         _plant(stores.lease_for_ever, "F1"),
         _plant(stores.removed_by_anybody, "H1"),
@@ -29,7 +30,7 @@ PLANTS: dict[str, Plant] = dict(
         _plant(stores.acknowledged_before_commit, "F1"),
         _plant(stores.nonce_not_read_back, "F7", stores=POSTGRES),
         _plant(stores.lost_answer_is_a_failure, "F7", stores=POSTGRES),
-        _plant(stores.power_is_trusted, "F10"),
+        _plant(stores.power_is_trusted, "F10", share=0.1),
         _plant(stores.numbers_from_the_clock, "F9"),
         _plant(claims.unknown_is_tried_again, "F1"),
         _plant(claims.payload_not_compared, "F12"),
@@ -39,8 +40,6 @@ PLANTS: dict[str, Plant] = dict(
         _plant(claims.heart_does_not_beat, "F8"),
         _plant(claims.sweep_takes_what_is_held, "F15"),
         _plant(claims.forgotten_early, "F15"),
-        _plant(claims.late_word_is_thrown_away, "F9"),
-        _plant(claims.acts_past_its_deadline, "F9"),
         _plant(flows.no_intent, "F1"),
         _plant(flows.probe_not_asked, "F1"),
         _plant(flows.key_of_the_attempt, "F1"),
@@ -71,6 +70,6 @@ def catch(name: str, seed: int) -> Catch:
     from tests.prove.one import BROKE_OFF, apart
 
     plant = PLANTS[name]
-    finding = apart(plant.fault, seed, plant.share, plant.stores, plant=name)
+    finding = apart(plant.fault, seed, plant.share, plant.stores, plant=name, patience=PATIENCE)
     broken = [what for what in (*finding.violations, *finding.unknown) if not what.startswith(BROKE_OFF)]
     return Catch(name, plant.fault, bool(broken), (broken or finding.violations or ["nothing"])[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from twiceproof.claims import claims, guard, retention, states
+from twiceproof.claims import claims, retention, states
 from twiceproof.claims.heartbeat import Heartbeat
 from twiceproof.claims.outcomes import Done
 from twiceproof.records import Record, Remove, Replace
@@ -90,26 +90,6 @@ def forgotten_early() -> None:
         return queue, due_in / 2 if due_in else due_in, tombstone
 
     claims.finish_times = halved  # type: ignore[attr-defined]
-
-
-def late_word_is_thrown_away() -> None:
-    """What a holder found out that is not one any more is not kept as evidence."""
-
-    def silent(self: Any, held: Any, refused: Any, evidence: Any, *pieces: Any) -> Any:
-        return claims._lost(refused.found)
-        yield  # an operation that asks the store for nothing
-
-    claims.Claims._report = silent  # type: ignore[method-assign]
-
-
-def acts_past_its_deadline() -> None:
-    """A process that slept through its lease goes to work without asking whether it still holds."""
-
-    def trusting(self: Any, hold: Any) -> Any:
-        return
-        yield
-
-    guard.Guard._ask_once_more = trusting  # type: ignore[method-assign]
 
 
 def end_draws_no_fence() -> None:

@@ -16,7 +16,11 @@ from twiceproof.stores.sqlite import SqliteEngine
 
 
 def _there(engine: Any, write: Write) -> Record | None:
-    return engine.fetch([write.at])[0].record
+    """What a bug sees there; nothing, if it cannot be asked."""
+    try:
+        return engine.fetch([write.at])[0].record
+    except Disconnected:
+        return None
 
 
 def fence_ignored() -> None:
@@ -153,8 +157,7 @@ def power_is_trusted() -> None:
     made = SqliteEngine.__init__
 
     def careless(self: SqliteEngine, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        self.durability = "process"  # type: ignore[assignment]
+        made(self, *args, **(kwargs | {"durability": "process"}))
 
     SqliteEngine.__init__ = careless  # type: ignore[method-assign]
 
