@@ -40,6 +40,7 @@ PLANTS: dict[str, Plant] = dict(
         _plant(claims.heart_does_not_beat, "F8"),
         _plant(claims.sweep_takes_what_is_held, "F15"),
         _plant(claims.forgotten_early, "F15"),
+        _plant(claims.end_draws_no_fence, "H1"),
         _plant(flows.no_intent, "F1"),
         _plant(flows.probe_not_asked, "F1"),
         _plant(flows.key_of_the_attempt, "F1"),

@@ -90,10 +90,3 @@ def record_apart_from_its_work() -> None:
         return ()
 
     joined._Draft.writes = nothing  # type: ignore[method-assign]
-
-
-def crashes_not_counted() -> None:
-    """A run that kills every worker that takes it goes round for ever."""
-    from twiceproof.flows import run_states
-
-    run_states.MOST_CRASHES = 10**9  # type: ignore[misc]

@@ -27,9 +27,3 @@ def case_folded() -> None:
         return address_of(tenant, operation, key.lower())
 
     asking.address_of = folded  # type: ignore[attr-defined]
-
-
-def tenants_share() -> None:
-    """Two tenants' keys are one: the second is answered with the first one's result."""
-    address_of = claim.address_of
-    asking.address_of = lambda tenant, operation, key: address_of("default", operation, key)  # type: ignore[attr-defined]
