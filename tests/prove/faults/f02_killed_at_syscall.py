@@ -59,7 +59,7 @@ def drawn(made: dict[str, int], whole: bool, least: int, dice: random.Random) ->
     """Every n of each kind, and all of them again until there are enough; of a part of the run, some of each kind."""
     calls: list[Call] = []
     for name, times in made.items():
-        enough = max(least // len(made), OFTEN if whole else SELDOM)
+        enough = max(least // len(made), 2 * (OFTEN if whole else SELDOM))  # some live: not every run makes every call
         ns = [nth for _ in range(-(-enough // times)) for nth in range(1, times + 1)]
         calls += [Call(name, nth) for nth in (ns if whole else dice.sample(ns, enough))]
     return calls
