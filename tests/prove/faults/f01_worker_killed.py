@@ -89,5 +89,5 @@ def control(trial: Trial, finding: Finding) -> None:
         repeat.Declared.writes_intent = property(lambda self: False)  # type: ignore[method-assign,assignment]
         return Round(place, scenes, [structs.replace(case, again=0) for case in cases]).play()
 
-    wrong = apart(trial, trial.stores[0], bare).violations
+    wrong = [what for what in apart(trial, trial.stores[0], bare).violations if "each once" in what]
     finding.control("the intent before a step never repeated", "; ".join(wrong[:2]))
