@@ -77,7 +77,9 @@ def test_the_board_tells_where_somebody_is_and_how_many_answers_came():
     assert (board.points(), board.answers(), board.stopped) == (set(), 0, False)
     board.at(1, 3, 2)
     board.answered(0)
+    assert not board.all_at_work
     board.answered(1)
+    assert board.all_at_work
     board.stop()
     assert (board.points(), board.answers(), board.stopped) == ({"recording a result"}, 2, True)
     board.at(1, 3, 0)

@@ -28,9 +28,11 @@ class Accounts(Struct):
     heard: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     fences: dict[str, list[int]] = field(default_factory=dict)
+    fell: dict[str, str] = field(default_factory=dict)
 
     def complaints(self) -> Iterator[str]:
         """What must never be, whatever the store says."""
+        yield from (f"fell: {writer}: {why}" for writer, why in self.fell.items())
         for key, times in self.done.items():
             if times > 1:
                 yield f"done twice: {key}: expected one effect, saw {times}"
@@ -61,6 +63,8 @@ def read_accounts(place: Place) -> Accounts:
                     found.heard[key] = said
                 case "unknown":
                     found.unknown[key] = said
+                case "fell":
+                    found.fell[key] = said
                 case "drew":
                     found.fences.setdefault(key, []).append(int(said))
     return found

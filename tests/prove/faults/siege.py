@@ -65,7 +65,7 @@ class Siege:
     def _let_answers_come(self, writers: Writers, more: int) -> bool:
         board = writers.board
         wanted, end = board.answers() + more, time.monotonic() + MOST_SECONDS
-        while board.answers() < wanted:
+        while board.answers() < wanted or not board.all_at_work:
             if time.monotonic() > end:
                 return False
             time.sleep(0.001)

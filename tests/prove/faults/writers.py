@@ -46,8 +46,16 @@ class Board:
         self._map[row : row + 4] = (int.from_bytes(self._map[row : row + 4]) + 1).to_bytes(4)
 
     def answers(self) -> int:
+        return sum(self._answers())
+
+    @property
+    def all_at_work(self) -> bool:
+        """A server that is killed while a writer still opens its store has only refused to be opened."""
+        return all(self._answers())
+
+    def _answers(self) -> list[int]:
         rows = (self._row(writer) for writer in range(self._writers))
-        return sum(int.from_bytes(self._map[row : row + 4]) for row in rows)
+        return [int.from_bytes(self._map[row : row + 4]) for row in rows]
 
     def points(self) -> set[str]:
         """Where somebody is right now."""
@@ -137,6 +145,13 @@ class _Writer:
         self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def run(self) -> None:
+        try:
+            await self._write()
+        except Exception as error:
+            self._note("fell", f"writer {self._number}", f"{type(error).__name__}: {error}".replace("\n", " "))
+            raise
+
+    async def _write(self) -> None:
         with self._place.app() as app:
             work = Work(app, self._note, lambda key, point: self._at(int(key.split(":")[2]), point))
             await asyncio.gather(self._draw(app), *(self._call(work, caller) for caller in range(1, CALLERS)))
