@@ -37,7 +37,7 @@ def apart(
         out, err = "", f"did not end within {patience:.0f} s"
         child.communicate()
     try:
-        return msgspec.json.decode(out.splitlines()[-1], type=Finding)
+        return msgspec.json.decode(out.rstrip("\n").split("\n")[-1], type=Finding)  # a sentence may hold U+2028
     except (IndexError, msgspec.MsgspecError):
         return broken(number, seed, share, err[-2000:] or out[-2000:])
 

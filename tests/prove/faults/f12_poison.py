@@ -19,7 +19,7 @@ from tests.prove.trial import NAMES, Trial
 from twiceproof.keys import maker
 
 TITLE = "poison payloads"
-TIMES = {ClaimsDoor: (2_100, 375), FlowsDoor: (900, 150)}  # over all stores, and how few let each kind be met often
+TIMES = {ClaimsDoor: (2_400, 375), FlowsDoor: (900, 150)}  # over all stores, and how few let each kind be met often
 AT_HTTP = (2_800, 280)
 PAYLOADS = 5_000
 CONTROL = 250

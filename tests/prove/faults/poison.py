@@ -10,7 +10,7 @@ import string
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["DISTINCT", "KEPT", "KEYS", "NOT_KEPT", "REFUSED", "REFUSED_KEYS", "TWINS", "VALUES", "inside"]
+__all__ = ["DISTINCT", "KEPT", "KEYS", "NOT_KEPT", "REFUSED", "REFUSED_KEYS", "TWINS", "VALUES", "inside", "plain"]
 
 Dice = random.Random
 COMPOSED, APART = "\N{LATIN SMALL LETTER E WITH ACUTE}", "e\N{COMBINING ACUTE ACCENT}"
@@ -113,3 +113,8 @@ def inside(dice: Dice, value: Any) -> Any:
     for _ in range(dice.randint(0, 4)):
         value = dice.choice([[value], [1, value, "x"], {word(dice): value}, {"a": None, word(dice) + "_": [value]}])
     return value
+
+
+def plain(sentence: str) -> str:
+    """What is said about poison is none itself."""
+    return sentence.encode("ascii", "backslashreplace").decode()

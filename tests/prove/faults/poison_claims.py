@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from tests.prove.faults.poison import DISTINCT, KEPT, KEYS, NOT_KEPT, REFUSED, REFUSED_KEYS, TWINS, VALUES
@@ -17,6 +18,7 @@ class ClaimsDoor(Door):
     def run(self, times: int) -> None:
         ways = (self.argument, self.result, self.error, self.key, self.pair)
         guarded = self.declare()
+        self.keys_tried = itertools.count()
         for number in range(times):
             ways[number // len(VALUES) % len(ways)](guarded, number)
             if number % 50 == 49:
@@ -89,7 +91,7 @@ class ClaimsDoor(Door):
             )
 
     def key(self, guarded: dict[str, Any], number: int) -> None:
-        kind = list(KEYS)[number % len(KEYS)]
+        kind = list(KEYS)[next(self.keys_tried) % len(KEYS)]
         self.tried[f"keys: {kind}"] += 1
         key = KEYS[kind](self.dice)
         if isinstance(key, str) and kind not in REFUSED_KEYS:

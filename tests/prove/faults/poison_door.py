@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tests.acceptance.places import Place
-from tests.prove.faults.poison import VALUES, inside
+from tests.prove.faults.poison import VALUES, inside, plain
 from tests.prove.trial import Trial
 from twiceproof import App
 
@@ -36,7 +36,7 @@ class Door:
         self.written: set[str] = set()  # keys that may be in the ledger; all others must not
 
     def say(self, kind: str, number: object, what: str) -> None:
-        self.wrong.append(f"{self.name}: {kind}, number {number}: {what}")
+        self.wrong.append(plain(f"{self.name}: {kind}, number {number}: {what}"))
 
     def value(self, number: int) -> tuple[str, Any]:
         kind = list(VALUES)[number % len(VALUES)]

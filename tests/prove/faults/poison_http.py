@@ -12,7 +12,7 @@ from collections import Counter
 from urllib.parse import quote_from_bytes
 
 from tests.acceptance.http_server import HttpServer
-from tests.prove.faults.poison import KEYS, REFUSED_KEYS
+from tests.prove.faults.poison import KEYS, REFUSED_KEYS, plain
 from tests.prove.faults.poison_bytes import BODIES, BOMB, HEADS
 
 __all__ = ["HttpDoor"]
@@ -46,7 +46,7 @@ class HttpDoor:
         return f"{way}, {kind}", BODIES[kind](self.dice)
 
     def say(self, kind: str, number: int, what: str) -> None:
-        self.wrong.append(f"HTTP: {kind}, number {number}: {what}")
+        self.wrong.append(plain(f"HTTP: {kind}, number {number}: {what}"))
 
     # -- one of each -----------------------------------------------------------------------------
 
