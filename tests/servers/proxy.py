@@ -179,8 +179,9 @@ class FaultProxy:
         if self._toxic is not None:
             self._toxic.disarm()
         self._toxic = toxic
-        for link in self._links if toxic else ():
-            toxic.meet(link)
+        if toxic is not None:
+            for link in self._links:
+                toxic.meet(link)
 
     async def _shut(self) -> None:
         await self._stop_listening()
