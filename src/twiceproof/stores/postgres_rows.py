@@ -93,8 +93,7 @@ def _content(write: Insert | Replace) -> Values:
 def commit_values(batches: Sequence[Batch]) -> Values:
     """Columns per batch, per write, and per put: what an Insert or a Replace has and the others lack."""
     writes = [write for batch in batches for write in batch.writes]
-    numbered = [(nth, write) for nth, write in enumerate(writes, 1) if isinstance(write, (Insert, Replace))]
-    puts = [put for _, put in numbered]
+    puts = [write for write in writes if type(write) is Insert or type(write) is Replace]
     mark, (spaces, nonces, kinds, keys, states, queues, bodies) = _joined(
         [batch.writes[0].at.space for batch in batches],
         [batch.nonce for batch in batches],
@@ -104,15 +103,19 @@ def commit_values(batches: Sequence[Batch]) -> Values:
         [put.queue for put in puts],
         [put.body or "" for put in puts],
     )
-    acts = "".join([_act(write) for write in writes]).encode()
-    places = _array([str(place) for place, batch in enumerate(batches, 1) for _ in batch.writes])
-    known = _array([str(_known(write)) for write in writes])
-    which = _array([str(nth) for nth, _ in numbered])
-    draws = _array(["t" if put.draw else "f" for put in puts])
+    acts = "".join(["i" if type(write) is Insert else _act(write) for write in writes])
+    known = ["0" if type(write) is Insert else str(_known(write)) for write in writes]
+    places = [str(place) for place, batch in enumerate(batches, 1) for _ in batch.writes]
+    which = [str(nth) for nth, act in enumerate(acts, 1) if act in PUTS]
+    draws = ["t" if put.draw else "f" for put in puts]
     leases, dues = _seconds([put.lease for put in puts]), _seconds([put.due_in for put in puts])
     return [
-        mark, spaces, nonces, acts, places, known, kinds, keys, which, states, queues, draws, leases, dues, bodies
+        mark, spaces, nonces, acts.encode(), _array(places), _array(known), kinds, keys,
+        _array(which), states, queues, _array(draws), leases, dues, bodies,
     ]  # fmt: skip
+
+
+PUTS = "irR"
 
 
 def _act(write: Write) -> str:
@@ -141,10 +144,11 @@ def _known(write: Write) -> int:
 def _joined(*columns: Sequence[str]) -> tuple[bytes, list[bytes]]:
     """Texts joined by a mark that none of them holds, and the mark. Where all are empty, nothing."""
     given = [column if any(column) else () for column in columns]
+    between = [max(0, len(column) - 1) for column in given]
     for longer in itertools.count():
         mark = "\x1f" + "\x1e" * longer
         texts = [mark.join(column) for column in given]
-        if all(text.count(mark) == max(0, len(column) - 1) for text, column in zip(texts, given, strict=True)):
+        if [text.count(mark) for text in texts] == between:
             break
     return mark.encode(), [text.encode() for text in texts]
 
