@@ -1,8 +1,8 @@
 -- Any batches, each on its own: the same acts, the same answer and the same discipline as the function of this name
--- in 0002, which stays for processes of an older release. A group of steps takes an eighth less of the server's time:
+-- in 0002, which stays for processes of an older release. A group of steps takes a seventh less of the server's time:
 --
 -- - What belongs to a batch (space, nonce) comes once per batch. What only an Insert or a Replace has comes once for
---   each of these, and `puts` says which write it is. A column in which nothing is given comes empty, and reads as NULL.
+--   each of these, and `puts` says which write it is. A column in which nothing is given may come empty: it reads as NULL.
 -- - Lists are taken apart in the SELECT list, in step: in FROM each would be stored away first, row by row.
 CREATE FUNCTION twiceproof_commit(
     mark text, spaces text, nonces text, acts text, places int[], known bigint[], kinds text, keys text,
