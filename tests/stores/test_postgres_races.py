@@ -8,7 +8,7 @@ import pytest
 from psycopg.pq import ExecStatus
 
 from twiceproof.errors import SchemaMismatch
-from twiceproof.records import Address, Batch, Conflict, Insert, Remove, Replace, Written
+from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores.base import AGAIN
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.migrations import migrations
@@ -175,6 +175,7 @@ def test_a_lookup_by_address_reads_its_own_row_and_no_other(store, postgres_dsn)
             calls += [commit_call([batch(Replace(at(n), version="1"))])]
             calls += [commit_call([batch(Insert(at(n + 1), "")), batch(Remove(at(n + 2), version="1"))])]
             calls += [commit_call([batch(Insert(at(n + 2), "")), batch(Replace(at(n), version="1"))])]
+            calls += [commit_call([batch(Check(at(n), fence=1), Insert(at("step", at(n).space), ""))])]
             calls += [(FETCH, fetch_values([at(n), at(n + 1)]))]
             for sql, values in calls:
                 assert db.pgconn.exec_params(sql, values).status == ExecStatus.TUPLES_OK

@@ -17,7 +17,7 @@ from .gather import held_elsewhere
 from .join import Torn
 from .joins.do import Pause
 from .joins.driver import Driver
-from .postgres_rows import commit_values, outcomes
+from .postgres_rows import COMMIT_TYPES, commit_values, outcomes
 
 __all__ = ["WHERE", "PostgresJoins"]
 
@@ -34,9 +34,8 @@ MARK = "SELECT set_config('twiceproof.joined', $1, true)"
 FOUND = f"""
 SELECT {_TABLE}, coalesce(current_setting('twiceproof.joined', true), ''), current_setting('transaction_isolation'),
     current_setting('synchronous_commit')"""
-_KINDS = ("", "", "int[]", "bigint[]", "", "", "", "", "", "", "boolean[]", "float8[]", "float8[]", "")
 # Every value travels as text, whatever the driver would make of a list or a number.
-_VALUES = ", ".join(f"${n}::text" + (f"::{kind}" if kind else "") for n, kind in enumerate(_KINDS, 2))
+_VALUES = ", ".join(f"${n}::text::{kind}" for n, kind in enumerate(COMMIT_TYPES, 2))
 LAND = (
     "SELECT CASE WHEN current_setting('twiceproof.joined', true) = $1::text "
     f"THEN twiceproof_commit({_VALUES})::text END"

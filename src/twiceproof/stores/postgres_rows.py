@@ -25,6 +25,7 @@ from ..records import (
 from .base import AGAIN, Again
 
 __all__ = [
+    "COMMIT_TYPES",
     "Values",
     "commit_call",
     "commit_values",
@@ -45,7 +46,11 @@ def _call(name: str, count: int) -> bytes:
 
 INSERT = _call("insert", 10)
 REPLACE = _call("replace", 11)
-COMMIT = _call("commit", 14)
+COMMIT_TYPES = (
+    "text", "text", "text", "text", "int[]", "bigint[]", "text", "text",
+    "int[]", "text", "text", "boolean[]", "float8[]", "float8[]", "text",
+)  # fmt: skip
+COMMIT = _call("commit", len(COMMIT_TYPES))
 MOST_BIGINT = 2**63 - 1
 
 Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | None]
@@ -86,30 +91,31 @@ def _content(write: Insert | Replace) -> Values:
 
 
 def commit_values(batches: Sequence[Batch]) -> Values:
-    numbered = [(place, batch, write) for place, batch in enumerate(batches, 1) for write in batch.writes]
-    writes = [write for _, _, write in numbered]
-    puts = [write if isinstance(write, (Insert, Replace)) else NOTHING for write in writes]
-    mark, (spaces, kinds, keys, nonces, states, queues, bodies) = _joined(
-        [write.at.space for write in writes],
+    """Columns per batch, per write, and per put: what an Insert or a Replace has and the others lack."""
+    writes = [write for batch in batches for write in batch.writes]
+    puts = [write for write in writes if type(write) is Insert or type(write) is Replace]
+    mark, (spaces, nonces, kinds, keys, states, queues, bodies) = _joined(
+        [batch.writes[0].at.space for batch in batches],
+        [batch.nonce for batch in batches],
         [write.at.kind for write in writes],
         [write.at.key for write in writes],
-        [batch.nonce for _, batch, _ in numbered],
         [put.state for put in puts],
         [put.queue for put in puts],
         [put.body or "" for put in puts],
     )
-    acts = "".join([_act(write) for write in writes]).encode()
-    places = _array([str(place) for place, _, _ in numbered])
-    known = _array([str(_known(write)) for write in writes])
-    draws = _array(["t" if put.draw else "f" for put in puts])
-    leases = _array(["NULL" if put.lease is None else repr(put.lease) for put in puts])
-    dues = _array(["NULL" if put.due_in is None else repr(put.due_in) for put in puts])
+    acts = "".join(["i" if type(write) is Insert else _act(write) for write in writes])
+    known = ["0" if type(write) is Insert else str(_known(write)) for write in writes]
+    places = [str(place) for place, batch in enumerate(batches, 1) for _ in batch.writes]
+    which = [str(nth) for nth, act in enumerate(acts, 1) if act in PUTS]
+    draws = ["t" if put.draw else "f" for put in puts]
+    leases, dues = _seconds([put.lease for put in puts]), _seconds([put.due_in for put in puts])
     return [
-        mark, acts, places, known, spaces, kinds, keys, nonces, states, queues, draws, leases, dues, bodies
+        mark, spaces, nonces, acts.encode(), _array(places), _array(known), kinds, keys,
+        _array(which), states, queues, _array(draws), leases, dues, bodies,
     ]  # fmt: skip
 
 
-NOTHING = Insert(Address("", "", ""), "")
+PUTS = "irR"
 
 
 def _act(write: Write) -> str:
@@ -136,13 +142,21 @@ def _known(write: Write) -> int:
 
 
 def _joined(*columns: Sequence[str]) -> tuple[bytes, list[bytes]]:
-    """Texts joined by a mark that none of them holds, and the mark."""
+    """Texts joined by a mark that none of them holds, and the mark. Where all are empty, nothing."""
+    given = [column if any(column) else () for column in columns]
+    between = [max(0, len(column) - 1) for column in given]
     for longer in itertools.count():
         mark = "\x1f" + "\x1e" * longer
-        texts = [mark.join(column) for column in columns]
-        if all(text.count(mark) == len(columns[0]) - 1 for text in texts):
+        texts = [mark.join(column) for column in given]
+        if [text.count(mark) for text in texts] == between:
             break
     return mark.encode(), [text.encode() for text in texts]
+
+
+def _seconds(column: list[float | None]) -> bytes:
+    if column.count(None) == len(column):
+        return b"{}"
+    return _array(["NULL" if seconds is None else repr(seconds) for seconds in column])
 
 
 def _array(parts: Iterable[str]) -> bytes:

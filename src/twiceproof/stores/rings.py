@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ..records import Batch, Insert, Remove, Replace, Write
+from ..records import Batch, Check, Insert, Remove, Replace
 
 __all__ = ["SOON", "queue_place", "rings"]
 
@@ -19,17 +17,18 @@ def queue_place(queue: str) -> str:
 
 
 def rings(batch: Batch) -> list[str]:
-    """The names to ring."""
-    return [place for write in batch.writes for place in _rung_by(write)]
+    """The names to ring. Asked of every batch that lands: most ring nobody, and must not pay for it."""
+    places = []
+    for write in batch.writes:
+        if isinstance(write, Check):
+            continue
+        if isinstance(write, Remove) or (isinstance(write, Replace) and write.draw):
+            places.append(write.at.space)
+        if not isinstance(write, Remove) and write.due_in is not None and _is_soon(write, write.due_in):
+            places.append(queue_place(write.queue))
+    return places
 
 
-def _rung_by(write: Write) -> Iterator[str]:
-    if isinstance(write, Remove) or (isinstance(write, Replace) and write.draw):
-        yield write.at.space
-    if isinstance(write, Insert | Replace) and _is_due_soon(write):
-        yield queue_place(write.queue)
-
-
-def _is_due_soon(write: Insert | Replace) -> bool:
+def _is_soon(write: Insert | Replace, due_in: float) -> bool:
     """A heartbeat is not: it draws nothing, and keeps a lease."""
-    return write.due_in is not None and write.due_in < SOON and (write.draw or write.lease is None)
+    return due_in < SOON and (write.draw or write.lease is None)
