@@ -11,7 +11,8 @@ pytestmark = pytest.mark.slow
 
 HOST = b"Host: 127.0.0.1\r\n"
 POST = b"POST /hooks/none HTTP/1.1\r\n" + HOST
-NEXT = b"GET /healthz HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+LAST = b"Connection: close\r\n\r\n"
+NEXT = b"GET /healthz HTTP/1.1\r\n" + HOST + LAST
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +65,9 @@ def test_a_plain_chunked_request_is_read_and_so_is_the_next(server):
 def test_a_header_that_may_come_once_is_refused_twice(server, name):
     twice = b"".join(f"{name}: {value}\r\n".encode() for value in ("127.0.0.1", "127.0.0.2"))
     host = b"" if name == "Host" else HOST
-    assert statuses(server, b"GET /healthz HTTP/1.1\r\n" + host + twice + b"\r\n") == [400]
+    assert statuses(server, b"GET /healthz HTTP/1.1\r\n" + host + twice + LAST) == [400]
     assert statuses(
-        server, b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Forwarded-For: a\r\nX-Forwarded-For: b\r\n\r\n"
+        server, b"GET /healthz HTTP/1.1\r\n" + HOST + b"X-Forwarded-For: a\r\nX-Forwarded-For: b\r\n" + LAST
     ) == [200]
 
 
@@ -76,4 +77,4 @@ def test_a_header_that_may_come_once_is_refused_twice(server, name):
      "/healthz;a=b", "/v1/runs/%ff", "/v1/runs/%c0%af", "/v1/runs/a%0d%0ab", "/v1//runs", "/v1/runs/..%2f..%2fhealthz"],
 )  # fmt: skip
 def test_an_address_has_one_spelling(server, path):
-    assert statuses(server, f"GET {path} HTTP/1.1\r\n".encode() + HOST + b"Connection: close\r\n\r\n") == [404]
+    assert statuses(server, f"GET {path} HTTP/1.1\r\n".encode() + HOST + LAST) == [404]
