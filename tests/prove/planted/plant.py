@@ -13,5 +13,5 @@ class Plant(Struct, frozen=True):
     what: str  # for people: what the product does now
     fault: str
     into: Callable[[], None]
-    share: float = 0.02  # of the full run: less than the short run, so that it is caught there all the more
+    share: float = 0.013  # of the full run: less than the short run, so that it is caught there all the more
     stores: tuple[str, ...] = ("sqlite",)
