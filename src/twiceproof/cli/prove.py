@@ -41,6 +41,10 @@ Exit codes: 0 safe to repeat, 1 not.
 @outside_options
 @click.option("--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME), as JSON.")
 @click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
+@click.option(
+    "--ends", type=click.Choice(["done", "failed", "review"]), default="done", show_default=True,
+    help="What one clean run comes to.",
+)
 @click.option("--time", "budget", metavar="TIME", help="How long it may take; what was not reached is said.")
 @click.option("--depth", type=click.IntRange(1, 2), default=2, show_default=True, help="1: no second kill.")
 @click.option("--processes", is_flag=True, help="Real processes, ended by SIGKILL; slower.")
@@ -50,7 +54,7 @@ Exit codes: 0 safe to repeat, 1 not.
 @click.pass_context
 def prove(
     ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
-    budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
+    ends: str, budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
 ) -> None:  # fmt: skip
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
@@ -67,7 +71,7 @@ def prove(
     with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
         report = Prover(
             proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
-            processes=processes, shown=progress.show,
+            processes=processes, ends=ends, shown=progress.show,
         ).run()  # fmt: skip
     if junit:
         from ..prove.junit import junit as written
@@ -79,7 +83,7 @@ def prove(
         waits = [word for name in callback for word in ("--callback", name)]
         waits += [word for name in approve for word in ("--approve", name)]
         events = [word for name in event for word in ("--event", name)]
-        real = ["--processes"] if processes else []
+        real = [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
         _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits, *real])
     ctx.exit(OK if report.good else NEGATIVE)
 

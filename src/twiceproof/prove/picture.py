@@ -72,14 +72,17 @@ def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:
 
 
 def closing_line(report: Report) -> str:
-    played, planned = len(report.verdicts), report.planned
-    share = "" if report.complete else f" of {planned}, for want of time"
-    parked = sum(one.word == "parked" for one in report.verdicts)
+    played = len(report.verdicts)
+    if not played:
+        return "NOTHING PROVED: the time was up when one clean run was done; give more of it."
+    share = "" if report.complete else f" of at least {report.planned}, for want of time"
     if not report.good:
         bad = len(report.bad)
         return f"NOT SAFE to repeat: of {played} scenes played{share}, {bad} ended otherwise than one clean run."
     missed = sum(one.word == "missed" for one in report.verdicts)
+    parked = sum(one.word == "parked" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
     plays = f"{played} scenes played{share}{passed_over}"
-    return f"Safe to repeat: {plays}, nothing happened twice and nothing was lost{waits}."
+    safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
+    return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 
 from msgspec import structs
 
+from ..claims.claim import DONE
 from ..clock import Clock, system_clock
 from ..errors import Misuse
+from .fitness import gained, refuse_unfit
 from .isolation import Vanished, apart
 from .ledgers.ledgers import ledgers_at
 from .report import Report
-from .scenes.catalogue import after_clean, after_refusal, around_waits, during_recovery, during_undo, out_of_order
 from .scenes.outcome import ACTS, Beat, Outcome
+from .scenes.plan import Plan
 from .scenes.play import Play
 from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
@@ -26,14 +27,16 @@ from .wrong import Wrong, declarations, wrong_declarations
 
 __all__ = ["Prover"]
 
-WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 TRIES = 3  # at a play whose threads did not come to the point where its fault was to happen
 Shown = Callable[[int, int, str], None]
 WORST = ("twice", "lost", "differs", "stuck", "failed", "broken")  # in this order
 
 
 class Prover:
-    """`only` picks scenes by name; `budget` is in seconds, and what it did not reach is said."""
+    """`only` picks a scene by name; `budget` is in seconds, and what it did not reach is said.
+
+    `ends` is the state that one clean run comes to: one that fails by mistake would prove nothing.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Prover:
         budget: float | None = None,
         depth: int = 2,
         processes: bool = False,
+        ends: str = DONE,
         clock: Clock = system_clock,
         shown: Shown = lambda done, planned, name: None,
     ) -> None:
@@ -55,6 +59,7 @@ class Prover:
         self._budget = budget
         self._depth = depth
         self._processes = processes
+        self._ends = ends
         self._clock = clock
         self._shown = shown
         self._outcomes: dict[str, Outcome] = {}
@@ -74,32 +79,30 @@ class Prover:
 
     def _run(self) -> Report:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
+        before = apart(self._world.look, dict[str, int], aloud=False)
         clean = self._play(CLEAN)
-        if clean.error or clean.state not in ("done", "review", "failed"):
-            raise Misuse(
-                f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}"
-            )
+        refuse_unfit(clean, before, self._ends)
         self._exchanges = [
             (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
         ]
-        chosen = self._chosen(clean)
+        plan = self._plan(clean)
         verdicts: list[Verdict] = []
-        for scene in chosen:
+        for scene in self._chosen(plan):
             if until is not None and self._clock.monotonic() >= until:
                 break
-            self._shown(len(verdicts), len(chosen), scene.name)
-            beside = self._beside(scene)
+            self._shown(len(verdicts), self._planned(plan), scene.name)
+            beside = plan.beside(scene)
             self._compared[scene.name] = beside.name
             verdicts.append(judge(scene, self._play(scene), self._play(beside)))
-        return self._report(clean, len(chosen), verdicts)
+        return self._report(clean, before, self._planned(plan), verdicts)
 
-    def _report(self, clean: Outcome, planned: int, verdicts: list[Verdict]) -> Report:
+    def _report(self, clean: Outcome, before: dict[str, int], planned: int, verdicts: list[Verdict]) -> Report:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
         beats: tuple[Beat, ...] = self._outcomes[worst.scene].beats if worst else ()
         flow = self._target.flow
         return Report(
             flow.name, flow.key(self._target.args, self._target.kwargs), _shown(self._store), planned, tuple(verdicts),
-            clean.seen, _unobserved(clean), self._wrong(verdicts), beats, worst.scene if worst else "",
+            gained(before, clean.seen), _unobserved(clean), self._wrong(verdicts), beats, worst.scene if worst else "",
         )  # fmt: skip
 
     def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:
@@ -110,43 +113,31 @@ class Prover:
 
     # -- scenes ----------------------------------------------------------------------------------
 
-    def _scenes(self, clean: Outcome) -> Iterator[Scene]:
+    def _plan(self, clean: Outcome) -> Plan:
         asked = [asked for _, _, asked in self._exchanges]
-        first = list(after_clean(clean, can_change=self._can_change(), exchanges=asked))
-        yield from first
-        yield from around_waits(clean)
-        yield from out_of_order(1 + len(self._target.then))
-        for refused in after_refusal(clean):
-            yield refused
-            yield from during_undo(refused, self._play(refused))
-        if self._depth > 1:
-            yield from chain.from_iterable(
-                during_recovery(scene, self._play(scene)) for scene in first if scene.scripts
-            )
+        return Plan(clean, self._can_change(), asked, 1 + len(self._target.then), self._depth)
 
-    def _chosen(self, clean: Outcome) -> list[Scene]:
+    def _chosen(self, plan: Plan) -> Iterator[Scene]:
         """One that is asked for is looked for no further than it is found: later ones are known only by playing."""
         names = []
-        for scene in self._scenes(clean) if self._only else ():
+        for scene in plan.scenes(self._play):
+            if self._only in ("", scene.name):
+                yield scene
             if scene.name == self._only:
-                return [scene]
+                return
             names.append(scene.name)
         if self._only:
             raise Misuse(f"There is no scene {self._only!r}; there are: {', '.join(names)}")
-        return list(self._scenes(clean))
+
+    def _planned(self, plan: Plan) -> int:
+        """As far as what has been played lets it be known."""
+        return 1 if self._only else sum(1 for _ in plan.scenes(lambda scene: self._outcomes.get(scene.name)))
 
     def _can_change(self) -> bool:
         """Whether a changed payload still has the same key; otherwise it is another event."""
         flow, args, kwargs = self._target.flow, self._target.args, self._target.kwargs
         changed = other_payload(args, kwargs)
         return changed != (args, kwargs) and flow.key(*changed) == flow.key(args, kwargs)
-
-    def _beside(self, scene: Scene) -> Scene:
-        if scene.beside == CLEAN.name:
-            return CLEAN
-        clean = self._outcomes[CLEAN.name]
-        others = chain(around_waits(clean), out_of_order(1 + len(self._target.then)), after_refusal(clean))
-        return next(one for one in others if one.name == scene.beside)
 
     # -- playing ---------------------------------------------------------------------------------
 
@@ -165,7 +156,7 @@ class Prover:
         name = self._ledgers.prepare()
         try:
             with self._losing(scene) as lost:
-                outcome = apart(lambda: self._perform(scene, name), Outcome)
+                outcome = apart(lambda: self._perform(scene, name), Outcome, aloud=bool(self._only))
             return structs.replace(outcome, fired=outcome.fired + sum(lost))
         except Vanished as error:
             return Outcome("", error=str(error))

@@ -39,3 +39,4 @@ class Outcome(Struct, frozen=True):
     arrivals: dict[str, int] = {}  # callbacks and decisions that the ledger took as the first
     awaited: tuple[Awaited, ...] = ()
     answers: tuple[str, ...] = ()
+    why: str = ""  # what the last caller was told instead of a result

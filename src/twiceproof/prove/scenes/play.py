@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ...claims.claim import DONE, FAILED, REVIEW
 from ...drive import block
-from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, TwiceproofError, Waiting
+from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, Waiting
 from ...stores.base import Engine
 from ..clocks import ManualClock
 from ..target import Target, other_payload
@@ -52,6 +52,7 @@ class Play:
         self._stand_in = StandIn()
         self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
+        self._why = ""
 
     def run(self) -> Outcome:
         """All of it, with processes that are simulated here."""
@@ -97,7 +98,7 @@ class Play:
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
             self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
-            tuple(self._answers),
+            tuple(self._answers), self._why,
         )  # fmt: skip
 
     def _to_the_end(self) -> tuple[str, str]:
@@ -181,10 +182,9 @@ class Play:
             self._answers.append("returned")
         except Killed:
             self._answers.append("killed")
-        except TwiceproofError as error:
+        except Exception as error:  # noqa: BLE001 - ours, or the flow's own
             self._answers.append(type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the flow's own
-            self._answers.append(type(error).__name__)
+            self._why = _said(error)
 
     def _deliver(self, *, changed: bool = False) -> Any:
         args, kwargs = self._target.args, self._target.kwargs
@@ -206,9 +206,11 @@ class Play:
                 return "killed"
             except (InProgress, ClaimLost):
                 self._let_lapse()
-            except (NeedsReview, PriorFailure, PayloadMismatch):
+            except (NeedsReview, PriorFailure, PayloadMismatch) as error:
+                self._why = self._why or _said(error)
                 return self._state()
-            except Exception:  # noqa: BLE001 - the flow's own: the ledger knows whether that is the end
+            except Exception as error:  # noqa: BLE001 - the flow's own: the ledger knows whether that is the end
+                self._why = _said(error)
                 if not self._whose().dead and self._state() not in DEFINITE:
                     self._let_lapse()
         return "stuck"
@@ -237,3 +239,7 @@ class Play:
         except Stale:
             return "overtaken"
         return msgspec.json.encode(value).decode()
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ").rstrip(".")
