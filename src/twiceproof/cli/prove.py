@@ -40,9 +40,13 @@ Exit codes: 0 safe to repeat, 1 not.
 )
 @outside_options
 @click.option("--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME), as JSON.")
+@click.option("--real", metavar="HOST", multiple=True, help="A host that every play may reach for real.")
 @click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
 @click.option(
-    "--ends", type=click.Choice(["done", "failed", "review"]), default="done", show_default=True,
+    "--ends",
+    type=click.Choice(["done", "failed", "review"]),
+    default="done",
+    show_default=True,
     help="What one clean run comes to.",
 )
 @click.option("--time", "budget", metavar="TIME", help="How long it may take; what was not reached is said.")
@@ -54,24 +58,27 @@ Exit codes: 0 safe to repeat, 1 not.
 @click.pass_context
 def prove(
     ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
-    ends: str, budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
+    real: tuple[str, ...], ends: str, budget: str | None, depth: int, processes: bool, scene: str, junit: str | None,
+    **looked_at: Any,
 ) -> None:  # fmt: skip
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
     After each play the outside must be as after one clean run, or the run must wait for a person.
     """
+    from msgspec import structs
+
     from ..prove.prover import Prover
     from ..prove.worlds.world import Worlds
 
     outside = Outside(**looked_at)
-    proved = _proved(flow, event, callback, approve)
+    proved = structs.replace(_proved(flow, event, callback, approve), ends=ends, real=real)
     span = None if budget is None else seconds(budget, name="time")
     target = ctx.ensure_object(Target)
     store = target.url if target.given_store else "sqlite"
     with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
         report = Prover(
             proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
-            processes=processes, ends=ends, shown=progress.show,
+            processes=processes, shown=progress.show,
         ).run()  # fmt: skip
     if junit:
         from ..prove.junit import junit as written
@@ -83,8 +90,9 @@ def prove(
         waits = [word for name in callback for word in ("--callback", name)]
         waits += [word for name in approve for word in ("--approve", name)]
         events = [word for name in event for word in ("--event", name)]
-        real = [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
-        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits, *real])
+        waits += [word for name in real for word in ("--real", name)]
+        waits += [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits])
     ctx.exit(OK if report.good else NEGATIVE)
 
 

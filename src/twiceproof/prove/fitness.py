@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from ..errors import Misuse
 from .scenes.outcome import Outcome
@@ -12,20 +13,37 @@ __all__ = ["gained", "refuse_unfit"]
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
 
-def refuse_unfit(clean: Outcome, before: dict[str, int], ends: str) -> None:
-    """A run that fails at once is the same every time, and so is one of which nothing is seen: neither proves anything."""
+def refuse_unfit(clean: Outcome, before: dict[str, int], ends: str, real: Collection[str]) -> None:
+    """A run that fails at once is the same every time, and so is one of which nothing is seen."""
+    _refuse_elsewhere(clean, real)
     if clean.error or clean.state not in ("done", "review", "failed"):
         raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}")
     if clean.state != ends:
         raise Misuse(
-            f"One clean run must end {ends} first, and this one ended {clean.state}: {clean.why}. Correct the flow or "
-            f"what it is given; if it waits, {WAITS}; if it is to end so, --ends {clean.state} (ends= in a test)."
+            f"One clean run must end {ends} first, and this one ended {clean.state}: {clean.why}. {_move(clean)}; "
+            f"if it is to end so: --ends {clean.state} (ends= in a test)."
         )
     if not gained(before, clean.seen):
         raise Misuse(
             "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
             "--files DIR, --calls module:function, --http HOST, --smtp HOST or --table URL#name (world= in a test)."
         )
+
+
+def _refuse_elsewhere(clean: Outcome, real: Collection[str]) -> None:
+    """Once was too often already, if it was not meant; the plays would do it a hundred times."""
+    strangers = [place for place in clean.elsewhere if place.rpartition(":")[0] not in real]
+    if strangers:
+        host = strangers[0].rpartition(":")[0]
+        raise Misuse(
+            f"One clean run reached for {', '.join(strangers)}, and nobody stands in there: every play would do so "
+            f"for real. Name it with --http {host} (--smtp for mail); if it may be reached: --real {host} (real= in a "
+            "test)."
+        )
+
+
+def _move(clean: Outcome) -> str:
+    return WAITS[:1].upper() + WAITS[1:] if "WaitTimedOut" in clean.why else "Correct the flow, or what it is given"
 
 
 def gained(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:

@@ -72,7 +72,7 @@ def _print_elsewhere(aloud: bool) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError):  # a process need not have a stderr
         os.dup2(2 if aloud else nowhere, 1)
-    sys.stdout = sys.stderr if aloud else open(nowhere, "w")  # noqa: SIM115 - until the child ends
+    sys.stdout = sys.stderr if aloud else os.fdopen(nowhere, "w")
 
 
 def _ending(status: int) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from ..claims.claim import DONE
 from ..clock import Clock, system_clock
 from ..errors import Misuse
+from .changed import other_payload
 from .fitness import gained, refuse_unfit
 from .isolation import Vanished, apart
 from .ledgers.ledgers import ledgers_at
@@ -21,7 +22,7 @@ from .scenes.play import Play
 from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, is_missed, judge
-from .target import Target, other_payload
+from .target import Target
 from .worlds.world import Losing, World, losing
 from .wrong import Wrong, declarations, wrong_declarations
 
@@ -33,10 +34,7 @@ WORST = ("twice", "lost", "differs", "stuck", "failed", "broken")  # in this ord
 
 
 class Prover:
-    """`only` picks a scene by name; `budget` is in seconds, and what it did not reach is said.
-
-    `ends` is the state that one clean run comes to: one that fails by mistake would prove nothing.
-    """
+    """`only` picks a scene by name; `budget` is in seconds, and what it did not reach is said."""
 
     def __init__(
         self,
@@ -48,7 +46,6 @@ class Prover:
         budget: float | None = None,
         depth: int = 2,
         processes: bool = False,
-        ends: str = DONE,
         clock: Clock = system_clock,
         shown: Shown = lambda done, planned, name: None,
     ) -> None:
@@ -59,7 +56,6 @@ class Prover:
         self._budget = budget
         self._depth = depth
         self._processes = processes
-        self._ends = ends
         self._clock = clock
         self._shown = shown
         self._outcomes: dict[str, Outcome] = {}
@@ -81,7 +77,7 @@ class Prover:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
         before = apart(self._world.look, dict[str, int], aloud=False)
         clean = self._play(CLEAN)
-        refuse_unfit(clean, before, self._ends)
+        refuse_unfit(clean, before, self._target.ends, self._real())
         self._exchanges = [
             (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
         ]
@@ -95,6 +91,10 @@ class Prover:
             self._compared[scene.name] = beside.name
             verdicts.append(judge(scene, self._play(scene), self._play(beside)))
         return self._report(clean, before, self._planned(plan), verdicts)
+
+    def _real(self) -> set[str]:
+        """The ledger's own host is reached too, and on purpose."""
+        return {*self._target.real, urlsplit(self._store).hostname or ""}
 
     def _report(self, clean: Outcome, before: dict[str, int], planned: int, verdicts: list[Verdict]) -> Report:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
@@ -115,7 +115,9 @@ class Prover:
 
     def _plan(self, clean: Outcome) -> Plan:
         asked = [asked for _, _, asked in self._exchanges]
-        return Plan(clean, self._can_change(), asked, 1 + len(self._target.then), self._depth)
+        target = self._target
+        can_change = other_payload(target.flow, target.args, target.kwargs) is not None
+        return Plan(clean, can_change, asked, 1 + len(target.then), self._depth)
 
     def _chosen(self, plan: Plan) -> Iterator[Scene]:
         """One that is asked for is looked for no further than it is found: later ones are known only by playing."""
@@ -132,12 +134,6 @@ class Prover:
     def _planned(self, plan: Plan) -> int:
         """As far as what has been played lets it be known."""
         return 1 if self._only else sum(1 for _ in plan.scenes(lambda scene: self._outcomes.get(scene.name)))
-
-    def _can_change(self) -> bool:
-        """Whether a changed payload still has the same key; otherwise it is another event."""
-        flow, args, kwargs = self._target.flow, self._target.args, self._target.kwargs
-        changed = other_payload(args, kwargs)
-        return changed != (args, kwargs) and flow.key(*changed) == flow.key(args, kwargs)
 
     # -- playing ---------------------------------------------------------------------------------
 

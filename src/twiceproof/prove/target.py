@@ -9,10 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from ..app import App
-from ..errors import Misuse
+from ..claims.claim import DONE
+from ..errors import KeyRefused, Misuse
 from ..flows.flow import Flow
 
-__all__ = ["Target", "other_payload", "spread", "target_of"]
+__all__ = ["Target", "spread", "target_of"]
 
 
 class Target(Struct, frozen=True):
@@ -24,31 +25,37 @@ class Target(Struct, frozen=True):
     then: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()  # later events of the same object
     callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
     approve: tuple[str, ...] = ()  # approvals that somebody says yes to
+    ends: str = DONE  # the state that one clean run comes to: one that fails by mistake would prove nothing
+    real: tuple[str, ...] = ()  # hosts that it may reach, though nobody stands in for them
 
 
 def target_of(function: Any, *args: Any, **kwargs: Any) -> Target:
     flow = getattr(function, "flow", None)
     if not isinstance(flow, Flow):
         raise Misuse("prove needs a function under @app.flow; name one, such as shop:sync_order.")
+    flow.key(args, kwargs)  # what it cannot be called with is told before anything is played
     return Target(_app_of(flow), flow, function, args, kwargs)
 
 
 def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An event is passed whole to a flow with one parameter, otherwise spread by name."""
+    """An event is passed whole to a flow with one parameter, otherwise spread by name.
+
+    As plain data, as a webhook does it; as the annotations say where the key is made of attributes.
+    """
     flow = getattr(function, "flow", None)
-    whole = not isinstance(flow, Flow) or len(flow.inputs.names) == 1 or not isinstance(event, dict)
-    return ((event,), {}) if whole else ((), event)
-
-
-def other_payload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same event with one more field, in the first argument that can have one."""
-    for number, value in enumerate(args):
-        if isinstance(value, dict):
-            return (*args[:number], {**value, "changed_by_prove": True}, *args[number + 1 :]), kwargs
-    for name, value in kwargs.items():
-        if isinstance(value, dict):
-            return args, {**kwargs, name: {**value, "changed_by_prove": True}}
-    return args, kwargs
+    if not isinstance(flow, Flow):
+        return (event,), {}
+    names = flow.inputs.names
+    whole = len(names) == 1 or not isinstance(event, dict)
+    given = ((event,), {}) if whole else ((), event)
+    try:
+        flow.key(*given)
+    except KeyRefused:
+        typed = flow.inputs.typed({names[0]: event} if whole else event)
+        return ((typed[names[0]],), {}) if whole else ((), typed)
+    except TypeError as error:
+        raise Misuse(f"The event does not fit {flow.name}({', '.join(names)}): {error}; correct it.") from None
+    return given
 
 
 def _app_of(flow: Flow) -> App:

@@ -1,4 +1,4 @@
-"""The plan: all scenes of a flow, in the order in which they are played. Later ones are known only by playing earlier."""
+"""The plan: all scenes of a flow, in the order they are played in. Some are known only by playing others."""
 
 from __future__ import annotations
 

@@ -16,8 +16,10 @@ from ...claims.claim import DONE, FAILED, REVIEW
 from ...drive import block
 from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, Waiting
 from ...stores.base import Engine
+from ..changed import other_payload
 from ..clocks import ManualClock
-from ..target import Target, other_payload
+from ..target import Target
+from ..worlds.elsewhere import noting_elsewhere
 from .fault import Fault
 from .killing import Killed
 from .outcome import Outcome
@@ -53,6 +55,7 @@ class Play:
         self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
         self._why = ""
+        self._elsewhere: dict[str, None] = {}
 
     def run(self) -> Outcome:
         """All of it, with processes that are simulated here."""
@@ -90,7 +93,11 @@ class Play:
         app._heartbeat.stop()  # time stands still until the play moves it
         app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
         app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
-        with on_stage(app, self._clock) as self._stand_in, watched(app.steps, self._whose, self._look):
+        with (
+            on_stage(app, self._clock) as self._stand_in,
+            watched(app.steps, self._whose, self._look),
+            noting_elsewhere(self._elsewhere),
+        ):
             yield
 
     def _outcome(self, state: str, result: str) -> Outcome:
@@ -98,7 +105,7 @@ class Play:
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
             self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
-            tuple(self._answers), self._why,
+            tuple(self._answers), self._why, tuple(self._elsewhere),
         )  # fmt: skip
 
     def _to_the_end(self) -> tuple[str, str]:
@@ -189,7 +196,7 @@ class Play:
     def _deliver(self, *, changed: bool = False) -> Any:
         args, kwargs = self._target.args, self._target.kwargs
         if changed:
-            args, kwargs = other_payload(args, kwargs)
+            args, kwargs = other_payload(self._target.flow, args, kwargs) or (args, kwargs)
         given = self._target.call(*args, **kwargs)
         return asyncio.run(given) if inspect.iscoroutine(given) else given
 

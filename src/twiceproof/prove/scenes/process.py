@@ -63,17 +63,26 @@ class Process:
             self.tell(f"write {number}")
         self._suffer("write", number, after)
 
-    def reach_effect(self, step: str, after: bool, gained: dict[str, int] | None = None) -> None:
-        """Before a step acts, and when it has, before anything is recorded."""
+    def begin_effect(self, step: str) -> int:
+        """Before a step acts. Its number: of steps that act at once, each ends as the one it began as."""
+        self._live(step)
+        with self._mutex:
+            self.effects.append(step)
+            number = len(self.effects)
+        self._suffer("effect", number, after=False)
+        return number
+
+    def end_effect(self, step: str, number: int, gained: dict[str, int]) -> None:
+        """When it has acted, before anything is recorded."""
+        self._live(step)
+        self.tell(step + ACTS, gained)
+        self._suffer("effect", number, after=True)
+
+    def _live(self, step: str) -> None:
         if self.dead:
             raise Killed()
         if step == self._stage.refuses:
             self._refuse(step)
-        if after:
-            self.tell(step + ACTS, gained or {})
-        else:
-            self.effects.append(step)
-        self._suffer("effect", len(self.effects), after)
 
     def _refuse(self, step: str) -> NoReturn:
         self.tell(step + REFUSED)

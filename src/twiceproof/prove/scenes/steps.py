@@ -34,11 +34,11 @@ def _blocking(step: Step, whose: Whose, look: Look) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def act(*args: Any, **kwargs: Any) -> Any:
-        seen = _begin(step, whose, look)
+        number, seen = whose().begin_effect(step.name), look()
         try:
             value = function(*args, **kwargs)
         finally:
-            _end(step, whose, look, seen)
+            _end(step, number, whose, look, seen)
         return value
 
     return act
@@ -49,22 +49,17 @@ def _awaiting(step: Step, whose: Whose, look: Look) -> Callable[..., Any]:
 
     @functools.wraps(function)
     async def act(*args: Any, **kwargs: Any) -> Any:
-        seen = _begin(step, whose, look)
+        number, seen = whose().begin_effect(step.name), look()
         try:
             value = await function(*args, **kwargs)
         finally:
-            _end(step, whose, look, seen)
+            _end(step, number, whose, look, seen)
         return value
 
     return act
 
 
-def _begin(step: Step, whose: Whose, look: Look) -> dict[str, int]:
-    whose().reach_effect(step.name, after=False)
-    return look()
-
-
-def _end(step: Step, whose: Whose, look: Look, before: dict[str, int]) -> None:
+def _end(step: Step, number: int, whose: Whose, look: Look, before: dict[str, int]) -> None:
     now = look()
     gained = {what: count - before.get(what, 0) for what, count in now.items() if count != before.get(what, 0)}
-    whose().reach_effect(step.name, after=True, gained=gained)
+    whose().end_effect(step.name, number, gained)
