@@ -53,13 +53,14 @@ Exit codes: 0 safe to repeat, 1 not.
 @click.option("--depth", type=click.IntRange(1, 2), default=2, show_default=True, help="1: no second kill.")
 @click.option("--processes", is_flag=True, help="Real processes, ended by SIGKILL; slower.")
 @click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
+@click.option("--all", "every", is_flag=True, help="A line for each scene, with what was expected and seen.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @target_options
 @click.pass_context
 def prove(
     ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
-    real: tuple[str, ...], ends: str, budget: str | None, depth: int, processes: bool, scene: str, junit: str | None,
-    **looked_at: Any,
+    real: tuple[str, ...], ends: str, budget: str | None, depth: int, processes: bool, scene: str, every: bool,
+    junit: str | None, **looked_at: Any,
 ) -> None:  # fmt: skip
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
@@ -87,12 +88,10 @@ def prove(
     if target.json:
         show_json({"safe": report.good, "complete": report.complete, **_shape(report)})
     else:
-        waits = [word for name in callback for word in ("--callback", name)]
-        waits += [word for name in approve for word in ("--approve", name)]
-        events = [word for name in event for word in ("--event", name)]
-        waits += [word for name in real for word in ("--real", name)]
-        waits += [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
-        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits])
+        said = _words({"--callback": callback, "--approve": approve, "--real": real})
+        said += [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
+        events = _words({"--event": event})
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *said], every)
     ctx.exit(OK if report.good else NEGATIVE)
 
 
@@ -110,6 +109,10 @@ def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approv
     )  # fmt: skip
 
 
+def _words(several: dict[str, tuple[str, ...]]) -> list[str]:
+    return [word for option, names in several.items() for name in names for word in (option, name)]
+
+
 def _callback(given: str) -> tuple[str, Any]:
     name, sign, file = given.partition("=")
     if not (name and sign and file):
@@ -123,14 +126,17 @@ def _shape(report: Report) -> dict[str, Any]:
     return structs.asdict(report)
 
 
-def _show(report: Report, words: list[str]) -> None:
+def _show(report: Report, words: list[str], every: bool) -> None:
     """`words` are those of the command, to be given again."""
-    from ..prove.picture import closing_line, group_rows
+    from ..prove.picture import all_rows, closing_line, group_rows
 
     show_text(f"{report.flow}, {report.key}: one clean run does this to the outside:")
     for what, count in report.expected.items():
         show_text(f"  {count} × {what}")
     show_text()
+    if every:
+        show_table(("SCENE", "WHAT WAS INJECTED", "EXPECTED", "SEEN", "THE RUN IS", "VERDICT"), all_rows(report))
+        show_text()
     show_table(("WHAT WAS PLAYED", "SCENES", "CAME TO"), group_rows(report))
     for step in report.unobserved:
         show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
@@ -140,10 +146,12 @@ def _show(report: Report, words: list[str]) -> None:
 
 
 def _show_bad(report: Report, words: list[str]) -> None:
-    from ..prove.picture import bad_rows, timeline, wrong_lines
+    from ..prove.picture import bad_rows, more_line, timeline, wrong_lines
 
     show_text()
     show_table(("SCENE", "WHAT WAS INJECTED", "VERDICT", "BESIDE ONE CLEAN RUN"), bad_rows(report))
+    if more := more_line(report):
+        show_text(more)
     show_text(f"\nThe worst of them, {report.worst_scene}:")
     for line in timeline(report.worst):
         show_text(line)

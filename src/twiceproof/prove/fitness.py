@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 
 from ..errors import Misuse
 from .scenes.outcome import Outcome
+from .scenes.verdict import gained
 
-__all__ = ["gained", "refuse_unfit"]
+__all__ = ["refuse_unfit"]
 
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
@@ -44,9 +44,3 @@ def _refuse_elsewhere(clean: Outcome, real: Collection[str]) -> None:
 
 def _move(clean: Outcome) -> str:
     return WAITS[:1].upper() + WAITS[1:] if "WaitTimedOut" in clean.why else "Correct the flow, or what it is given"
-
-
-def gained(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
-    """What there is more of, and what is gone."""
-    more, gone = Counter(now) - Counter(before), Counter(before) - Counter(now)
-    return {**more, **{f"gone: {what}": count for what, count in gone.items()}}

@@ -9,7 +9,7 @@ from .report import Report
 from .scenes.outcome import Beat
 from .scenes.verdict import Verdict
 
-__all__ = ["bad_rows", "closing_line", "group_rows", "timeline", "wrong_lines"]
+__all__ = ["all_rows", "bad_rows", "closing_line", "group_rows", "more_line", "timeline", "wrong_lines"]
 
 RECOVERY = "killed, and again in the recovery"
 GROUPS = (
@@ -43,6 +43,18 @@ def _words(verdicts: list[Verdict]) -> str:
 
 def bad_rows(report: Report, most: int = 10) -> list[tuple[str, str, str, str]]:
     return [(one.scene, one.says, one.word, _difference(one)) for one in report.bad[:most]]
+
+
+def all_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+    """Every scene: what was injected, how many effects there should be and were, and what the run ended in."""
+    return [
+        (one.scene, one.says, str(one.expected), str(one.seen), one.state or "-", one.word) for one in report.verdicts
+    ]
+
+
+def more_line(report: Report, most: int = 10) -> str:
+    left = len(report.bad) - most
+    return f"… and {left} more, with --all or in --json." if left > 0 else ""
 
 
 def _difference(verdict: Verdict) -> str:

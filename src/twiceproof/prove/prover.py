@@ -12,7 +12,7 @@ from msgspec import structs
 from ..clock import Clock, system_clock
 from ..errors import Misuse
 from .changed import other_payload
-from .fitness import gained, refuse_unfit
+from .fitness import refuse_unfit
 from .isolation import Vanished, apart
 from .ledgers.ledgers import ledgers_at
 from .report import Report
@@ -21,7 +21,7 @@ from .scenes.plan import Plan
 from .scenes.play import Play
 from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
-from .scenes.verdict import Verdict, is_missed, judge
+from .scenes.verdict import Verdict, gained, is_missed, judge
 from .target import Target
 from .worlds.world import Losing, World, losing
 from .wrong import Wrong, declarations, wrong_declarations
@@ -89,7 +89,7 @@ class Prover:
             self._shown(len(verdicts), self._planned(plan), scene.name)
             beside = plan.beside(scene)
             self._compared[scene.name] = beside.name
-            verdicts.append(judge(scene, self._play(scene), self._play(beside)))
+            verdicts.append(judge(scene, self._play(scene), self._play(beside), before))
         return self._report(clean, before, self._planned(plan), verdicts)
 
     def _real(self) -> set[str]:

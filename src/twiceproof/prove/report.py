@@ -12,7 +12,7 @@ __all__ = ["Report"]
 
 
 class Report(Struct, frozen=True):
-    """`planned` is how many scenes there are, `verdicts` those that were played: a budget may end it early."""
+    """`planned` is how many scenes are known, `verdicts` those that were played: a budget may end it early."""
 
     flow: str
     key: str
