@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +78,9 @@ def prove(
     span = None if budget is None else seconds(budget, name="time")
     target = ctx.ensure_object(Target)
     store = target.url if target.given_store else "sqlite"
-    with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
+    if junit:
+        _write(junit, "")
+    with Progress("Playing", quiet=target.json) as progress, _ended_in_order(), ExitStack() as stack:
         report = Prover(
             proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
             processes=processes, shown=progress.show,
@@ -84,7 +88,7 @@ def prove(
     if junit:
         from ..prove.junit import junit as written
 
-        Path(junit).write_text(written(report), "utf-8")
+        _write(junit, written(report))
     if target.json:
         show_json({"safe": report.good, "complete": report.complete, **_shape(report)})
     else:
@@ -93,6 +97,28 @@ def prove(
         events = _words({"--event": event})
         _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *said], every)
     ctx.exit(OK if report.good else NEGATIVE)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Whoever ends it, the outside is put back as it was: a pipeline that runs out of time sends SIGTERM."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write(name: str, text: str) -> None:
+    """Tried before anything is played: a proof takes minutes."""
+    try:
+        Path(name).write_text(text, "utf-8")
+    except OSError as error:
+        raise Misuse(f"{name} cannot be written ({error.strerror}); --junit takes a file's name.") from None
 
 
 def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...]) -> Proved:

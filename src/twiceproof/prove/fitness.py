@@ -7,22 +7,24 @@ from collections.abc import Collection
 from ..errors import Misuse
 from .scenes.outcome import Outcome
 from .scenes.verdict import gained
+from .target import Target
 
 __all__ = ["refuse_unfit"]
 
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
 
-def refuse_unfit(clean: Outcome, before: dict[str, int], ends: str, real: Collection[str]) -> None:
+def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: Collection[str]) -> None:
     """A run that fails at once is the same every time, and so is one of which nothing is seen."""
     _refuse_elsewhere(clean, real)
     if clean.error or clean.state not in ("done", "review", "failed"):
         raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}")
-    if clean.state != ends:
+    if clean.state != target.ends:
         raise Misuse(
-            f"One clean run must end {ends} first, and this one ended {clean.state}: {clean.why}. {_move(clean)}; "
+            f"One clean run must end {target.ends} first, and this one ended {clean.state}: {clean.why}. {_move(clean)}; "
             f"if it is to end so: --ends {clean.state} (ends= in a test)."
         )
+    _refuse_unmet(clean, target)
     if not gained(before, clean.seen):
         raise Misuse(
             "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
@@ -39,6 +41,16 @@ def _refuse_elsewhere(clean: Outcome, real: Collection[str]) -> None:
             f"One clean run reached for {', '.join(strangers)}, and nobody stands in there: every play would do so "
             f"for real. Name it with --http {host} (--smtp for mail); if it may be reached: --real {host} (real= in a "
             "test)."
+        )
+
+
+def _refuse_unmet(clean: Outcome, target: Target) -> None:
+    met = {one.name for one in clean.awaited}
+    unmet = [name for name in (*target.callbacks, *target.approve) if name not in met]
+    if unmet:
+        raise Misuse(
+            f"One clean run waited for {', '.join(sorted(met)) or 'nothing'}, and never for {', '.join(unmet)}; leave "
+            "it out, or give an event that leads there."
         )
 
 

@@ -40,6 +40,9 @@ def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud:
     try:
         with os.fdopen(reading, "rb") as pipe:
             text = pipe.read()
+    except BaseException:  # somebody ends the proof: the play must not go on changing what is being put back
+        os.kill(child, signal.SIGKILL)
+        raise
     finally:
         _, status = os.waitpid(child, 0)
     if not text:
@@ -53,7 +56,8 @@ def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: boo
     _print_elsewhere(aloud)
     gc.freeze()  # a collection would touch, and so copy, every page of the parent's memory
     try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         text = msgspec.json.encode(work())
         with os.fdopen(writing, "wb") as pipe:

@@ -77,7 +77,7 @@ class Prover:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
         before = apart(self._world.look, dict[str, int], aloud=False)
         clean = self._play(CLEAN)
-        refuse_unfit(clean, before, self._target.ends, self._real())
+        refuse_unfit(clean, before, self._target, self._real())
         self._exchanges = [
             (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
         ]
