@@ -21,8 +21,8 @@ def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: C
         raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}")
     if clean.state != target.ends:
         raise Misuse(
-            f"One clean run must end {target.ends} first, and this one ended {clean.state}: {clean.why}. {_move(clean)}; "
-            f"if it is to end so: --ends {clean.state} (ends= in a test)."
+            f"One clean run must end {target.ends} first, and this one ended {clean.state}: {clean.why}. "
+            f"{_move(clean)}; if it is to end so: --ends {clean.state} (ends= in a test)."
         )
     _refuse_unmet(clean, target)
     if not gained(before, clean.seen):
