@@ -12,13 +12,14 @@ from msgspec import Struct, structs
 
 from ..errors import TwiceproofError
 from ..flows.flow import Flow
+from .guarded import Guarded
 
 __all__ = ["Given", "other_payload"]
 
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def other_payload(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
+def other_payload(flow: Flow | Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
     """None: whatever could be changed makes it another event."""
     key = flow.key(args, kwargs)
     for changed in _changes(args, kwargs):

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
+from ..flows.flow import Flow
 from .changed import other_payload
 from .fitness import refuse_unfit
 from .isolation import Vanished, apart
@@ -108,7 +109,7 @@ class Prover:
     def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:
         bad = [(one, self._outcomes[one.scene], self._outcomes[self._compared[one.scene]]) for one in verdicts]
         return wrong_declarations(
-            declarations(self._target.app.steps), [found for found in bad if not found[0].good]
+            declarations(self._target.acting), [found for found in bad if not found[0].good]
         )  # fmt: skip
 
     # -- scenes ----------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class Prover:
         asked = [asked for _, _, asked in self._exchanges]
         target = self._target
         can_change = other_payload(target.flow, target.args, target.kwargs) is not None
-        return Plan(clean, can_change, asked, 1 + len(target.then), self._depth)
+        return Plan(clean, can_change, asked, 1 + len(target.then), self._depth, isinstance(target.flow, Flow))
 
     def _chosen(self, plan: Plan) -> Iterator[Scene]:
         """One that is asked for is looked for no further than it is found: later ones are known only by playing."""

@@ -21,6 +21,7 @@ class Plan(Struct, frozen=True):
     exchanges: Sequence[str]  # with the outside, in one clean run
     events: int
     depth: int
+    undoes: bool = True  # a guarded function has nothing before it that could be undone
 
     def scenes(self, played: Played) -> Iterator[Scene]:
         """What `played` knows nothing of yet gives rise to nothing yet."""
@@ -28,7 +29,7 @@ class Plan(Struct, frozen=True):
         yield from first
         yield from around_waits(self.clean)
         yield from out_of_order(self.events)
-        for refused in after_refusal(self.clean):
+        for refused in after_refusal(self.clean) if self.undoes else ():
             yield refused
             if (outcome := played(refused)) is not None:
                 yield from during_undo(refused, outcome)

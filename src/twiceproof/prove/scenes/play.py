@@ -95,7 +95,7 @@ class Play:
         app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
         with (
             on_stage(app, self._clock) as self._stand_in,
-            watched(app.steps, self._whose, self._look),
+            watched(self._target.acting, self._whose, self._look),
             noting_elsewhere(self._elsewhere),
         ):
             yield
