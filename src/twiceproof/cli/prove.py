@@ -31,7 +31,7 @@ Examples:
   twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
   twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
   twiceproof prove shop:sync_order --event order.json --files out --scene lost-2
-Exit codes: 0 safe to repeat, 1 not.
+Exit codes: 0 safe to repeat, 1 not, 2 one clean run proves nothing.
 """
 
 

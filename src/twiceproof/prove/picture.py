@@ -66,7 +66,8 @@ def _difference(verdict: Verdict) -> str:
 def wrong_lines(report: Report) -> Iterator[str]:
     """What is declared wrongly, and what to write instead."""
     for one in report.wrong:
-        yield f"{one.step or report.flow} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        whose = one.step or f"{report.flow}:"
+        yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
         yield f"  Write instead: {one.instead}."
 
 
@@ -90,11 +91,15 @@ def closing_line(report: Report) -> str:
     share = "" if report.complete else f" of at least {report.planned}, for want of time"
     if not report.good:
         bad = len(report.bad)
-        return f"NOT SAFE to repeat: of {played} scenes played{share}, {bad} ended otherwise than one clean run."
+        return f"NOT SAFE to repeat: of {_scenes(played)} played{share}, {bad} ended otherwise than one clean run."
     missed = sum(one.word == "missed" for one in report.verdicts)
     parked = sum(one.word == "parked" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
-    plays = f"{played} scenes played{share}{passed_over}"
+    plays = f"{_scenes(played)} played{share}{passed_over}"
     safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
     return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."
+
+
+def _scenes(count: int) -> str:
+    return f"{count} scene{'' if count == 1 else 's'}"

@@ -16,17 +16,20 @@ from twiceproof.clock import Clock
 from twiceproof.errors import Misuse
 from twiceproof.prove.changed import other_payload
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.prove.fixture import prove
+from twiceproof.prove.fixture import NotSafe, prove
 from twiceproof.prove.isolation import apart
 from twiceproof.prove.picture import closing_line
 from twiceproof.prove.prover import Prover
 from twiceproof.prove.report import Report
 from twiceproof.prove.scenes.fault import Fault
+from twiceproof.prove.scenes.outcome import BODY
 from twiceproof.prove.scenes.process import Process, Stage
 from twiceproof.prove.target import spread, target_of
 from twiceproof.prove.worlds.calls import Calls
 from twiceproof.prove.worlds.world import CallableWorld
 from twiceproof.stores.memory import MemoryEngine
+
+from .flows import unsafe
 
 app = App("memory://")
 outside: list[str] = []
@@ -157,9 +160,17 @@ def test_of_steps_that_act_at_once_each_suffers_its_own_fault() -> None:
     stage = Stage(lambda process: None)
     process = Process(1, MemoryEngine(), ManualClock(), [Fault("lose", "effect", 1, after=True)], stage)
     first, second = process.begin_effect("mail"), process.begin_effect("mail")
-    process.end_effect("mail", second, {})
+    process.end_effect("mail", second, {}, {})
     with pytest.raises(TimeoutError):
-        process.end_effect("mail", first, {})
+        process.end_effect("mail", first, {}, {})
+
+
+@pytest.mark.slow
+def test_what_the_body_itself_does_is_in_the_picture() -> None:
+    with pytest.raises(NotSafe) as caught:
+        prove(unsafe.effect_in_the_body, {"id": 7}, world=lambda: list(unsafe.outside), depth=1)
+    told = [(beat.process, beat.world) for beat in caught.value.report.worst if beat.what == BODY]
+    assert told == [(1, {"mail 7": 1}), (2, {"mail 7": 1})]
 
 
 def test_calls_of_a_step_are_counted_where_it_acts_and_not_where_a_replay_asks_for_it() -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["ACTS", "REFUSED", "Awaited", "Beat", "Outcome"]
+__all__ = ["ACTS", "BODY", "REFUSED", "Awaited", "Beat", "Outcome"]
 
 ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
+BODY = "outside of any step"
 
 
 class Beat(Struct, frozen=True):

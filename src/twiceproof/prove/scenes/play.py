@@ -49,7 +49,7 @@ class Play:
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = stage or Stage(self._go_on_without, scene.refuses)
+        self._stage = stage or Stage(self._go_on_without, scene.refuses, look=look, seen=look())
         self._processes: list[Process] = []
         self._stand_in = StandIn()
         self._senders = Senders(target, scene, self._whose)
@@ -102,6 +102,7 @@ class Play:
 
     def _outcome(self, state: str, result: str) -> Outcome:
         last = self._processes[-1]
+        last.notice()
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
             self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),

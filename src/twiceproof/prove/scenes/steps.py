@@ -45,7 +45,7 @@ def _blocking(name: str, function: Callable[..., Any], whose: Whose, look: Look)
         try:
             value = function(*args, **kwargs)
         finally:
-            _end(name, number, whose, look, seen)
+            whose().end_effect(name, number, seen, look())
         return value
 
     return act
@@ -58,13 +58,7 @@ def _awaiting(name: str, function: Callable[..., Any], whose: Whose, look: Look)
         try:
             value = await function(*args, **kwargs)
         finally:
-            _end(name, number, whose, look, seen)
+            whose().end_effect(name, number, seen, look())
         return value
 
     return act
-
-
-def _end(name: str, number: int, whose: Whose, look: Look, before: dict[str, int]) -> None:
-    now = look()
-    gained = {what: count - before.get(what, 0) for what, count in now.items() if count != before.get(what, 0)}
-    whose().end_effect(name, number, gained)
