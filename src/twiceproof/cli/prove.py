@@ -166,6 +166,8 @@ def _show(report: Report, words: list[str], every: bool) -> None:
     show_table(("WHAT WAS PLAYED", "SCENES", "CAME TO"), group_rows(report))
     for step in report.unobserved:
         show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
+    if not report.compares_result:
+        show_text("\nNot compared: the result, which is another one in each clean run.")
     if report.bad:
         _show_bad(report, words)
     show_text(f"\n{closing_line(report)}")

@@ -9,7 +9,7 @@ from .scenes.outcome import Outcome
 from .scenes.verdict import gained
 from .target import Target
 
-__all__ = ["refuse_unfit"]
+__all__ = ["refuse_other", "refuse_unfit"]
 
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
@@ -29,6 +29,16 @@ def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: C
         raise Misuse(
             "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
             "--files DIR, --calls module:function, --http HOST, --smtp HOST or --table URL#name (world= in a test)."
+        )
+
+
+def refuse_other(clean: Outcome, again: Outcome) -> None:
+    """What is another thing each time cannot be told from one that happened twice."""
+    other = gained(clean.seen, again.seen)
+    if other:
+        raise Misuse(
+            f"Two clean runs do different things to the outside ({next(iter(other))}), so nothing could be compared; "
+            "take times and ids from the event, or let world= in a test leave out what changes each time."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import sys
@@ -73,6 +74,8 @@ def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: boo
 
 def _print_elsewhere(aloud: bool) -> None:
     """Whether it prints by way of Python, or in a program that it starts."""
+    if not aloud:
+        logging.disable()  # what a hundred plays have to say about having been killed
     nowhere = os.open(os.devnull, os.O_WRONLY)
     with contextlib.suppress(OSError):  # a process need not have a stderr
         os.dup2(2 if aloud else nowhere, 1)

@@ -109,6 +109,38 @@ def test_a_host_may_be_reached_if_that_is_said() -> None:
     assert played_twice(reaching, real=("pay.invalid",)).good
 
 
+@app.flow(key="order:{order[id]}")
+def numbered(order: Order) -> str:
+    mail(order)
+    return str(app.uuid())
+
+
+@app.flow(key="order:{order[id]}")
+def numbered_outside(order: Order) -> None:
+    mail({"id": str(app.uuid())})
+
+
+@app.flow(key="order:{order[id]}", on_duplicate="wait", limit=1)
+def in_turn(order: Order) -> None:
+    mail(order)
+
+
+def test_a_result_that_is_another_one_each_time_is_not_compared() -> None:
+    report = played_twice(numbered)
+    assert report.good and not report.compares_result
+    assert played_twice(mailed).compares_result
+
+
+def test_an_outside_that_is_another_one_each_time_is_refused() -> None:
+    with pytest.raises(Misuse, match="Two clean runs do different things"):
+        played_twice(numbered_outside)
+
+
+def test_those_who_wait_for_their_turn_do_not_outlive_the_lease_of_the_one_who_works() -> None:
+    report = Prover(target_of(in_turn, {"id": 1}), CallableWorld(seen), only="at-once").run()
+    assert [verdict.word for verdict in report.verdicts] == ["same"]
+
+
 # -- the budget ----------------------------------------------------------------------------------
 
 

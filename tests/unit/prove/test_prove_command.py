@@ -128,6 +128,23 @@ def test_whoever_ends_it_the_outside_is_put_back_and_its_answer_is_its_own(shop:
     assert [path.name for path in (shop / "out").iterdir()] == ["kept.txt"]
 
 
+FALLING_BACK = """    try:
+        send_mail(order)
+    except Exception:
+        (OUT / "fallback.txt").write_text("sorry")
+"""
+
+
+@pytest.mark.parametrize(("scene", "word"), [("kill-effect-2-before", "parked"), ("kill-effect-2-after", "parked")])
+def test_what_a_killed_process_would_have_caught_is_not_held_against_the_flow(
+    shop: Path, scene: str, word: str
+) -> None:
+    careful = CODE.replace('"safe")  # it is not: a line is added each time', '"never")')
+    (shop / "shop.py").write_text(careful.replace("    send_mail(order)\n", FALLING_BACK))
+    done = run("--files", "out", "--scene", scene, "--json")
+    assert [verdict["word"] for verdict in msgspec.json.decode(done.output)["verdicts"]] == [word]
+
+
 def test_what_is_not_a_flow_is_refused(shop: Path) -> None:
     done = CliRunner().invoke(cli, ["prove", "shop:OUT", "--event", "order.json", "--files", "out"])
     assert done.exit_code == 2 and "under @app.flow" in done.output

@@ -80,6 +80,7 @@ class Play:
                 state = self._come_to_rest()
                 result = self._result() if state == DONE else ""
             elif part == "one":
+                self._clock.crowd = CROWD
                 self._answer(self._deliver)
             else:
                 self._deliver_by(self._scene)
@@ -178,10 +179,12 @@ class Play:
             self._answer(self._deliver)
 
         crowd = [threading.Thread(target=deliver, name=f"twiceproof-play-{number}") for number in range(CROWD)]
+        self._clock.crowd = CROWD
         for one in crowd:
             one.start()
         for one in crowd:
             one.join()
+        self._clock.crowd = 1
 
     def _answer(self, deliver: Callable[[], Any]) -> None:
         """What a caller is told is part of the play, never the end of it."""
