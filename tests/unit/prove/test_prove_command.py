@@ -120,8 +120,7 @@ def test_whoever_ends_it_the_outside_is_put_back_and_its_answer_is_its_own(shop:
     words = ["prove", "shop:welcome", "--event", "order.json", "--files", "out", "--scene", "twice", "--json"]
     with Popen([sys.executable, "-m", "twiceproof", *words], stdout=PIPE, stderr=PIPE, text=True) as proof:
         assert proof.stderr is not None
-        while "lingering" not in proof.stderr.readline():
-            pass
+        assert any("lingering" in line for line in proof.stderr)
         proof.terminate()
         out, _ = proof.communicate(timeout=20)
     assert (proof.returncode, out) == (128 + SIGTERM, "")
