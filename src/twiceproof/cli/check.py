@@ -40,20 +40,23 @@ def check(ctx: click.Context, app: str) -> None:
 
     with load_app(app) as found:
         findings = check_app(found)
-        flows = len(found.flows)
+        flows, guarded = len(found.flows), len(found.operations)
     if ctx.ensure_object(Target).json:
-        show_json({"app": app, "flows": flows, "findings": findings})
+        show_json({"app": app, "flows": flows, "guarded": guarded, "findings": findings})
     else:
-        _show(findings, flows)
+        _show(findings, _several(flows, "flow") + (f" and {_several(guarded, 'guarded function')}" if guarded else ""))
     ctx.exit(NEGATIVE if findings else OK)
 
 
-def _show(findings: Sequence[Finding], flows: int) -> None:
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _show(findings: Sequence[Finding], read: str) -> None:
     for one in findings:
         show_text(f"{_near(one.file)}:{one.line}: {one.rule}: {one.where}: {one.found}")
         show_text(f"    Why: {one.why}\n    Instead: {one.instead}\n")
-    read = f"{flows} flow{'' if flows == 1 else 's'} read"
-    show_text(f"{read}, {len(findings)} to look at." if findings else f"{read}: nothing found.")
+    show_text(f"{read} read, {len(findings)} to look at." if findings else f"{read} read: nothing found.")
 
 
 def _near(file: str) -> str:

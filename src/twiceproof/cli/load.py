@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from traceback import extract_tb
@@ -46,7 +47,8 @@ def _imported(name: str) -> ModuleType:
     if here not in sys.path[:1]:
         sys.path.insert(0, here)
     try:
-        return import_module(name)
+        with redirect_stdout(sys.stderr):  # what it prints meanwhile is no part of the command's answer
+            return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise _broken(name, error) from error  # it is there, and misses something itself

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +40,7 @@ Examples:
   twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
   twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
   twiceproof prove shop:sync_order --event order.json --files out --scene lost-2
-Exit codes: 0 safe to repeat, 1 not.
+Exit codes: 0 safe to repeat, 1 not, 2 one clean run proves nothing.
 """
 
 
@@ -50,6 +52,14 @@ Exit codes: 0 safe to repeat, 1 not.
     "--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME) or app.remote, as JSON."
 )
 @click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
+@click.option("--real", metavar="HOST", multiple=True, help="A host that every play may reach for real.")
+@click.option(
+    "--ends",
+    type=click.Choice(["done", "failed", "review"]),
+    default="done",
+    show_default=True,
+    help="What one clean run comes to.",
+)
 @click.option(
     "--time",
     "budget",
@@ -69,26 +79,32 @@ Exit codes: 0 safe to repeat, 1 not.
     help="Each process of a play is a real one, and a kill a SIGKILL; slower, for what lies outside of memory.",
 )
 @click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
+@click.option("--all", "every", is_flag=True, help="A line for each scene, with what was expected and seen.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
 @options_about(STORE_HELP)
 @click.pass_context
 def prove(
     ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
-    budget: str | None, depth: int, processes: bool, scene: str, junit: str | None, **looked_at: Any,
+    real: tuple[str, ...], ends: str, budget: str | None, depth: int, processes: bool, scene: str, every: bool,
+    junit: str | None, **looked_at: Any,
 ) -> None:  # fmt: skip
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
     After each play the outside must be as after one clean run, or the run must wait for a person.
     """
+    from msgspec import structs
+
     from ..prove.prover import Prover
     from ..prove.worlds.world import Worlds
 
     outside = Outside(**looked_at)
-    proved = _proved(flow, event, callback, approve)
+    proved = structs.replace(_proved(flow, event, callback, approve), ends=ends, real=real)
     span = None if budget is None else seconds(budget, name="time")
     target = ctx.ensure_object(Target)
     store = target.url if target.given_store else "sqlite"
-    with Progress("Playing", quiet=target.json) as progress, ExitStack() as stack:
+    if junit:
+        _write(junit, "")
+    with Progress("Playing", quiet=target.json) as progress, _ended_in_order(), ExitStack() as stack:
         report = Prover(
             proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
             processes=processes, shown=progress.show,
@@ -96,16 +112,37 @@ def prove(
     if junit:
         from ..prove.junit import junit as written
 
-        Path(junit).write_text(written(report), "utf-8")
+        _write(junit, written(report))
     if target.json:
         show_json({"safe": report.good, "complete": report.complete, **_shape(report)})
     else:
-        waits = [word for name in callback for word in ("--callback", name)]
-        waits += [word for name in approve for word in ("--approve", name)]
-        events = [word for name in event for word in ("--event", name)]
-        real = ["--processes"] if processes else []
-        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *waits, *real])
+        said = _words({"--callback": callback, "--approve": approve, "--real": real})
+        said += [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
+        events = _words({"--event": event})
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *said], every)
     ctx.exit(OK if report.good else NEGATIVE)
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Whoever ends it, the outside is put back as it was: a pipeline that runs out of time sends SIGTERM."""
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write(name: str, text: str) -> None:
+    """Tried before anything is played: a proof takes minutes."""
+    try:
+        Path(name).write_text(text, "utf-8")
+    except OSError as error:
+        raise Misuse(f"{name} cannot be written ({error.strerror}); --junit takes a file's name.") from None
 
 
 def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...]) -> Proved:
@@ -122,6 +159,10 @@ def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approv
     )  # fmt: skip
 
 
+def _words(several: dict[str, tuple[str, ...]]) -> list[str]:
+    return [word for option, names in several.items() for name in names for word in (option, name)]
+
+
 def _callback(given: str) -> tuple[str, Any]:
     name, sign, file = given.partition("=")
     if not (name and sign and file):
@@ -135,27 +176,34 @@ def _shape(report: Report) -> dict[str, Any]:
     return structs.asdict(report)
 
 
-def _show(report: Report, words: list[str]) -> None:
+def _show(report: Report, words: list[str], every: bool) -> None:
     """`words` are those of the command, to be given again."""
-    from ..prove.picture import closing_line, group_rows
+    from ..prove.picture import all_rows, closing_line, group_rows
 
     show_text(f"{report.flow}, {report.key}: one clean run does this to the outside:")
     for what, count in report.expected.items():
         show_text(f"  {count} × {what}")
     show_text()
+    if every:
+        show_table(("SCENE", "WHAT WAS INJECTED", "EXPECTED", "SEEN", "THE RUN IS", "VERDICT"), all_rows(report))
+        show_text()
     show_table(("WHAT WAS PLAYED", "SCENES", "CAME TO"), group_rows(report))
     for step in report.unobserved:
         show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
+    if not report.compares_result:
+        show_text("\nNot compared: the result, which is another one in each clean run.")
     if report.bad:
         _show_bad(report, words)
     show_text(f"\n{closing_line(report)}")
 
 
 def _show_bad(report: Report, words: list[str]) -> None:
-    from ..prove.picture import bad_rows, timeline, wrong_lines
+    from ..prove.picture import bad_rows, more_line, timeline, wrong_lines
 
     show_text()
     show_table(("SCENE", "WHAT WAS INJECTED", "VERDICT", "BESIDE ONE CLEAN RUN"), bad_rows(report))
+    if more := more_line(report):
+        show_text(more)
     show_text(f"\nThe worst of them, {report.worst_scene}:")
     for line in timeline(report.worst):
         show_text(line)

@@ -77,6 +77,11 @@ class Inputs:
     def names(self) -> list[str]:
         return list(self._parameters)
 
+    def typed(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Plain data as the function's annotations want it."""
+        known = {name: value for name, value in arguments.items() if name in self._parameters}
+        return {**arguments, **{name: self._restore(name, Raw(_encode(value))) for name, value in known.items()}}
+
     def call(self, arguments: dict[str, Any]) -> Any:
         rest = dict(arguments)
         first = [rest.pop(name) for name in self._positional if name in rest]

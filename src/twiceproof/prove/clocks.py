@@ -9,6 +9,7 @@ from ..clock import Clock
 __all__ = ["BEGINNING", "ManualClock", "ShiftedClock", "clock_at"]
 
 BEGINNING = 1_700_000_000.0
+BREATH = 0.05
 
 
 class ShiftedClock(Clock):
@@ -23,13 +24,14 @@ class ShiftedClock(Clock):
 
 
 class ManualClock(Clock):
-    """Stands still until it is moved. A pause moves it, and takes no time."""
+    """Stands still until it is moved. A pause moves it, and takes no time; in a `crowd`, hardly more."""
 
     def __init__(self, start: float = BEGINNING) -> None:
         super().__init__(now=lambda: self.wall, monotonic=lambda: self.ticks, sleep=self._pause)
         self.wall = start
         self.ticks = 0.0
         self.pauses: list[float] = []
+        self.crowd = 1  # how many wait side by side: the same seconds go by for all of them
 
     def advance(self, seconds: float) -> None:
         """Time goes by."""
@@ -45,7 +47,9 @@ class ManualClock(Clock):
 
     def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
-        self.advance(seconds)
+        if self.crowd > 1:  # or those who wait would outlive the lease of the one who works, in no time
+            time.sleep(min(seconds, BREATH))
+        self.advance(seconds / self.crowd)
 
 
 def clock_at(wall: float | None) -> ManualClock:

@@ -41,6 +41,8 @@ def prove(
     then: Sequence[Any] = (),
     callbacks: Mapping[str, Any] | None = None,
     approve: tuple[str, ...] = (),
+    ends: str = "done",
+    real: tuple[str, ...] = (),
     **kwargs: Any,
 ) -> Report:
     """`world` is asked what the outside holds: counts, or a list of what happened.
@@ -48,15 +50,15 @@ def prove(
     Each play has its own copy of memory; what lies elsewhere is put back by `reset`. `time` is a budget ("60s").
     With `processes` each process of a play is a real one, killed with SIGKILL: for worlds that lie outside memory.
     `then` are later events of the same object, delivered in every order; `callbacks` and `approve` answer what the
-    flow waits for, by name.
+    flow waits for, by name. `ends` is the state that one clean run comes to: "done", "failed" or "review";
+    `real` names hosts that the plays may reach though nobody stands in for them.
     """
     budget = None if time is None else seconds(time, name="time")
     target = structs.replace(
         target_of(flow, *args, **kwargs), then=tuple(spread(flow, event) for event in then),
-        callbacks=dict(callbacks or {}), approve=approve,
+        callbacks=dict(callbacks or {}), approve=approve, ends=ends, real=real,
     )  # fmt: skip
-    prover = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth, processes=processes)
-    report = prover.run()
+    report = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth, processes=processes).run()
     if not report.good:
         raise NotSafe(report)
     return report

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import logging
 import os
 import signal
 import sys
@@ -22,19 +24,26 @@ class Vanished(RuntimeError):
     """The child ended without an answer."""
 
 
-def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0) -> T:
-    """The answer travels as JSON. A child that takes too long is ended."""
+def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud: bool = True) -> T:
+    """The answer travels as JSON. A child that takes too long is ended.
+
+    What it prints is no part of the parent's own answer: it goes to stderr, or nowhere unless `aloud`.
+    """
+    sys.stdout.flush()  # or every child would have the same lines to write
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
         child = os.fork()
     if child == 0:
         os.close(reading)
-        _answer(work, writing, seconds)
+        _answer(work, writing, seconds, aloud)
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
             text = pipe.read()
+    except BaseException:  # somebody ends the proof: the play must not go on changing what is being put back
+        os.kill(child, signal.SIGKILL)
+        raise
     finally:
         _, status = os.waitpid(child, 0)
     if not text:
@@ -42,12 +51,14 @@ def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0) -> T:
     return msgspec.json.decode(text, type=kind)
 
 
-def _answer(work: Callable[[], object], writing: int, seconds: float) -> None:
+def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool) -> None:
     """Never returns: the parent's stack is not the child's to unwind."""
     code = 1
+    _print_elsewhere(aloud)
     gc.freeze()  # a collection would touch, and so copy, every page of the parent's memory
     try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         text = msgspec.json.encode(work())
         with os.fdopen(writing, "wb") as pipe:
@@ -59,6 +70,16 @@ def _answer(work: Callable[[], object], writing: int, seconds: float) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _print_elsewhere(aloud: bool) -> None:
+    """Whether it prints by way of Python, or in a program that it starts."""
+    if not aloud:
+        logging.disable()  # what a hundred plays have to say about having been killed
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError):  # a process need not have a stderr
+        os.dup2(2 if aloud else nowhere, 1)
+    sys.stdout = sys.stderr if aloud else os.fdopen(nowhere, "w")
 
 
 def _ending(status: int) -> str:

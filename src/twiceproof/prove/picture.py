@@ -9,7 +9,7 @@ from .report import Report
 from .scenes.outcome import Beat
 from .scenes.verdict import Verdict
 
-__all__ = ["bad_rows", "closing_line", "group_rows", "timeline", "wrong_lines"]
+__all__ = ["all_rows", "bad_rows", "closing_line", "group_rows", "more_line", "timeline", "wrong_lines"]
 
 RECOVERY = "killed, and again in the recovery"
 GROUPS = (
@@ -45,6 +45,18 @@ def bad_rows(report: Report, most: int = 10) -> list[tuple[str, str, str, str]]:
     return [(one.scene, one.says, one.word, _difference(one)) for one in report.bad[:most]]
 
 
+def all_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+    """Every scene: what was injected, how many effects there should be and were, and what the run ended in."""
+    return [
+        (one.scene, one.says, str(one.expected), str(one.seen), one.state or "-", one.word) for one in report.verdicts
+    ]
+
+
+def more_line(report: Report, most: int = 10) -> str:
+    left = len(report.bad) - most
+    return f"… and {left} more, with --all or in --json." if left > 0 else ""
+
+
 def _difference(verdict: Verdict) -> str:
     more = [f"{what} ({count} more)" for what, count in verdict.extra.items()]
     less = [f"{what} ({count} less)" for what, count in verdict.missing.items()]
@@ -54,7 +66,8 @@ def _difference(verdict: Verdict) -> str:
 def wrong_lines(report: Report) -> Iterator[str]:
     """What is declared wrongly, and what to write instead."""
     for one in report.wrong:
-        yield f"{one.step or report.flow} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        whose = one.step or f"{report.flow}:"
+        yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
         yield f"  Write instead: {one.instead}."
 
 
@@ -72,14 +85,21 @@ def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:
 
 
 def closing_line(report: Report) -> str:
-    played, planned = len(report.verdicts), report.planned
-    share = "" if report.complete else f" of {planned}, for want of time"
-    parked = sum(one.word == "parked" for one in report.verdicts)
+    played = len(report.verdicts)
+    if not played:
+        return "NOTHING PROVED: the time was up when one clean run was done; give more of it."
+    share = "" if report.complete else f" of at least {report.planned}, for want of time"
     if not report.good:
         bad = len(report.bad)
-        return f"NOT SAFE to repeat: of {played} scenes played{share}, {bad} ended otherwise than one clean run."
+        return f"NOT SAFE to repeat: of {_scenes(played)} played{share}, {bad} ended otherwise than one clean run."
     missed = sum(one.word == "missed" for one in report.verdicts)
+    parked = sum(one.word == "parked" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
-    plays = f"{played} scenes played{share}{passed_over}"
-    return f"Safe to repeat: {plays}, nothing happened twice and nothing was lost{waits}."
+    plays = f"{_scenes(played)} played{share}{passed_over}"
+    safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
+    return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."
+
+
+def _scenes(count: int) -> str:
+    return f"{count} scene{'' if count == 1 else 's'}"

@@ -12,7 +12,7 @@ __all__ = ["Report"]
 
 
 class Report(Struct, frozen=True):
-    """`planned` is how many scenes there are, `verdicts` those that were played: a budget may end it early."""
+    """`planned` is how many scenes are known, `verdicts` those that were played: a budget may end it early."""
 
     flow: str
     key: str
@@ -24,6 +24,7 @@ class Report(Struct, frozen=True):
     wrong: tuple[Wrong, ...] = ()  # declarations that what was played contradicts
     worst: tuple[Beat, ...] = ()  # the worst case, moment by moment
     worst_scene: str = ""
+    compares_result: bool = True  # not where two clean runs return different things, such as ids
 
     @property
     def bad(self) -> list[Verdict]:

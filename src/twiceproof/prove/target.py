@@ -3,59 +3,89 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from ..app import App
-from ..errors import Misuse
+from ..claims.claim import DONE
+from ..claims.once import Once
+from ..errors import KeyRefused, Misuse
 from ..flows.flow import Flow
+from ..flows.step import Step
+from .guarded import Guarded
 
-__all__ = ["Target", "other_payload", "spread", "target_of"]
+__all__ = ["Target", "spread", "target_of"]
 
 
 class Target(Struct, frozen=True):
     app: App
-    flow: Flow
+    flow: Flow | Guarded
     call: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     then: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()  # later events of the same object
     callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
     approve: tuple[str, ...] = ()  # approvals that somebody says yes to
+    ends: str = DONE  # the state that one clean run comes to: one that fails by mistake would prove nothing
+    real: tuple[str, ...] = ()  # hosts that it may reach, though nobody stands in for them
+
+    @property
+    def acting(self) -> list[Step | Once]:
+        """What has effects: the app's steps, and the guarded function itself."""
+        return [*self.app.steps, *([self.flow.once] if isinstance(self.flow, Guarded) else [])]
 
 
 def target_of(function: Any, *args: Any, **kwargs: Any) -> Target:
-    flow = getattr(function, "flow", None)
-    if not isinstance(flow, Flow):
-        raise Misuse("prove needs a function under @app.flow; name one, such as shop:sync_order.")
+    flow = _flow_of(function)
+    if flow is None:
+        raise Misuse("prove needs a function under @app.flow or @app.once; name one, such as shop:sync_order.")
+    flow.key(args, kwargs)  # what it cannot be called with is told before anything is played
     return Target(_app_of(flow), flow, function, args, kwargs)
 
 
 def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An event is passed whole to a flow with one parameter, otherwise spread by name."""
-    flow = getattr(function, "flow", None)
-    whole = not isinstance(flow, Flow) or len(flow.inputs.names) == 1 or not isinstance(event, dict)
-    return ((event,), {}) if whole else ((), event)
+    """An event is passed whole to a flow with one parameter, otherwise spread by name.
+
+    As plain data, as a webhook does it; as the annotations say where the key is made of attributes.
+    """
+    flow = _flow_of(function)
+    if flow is None:
+        return (event,), {}
+    names = flow.inputs.names
+    whole = len(names) == 1 or not isinstance(event, dict)
+    given = ((event,), {}) if whole else ((), event)
+    try:
+        flow.key(*given)
+    except KeyRefused:
+        typed = flow.inputs.typed({names[0]: event} if whole else event)
+        return ((typed[names[0]],), {}) if whole else ((), typed)
+    except TypeError as error:
+        raise Misuse(f"The event does not fit {flow.name}({', '.join(names)}): {error}; correct it.") from None
+    return given
 
 
-def other_payload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same event with one more field, in the first argument that can have one."""
-    for number, value in enumerate(args):
-        if isinstance(value, dict):
-            return (*args[:number], {**value, "changed_by_prove": True}, *args[number + 1 :]), kwargs
-    for name, value in kwargs.items():
-        if isinstance(value, dict):
-            return args, {**kwargs, name: {**value, "changed_by_prove": True}}
-    return args, kwargs
+def _flow_of(function: Any) -> Flow | Guarded | None:
+    flow, once = getattr(function, "flow", None), getattr(function, "once", None)
+    if isinstance(once, Once):
+        return Guarded(once, next((app.parts for app in _apps(once.function) if _knows(app, once)), None))
+    return flow if isinstance(flow, Flow) else None
 
 
-def _app_of(flow: Flow) -> App:
-    """Found where the function finds it: among the names that it can see."""
-    function = inspect.unwrap(flow.function)
-    seen = [*inspect.getclosurevars(function).nonlocals.values(), *getattr(function, "__globals__", {}).values()]
-    for value in seen:
-        if isinstance(value, App) and value.parts is flow.parts:
-            return value
+def _app_of(flow: Flow | Guarded) -> App:
+    for app in _apps(flow.function):
+        if app.parts is flow.parts:
+            return app
     raise Misuse(f"The app of {flow.name} was not found beside it; keep it in a variable of the same module.")
+
+
+def _apps(function: Any) -> Iterator[App]:
+    """Found where the function finds it: among the names that it can see."""
+    function = inspect.unwrap(function)
+    seen = [*inspect.getclosurevars(function).nonlocals.values(), *getattr(function, "__globals__", {}).values()]
+    return (value for value in seen if isinstance(value, App))
+
+
+def _knows(app: App, once: Once) -> bool:
+    return app.operations.get(once.policy.operation) is once

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from ..claims.once import Once
 from ..flows.repeat import Kind
 from ..flows.step import Step
 from .scenes.outcome import ACTS, Outcome
@@ -56,9 +57,14 @@ class Wrong(Struct, frozen=True):
     scenes: tuple[str, ...]
 
 
-def declarations(steps: Iterable[Step]) -> dict[str, Kind]:
-    everyone = [one for step in steps for one in (step, step.undo) if one is not None]
-    return {step.name: step.plan.repeat.kind for step in everyone}
+def declarations(acting: Iterable[Step | Once]) -> dict[str, Kind]:
+    found: dict[str, Kind] = {}
+    for one in acting:
+        if isinstance(one, Once):
+            found[one.policy.operation] = one.policy.repeat
+            continue
+        found.update({step.name: step.plan.repeat.kind for step in (one, one.undo) if step is not None})
+    return found
 
 
 def wrong_declarations(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -121,19 +122,46 @@ def test_a_lost_answer_is_lost_after_the_request_was_carried_out(world: HttpWorl
     assert (world.look(), world.exchanges()) == ({}, [])
 
 
-def test_https_is_told_with_what_to_do(world: HttpWorld) -> None:
-    with pytest.raises(httpx2.ConnectError):
-        httpx2.post("https://api.shop.test/invoices")
+@pytest.mark.parametrize("how", ["urllib", "blocking", "awaiting"])
+def test_https_is_met_too(world: HttpWorld, how: str) -> None:
+    import asyncio
+
+    url, body = "https://api.shop.test/invoices", b"x" * 300_000
+
+    async def awaiting() -> int:
+        async with httpx2.AsyncClient() as client:
+            return (await client.post(url, content=body)).status_code
+
+    def by_urllib() -> int:
+        with urllib.request.urlopen(urllib.request.Request(url, body), timeout=5) as answer:
+            return int(answer.status)
+
+    status = {
+        "urllib": by_urllib,
+        "blocking": lambda: httpx2.post(url, content=body).status_code,
+        "awaiting": lambda: asyncio.run(awaiting()),
+    }[how]()
+    assert status == 201
+    assert world.exchanges() == ["POST api.shop.test/invoices"] and list(world.look().values()) == [1]
+
+
+def test_tls_that_a_client_brings_along_itself_is_told_with_what_to_do(world: HttpWorld) -> None:
+    with socket.create_connection(("api.shop.test", 443)) as hello:
+        hello.sendall(b"\x16\x03\x01")
+        assert hello.recv(1) == b""
     with pytest.raises(Misuse, match="make its base URL a setting"):
         world.exchanges()
 
 
 def test_names_lead_elsewhere_only_while_the_world_is_open() -> None:
-    before = socket.getaddrinfo, socket.socket.connect
+    def patched() -> list[Any]:
+        return [socket.getaddrinfo, socket.socket.connect, ssl.SSLContext.wrap_socket, ssl.SSLContext.wrap_bio]
+
+    before = patched()
     with HttpWorld(["api.shop.test"]) as world:
         assert httpx2.post("http://API.shop.test./x").status_code == 200
         assert httpx2.post(f"{world.url}/x").status_code == 200
-    assert (socket.getaddrinfo, socket.socket.connect) == before
+    assert patched() == before
 
 
 @pytest.mark.parametrize(

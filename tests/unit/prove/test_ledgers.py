@@ -103,9 +103,10 @@ def test_every_scene_is_played_on_postgresql(postgres_dsn: str) -> None:
     assert report.good and report.complete
 
 
-def test_a_server_that_does_not_answer_is_told_without_its_url() -> None:
+@pytest.mark.parametrize("url", ["postgresql://me:secret@127.0.0.1:1/x", "redis://me:secret@127.0.0.1:1/1"])
+def test_a_server_that_does_not_answer_is_told_without_its_url(url: str) -> None:
     with pytest.raises(StoreUnavailable) as caught:
-        ledgers_at("postgresql://me:secret@127.0.0.1:1/x")
+        ledgers_at(url).prepare()
     assert "secret" not in str(caught.value)
 
 

@@ -106,7 +106,11 @@ def test_what_is_not_safe_is_found_with_real_processes(out: Path) -> None:
 def test_a_process_that_is_killed_runs_no_finally(out: Path) -> None:
     scene = "kill-effect-1-before"
     assert played(leaving, out, scene).verdicts[0].word == "same"
-    assert played(leaving, out, scene, processes=False).verdicts[0].word == "twice"
+    assert played(leaving, out, scene, processes=False, store="memory://").verdicts[0].word == "twice"
+
+
+def test_what_a_simulated_process_did_in_its_finally_is_tried_with_a_real_one(out: Path) -> None:
+    assert played(leaving, out, "kill-effect-1-before", processes=False).verdicts[0].word == "same"
 
 
 def test_eight_at_once_are_eight_processes(out: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM
+from subprocess import PIPE, Popen
 from typing import Any
 from xml.etree import ElementTree
 
@@ -21,6 +24,8 @@ from .flows import safe
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/prove-a-flow.md").read_text()
 CODE = PAGE.partition("```python\n")[2].partition("```")[0]
+
+LINGERING = "    send_mail(order)\n    print('lingering', flush=True)\n    __import__('time').sleep(30)\n"
 
 Shop = Callable[[str], "Result"]
 
@@ -77,7 +82,7 @@ def test_calls_of_a_function_can_be_the_effect(shop: Path) -> None:
 def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
     done = run("--files", "out", "--time", "1ms", "--json")
     told = msgspec.json.decode(done.output)
-    assert told["complete"] is False and told["safe"] is False and told["planned"] > 90
+    assert told["complete"] is False and told["safe"] is False and told["planned"] > 15
 
 
 @pytest.mark.parametrize(
@@ -93,11 +98,50 @@ def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
         (("--files", "out", "--callback", "paid"), "--callback paid=payment.json"),
         (("--http", "pay.test", "--http-answers", "none.json"), "--http-answers takes a JSON file"),
         (("--files", "out", "--store", "sqlite:///mine.db"), "leave --store out"),
+        (("--files", "out", "--junit", "nowhere/verdicts.xml"), "--junit takes a file's name"),
+        (("--files", "out", "--approve", "charge"), "waited for nothing, and never for charge"),
     ],
 )
 def test_what_cannot_be_played_is_refused_with_a_next_move(shop: Path, words: tuple[str, ...], says: str) -> None:
     done = run(*words)
     assert done.exit_code == 2 and says in done.output
+
+
+def test_every_scene_can_be_listed_with_what_was_expected_and_seen(shop: Path) -> None:
+    done = run("--files", "out", "--scene", "lost-2", "--all")
+    assert done.output.splitlines()[4].split()[4:6] == ["EXPECTED", "SEEN"]
+    assert "lost-2  send_mail is done, and its answer is lost  2         3     done        twice" in done.output
+
+
+@pytest.mark.slow
+def test_whoever_ends_it_the_outside_is_put_back_and_its_answer_is_its_own(shop: Path) -> None:
+    (shop / "out" / "kept.txt").write_text("kept")
+    (shop / "shop.py").write_text("print('imported')\n" + CODE.replace("    send_mail(order)\n", LINGERING))
+    words = ["prove", "shop:welcome", "--event", "order.json", "--files", "out", "--scene", "twice", "--json"]
+    with Popen([sys.executable, "-m", "twiceproof", *words], stdout=PIPE, stderr=PIPE, text=True) as proof:
+        assert proof.stderr is not None
+        assert any("lingering" in line for line in proof.stderr)
+        proof.terminate()
+        out, _ = proof.communicate(timeout=20)
+    assert (proof.returncode, out) == (128 + SIGTERM, "")
+    assert [path.name for path in (shop / "out").iterdir()] == ["kept.txt"]
+
+
+FALLING_BACK = """    try:
+        send_mail(order)
+    except Exception:
+        (OUT / "fallback.txt").write_text("sorry")
+"""
+
+
+@pytest.mark.parametrize(("scene", "word"), [("kill-effect-2-before", "parked"), ("kill-effect-2-after", "parked")])
+def test_what_a_killed_process_would_have_caught_is_not_held_against_the_flow(
+    shop: Path, scene: str, word: str
+) -> None:
+    careful = CODE.replace('"safe")  # it is not: a line is added each time', '"never")')
+    (shop / "shop.py").write_text(careful.replace("    send_mail(order)\n", FALLING_BACK))
+    done = run("--files", "out", "--scene", scene, "--json")
+    assert [verdict["word"] for verdict in msgspec.json.decode(done.output)["verdicts"]] == [word]
 
 
 def test_what_is_not_a_flow_is_refused(shop: Path) -> None:

@@ -44,6 +44,17 @@ def test_a_mail_is_counted_for_each_who_gets_it(world: SmtpWorld, host: str) -> 
     assert (world.look(), world.exchanges()) == ({}, [])
 
 
+def test_tls_is_met_from_the_start_and_in_mid_sentence(world: SmtpWorld) -> None:
+    with smtplib.SMTP_SSL("mail.shop.test", timeout=5) as client:
+        client.login("shop", "secret")
+        client.sendmail("shop@test", ["ada@test"], "Subject: sealed\n\nDear Ada")
+    with smtplib.SMTP("mail.shop.test", 587, timeout=5) as client:
+        client.starttls()
+        client.login("shop", "secret")
+        client.sendmail("shop@test", ["ada@test"], "Subject: then sealed\n\nDear Ada")
+    assert world.look() == {"mail to ada@test: sealed": 1, "mail to ada@test: then sealed": 1}
+
+
 def test_a_mail_that_was_not_sent_to_its_end_is_none(world: SmtpWorld) -> None:
     with socket.create_connection(("127.0.0.1", world.port), timeout=5) as link:
         for line in (b"EHLO x", b"MAIL FROM:<a@b>", b"RCPT TO:<c@d>", b"DATA"):

@@ -1,14 +1,13 @@
-"""Goes through an app: its flows, the steps they call, its webhooks."""
+"""Goes through an app: its flows, its guarded functions, its steps, its webhooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...app import App
-from ...flows.step import Step
 from .allowed import is_allowed
 from .finding import Finding
-from .rules import of_flow, of_hook, of_step, steps_in
+from .rules import of_flow, of_hook, of_once, of_step
 
 __all__ = ["check_app"]
 
@@ -20,13 +19,12 @@ def check_app(app: App) -> list[Finding]:
 
 
 def _findings(app: App) -> Iterator[Finding]:
-    steps: dict[int, Step] = {}
     for flow in app.flows.values():
         yield from of_flow(flow)
-        steps.update((id(step), step) for _, step in steps_in(flow))
-    for step in steps.values():
+    for once in app.operations.values():
+        yield from of_once(once)
+    declared = {id(one): one for step in app.steps for one in (step, step.undo) if one is not None}
+    for step in declared.values():
         yield from of_step(step)
-        if step.undo is not None and id(step.undo) not in steps:
-            yield from of_step(step.undo)
     for hook in app.hooks.values():
         yield from of_hook(hook)

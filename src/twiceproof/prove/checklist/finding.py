@@ -38,7 +38,7 @@ RULES = {
         Rule(
             "unstable-key",
             "A retry makes another key, and the work is done twice.",
-            "Use an id of the event itself: its order, message or event id.",
+            "Use an id of the event itself: its order, message or event id; in a step, app.effect_key().",
         ),
         Rule(
             "undeclared-step",

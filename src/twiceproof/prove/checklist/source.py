@@ -5,13 +5,17 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import textwrap
+import linecache
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
+
+from .local_names import local_paths
 
 __all__ = ["NOTHING", "Source", "literal"]
 
 NOTHING: Any = object()
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 class Source:
@@ -21,29 +25,35 @@ class Source:
         self.function = inspect.unwrap(function)
         code = getattr(self.function, "__code__", None)
         self.file = code.co_filename if code else "?"
-        self.tree, self._first = _parsed(self.function)
+        self._own = set(code.co_varnames + code.co_cellvars) if code else set()  # what hides the module's names
+        self.tree = _found(self.file, code.co_firstlineno, self.function) if code else None
+        self.first_line = code.co_firstlineno if code and self.tree is not None else 0
+        self.body: list[Any] = _body(self.tree)
         self._names = _names_of(self.function)
-
-    def line(self, node: ast.AST) -> int:
-        return self._first + getattr(node, "lineno", 1) - 1 if self._first else 0
+        self.local: dict[str, str] = {}
+        self.local = local_paths(self.body, self.path)
 
     @property
-    def first_line(self) -> int:
-        return self._first
+    def decorators(self) -> list[ast.expr]:
+        return [] if self.tree is None or isinstance(self.tree, ast.Lambda) else self.tree.decorator_list
+
+    def line(self, node: ast.AST) -> int:
+        return getattr(node, "lineno", self.first_line)
 
     def calls(self, *inside: ast.AST) -> Iterator[ast.Call]:
         """In the order in which they are written, calls in nested functions left out."""
-        for root in inside or self.tree.body:
+        for root in inside or self.body:
             yield from (node for node in _walk(root) if isinstance(node, ast.Call))
 
     def nodes(self, *kinds: type[ast.AST]) -> Iterator[ast.AST]:
-        for root in self.tree.body:
+        for root in self.body:
             yield from (node for node in _walk(root) if isinstance(node, kinds))
 
     def meaning(self, node: ast.AST) -> Any:
         """What a name or a dotted name stands for; NOTHING where only a run would tell."""
         if isinstance(node, ast.Name):
-            return self._names.get(node.id, getattr(builtins, node.id, NOTHING))
+            known = NOTHING if node.id in self._own else self._names.get(node.id, NOTHING)
+            return known if known is not NOTHING or node.id in self._own else getattr(builtins, node.id, NOTHING)
         if isinstance(node, ast.Attribute):
             owner = self.meaning(node.value)
             return NOTHING if owner is NOTHING else inspect.getattr_static(owner, node.attr, NOTHING)
@@ -53,9 +63,19 @@ class Source:
         """Which function of which module is called: "httpx.post", "datetime.datetime.now"; "" if nobody can tell."""
         found = self.meaning(node)
         if found is NOTHING:
-            return self._method_path(node)
-        module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", "")
+            return self._local_path(node)
+        module, name = _home(found), getattr(found, "__qualname__", "")
         return f"{module}.{name}" if module and name else self._method_path(node)
+
+    def _local_path(self, node: ast.AST) -> str:
+        """What a name of the function's own was made with, or what is asked of something just made."""
+        if isinstance(node, ast.Name):
+            return self.local.get(node.id, "")
+        if isinstance(node, ast.Attribute):
+            value = node.value.func if isinstance(node.value, ast.Call) else node.value
+            owner = self._local_path(value) or (self.path(value) if isinstance(node.value, ast.Call) else "")
+            return f"{owner}.{node.attr}" if owner else self._method_path(node)
+        return ""
 
     def _method_path(self, node: ast.AST) -> str:
         if not isinstance(node, ast.Attribute):
@@ -76,22 +96,43 @@ def literal(call: ast.Call, name: str) -> ast.expr | None:
     return next((word.value for word in call.keywords if word.arg == name), None)
 
 
-def _parsed(function: Callable[..., Any]) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]:
+def _home(found: Any) -> str:
+    """`from random import random` is bound to an object of that module, and names none itself."""
+    own = getattr(found, "__self__", None)
+    return getattr(found, "__module__", None) or (type(own).__module__ if own is not None else "")
+
+
+def _found(file: str, line: int, function: Callable[..., Any]) -> Function | None:
+    """By where it begins: a lambda in a decorator has no source of its own that could be parsed."""
+    names = list(inspect.signature(function).parameters)
+    for node in _functions(file):
+        decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+        first = min([node.lineno, *(one.lineno for one in decorators)])
+        given = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+        if first == line and set(given) <= set(names) and _name(node) == function.__name__:
+            return node
+    return None
+
+
+def _name(node: Function) -> str:
+    return "<lambda>" if isinstance(node, ast.Lambda) else node.name
+
+
+@lru_cache(64)
+def _functions(file: str) -> tuple[Function, ...]:
     try:
-        lines, first = inspect.getsourcelines(function)
-        found = ast.parse(textwrap.dedent("".join(lines))).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
-        found, first = ast.parse("def unknown(): ...").body[0], 0
-    if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
-        return found, first
-    return _lambda_body(found), first  # a lambda, or an assignment of one
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except SyntaxError:
+        return ()
+    return tuple(
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    )
 
 
-def _lambda_body(found: ast.stmt) -> ast.FunctionDef:
-    made = ast.parse("def unknown(): ...").body[0]
-    assert isinstance(made, ast.FunctionDef)
-    made.body = [found]
-    return made
+def _body(tree: Function | None) -> list[Any]:
+    if tree is None:
+        return []
+    return [tree.body] if isinstance(tree, ast.Lambda) else tree.body
 
 
 def _names_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...errors import Misuse
+from ...errors import Misuse, StoreUnavailable
 from ...stores.base import Engine
 from ..clocks import ManualClock
 from .told_clock import ToldClock
@@ -70,5 +70,12 @@ def _connected(url: str) -> Any:
 
 
 def _call(link: Any, *words: Any) -> Any:
-    link.send_command(*words)
-    return link.read_response()
+    from redis.exceptions import RedisError
+
+    try:
+        link.send_command(*words)
+        return link.read_response()
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(
+            f"Redis does not answer ({error}); check that it runs and that the URL is right."
+        ) from None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-__all__ = ["ACTS", "REFUSED", "Awaited", "Beat", "Outcome"]
+__all__ = ["ACTS", "BODY", "REFUSED", "Awaited", "Beat", "Outcome"]
 
 ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
+BODY = "outside of any step"
 
 
 class Beat(Struct, frozen=True):
@@ -39,3 +40,5 @@ class Outcome(Struct, frozen=True):
     arrivals: dict[str, int] = {}  # callbacks and decisions that the ledger took as the first
     awaited: tuple[Awaited, ...] = ()
     answers: tuple[str, ...] = ()
+    why: str = ""  # what the last caller was told instead of a result
+    elsewhere: tuple[str, ...] = ()  # hosts that were reached for, and that nobody stood in for

@@ -14,10 +14,12 @@ from msgspec import structs
 
 from ...claims.claim import DONE, FAILED, REVIEW
 from ...drive import block
-from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, TwiceproofError, Waiting
+from ...errors import ClaimLost, InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, Waiting
 from ...stores.base import Engine
+from ..changed import other_payload
 from ..clocks import ManualClock
-from ..target import Target, other_payload
+from ..target import Target
+from ..worlds.elsewhere import noting_elsewhere
 from .fault import Fault
 from .killing import Killed
 from .outcome import Outcome
@@ -47,11 +49,13 @@ class Play:
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = stage or Stage(self._go_on_without, scene.refuses)
+        self._stage = stage or Stage(self._go_on_without, scene.refuses, look=look, seen=look())
         self._processes: list[Process] = []
         self._stand_in = StandIn()
         self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
+        self._why = ""
+        self._elsewhere: dict[str, None] = {}
 
     def run(self) -> Outcome:
         """All of it, with processes that are simulated here."""
@@ -76,6 +80,7 @@ class Play:
                 state = self._come_to_rest()
                 result = self._result() if state == DONE else ""
             elif part == "one":
+                self._clock.crowd = CROWD
                 self._answer(self._deliver)
             else:
                 self._deliver_by(self._scene)
@@ -89,15 +94,20 @@ class Play:
         app._heartbeat.stop()  # time stands still until the play moves it
         app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
         app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
-        with on_stage(app, self._clock) as self._stand_in, watched(app.steps, self._whose, self._look):
+        with (
+            on_stage(app, self._clock) as self._stand_in,
+            watched(self._target.acting, self._whose, self._look),
+            noting_elsewhere(self._elsewhere),
+        ):
             yield
 
     def _outcome(self, state: str, result: str) -> Outcome:
         last = self._processes[-1]
+        last.notice()
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
             self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
-            tuple(self._answers),
+            tuple(self._answers), self._why, tuple(self._elsewhere),
         )  # fmt: skip
 
     def _to_the_end(self) -> tuple[str, str]:
@@ -169,10 +179,12 @@ class Play:
             self._answer(self._deliver)
 
         crowd = [threading.Thread(target=deliver, name=f"twiceproof-play-{number}") for number in range(CROWD)]
+        self._clock.crowd = CROWD
         for one in crowd:
             one.start()
         for one in crowd:
             one.join()
+        self._clock.crowd = 1
 
     def _answer(self, deliver: Callable[[], Any]) -> None:
         """What a caller is told is part of the play, never the end of it."""
@@ -181,15 +193,14 @@ class Play:
             self._answers.append("returned")
         except Killed:
             self._answers.append("killed")
-        except TwiceproofError as error:
+        except Exception as error:  # noqa: BLE001 - ours, or the flow's own
             self._answers.append(type(error).__name__)
-        except Exception as error:  # noqa: BLE001 - the flow's own
-            self._answers.append(type(error).__name__)
+            self._why = _said(error)
 
     def _deliver(self, *, changed: bool = False) -> Any:
         args, kwargs = self._target.args, self._target.kwargs
         if changed:
-            args, kwargs = other_payload(args, kwargs)
+            args, kwargs = other_payload(self._target.flow, args, kwargs) or (args, kwargs)
         given = self._target.call(*args, **kwargs)
         return asyncio.run(given) if inspect.iscoroutine(given) else given
 
@@ -206,9 +217,11 @@ class Play:
                 return "killed"
             except (InProgress, ClaimLost):
                 self._let_lapse()
-            except (NeedsReview, PriorFailure, PayloadMismatch):
+            except (NeedsReview, PriorFailure, PayloadMismatch) as error:
+                self._why = self._why or _said(error)
                 return self._state()
-            except Exception:  # noqa: BLE001 - the flow's own: the ledger knows whether that is the end
+            except Exception as error:  # noqa: BLE001 - the flow's own: the ledger knows whether that is the end
+                self._why = _said(error)
                 if not self._whose().dead and self._state() not in DEFINITE:
                     self._let_lapse()
         return "stuck"
@@ -237,3 +250,7 @@ class Play:
         except Stale:
             return "overtaken"
         return msgspec.json.encode(value).decode()
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ").rstrip(".")

@@ -15,7 +15,7 @@ from ...stores.base import Engine, Store
 from ...stores.grouped import GroupedStore
 from .fault import Fault
 from .killing import Killed, KillingEngine
-from .outcome import ACTS, REFUSED, Beat
+from .outcome import ACTS, BODY, REFUSED, Beat
 
 __all__ = ["Process", "Stage", "process_var"]
 
@@ -29,13 +29,20 @@ class Stage(Struct):
     refuses: str = ""
     beats: list[Beat] = []
     fired: int = 0
+    look: Callable[[], dict[str, int]] = dict
     die: Callable[[], None] = lambda: None  # a simulated process is only cut off
     heard: Callable[[Beat, int], None] = lambda beat, fired: None
+    seen: dict[str, int] = {}  # outside, when it was last looked at
+    acting: int = 0  # steps that have begun and not ended: what changes meanwhile is theirs
 
     def tell(self, beat: Beat, fired: int) -> None:
         self.beats.append(beat)
         self.fired += fired
         self.heard(beat, fired)
+
+
+def _difference(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
+    return {what: count - before.get(what, 0) for what, count in now.items() if count != before.get(what, 0)}
 
 
 class Process:
@@ -63,17 +70,41 @@ class Process:
             self.tell(f"write {number}")
         self._suffer("write", number, after)
 
-    def reach_effect(self, step: str, after: bool, gained: dict[str, int] | None = None) -> None:
-        """Before a step acts, and when it has, before anything is recorded."""
+    def begin_effect(self, step: str) -> int:
+        """Before a step acts. Its number: of steps that act at once, each ends as the one it began as."""
+        self._live(step)
+        self.notice()
+        with self._mutex:
+            self.effects.append(step)
+            number = len(self.effects)
+        self._suffer("effect", number, after=False)
+        with self._mutex:
+            self._stage.acting += 1
+        return number
+
+    def end_effect(self, step: str, number: int, before: dict[str, int], now: dict[str, int]) -> None:
+        """When it has acted, before anything is recorded; with what the outside held before it, and holds now."""
+        with self._mutex:
+            self._stage.acting -= 1
+            self._stage.seen = now
+        self._live(step)
+        self.tell(step + ACTS, _difference(before, now))
+        self._suffer("effect", number, after=True)
+
+    def notice(self) -> None:
+        """What has changed outside though no step acts is the doing of the flow's own body."""
+        now = self._stage.look()
+        with self._mutex:
+            gained = _difference(self._stage.seen, now) if self._stage.acting == 0 else {}
+            self._stage.seen = now
+        if gained:
+            self.tell(BODY, gained)
+
+    def _live(self, step: str) -> None:
         if self.dead:
             raise Killed()
         if step == self._stage.refuses:
             self._refuse(step)
-        if after:
-            self.tell(step + ACTS, gained or {})
-        else:
-            self.effects.append(step)
-        self._suffer("effect", len(self.effects), after)
 
     def _refuse(self, step: str) -> NoReturn:
         self.tell(step + REFUSED)
@@ -87,6 +118,7 @@ class Process:
     def _happen(self, fault: Fault) -> None:
         if fault.what == "kill":
             self.dead = True
+            self.notice()
             self.tell("KILLED", fired=1)
             self._stage.die()
             raise Killed()

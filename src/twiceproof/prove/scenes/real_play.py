@@ -109,7 +109,7 @@ class RealPlay:
         def heard(beat: Beat, fired: int) -> None:
             voice.say(Told(beat, clock.wall, fired))
 
-        stage = Stage(pause, self._scene.refuses, die=_die, heard=heard)
+        stage = Stage(pause, self._scene.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
         if part == "one" and self._gate is not None:
             self._gate.wait()
         play = Play(self._target, self._scene, engine, clock, self._look, stage)

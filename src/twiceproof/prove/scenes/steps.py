@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...claims.once import Once
 from ...flows.step import Step
 from .process import Process
 
@@ -14,57 +16,49 @@ __all__ = ["Look", "Whose", "watched"]
 
 Look = Callable[[], dict[str, int]]  # what the outside holds now
 Whose = Callable[[], Process]
+Acting = Step | Once
 
 
 @contextmanager
-def watched(steps: list[Step], whose: Whose, look: Look) -> Iterator[None]:
-    everyone = {id(step): step for declared in steps for step in (declared, declared.undo) if step is not None}
-    before = [(step, step.function) for step in everyone.values()]
-    for step, _ in before:
-        step.function = (_awaiting if step.is_async else _blocking)(step, whose, look)
+def watched(acting: Sequence[Acting], whose: Whose, look: Look) -> Iterator[None]:
+    undos = [one.undo for one in acting if isinstance(one, Step) and one.undo is not None]
+    everyone = {id(one): one for one in (*acting, *undos)}
+    before = [(one, one.function) for one in everyone.values()]
+    for one, function in before:
+        wrapped = _awaiting if inspect.iscoroutinefunction(function) else _blocking
+        one.function = wrapped(_name(one), function, whose, look)
     try:
         yield
     finally:
-        for step, function in before:
-            step.function = function
+        for one, function in before:
+            one.function = function
 
 
-def _blocking(step: Step, whose: Whose, look: Look) -> Callable[..., Any]:
-    function = step.function
+def _name(one: Acting) -> str:
+    return one.name if isinstance(one, Step) else one.policy.operation
 
+
+def _blocking(name: str, function: Callable[..., Any], whose: Whose, look: Look) -> Callable[..., Any]:
     @functools.wraps(function)
     def act(*args: Any, **kwargs: Any) -> Any:
-        seen = _begin(step, whose, look)
+        number, seen = whose().begin_effect(name), look()
         try:
             value = function(*args, **kwargs)
         finally:
-            _end(step, whose, look, seen)
+            whose().end_effect(name, number, seen, look())
         return value
 
     return act
 
 
-def _awaiting(step: Step, whose: Whose, look: Look) -> Callable[..., Any]:
-    function = step.function
-
+def _awaiting(name: str, function: Callable[..., Any], whose: Whose, look: Look) -> Callable[..., Any]:
     @functools.wraps(function)
     async def act(*args: Any, **kwargs: Any) -> Any:
-        seen = _begin(step, whose, look)
+        number, seen = whose().begin_effect(name), look()
         try:
             value = await function(*args, **kwargs)
         finally:
-            _end(step, whose, look, seen)
+            whose().end_effect(name, number, seen, look())
         return value
 
     return act
-
-
-def _begin(step: Step, whose: Whose, look: Look) -> dict[str, int]:
-    whose().reach_effect(step.name, after=False)
-    return look()
-
-
-def _end(step: Step, whose: Whose, look: Look, before: dict[str, int]) -> None:
-    now = look()
-    gained = {what: count - before.get(what, 0) for what, count in now.items() if count != before.get(what, 0)}
-    whose().reach_effect(step.name, after=True, gained=gained)

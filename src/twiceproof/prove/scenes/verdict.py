@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -11,14 +12,14 @@ from ...claims.claim import DONE, FAILED, REVIEW
 from .outcome import Outcome
 from .scene import Scene
 
-__all__ = ["Verdict", "Word", "is_missed", "judge"]
+__all__ = ["Verdict", "Word", "gained", "is_missed", "judge"]
 
 Word = Literal["same", "parked", "failed", "twice", "lost", "differs", "stuck", "broken", "missed"]
 GOOD: tuple[Word, ...] = ("same", "parked", "missed")
 
 
 class Verdict(Struct, frozen=True):
-    """`extra` happened more often than in one clean run, `missing` less often."""
+    """`extra` happened more often than in one clean run, `missing` less often; `state` is what the run ended in."""
 
     scene: str
     says: str
@@ -27,15 +28,17 @@ class Verdict(Struct, frozen=True):
     extra: dict[str, int] = {}
     missing: dict[str, int] = {}
     detail: str = ""
+    expected: int = 0  # effects of the play that it is compared with
+    seen: int = 0
 
     @property
     def good(self) -> bool:
         return self.word in GOOD
 
 
-def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
+def judge(scene: Scene, outcome: Outcome, clean: Outcome, before: Mapping[str, int] | None = None) -> Verdict:
     """Nothing may happen twice. What is missing must be done by a person's word, or the run is not done."""
-    seen, wanted = Counter(outcome.seen), Counter(clean.seen)
+    seen, wanted = (Counter(gained(before or {}, one.seen)) for one in (outcome, clean))
     arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # what the killed were told, nobody knows
     extra, missing = dict(seen - wanted + arrived), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
@@ -43,7 +46,14 @@ def judge(scene: Scene, outcome: Outcome, clean: Outcome) -> Verdict:
         word, detail = "differs", "another outside than when the events come in the order given"
     if word == "same" and is_missed(scene, outcome):
         word, detail = "missed", "its fault was never reached: this flow's threads do not take turns alike"
-    return Verdict(scene.name, scene.says, word, outcome.state, extra, missing, detail)
+    counts = wanted.total(), (seen + arrived).total()
+    return Verdict(scene.name, scene.says, word, outcome.state, extra, missing, detail, *counts)
+
+
+def gained(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """What there is more of than before anything was played, and what is gone."""
+    more, gone = Counter(now) - Counter(before), Counter(before) - Counter(now)
+    return {**more, **{f"gone: {what}": count for what, count in gone.items()}}
 
 
 def is_missed(scene: Scene, outcome: Outcome) -> bool:

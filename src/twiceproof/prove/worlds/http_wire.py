@@ -42,7 +42,7 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
             return None
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    host = headers.get("host", "").lower().removesuffix(":80")
+    host = headers.get("host", "").lower().removesuffix(":80").removesuffix(":443")
     return Request(method.upper(), host, _path(target), headers, await _body(reader, headers))
 
 

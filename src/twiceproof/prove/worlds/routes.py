@@ -10,6 +10,7 @@ from ...errors import Misuse
 
 __all__ = ["Routes"]
 
+PORTS = {"http": 80, "https": 443, "smtp": 25, "smtps": 465, "submission": 587}
 Place = tuple[str, int | None]  # a host, and one port of it or all
 
 
@@ -43,9 +44,16 @@ class Routes:
 
         return connect
 
+    def leads_here(self, host: Any) -> bool:
+        """Whether some port of it does."""
+        return any(_written(host) == place for place, _ in self._places)
+
     def _leads_here(self, host: Any, port: Any) -> bool:
-        name = (host.decode("ascii", "replace") if isinstance(host, bytes) else str(host or "")).lower().rstrip(".")
-        return any(name == place and wanted in (None, _number(port)) for place, wanted in self._places)
+        return any(_written(host) == place and wanted in (None, _number(port)) for place, wanted in self._places)
+
+
+def _written(host: Any) -> str:
+    return (host.decode("ascii", "replace") if isinstance(host, bytes) else str(host or "")).lower().rstrip(".")
 
 
 def _place(name: str) -> Place:
@@ -56,4 +64,4 @@ def _place(name: str) -> Place:
 
 
 def _number(port: Any) -> int | None:
-    return int(port) if str(port).isdecimal() else {"http": 80, "https": 443, "smtp": 25}.get(str(port))
+    return int(port) if str(port).isdecimal() else PORTS.get(str(port))

@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ["SmtpService"]
 
 LONGEST = 32 * 1024 * 1024
-OFFERS = ("sink", "8BITMIME", "SMTPUTF8", "AUTH PLAIN LOGIN", f"SIZE {LONGEST}")
+OFFERS = ("sink", "8BITMIME", "SMTPUTF8", "AUTH PLAIN LOGIN", "STARTTLS", f"SIZE {LONGEST}")
 
 
 class SmtpService:
@@ -62,6 +62,8 @@ class SmtpService:
                         return
                     recipients = []
                     _say(writer, "250 taken")
+                case "STARTTLS":
+                    _say(writer, "220 go on")  # what the client takes for encrypted comes in plain
                 case "QUIT":
                     _say(writer, "221 bye")
                     return

@@ -57,3 +57,36 @@ def numbered(order, attempt):
     upsert_row(order)
     mail(order["customer"])  # twiceproof: allow missing-undo, dangerous-before-safe
     put_invoice(order)
+
+
+def total(order):
+    return sum(line["price"] for line in order["lines"])
+
+
+@app.flow(key=lambda order: f"order:{order['id']}")
+def one_way_or_the_other(order, httpx):
+    """What a name hides is not what it hides it with; and what stands in another arm does not come after."""
+    httpx.post(total(order))
+    if order["cancelled"]:
+        mail(order["customer"])
+    else:
+        put_invoice(order)
+
+
+@app.flow(key="order:{order[id]}")
+def leaves_early(order):
+    if order["cancelled"]:
+        mail(order["customer"])
+        return
+    for line in sorted(set(order["lines"])):
+        ship_line(line)
+    with open("prices.txt") as prices:  # noqa: PTH123
+        prices.read()
+    while True:
+        if app.wait_for("paid", default=None):
+            break
+
+
+@app.once(key="welcome:{customer}")
+def welcome(customer):
+    httpx.post("http://127.0.0.1:1/mail", json=customer)

@@ -4,6 +4,8 @@ import random
 import sqlite3
 import time
 from datetime import datetime
+from pathlib import Path
+from random import random as draw
 from uuid import uuid4
 
 import httpx2 as httpx
@@ -94,3 +96,80 @@ def changing(order):
 @app.flow(key="order:{order[id]}")
 def calls_outside(order):
     httpx.get("http://127.0.0.1:1/")  # expect: effect-outside-step
+
+
+# -- what is one step away ---------------------------------------------------------------------
+
+
+@app.step(repeat="safe")
+def post_by_a_client(order):
+    with httpx.Client() as client:
+        client.post("http://127.0.0.1:1/invoices", json=order)  # expect: create-not-upsert
+
+
+@app.step(repeat="never")
+def mail_in_a_comprehension(customers):
+    client = httpx.Client()
+    [client.post("http://127.0.0.1:1/mail", json=one) for one in customers]  # expect: batch-with-one-marker
+
+
+@app.step(repeat="keyed")
+def charge_under_a_new_key(order):
+    httpx.post("http://127.0.0.1:1/", headers={"Idempotency-Key": str(uuid4())})  # expect: unstable-key
+
+
+@app.step  # expect: undeclared-step
+def only_in_each(line): ...
+
+
+def tell_the_warehouse(order):
+    httpx.post("http://127.0.0.1:1/warehouse", json=order)  # expect: effect-outside-step
+
+
+@app.flow(key=lambda order: f"order:{order['id']}:{time.time()}")  # expect: unstable-key
+def timed_key(order):
+    app.each(order["lines"], only_in_each, key=str)
+
+
+@app.flow(key="order:{order[id]}")
+def hidden_a_little(order):
+    import urllib.request as web
+
+    tell_the_warehouse(order)
+    web.urlopen("http://127.0.0.1:1/")  # expect: effect-outside-step
+    with httpx.Client() as client:
+        client.put("http://127.0.0.1:1/")  # expect: effect-outside-step
+    Path("orders.txt").write_text("one")  # expect: effect-outside-step
+    with open("orders.txt", "a") as orders:  # expect: effect-outside-step  # noqa: PTH123
+        orders.write("two")
+    lines = set(order["lines"])
+    for line in lines - {""}:  # expect: changing-body
+        print(line, draw())  # expect: changing-body
+
+
+@app.flow(key="order:{order[id]}")
+async def awaited(order):
+    async with httpx.AsyncClient() as client:
+        await client.post("http://127.0.0.1:1/")  # expect: effect-outside-step
+
+
+@app.flow(key="order:{order[id]}")
+def tries_for_ever(order):
+    while True:  # expect: unbounded-retry
+        try:
+            return app.wait_for("paid")
+        except TimeoutError:
+            app.sleep("1h")
+
+
+@app.once(key="welcome:{attempt}")  # expect: unstable-key
+def guarded_by_attempt(attempt): ...
+
+
+@app.once(key="welcome")  # expect: unit-of-work
+def guarded_for_all(customer): ...
+
+
+@app.once(key="welcome:{customer}", repeat="safe")
+def guarded_create(customer):
+    httpx.post("http://127.0.0.1:1/customers", json=customer)  # expect: create-not-upsert

@@ -1,0 +1,68 @@
+"""Whether one clean run is fit to be compared with: it came to the end it should, and something was seen of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..errors import Misuse
+from .scenes.outcome import Outcome
+from .scenes.verdict import gained
+from .target import Target
+
+__all__ = ["refuse_other", "refuse_unfit"]
+
+WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
+
+
+def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: Collection[str]) -> None:
+    """A run that fails at once is the same every time, and so is one of which nothing is seen."""
+    _refuse_elsewhere(clean, real)
+    if clean.error or clean.state not in ("done", "review", "failed"):
+        raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}")
+    if clean.state != target.ends:
+        raise Misuse(
+            f"One clean run must end {target.ends} first, and this one ended {clean.state}: {clean.why}. "
+            f"{_move(clean)}; if it is to end so: --ends {clean.state} (ends= in a test)."
+        )
+    _refuse_unmet(clean, target)
+    if not gained(before, clean.seen):
+        raise Misuse(
+            "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
+            "--files DIR, --calls module:function, --http HOST, --smtp HOST or --table URL#name (world= in a test)."
+        )
+
+
+def refuse_other(clean: Outcome, again: Outcome) -> None:
+    """What is another thing each time cannot be told from one that happened twice."""
+    other = gained(clean.seen, again.seen)
+    if other:
+        raise Misuse(
+            f"Two clean runs do different things to the outside ({next(iter(other))}), so nothing could be compared; "
+            "take times and ids from the event, or let world= in a test leave out what changes each time."
+        )
+
+
+def _refuse_elsewhere(clean: Outcome, real: Collection[str]) -> None:
+    """Once was too often already, if it was not meant; the plays would do it a hundred times."""
+    strangers = [place for place in clean.elsewhere if place.rpartition(":")[0] not in real]
+    if strangers:
+        host = strangers[0].rpartition(":")[0]
+        raise Misuse(
+            f"One clean run reached for {', '.join(strangers)}, and nobody stands in there: every play would do so "
+            f"for real. Name it with --http {host} (--smtp for mail); if it may be reached: --real {host} (real= in a "
+            "test)."
+        )
+
+
+def _refuse_unmet(clean: Outcome, target: Target) -> None:
+    met = {one.name for one in clean.awaited}
+    unmet = [name for name in (*target.callbacks, *target.approve) if name not in met]
+    if unmet:
+        raise Misuse(
+            f"One clean run waited for {', '.join(sorted(met)) or 'nothing'}, and never for {', '.join(unmet)}; leave "
+            "it out, or give an event that leads there."
+        )
+
+
+def _move(clean: Outcome) -> str:
+    return WAITS[:1].upper() + WAITS[1:] if "WaitTimedOut" in clean.why else "Correct the flow, or what it is given"
