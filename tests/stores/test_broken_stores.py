@@ -11,6 +11,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.name)
 def test_a_broken_store_is_caught_by_the_subject_it_breaks(broken):
     failed = failures(broken.make)
