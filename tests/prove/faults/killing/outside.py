@@ -12,7 +12,7 @@ __all__ = ["Outside"]
 
 Noted = dict[tuple[str, int], list[Any]]
 
-KINDS = ("effect", "since", "told", "ended", "broken", "missed", "fence", "late", "raised")
+KINDS = ("effect", "since", "until", "told", "ended", "broken", "missed", "fence", "late", "raised")
 
 
 class Outside:

@@ -81,10 +81,17 @@ class Ticked(Triggered):
     def recover(self, case: Case) -> Any:
         self.act(case)
         flow = self.app.flows[f"ticked-{case.order}"]
-        runs = self.app.runs(flow=flow.name)
-        for run in runs:
-            block(flow.call((datetime.fromisoformat(run.key),), {}))
-        return sorted(run.key for run in runs)
+        ticks = self._due_at_first(case, sorted(run.key for run in self.app.runs(flow=flow.name)))
+        for tick in ticks:
+            block(flow.call((datetime.fromisoformat(tick),), {}))
+        return ticks
+
+    def _due_at_first(self, case: Case, ticks: list[str]) -> list[str]:
+        """The clock on the wall goes on: what falls due between two recoveries is none of their business."""
+        if not self.outside.read("until")[self.name, case.order]:
+            self.outside.note(self.name, case.order, "until", max(ticks, default=""))
+        until = self.outside.read("until")[self.name, case.order][0]
+        return [tick for tick in ticks if tick <= until]
 
     def judge(self, case: Case, seen: Seen) -> Iterator[str]:
         if sorted(seen.effects) != seen.ended or not seen.ended:
