@@ -63,6 +63,11 @@ class Finding(Struct):
     # -- afterwards ------------------------------------------------------------------------------
 
     @property
+    def not_tried(self) -> str:
+        """Why nothing at all was tried, as where this machine lacks a tool; empty: something was."""
+        return "" if self.figures or self.violations or self.unknown else "; ".join(self.skipped)
+
+    @property
     def holds(self) -> bool:
         return not any(self.problems())
 

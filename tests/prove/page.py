@@ -37,7 +37,9 @@ class Proof(Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        return all(finding.holds for finding in self.findings) and all(found.caught for found in self.catches)
+        return all(finding.holds for finding in self.findings) and all(
+            found.caught or found.not_tried for found in self.catches
+        )
 
     def summary(self) -> str:
         good = sum(finding.holds for finding in self.findings)
@@ -151,7 +153,9 @@ def _planted(proof: Proof) -> Iterator[str]:
     yield "| bug | found by | what it said |"
     yield "|---|---|---|"
     for found in proof.catches:
-        said = _cell(found.said) if found.caught else "**missed**"
+        said = (
+            _cell(found.said) if found.caught else f"not tried: {found.not_tried}" if found.not_tried else "**missed**"
+        )
         yield f"| {PLANTS[found.name].what} | {found.fault} | {said} |"
     yield ""
 

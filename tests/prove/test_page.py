@@ -66,3 +66,13 @@ def test_the_page_hides_no_failure():
     assert not proof(spoilt("a promise broken")).holds
     assert not proof(good(), caught=False).holds
     assert proof(good()).holds
+
+
+def test_what_could_not_be_tried_is_told_and_is_no_failure():
+    finding = Finding("F2", "system calls", seed=7, share=1.0)
+    finding.skipped.append("all of it: there is no strace here")
+    assert finding.not_tried == "all of it: there is no strace here"
+    assert finding.holds
+    assert "- F2: all of it: there is no strace here" in page(proof(finding))
+    assert not good().not_tried
+    assert not spoilt("a promise broken").not_tried

@@ -42,7 +42,8 @@ def run(trial: Trial, finding: Finding) -> None:
         total.add(f"faults {first}", partial(suffered, some))
     small(trial, finding, total, times)
     total.tell(finding)
-    finding.reach("runs on a failing disk", trial.times(100), total.played.kills)
+    least = trial.times(100) if finding.skipped == [NOT_OURS] else len(faults)  # without strace or root there is less
+    finding.reach("runs on a failing disk", min(least, trial.times(100)), total.played.kills)
     finding.count("runs in which somebody was refused", total.played.again)
     control(trial, finding)
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.prove.faults.killing.strace import why_not
 from tests.prove.faults.power_disk import Disk
 from tests.prove.faults.power_tape import Op, record
 from tests.prove.faults.power_work import receipt
@@ -35,8 +36,10 @@ MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # calls are recorded
 
 def run(trial: Trial, finding: Finding) -> None:
     finding.skipped.append("PostgreSQL and Valkey: they sync their own logs; `twiceproof doctor` looks whether they do")
-    if "sqlite" not in trial.stores or shutil.which("strace") is None:
-        finding.skipped.append("SQLite: not asked for, or there is no strace here to record its writes with")
+    if "sqlite" not in trial.stores:
+        return
+    if why := why_not():
+        finding.skipped.append(f"SQLite: its writes cannot be recorded: {why}")
         return
     cuts = trial.times(CUTS)
     tapes = min(TAPES, -(-cuts // 300))

@@ -64,6 +64,7 @@ class Catch(Struct, frozen=True):
     fault: str
     caught: bool
     said: str
+    not_tried: str = ""  # and why
 
 
 def catch(name: str, seed: int) -> Catch:
@@ -73,4 +74,4 @@ def catch(name: str, seed: int) -> Catch:
     plant = PLANTS[name]
     finding = apart(plant.fault, seed, plant.share, plant.stores, plant=name, patience=PATIENCE)
     broken = [what for what in (*finding.violations, *finding.unknown) if not what.startswith(BROKE_OFF)]
-    return Catch(name, plant.fault, bool(broken), (broken or finding.violations or ["nothing"])[0])
+    return Catch(name, plant.fault, bool(broken), (broken or finding.violations or ["nothing"])[0], finding.not_tried)
