@@ -6,7 +6,6 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
@@ -33,7 +32,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lanes", type=int, default=2, help="faults at a time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="what was found, for programs")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where a full run writes its results")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if unknown := set((given.only or "F1").split(",")) - set(FAULTS):
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are: {', '.join(FAULTS)}")
+    return given
 
 
 def main() -> int:
@@ -41,9 +43,15 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
     began = time.monotonic()
-    findings = list(tried(given, seed))
-    catches = [] if given.without_planted or given.only else list(caught(given.lanes, seed))
-    proof = Proof.now(seed, TENTH if given.quick else 1.0, time.monotonic() - began, findings, catches)
+    with ThreadPoolExecutor(given.lanes) as lanes:
+        trying, catching = tried(lanes, given, seed), caught(lanes, given, seed)
+        for done in as_completed([*trying.values(), *catching]):
+            tell(done.result())
+    numbers = [number for number in FAULTS if number in trying]
+    proof = Proof.now(
+        seed, TENTH if given.quick else 1.0, time.monotonic() - began,
+        [trying[number].result() for number in numbers], [found.result() for found in catching],
+    )  # fmt: skip
     write(given, proof)
     print(proof.summary())
     return 0 if proof.holds else 1
@@ -57,32 +65,27 @@ def write(given: argparse.Namespace, proof: Proof) -> None:
         print(f"written: {given.page}")
 
 
-def tried(given: argparse.Namespace, seed: int) -> Iterator[Finding]:
-    """In lanes, the longest first; told one by one as they end, given in the order of their numbers."""
-    numbers = given.only.split(",") if given.only else list(FAULTS)
+def tried(lanes: ThreadPoolExecutor, given: argparse.Namespace, seed: int) -> dict[str, Future[Finding]]:
+    """The longest first."""
     share, stores = TENTH if given.quick else 1.0, tuple(given.stores.split(","))
-    with ThreadPoolExecutor(given.lanes) as lanes:
-        ordered = sorted(numbers, key=lambda number: LONGEST_FIRST.index(number))
-        running = {number: lanes.submit(apart, number, seed, share, stores) for number in ordered}
-        for done in as_completed(running.values()):
-            tell(done)
-        yield from (running[number].result() for number in numbers)
+    numbers = given.only.split(",") if given.only else LONGEST_FIRST
+    ordered = sorted(numbers, key=LONGEST_FIRST.index)
+    return {number: lanes.submit(apart, number, seed, share, stores) for number in ordered}
 
 
-def tell(done: Future[Finding]) -> None:
-    finding = done.result()
-    word = "holds" if finding.holds else "FAILS"
-    print(f"{finding.number:>4}  {word}  {finding.seconds:4.0f} s  {finding.title}", flush=True)
-    for problem in list(finding.problems())[:20]:
-        print(f"      {problem}", flush=True)
-
-
-def caught(lanes: int, seed: int) -> Iterator[Catch]:
+def caught(lanes: ThreadPoolExecutor, given: argparse.Namespace, seed: int) -> list[Future[Catch]]:
     """Whether the short run finds each planted bug."""
-    with ThreadPoolExecutor(lanes) as pool:
-        for found in pool.map(lambda name: catch(name, seed), PLANTS):
-            print(f"  bug  {'caught' if found.caught else 'MISSED'}  {found.name}: {found.said}", flush=True)
-            yield found
+    names = [] if given.without_planted or given.only else PLANTS
+    return [lanes.submit(catch, name, seed) for name in names]
+
+
+def tell(done: Finding | Catch) -> None:
+    if isinstance(done, Catch):
+        print(f" bug  {'caught' if done.caught else done.not_tried or 'MISSED'}  {done.name}: {done.said}", flush=True)
+        return
+    print(f"{done.number:>4}  {'holds' if done.holds else 'FAILS'}  {done.seconds:4.0f} s  {done.title}", flush=True)
+    for problem in list(done.problems())[:20]:
+        print(f"      {problem}", flush=True)
 
 
 if __name__ == "__main__":
