@@ -11,7 +11,12 @@ POSTGRES, VALKEY = ("postgres",), ("valkey",)
 PATIENCE = 180.0  # seconds; a bug that makes a fault hang is not caught by it
 
 
+ONE_ROUND = 0.026  # of F1: every point in every position
+
+
 def _plant(bug: object, fault: str, **how: object) -> tuple[str, Plant]:
+    if fault == "F1":
+        how.setdefault("share", ONE_ROUND)
     name: str = bug.__name__.replace("_", "-")  # type: ignore[attr-defined]
     return name, Plant((bug.__doc__ or "").strip().rstrip("."), fault, bug, **how)  # type: ignore[arg-type]
 
