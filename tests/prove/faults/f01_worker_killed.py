@@ -24,7 +24,7 @@ TITLE = "a worker killed at each boundary of the ledger"
 KILLS = {"sqlite": 12_000, "postgres": 3_000, "valkey": 3_000}
 AGAIN = 2_000  # of these, while another kill is being recovered from
 SHARE_AGAIN = 0.18  # of the cases; where there is nothing left to commit, nobody dies
-SHORTER = 0.5  # of its share of the kills is in a short run: a process for each is what costs most in all of it
+SHORTER = 0.35  # of its share of the kills is in a short run: a process for each is what costs most in all of it
 ROTATE_EVERY = 4  # rounds
 NOT_YET = (
     "outbox insert, publish, publish-ack, inbox insert, reconcile read and write: the product does not have them yet"

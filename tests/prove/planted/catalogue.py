@@ -11,7 +11,7 @@ POSTGRES, VALKEY = ("postgres",), ("valkey",)
 PATIENCE = 180.0  # seconds; a bug that makes a fault hang is not caught by it
 
 
-ONE_ROUND = 0.026  # of F1: every point in every position
+ONE_ROUND = 0.037  # of F1: every point in every position
 
 
 def _plant(bug: object, fault: str, **how: object) -> tuple[str, Plant]:
