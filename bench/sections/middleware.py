@@ -32,7 +32,7 @@ def measure_middleware(sites: Sites, plan: Plan, progress: Progress) -> Findings
     slots = Slots(plan.rounds, plan.slot)
     for framework in ("FastAPI", "Starlette"):
         findings.add(_beside_bare(framework, sites.sqlite.fresh(), slots, progress))
-    findings.add(_beside_peers("memory", "memory://", [HEADER, OTHER], slots, progress, for_testing=HEADER))
+    findings.add(_beside_peers("memory", "memory://", [HEADER, OTHER], slots, progress))
     findings.add(_beside_peers("Valkey", sites.lax_valkey.fresh(), [HEADER], slots, progress))
     findings.add(_in_process(slots, progress))
     return findings
@@ -53,10 +53,7 @@ def _beside_bare(framework: str, url: str, slots: Slots, progress: Progress) -> 
     )  # fmt: skip
 
 
-def _beside_peers(
-    store: str, url: str, peers: list[str], slots: Slots, progress: Progress, *, for_testing: str = ""
-) -> Findings:  # fmt: skip
-    """`for_testing`: a peer whose own documentation says that it is not for use with this store. It is shown."""
+def _beside_peers(store: str, url: str, peers: list[str], slots: Slots, progress: Progress) -> Findings:
     findings = Findings()
     part = f"HTTP, FastAPI, {store}"
     with ExitStack() as stack:
@@ -65,16 +62,14 @@ def _beside_peers(
             with progress.heat(f"{part}, {what}", slots.rounds) as step:
                 contenders = [_contender(f"{name}, {what}", ports, make(), stack) for name in (OURS, *peers)]
                 found = compete(contenders, slots, step)
-            findings.add(_ahead(f"{part}, {what}", found, f"middleware {what}s", for_testing))
+            findings.add(_ahead(f"{part}, {what}", found, f"middleware {what}s"))
     return findings
 
 
-def _ahead(part: str, found: Sequence[Series], goal: str, for_testing: str) -> Findings:
+def _ahead(part: str, found: Sequence[Series], goal: str) -> Findings:
     mine, *others = found
-    lines = []
-    for other in others:
-        aimed = goal if not for_testing or not other.name.startswith(for_testing) else f"{goal}, for testing"
-        lines.append(line(aimed, part, ratio(mine, other), other.name.partition(",")[0]))
+    names = [other.name.partition(",")[0] for other in others]
+    lines = [line(goal, part, ratio(mine, other), name) for name, other in zip(names, others, strict=True)]
     return Findings(rows_beside(part, mine, list(found)), lines)
 
 
