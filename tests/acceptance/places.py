@@ -1,22 +1,24 @@
-"""Places where claims can live, each with a clock that can be moved for every process at once."""
+"""Places where claims can live, each with a clock that can be moved for every process at once.
+
+Drivers are imported when their store is used: processes are forked by the thousand, and each copies what there is.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psycopg
-import pytest
-
-from tests.stores.movable_redis import MovableRedisEngine
 from twiceproof import App
 from twiceproof.clock import Clock
 from twiceproof.stores.base import Engine
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.open import open_store
 from twiceproof.stores.sqlite import SqliteEngine
+
+if TYPE_CHECKING:
+    from tests.stores.movable_redis import MovableRedisEngine
 
 
 @dataclass
@@ -59,6 +61,8 @@ class SqlitePlace(Place):
 
 class PostgresPlace(Place):
     def advance(self, seconds: float) -> None:
+        import psycopg
+
         with psycopg.connect(self.url, autocommit=True) as db:
             db.execute(
                 "CREATE OR REPLACE FUNCTION twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE"
@@ -67,29 +71,12 @@ class PostgresPlace(Place):
 
 
 class RedisPlace(Place):
-    def engine(self) -> Engine:
+    def engine(self) -> MovableRedisEngine:
+        from tests.stores.movable_redis import MovableRedisEngine
+
         return MovableRedisEngine(self.url)
 
     def advance(self, seconds: float) -> None:
-        engine = MovableRedisEngine(self.url)
+        engine = self.engine()
         engine.advance(seconds)
         engine.close()
-
-
-FIXTURES = {"postgres": "postgres_dsn", "valkey": "redis_url", "valkey-cluster": "cluster_url"}
-CLASSES = {"postgres": PostgresPlace, "valkey": RedisPlace, "valkey-cluster": RedisPlace}
-
-
-@pytest.fixture(
-    params=["sqlite", *(pytest.param(name, marks=pytest.mark.server) for name in FIXTURES)],
-)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Each store in turn."""
-    if request.param == "sqlite":
-        (tmp_path / "clock").write_text("0")
-        yield SqlitePlace("", tmp_path)
-        return
-    url = request.getfixturevalue(FIXTURES[request.param])
-    made = CLASSES[request.param](url, tmp_path)
-    made.app().close()  # creates what there is to create
-    yield made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import sys
 import time
@@ -20,6 +21,7 @@ from tests.prove.trial import STORES
 
 PAGE = ROOT / "docs" / "proof.md"
 TENTH = 0.1
+LANES = 1 + (os.cpu_count() or 1)  # each has its waits: for a server to start, for a lease to end
 
 
 def arguments() -> argparse.Namespace:
@@ -29,7 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", metavar="F1,F9", help="some of the faults; then no page is written")
     parser.add_argument("--stores", default=",".join(STORES), help="some of the stores")
     parser.add_argument("--without-planted", action="store_true", help="leave the planted bugs out")
-    parser.add_argument("--lanes", type=int, default=2, help="faults at a time")
+    parser.add_argument("--lanes", type=int, default=LANES, help="faults at a time")
     parser.add_argument("--json", type=Path, metavar="FILE", help="what was found, for programs")
     parser.add_argument("--page", type=Path, default=PAGE, metavar="FILE", help="where a full run writes its results")
     given = parser.parse_args()

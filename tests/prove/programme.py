@@ -31,7 +31,7 @@ FAULTS = {
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
 LONGEST_FIRST = [
-    "F16", "F1", "F7", "F4", "F9", "H1", "H2", "F2", "F11", "F5", "F3", "F10", "F8", "F13", "F12", "F14", "F15",
+    "F1", "F16", "F7", "F4", "F9", "H1", "H2", "F2", "F11", "F5", "F3", "F10", "F8", "F13", "F12", "F14", "F15",
 ]  # fmt: skip
 
 

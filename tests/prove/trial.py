@@ -8,10 +8,12 @@ import random
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from tests.acceptance.places import Place, PostgresPlace, RedisPlace, SqlitePlace
-from tests.servers import PostgresServer, ValkeyServer
+
+if TYPE_CHECKING:
+    from tests.servers import PostgresServer, ValkeyServer
 
 STORES = ("sqlite", "postgres", "valkey")
 NAMES = {"sqlite": "SQLite", "postgres": "PostgreSQL", "valkey": "Valkey"}
@@ -50,12 +52,16 @@ class Trial:
 
     @property
     def postgres(self) -> PostgresServer:
+        from tests.servers import PostgresServer
+
         if self._postgres is None:
             self._postgres = self._stack.enter_context(PostgresServer())
         return self._postgres
 
     @property
     def valkey(self) -> ValkeyServer:
+        from tests.servers import ValkeyServer
+
         if self._valkey is None:
             self._valkey = self._stack.enter_context(ValkeyServer())
         return self._valkey

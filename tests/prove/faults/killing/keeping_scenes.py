@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import psycopg
 
 from tests.acceptance.places import SqlitePlace
 from tests.prove.faults.killing.deadly import BEFORE, LANDED, Point
@@ -111,6 +110,8 @@ class Joined(Scene):
         if isinstance(self.place, SqlitePlace):
             with closing(sqlite3.connect(self.place.directory / "claims.db")) as db, db:
                 return db.execute(sql).fetchall()
+        import psycopg
+
         with psycopg.connect(self.place.url) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
