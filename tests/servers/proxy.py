@@ -214,9 +214,9 @@ class FaultProxy:
             await client.wait_closed()
         finally:
             requests.cancel()
-            await asyncio.gather(requests, return_exceptions=True)
             self._links.discard(link)
-            server.transport.abort()
+            server.transport.abort()  # before anything is awaited: this task may be cancelled while it waits
+            await asyncio.gather(requests, return_exceptions=True)
 
     async def _pass_requests(self, source: asyncio.StreamReader, link: _Link) -> None:
         try:
