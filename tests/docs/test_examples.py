@@ -9,6 +9,8 @@ import pytest
 
 from .blocks import ROOT
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 

@@ -21,6 +21,8 @@ from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
 
 from .blocks import ROOT, blocks, commands, says
 
+pytestmark = pytest.mark.slow
+
 HOW_TO = ROOT / "docs/how-to"
 PAGE = (ROOT / "docs/reference/http.md").read_text("utf-8")
 ROUTES = [*claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES]

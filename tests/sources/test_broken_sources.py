@@ -10,6 +10,8 @@ from tests.sources.broken.runner import contract_tests
 from twiceproof.doors.sources.github import GitHub
 from twiceproof.prove.source_contract import SourceContract
 
+pytestmark = pytest.mark.slow
+
 failures = functools.cache(runner.failures)
 
 

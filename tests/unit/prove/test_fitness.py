@@ -31,6 +31,8 @@ from twiceproof.stores.memory import MemoryEngine
 
 from .flows import unsafe
 
+pytestmark = pytest.mark.slow
+
 app = App("memory://")
 outside: list[str] = []
 

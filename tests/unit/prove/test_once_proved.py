@@ -12,6 +12,8 @@ from twiceproof.prove.report import Report
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.world import CallableWorld
 
+pytestmark = pytest.mark.slow
+
 app = App("memory://")
 outside: list[str] = []
 

@@ -17,6 +17,8 @@ from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.files import Files
 from twiceproof.prove.worlds.world import CallableWorld
 
+pytestmark = pytest.mark.slow
+
 app = App("memory://")
 told: list[str] = []
 

@@ -22,6 +22,8 @@ from twiceproof.prove.report import Report
 
 from .flows import safe
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[3] / "docs/how-to/prove-a-flow.md").read_text()
 CODE = PAGE.partition("```python\n")[2].partition("```")[0]
 
