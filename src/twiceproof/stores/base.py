@@ -83,6 +83,8 @@ class Engine(Protocol):
     best_effort: bool
     group_limit: int  # batches that `commit` takes at once
     one_per_space: bool  # `commit` must not be given two batches of one space
+    instant: bool  # `commit` waits for nobody, so that even an event loop may do it on the spot
+    remote: bool  # `commit` is mostly a server's work, and ours is done meanwhile
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
         """Land each batch or not, each on its own. An answer per batch, in order."""

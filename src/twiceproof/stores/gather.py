@@ -29,6 +29,7 @@ I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
 
 HELD_ELSEWHERE_PAUSE = 0.005
+SMALLEST_HALF = 8  # fewer are not worth a commit of their own
 
 
 def _import_running_loop() -> asyncio.AbstractEventLoop:
@@ -57,7 +58,11 @@ class Gather(Generic[I, A]):
         patience: float,
         apart: Callable[[I], Hashable] | None = None,
         given_up: Callable[[I], Exception] | None = None,
+        instant: bool = False,
+        remote: bool = False,
     ) -> None:
+        self.instant = instant  # so short that an event loop may do it on the spot
+        self._remote = remote  # somebody else's work: while they do it, we have time for our own
         self._work = work
         self._limit = limit
         self._hand = hand
@@ -76,6 +81,8 @@ class Gather(Generic[I, A]):
         self.leader: _Ask[I, A] | None = None  # the blocking caller whose turn it is to lead
         self._handed = False  # whether the hand was told to lead
         self._company = 0  # how many threads were answered last time
+        self._answered = 0  # how many callers were
+        self._away = 0  # how many of those, and of those answered before them, have not come back
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
@@ -94,6 +101,7 @@ class Gather(Generic[I, A]):
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(ask)
+            self._away -= 1
             if self._promised is None:
                 return not self.busy and self._must_lead(ask)
             if self._promised is ask.loop:
@@ -207,23 +215,33 @@ class Gather(Generic[I, A]):
 
     def _next_group(self) -> list[_Ask[I, A]]:
         with self._mutex:
-            group = self._group = list(self._queue) if self._fits() else self._pick()
+            most = self._most()
+            group = self._group = list(self._queue) if self._fits(most) else self._pick(most)
             self._handed, self.leader = False, None
             for _ in group:
                 self._queue.popleft()
             return group
 
-    def _fits(self) -> bool:
-        return self._apart is None and len(self._queue) <= self._limit
+    def _most(self) -> int:
+        """Where the work is done elsewhere, half of all who are around: while a server lands one half, the callers of
+        the other are at work here. All of them together would wait for it, and then it for them.
+        """
+        if not self._remote:
+            return self._limit
+        around = len(self._queue) + max(0, self._away)
+        return min(self._limit, max(SMALLEST_HALF, (around + 1) // 2))
 
-    def _pick(self) -> list[_Ask[I, A]]:
+    def _fits(self, most: int) -> bool:
+        return self._apart is None and len(self._queue) <= most
+
+    def _pick(self, most: int) -> list[_Ask[I, A]]:
         """As many as may go together, brought to the front of the queue in their order."""
         group: list[_Ask[I, A]] = []
         rest: list[_Ask[I, A]] = []
         seen: set[Hashable] = set()
         for ask in self._queue:
             mark = None if self._apart is None else self._apart(ask.item)
-            if len(group) == self._limit or (mark is not None and mark in seen):
+            if len(group) == most or (mark is not None and mark in seen):
                 rest.append(ask)
             else:
                 seen.add(mark)
@@ -246,8 +264,14 @@ class Gather(Generic[I, A]):
                 self._sleep(HELD_ELSEWHERE_PAUSE)
         finally:  # also when Ctrl-C hits in the pause: others count on somebody to lead
             self._company = sum([ask.loop is None for ask in answered])
+            self._let_go(len(answered))
             self._pass_on(again)
             _wake(answered)
+
+    def _let_go(self, answered: int) -> None:
+        """Who has been away for two groups may never come back: fewer and fewer of those are counted on."""
+        stragglers = max(0, min(self._away, self._answered)) * 7 // 8
+        self._answered, self._away = answered, answered + stragglers
 
     def _may_try_again(self, ask: _Ask[I, A]) -> bool:
         now = self._monotonic()
@@ -321,6 +345,8 @@ class _Ask(Request[A], Generic[I, A]):
                 self.gate.acquire()
 
     async def wait(self) -> A:
+        if self._gather.instant and self._gather.work_alone(self):
+            return self._outcome()
         self.loop = loop = running_loop()
         self.future = loop.create_future()
         if self._gather.enter(self):

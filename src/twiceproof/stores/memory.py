@@ -37,6 +37,8 @@ class MemoryEngine:
     reads_first = True
     best_effort = False
     one_per_space = False
+    instant = True
+    remote = False
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock

@@ -74,6 +74,76 @@ def test_no_group_is_larger_than_the_limit():
     assert [len(group) for group in work.groups] == [8, 8, 4]
 
 
+async def _rounds(gather, callers, rounds):
+    """So many callers who ask again as soon as they are answered."""
+
+    async def caller(number):
+        return [await gather.ask(f"{number}:{nth}").wait() for nth in range(rounds)]
+
+    return await asyncio.gather(*(caller(number) for number in range(callers)))
+
+
+@pytest.mark.parametrize(("remote", "most"), [(True, 20), (False, 40)], ids=["done elsewhere", "done here"])
+def test_where_the_work_is_done_elsewhere_half_of_the_callers_go_at_a_time(remote, most):
+    work = Work()
+    answers = asyncio.run(_rounds(gather_of(work, remote=remote), 40, 10))
+    assert answers == [[f"{number}:{nth}" for nth in range(10)] for number in range(40)]
+    sizes = [len(group) for group in work.groups]
+    assert sizes[0] == max(sizes) == most
+    assert sum(sizes) / len(sizes) > 0.8 * most
+
+
+@pytest.mark.parametrize("callers", [1, 2, 8], ids=str)
+def test_a_few_callers_go_together_wherever_the_work_is_done(callers):
+    work = Work()
+    asyncio.run(_rounds(gather_of(work, remote=True), callers, 3))
+    assert [len(group) for group in work.groups] == [callers] * 3
+
+
+def test_callers_who_never_come_back_are_not_counted_on_for_ever():
+    work = Work()
+    gather = gather_of(work, remote=True)
+    for _ in range(3):
+        asyncio.run(_rounds(gather, 100, 1))
+    work.groups.clear()
+    asyncio.run(_rounds(gather, 16, 30))
+    assert max(len(group) for group in work.groups[-4:]) == 8
+
+
+def test_instant_work_is_done_on_the_spot_even_on_an_event_loop():
+    work = Work()
+    assert asyncio.run(gather_of(work, instant=True).ask("a").wait()) == "A"
+    assert work.threads == [threading.current_thread().name]
+
+
+def test_who_finds_instant_work_under_way_waits_for_it_without_holding_up_its_loop():
+    work = Work()
+    gather = gather_of(work, instant=True)
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+
+    async def second():
+        asked = asyncio.ensure_future(gather.ask("second").wait())
+        while not gather._queue:
+            await asyncio.sleep(0)
+        work.let_go()
+        return await asked
+
+    assert asyncio.run(second()) == "SECOND"
+    assert first.result() == "FIRST"
+
+
+def test_an_error_of_instant_work_is_its_callers_alone():
+    def fail(items):
+        raise ValueError("no")
+
+    gather = gather_of(fail, instant=True)
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(gather.ask("a").wait())
+    assert not gather.busy
+
+
 def test_items_that_must_stay_apart_never_share_a_group_and_keep_their_order():
     work = Work()
     items = ["a1", "a2", "b1", "a3", "c1", "b2"]

@@ -1,6 +1,7 @@
 """A store over an engine: groups, broken connections, and who is told what."""
 
 import asyncio
+import threading
 
 import pytest
 
@@ -40,6 +41,13 @@ def write_together(store, *batches):
         return await asyncio.gather(*waits, return_exceptions=True)
 
     return asyncio.run(together())
+
+
+def test_a_write_to_memory_needs_no_other_thread_even_on_an_event_loop(clock):
+    store = GroupedStore(MemoryEngine(clock), clock=clock)
+    before = threading.active_count()
+    assert isinstance(asyncio.run(store.write(Insert(at(), "")).wait()), Written)
+    assert threading.active_count() == before
 
 
 def test_a_lone_write_is_one_commit(store, engine):
