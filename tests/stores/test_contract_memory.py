@@ -1,4 +1,4 @@
-"""The memory store keeps the contract."""
+"""The memory store keeps the contract: when it commits on the spot, and when its writes go in groups."""
 
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.store_contract import StoreContract
@@ -13,3 +13,11 @@ class TestMemory(StoreContract):
 
     def advance(self, seconds):
         self.clock.advance(seconds)
+
+
+class TestMemoryInGroups(TestMemory):
+    def make_store(self):
+        self.clock = ShiftedClock()
+        engine = MemoryEngine(self.clock)
+        engine.instant = False
+        return GroupedStore(engine, clock=self.clock)

@@ -29,8 +29,6 @@ class FaultyEngine:
         self.reads_first = inner.reads_first
         self.best_effort = inner.best_effort
         self.one_per_space = inner.one_per_space
-        self.instant = False
-        self.remote = inner.remote
         self.groups: list[int] = []  # how many batches each commit was given
         self._faults: deque[_Fault] = deque()
         self._poison: dict[str, Exception] = {}

@@ -75,7 +75,9 @@ class Engine(Protocol):
     `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
     raise `Disconnected`, and is then called again. An engine that hears of changes in other processes may also
     have `listen(ring)`: called when somebody waits, it passes on which spaces are meant, and answers for how long
-    one may wait without looking (None: it hears of every change).
+    one may wait without looking (None: it hears of every change). And it may say, for speed alone, that it is `instant`
+    (a commit waits for nobody, so that even an event loop may do it on the spot) or `remote` (a commit is mostly a
+    server's work, and ours is done meanwhile).
     """
 
     batch_limit: int
@@ -83,8 +85,6 @@ class Engine(Protocol):
     best_effort: bool
     group_limit: int  # batches that `commit` takes at once
     one_per_space: bool  # `commit` must not be given two batches of one space
-    instant: bool  # `commit` waits for nobody, so that even an event loop may do it on the spot
-    remote: bool  # `commit` is mostly a server's work, and ours is done meanwhile
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
         """Land each batch or not, each on its own. An answer per batch, in order."""

@@ -75,8 +75,8 @@ class GroupedStore:
             patience=patience,
             apart=(lambda batch: batch.space) if engine.one_per_space else None,
             given_up=self._give_up,
-            instant=engine.instant,
-            remote=engine.remote,
+            instant=getattr(engine, "instant", False),
+            remote=getattr(engine, "remote", False),
         )
         self._reads: Gather[Address, Found] = Gather(
             self._fetch,

@@ -38,7 +38,6 @@ class MemoryEngine:
     best_effort = False
     one_per_space = False
     instant = True
-    remote = False
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock

@@ -58,7 +58,6 @@ class PostgresEngine:
     reads_first = False
     best_effort = False
     one_per_space = True
-    instant = False
     remote = True
 
     def __init__(self, url: str, *, clock: Clock = system_clock) -> None:

@@ -49,7 +49,6 @@ class RedisEngine:
     group_limit = 500
     reads_first = False  # a read is a round trip, as a write is
     one_per_space = False
-    instant = False
     remote = True
     now_lua = SERVER_TIME  # the store's clock: a test may put another here
 

@@ -36,8 +36,8 @@ class SealedEngine:
         self.reads_first = inner.reads_first
         self.best_effort = inner.best_effort
         self.one_per_space = inner.one_per_space
-        self.instant = inner.instant
-        self.remote = inner.remote
+        self.instant = getattr(inner, "instant", False)
+        self.remote = getattr(inner, "remote", False)
         joins: Joins | None = getattr(inner, "joins", None)
         self.joins = None if joins is None else SealedJoins(joins, self)
 

@@ -35,8 +35,6 @@ class SqliteEngine:
     reads_first = True
     best_effort = False
     one_per_space = False
-    instant = False
-    remote = False
 
     def __init__(
         self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0

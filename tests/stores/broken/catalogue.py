@@ -33,7 +33,9 @@ def breaks_above(*subjects: str):
 
     def add(store):
         BROKEN.append(
-            Broken(store.__name__, lambda clock: store(MemoryEngine(clock), clock=clock), frozenset(subjects))
+            Broken(
+                store.__name__, lambda clock: store(gathering(MemoryEngine(clock)), clock=clock), frozenset(subjects)
+            )
         )
         return store
 
@@ -41,4 +43,10 @@ def breaks_above(*subjects: str):
 
 
 def grouped(engine, clock):
-    return GroupedStore(engine, clock=clock)
+    return GroupedStore(gathering(engine), clock=clock)
+
+
+def gathering(engine):
+    """Its writes go in groups, as those of a store that waits for a disk do."""
+    engine.instant = False
+    return engine
