@@ -82,7 +82,7 @@ class Gather(Generic[I, A]):
         self._handed = False  # whether the hand was told to lead
         self._company = 0  # how many threads were answered last time
         self._answered = 0  # how many callers were
-        self._away = 0  # how many of those, and of those answered before them, have not come back
+        self._away = 0  # how many of those, and of those before them, have not come back: a guess, for speed alone
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
