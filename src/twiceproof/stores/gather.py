@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..drive import Request
 from ..errors import StoreUnavailable
 from .base import Again
+from .crowd import Crowd
 from .hand import Hand
 
 __all__ = ["Gather", "held_elsewhere"]
@@ -29,7 +30,6 @@ I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
 
 HELD_ELSEWHERE_PAUSE = 0.005
-SMALLEST_HALF = 8  # fewer are not worth a commit of their own
 
 
 def _import_running_loop() -> asyncio.AbstractEventLoop:
@@ -81,8 +81,7 @@ class Gather(Generic[I, A]):
         self.leader: _Ask[I, A] | None = None  # the blocking caller whose turn it is to lead
         self._handed = False  # whether the hand was told to lead
         self._company = 0  # how many threads were answered last time
-        self._answered = 0  # how many callers were
-        self._away = 0  # how many of those, and of those before them, have not come back: a guess, for speed alone
+        self._crowd = Crowd()
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
@@ -101,7 +100,7 @@ class Gather(Generic[I, A]):
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(ask)
-            self._away -= 1
+            self._crowd.came()
             if self._promised is None:
                 return not self.busy and self._must_lead(ask)
             if self._promised is ask.loop:
@@ -228,8 +227,7 @@ class Gather(Generic[I, A]):
         """
         if not self._remote:
             return self._limit
-        around = len(self._queue) + max(0, self._away)
-        return min(self._limit, max(SMALLEST_HALF, (around + 1) // 2))
+        return min(self._limit, self._crowd.half(len(self._queue)))
 
     def _fits(self, most: int) -> bool:
         return self._apart is None and len(self._queue) <= most
@@ -264,14 +262,9 @@ class Gather(Generic[I, A]):
                 self._sleep(HELD_ELSEWHERE_PAUSE)
         finally:  # also when Ctrl-C hits in the pause: others count on somebody to lead
             self._company = sum([ask.loop is None for ask in answered])
-            self._let_go(len(answered))
+            self._crowd.left(len(answered))
             self._pass_on(again)
             _wake(answered)
-
-    def _let_go(self, answered: int) -> None:
-        """Who has been away for two groups may never come back: fewer and fewer of those are counted on."""
-        stragglers = max(0, min(self._away, self._answered)) * 7 // 8
-        self._answered, self._away = answered, answered + stragglers
 
     def _may_try_again(self, ask: _Ask[I, A]) -> bool:
         now = self._monotonic()
