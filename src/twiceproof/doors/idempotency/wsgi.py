@@ -43,7 +43,8 @@ class WsgiIdempotencyKey:
         self._principal = principal
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        method, path = environ["REQUEST_METHOD"], _path(environ)
+        # In capitals: servers pass on what was sent, and Flask and Django take `patch` for PATCH.
+        method, path = environ["REQUEST_METHOD"].upper(), _path(environ)
         rule = self._door.find(method, path)
         if rule is None:
             return self._inner(environ, start_response)
