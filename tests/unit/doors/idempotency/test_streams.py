@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.unit.doors.idempotency.harness import Client
 from twiceproof.doors.idempotency import Route
 from twiceproof.doors.idempotency.asgi_exchange import AsgiExchange
+from twiceproof.doors.idempotency.recording import AnswerOvertaken
 from twiceproof.drive import block
 
 SENT = [("idempotency-key", "k-1"), ("authorization", "Bearer ann"), ("content-type", "text/plain")]
@@ -332,3 +334,29 @@ def test_a_server_that_never_iterates_still_leaves_a_record(app, shop):
     }  # fmt: skip
     client.door(environ, lambda *args: None).close()
     assert state(app) == "done"
+
+
+@pytest.mark.parametrize("headers", [[], [("content-length", "6")]], ids=["of unknown length", "of known length"])
+def test_a_stream_whose_claim_was_taken_from_it_is_broken_off(door, shop, app, clock, headers):
+    """Its end would say that all of it can be relied on, and the next retry would hear another answer."""
+    client, heard = door(routes=[Route("/pay", repeat="safe")]), []
+
+    def chunks():
+        yield b"abc"
+        clock.advance(31)
+        shop.answer = lambda asked: (200, [], [b"second"])
+        assert in_a_thread(client.ask).body == b"second"
+        yield b"def"
+
+    shop.answer = lambda asked: (200, headers, chunks())
+    with pytest.raises(AnswerOvertaken):
+        client.ask(listener=heard.append)
+    assert b"".join(part or b"" for part in heard) == (b"abc" if headers else b"abcdef")
+    assert client.ask().body == b"second"
+    assert "abcdef" in app.store.scan("evidence").block().records[0].body
+
+
+def in_a_thread(ask):
+    """From inside a request, where an event loop runs already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(ask).result()
