@@ -46,12 +46,12 @@ class IdempotencyKey:
         if scope["type"] != "http":
             return await self._inner(scope, receive, send)
         method = scope["method"].upper()  # some servers pass on what was sent, and frameworks take `patch` for PATCH
-        rule = self._door.find(method, scope["path"])
+        rule, path = self._door.place(method, scope["path"], scope.get("root_path", ""))
         if rule is None:
             return await self._inner(scope, receive, send)
         headers, length = _picked(scope["headers"])
         query = scope.get("query_string", b"").decode("latin-1")
-        visit = self._door.read(rule, method, scope["path"], query, headers, lambda: self._who(scope, headers))
+        visit = self._door.read(rule, method, path, query, headers, lambda: self._who(scope, headers))
         if visit is None:
             return await self._inner(scope, receive, send)
         if isinstance(visit, Reply):

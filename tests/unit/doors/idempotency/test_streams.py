@@ -273,7 +273,9 @@ def test_a_coroutine_that_is_thrown_away_lets_its_lease_lapse(asgi, app):
         await Pause()
 
     asgi.door._inner = inner
-    visit = asgi.door._door.read(asgi.door._door.find("POST", "/pay"), "POST", "/pay", "", dict(SENT), lambda: "ann")
+    visit = asgi.door._door.read(
+        asgi.door._door.place("POST", "/pay", "")[0], "POST", "/pay", "", dict(SENT), lambda: "ann"
+    )
     turn = block(asgi.door._door.enter(visit, b""))
     call = AsgiExchange(asgi.door._door, turn, b"", {}, None, None).run(inner)
     call.send(None)
