@@ -38,7 +38,7 @@ class Recording:
         self.size = 0
 
     def start(self, status: int, headers: list[tuple[str, str]]) -> None:
-        self.status, self.headers = status, headers
+        self.status, self.headers, self._promised = status, headers, -1  # a WSGI app may take its first start back
         for name, value in headers:
             if name.lower() == "content-length" and value.isdecimal():
                 self._promised = int(value)

@@ -323,6 +323,18 @@ def test_an_app_may_take_back_its_start_while_nothing_is_passed_on(app, shop):
     assert (client.ask().status, client.ask().status) == (404, 404)
 
 
+def test_what_a_start_promised_is_taken_back_with_it(app, shop):
+    def second_thoughts(environ, start_response):
+        start_response("200 OK", [("content-length", "100")])
+        start_response("404 Not Found", [], exc_info=(None, None, None))
+        return [b"no such order"]
+
+    client = Client("wsgi", shop, app=app)
+    client.door._inner = second_thoughts
+    assert [client.ask().body for _ in range(2)] == [b"no such order"] * 2
+    assert client.ask().replayed
+
+
 def test_the_path_is_read_as_it_was_written(app, shop):
     client = Client("wsgi", shop, app=app, routes=["/zażółć"])
     assert client.ask(path="/zażółć".encode().decode("latin-1")).header("idempotent-replayed") == "false"
