@@ -28,7 +28,7 @@ TwiceproofError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
     ├── StoreFull           the store has no room; nothing was written
-    ├── CannotOpen          a stored value is sealed with a key that is not here, or is not in its own row
+    ├── CannotOpen          a stored value has not the seal that it must have: its key is not here, or it was changed
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
 
@@ -254,9 +254,9 @@ class StoreFull(StoreError):
 
 
 class CannotOpen(StoreError):
-    """A stored value is sealed with a key that is not here, or is not in its own row. Carries `at` and `key_id`.
+    """A stored value is sealed with a key that is not here, is not in its own row, or is not sealed and must be.
 
-    Next: add the key to TWICEPROOF_KEYS, or restore the row that was changed.
+    Carries `at` and `key_id`. Next: add the key to TWICEPROOF_KEYS, or restore the row that was changed.
     """
 
 

@@ -39,7 +39,11 @@ class Settings(Struct, frozen=True):
         str, _said("Where large values of runs go: dir:///var/lib/shop or s3://bucket/prefix. Empty: to the store.")
     ] = ""
     keys: Annotated[
-        str, _said("What stored values are sealed with: `id:base64`, the one that seals first. Empty: they stay plain.")
+        str,
+        _said(
+            "What stored values are sealed with: `id:base64`, the one that seals first; `sealed-only` among them: "
+            "what is not sealed is refused. Empty: they stay plain."
+        ),
     ] = ""
 
     def __repr__(self) -> str:

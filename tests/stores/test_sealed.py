@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof import App, CannotOpen, Misuse
+from twiceproof.drive import block
+from twiceproof.flows.history.rotation import rotate
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
+from twiceproof.server.principal import Scope
+from twiceproof.server.tokens import create_token, find_token, hash_of
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.keyring import Keyring, as_keyring, key_id_of
 from twiceproof.stores.memory import MemoryEngine
@@ -234,6 +238,53 @@ def test_rows_written_before_there_were_keys_are_read(tmp_path: Path) -> None:
         first = plain.once(key="order:{n}")(charge)(1)
     with App(url, keys=TEXT) as app:
         assert app.once(key="order:{n}")(charge)(1) == first
+
+
+def test_a_planted_row_that_is_not_sealed_is_believed_only_until_sealed_only_is_said(tmp_path: Path) -> None:
+    """Whoever can write to the database, and has no key, says that it was done, and lets themselves in."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+
+    def charge(n: int) -> str:
+        return "charged"
+
+    with App(url, keys=TEXT) as app:
+        assert app.once(key="order:{n}")(charge)(1) == "charged"
+    with App(url) as thief:
+        thief.once(key="order:{n}", name="charge")(lambda n: "never charged")(2)
+        token, _ = block(create_token(thief.store, "thief", "default", [Scope.ADMIN]))
+    with App(url, keys=TEXT) as app:
+        assert app.once(key="order:{n}")(charge)(2) == "never charged"
+        assert block(find_token(app.store, hash_of(token))) is not None
+    with App(url, keys=f"{TEXT} sealed-only") as app:
+        assert app.once(key="order:{n}")(charge)(1) == app.once(key="order:{n}")(charge)(3) == "charged"
+        with pytest.raises(CannotOpen, match="is not sealed, and TWICEPROOF_KEYS says sealed-only"):
+            app.once(key="order:{n}")(charge)(2)
+        with pytest.raises(CannotOpen):
+            block(find_token(app.store, hash_of(token)))
+
+
+def test_a_ledger_from_before_there_were_keys_is_moved_over(tmp_path: Path) -> None:
+    url, only = f"sqlite:///{tmp_path}/shop.db", f"sealed-only,{TEXT}"
+
+    def charge(n: int) -> str:
+        return f"receipt {os.urandom(4).hex()}"
+
+    with App(url) as plain:
+        first = plain.once(key="order:{n}")(charge)(1)
+    with App(url, keys=only) as app, pytest.raises(CannotOpen, match="run twiceproof keys rotate"):
+        app.once(key="order:{n}")(charge)(1)
+    store = open_store(url, keys=TEXT)
+    assert rotate(store).left == 0
+    store.close()
+    with App(url, keys=only) as app:
+        assert app.once(key="order:{n}")(charge)(1) == first
+
+
+def test_sealed_only_without_a_key_would_refuse_everything_and_is_refused_itself() -> None:
+    with pytest.raises(Misuse, match="sealed-only needs a key"):
+        as_keyring("sealed-only")
+    assert as_keyring(f"{TEXT} sealed-only").plain is False  # type: ignore[union-attr]
+    assert as_keyring(TEXT).plain is True  # type: ignore[union-attr]
 
 
 def test_without_its_keys_a_sealed_ledger_says_so(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from twiceproof.stores.keyring import Keyring
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.sealed import SealedEngine
 
-KEYS = Keyring({"new": b"n" * 32, "old": b"o" * 32})
+KEYS = Keyring({"new": b"n" * 32, "old": b"o" * 32}, plain=False)  # a body that slipped through unsealed is refused
 
 
 def sealed(store: GroupedStore) -> GroupedStore:

@@ -69,7 +69,7 @@ when their leases are over; 2 refused to start.
 @click.option(
     "--connections", metavar="N", type=click.IntRange(1), default=2000, show_default=True, help="Connections at once."
 )
-@click.option("--behind-proxy", is_flag=True, help="Believe the last address in X-Forwarded-For.")
+@click.option("--behind-proxy", is_flag=True, help="Believe the last address in X-Forwarded-For; needs a token, too.")
 @click.option("--no-access-log", is_flag=True, help="No line per request.")
 @click.option("--insecure", is_flag=True, help="Beyond this machine without any token. Everybody may do everything.")
 @click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json,

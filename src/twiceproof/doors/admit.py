@@ -50,7 +50,11 @@ def _refusal(hook: Hook, envelope: Envelope, parts: Parts) -> Operation[Reply | 
         return _too_large(source.largest)
     secrets, now = hook.secrets(), parts.clock.now()
     verify = Aside(lambda: source.verify(envelope, secrets, now))
-    refused = (yield from verify) if source.waits else verify.block()
+    try:
+        refused = (yield from verify) if source.waits else verify.block()
+    except Exception:  # told from others, it would say which webhooks there are
+        log.exception("%s: whether a delivery can be believed could not be found out", hook.name)
+        return _unbelieved()
     if not refused:
         return None
     log.warning("%s: a delivery was not believed: %s", hook.name, refused)

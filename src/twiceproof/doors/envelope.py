@@ -25,6 +25,11 @@ class Envelope(Struct, frozen=True):
         """The header's value, or "" where there is none."""
         return self.headers.get(name.lower(), "")
 
+    @property
+    def asked(self) -> str:
+        """The query, also where it stands in the URL alone. Cut out by hand: a Host that is none stops `urlsplit`."""
+        return self.query or self.url.partition("#")[0].partition("?")[2]
+
     def __repr__(self) -> str:
         """Without contents: headers hold signatures and bodies hold people."""
         return f"Envelope({self.source!r}, {self.method}, {len(self.body)} bytes, tenant={self.tenant!r})"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Literal
-from urllib.parse import urlsplit
 
 from ..clock import Clock
 from ..drive import await_
@@ -22,6 +21,8 @@ __all__ = ["FRESH", "Access", "Trust", "is_loopback"]
 Trust = Literal["nobody", "loopback", "everybody"]
 
 FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
+# What proxies add. Whoever calls through one is not on this machine, though the proxy is.
+FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-forwarded-host", b"x-real-ip", b"via")
 MOST = 4_096  # tokens remembered, wrong ones among them
 
 
@@ -36,13 +37,12 @@ def is_loopback(host: str) -> bool:
 class Access:
     """`trust`: who is believed to be the operator while no token was ever made."""
 
-    def __init__(self, store: Store, tenant: str, clock: Clock, *, trust: Trust, url: str = "") -> None:
+    def __init__(self, store: Store, tenant: str, clock: Clock, *, trust: Trust) -> None:
         self._store = store
         self._clock = clock
         self._trust = trust
         self.anybody = anybody(tenant)
         self._operator = operator(tenant)
-        self._public = urlsplit(url).hostname or ""
         self._known: OrderedDict[bytes, tuple[Principal | None, float]] = OrderedDict()
         self._open_until = 0.0
 
@@ -98,10 +98,12 @@ class Access:
         return True
 
     def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Not a page of another site in the operator's own browser, nor one whose name was made to lead here."""
+        """Not a page of another site in the operator's own browser, nor one whose name was made to lead here.
+
+        Nor by the public name: whoever uses that may be anybody whom a proxy lets through.
+        """
         shown = headers.get(b"host", b"")
-        host = _host(shown)
-        if self._trust == "loopback" and not (is_loopback(host) or (host and host == self._public)):
+        if self._trust == "loopback" and not (is_loopback(_host(shown)) and headers.keys().isdisjoint(FORWARDED)):
             return False
         origin = headers.get(b"origin")  # with its port: another program of this machine has pages, too
         return origin is None or origin.rpartition(b"//")[2] == shown

@@ -39,7 +39,7 @@ class Application:
         self.routes = routes
         self.limits = limits
         self.station = Station(app, routes)
-        self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust, url=app.settings.url)
+        self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust)
         self.router = Router(routes)
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)

@@ -36,12 +36,13 @@ class Call:
     def __init__(
         self, app: App, principal: Principal, *, method: str, path: str, params: Mapping[str, str],
         raw_headers: Sequence[tuple[bytes, bytes]], body: bytes = b"", raw_query: str = "", client: str = "",
-        scheme: str = "http", now: float = 0.0, station: Station | None = None,
+        scheme: str = "http", root: str = "", now: float = 0.0, station: Station | None = None,
     ) -> None:  # fmt: skip
         self.app = app
         self.principal = principal
         self.method = method
-        self.path = path  # as it was sent, still percent-encoded
+        self.root = root  # under which the application is mounted
+        self.path = path  # below that, as it was sent, still percent-encoded
         self.params = params  # of the path, percent-decoded once
         self.body = body
         self.raw_query = raw_query
@@ -85,8 +86,8 @@ class Call:
     @property
     def url(self) -> str:
         """As the sender called it: under the app's own public address, where it has one."""
-        root = self.app.settings.url.rstrip("/") or f"{self.scheme}://{self.headers.get('host', '')}"
-        return f"{root}{self.path}{'?' if self.raw_query else ''}{self.raw_query}"
+        above = self.app.settings.url.rstrip("/") or f"{self.scheme}://{self.headers.get('host', '')}{self.root}"
+        return f"{above}{self.path}{'?' if self.raw_query else ''}{self.raw_query}"
 
     def ask(self, kind: type[T]) -> T:
         """The query as this type: numbers and flags are read from their text."""

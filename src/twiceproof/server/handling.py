@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from ..doors.reply import Reply, problem, retry_after
 from ..errors import TwiceproofError
@@ -17,6 +16,7 @@ from .access_log import write_access
 from .body import Gone, read_body
 from .call import Call, Refused
 from .caller import address_in, neighbourhood
+from .place import place_of
 from .policy import POLICY, allows
 from .principal import Principal
 from .principal import Scope as Need
@@ -45,7 +45,7 @@ NOWHERE = "(none)"  # the route of what has none, in counts and log lines
 class Handling:
     """Filled as more becomes known: what is not known at a refusal was not reached."""
 
-    __slots__ = ("began", "client", "desk", "headers", "principal", "receive", "route", "scope")
+    __slots__ = ("began", "client", "desk", "headers", "path", "principal", "receive", "root", "route", "scope")
 
     def __init__(self, desk: Application, scope: Scope, receive: Receive) -> None:
         self.desk = desk
@@ -53,6 +53,7 @@ class Handling:
         self.receive = receive
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.client = self._client()
+        self.root, self.path = place_of(scope)
         self.route: Route | None = None
         self.principal: Principal | None = None
         self.began = time.perf_counter()
@@ -64,7 +65,7 @@ class Handling:
         except Gone:
             self.desk.station.metrics.refused("gone")
             return
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers_of(reply)})
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers_of(reply, self.root)})
         await send({"type": "http.response.body", "body": reply.body})
         self._count(reply.status, told)
 
@@ -79,8 +80,7 @@ class Handling:
 
     async def _traced(self, told: list[Told]) -> Reply:
         assert self.desk.traces is not None  # noqa: S101 - for mypy
-        path = self._path()
-        found = self.desk.router.find(path)
+        found = self.desk.router.find(self.path)
         route = found[0].routes.get(self.scope["method"]) if found is not None else None
         with self.desk.traces.span(self.scope["method"], route.path if route else NOWHERE, self.headers) as span:
             reply = await self._reply()
@@ -107,8 +107,7 @@ class Handling:
 
     async def _routed(self) -> Reply:
         self._refuse_twice()
-        path = self._path()
-        found = self.desk.router.find(path)
+        found = self.desk.router.find(self.path)
         if found is None:
             self._limit(self.desk.per_source, self.client)
             return problems.not_found()
@@ -127,13 +126,11 @@ class Handling:
             return _not_allowed(route, principal)
         share = Share(self.desk.room)
         try:
-            return await self._carried_out(route, path, params, principal, share)
+            return await self._carried_out(route, params, principal, share)
         finally:
             share.end()
 
-    async def _carried_out(
-        self, route: Route, path: str, params: dict[str, str], principal: Principal, share: Share
-    ) -> Reply:
+    async def _carried_out(self, route: Route, params: dict[str, str], principal: Principal, share: Share) -> Reply:
         desk, app = self.desk, self.desk.app
         if principal.tenant != app.settings.tenant:
             app = app.of(principal.tenant)
@@ -144,9 +141,9 @@ class Handling:
             desk.station.metrics.refused("busy")
             return _too_many()
         call = Call(
-            app, principal, method=self.scope["method"], path=path, params=params, raw_headers=self.scope["headers"],
-            body=body, raw_query=self.scope["query_string"].decode("latin-1"), client=self.client,
-            scheme=self.scope.get("scheme", "http"), now=app.clock.now(), station=desk.station,
+            app, principal, method=self.scope["method"], root=self.root, path=self.path, params=params,
+            raw_headers=self.scope["headers"], body=body, raw_query=self.scope["query_string"].decode("latin-1"),
+            client=self.client, scheme=self.scope.get("scheme", "http"), now=app.clock.now(), station=desk.station,
         )  # fmt: skip
         desk.under_way += 1
         try:
@@ -194,10 +191,6 @@ class Handling:
         if any(names.count(name) > 1 for name in ONCE):
             self.desk.station.metrics.refused("ambiguous")
             raise Refused(problems.ambiguous())
-
-    def _path(self) -> str:
-        raw = self.scope.get("raw_path")
-        return raw.decode("latin-1") if raw is not None else quote(self.scope["path"], safe="/:@!$&'()*+,;=~-._")
 
     def _client(self) -> str:
         """Behind a proxy, whom the proxy names last: the ones before are the caller's own word."""

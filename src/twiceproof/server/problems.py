@@ -71,12 +71,13 @@ def broken() -> Reply:
     )  # fmt: skip
 
 
-# The first that fits. What is not here is none of the caller's business.
+# The first that fits, by the error's own name; other doors say the same word. What is not here is none of the caller's
+# business.
 MEANINGS: tuple[tuple[type[TwiceproofError], int, str], ...] = (
     (InProgress, 409, "in-progress"),
     (PayloadMismatch, 422, "payload-mismatch"),
-    (NeedsReview, 409, "review"),
-    (PriorFailure, 409, "failed"),
+    (NeedsReview, 409, "needs-review"),
+    (PriorFailure, 409, "prior-failure"),
     (Waiting, 409, "waiting"),
     (ClaimLost, 409, "claim-lost"),
     (NoSuchWait, 404, "no-such-wait"),

@@ -80,6 +80,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self._ends_plainly():
             self._refuse("malformed", _malformed())
             return
+        if self.parser.should_upgrade() and self._has_body():
+            self._refuse("malformed", _upgrading())
+            return
         self.phase, self._unheard = BODY, 0
         super().on_headers_complete()
 
@@ -87,6 +90,11 @@ class GuardedProtocol(HttpToolsProtocol):
         """Where a body ends must be the same for us and for every proxy: chunked and nothing else, in HTTP/1.1."""
         said = [value.strip().lower() for name, value in self.headers if name == b"transfer-encoding"]
         return not said or (said == [b"chunked"] and self.parser.get_http_version() == "1.1")
+
+    def _has_body(self) -> bool:
+        """With Upgrade the parser leaves a body out, and takes its bytes for the next request."""
+        lengths = {value.strip() for name, value in self.headers if name in (b"content-length", b"transfer-encoding")}
+        return not lengths <= {b"0"}
 
     def on_body(self, body: bytes) -> None:
         self._unheard = 0
@@ -185,6 +193,13 @@ def _head_too_large(limits: Limits) -> Reply:
 
 def _malformed() -> Reply:
     return problem(400, "malformed", "This is not HTTP as it is spoken here.", next_move="Send HTTP/1.1.")
+
+
+def _upgrading() -> Reply:
+    return problem(
+        400, "upgrading", "A request with a body asks for another protocol (Upgrade), and here is only HTTP/1.1.",
+        next_move="Send it without the Upgrade header; for Java's HttpClient: version(HTTP_1_1).",
+    )  # fmt: skip
 
 
 def _full() -> Reply:

@@ -51,8 +51,8 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
 
 
 def trust_of(app: App, options: Options) -> Trust:
-    """Beyond this machine only with tokens, or with the word that it is meant so."""
-    if is_loopback(options.host):
+    """Beyond this machine only with tokens, or with the word that it is meant so. A proxy leads beyond it."""
+    if is_loopback(options.host) and not options.behind_proxy:
         return "loopback"
     if options.insecure:
         log.warning(
@@ -62,11 +62,15 @@ def trust_of(app: App, options: Options) -> Trust:
         return "everybody"
     if not block(any_token(app.store)):
         raise Misuse(
-            f"{options.host} can be reached from elsewhere, and no token exists: everybody could do everything; run: "
-            f"twiceproof --store {_shown_store(app)} tokens create NAME --scope admin, or serve on 127.0.0.1, or say "
-            "--insecure if it is meant so."
+            f"{_shown_place(options)} can be reached from elsewhere, and no token exists: everybody could do "
+            f"everything; run: twiceproof --store {_shown_store(app)} tokens create NAME --scope admin, or serve on "
+            "127.0.0.1 without a proxy, or say --insecure if it is meant so."
         )
     return "nobody"
+
+
+def _shown_place(options: Options) -> str:
+    return f"{options.host} behind a proxy" if is_loopback(options.host) else options.host
 
 
 def _shown_store(app: App) -> str:

@@ -20,9 +20,11 @@ SECURITY: tuple[tuple[str, str], ...] = (
 ENCODED = {name.encode(): value.encode() for name, value in SECURITY}
 
 
-def headers_of(reply: Reply) -> list[tuple[bytes, bytes]]:
-    """What a route says goes before what every answer says."""
+def headers_of(reply: Reply, root: str = "") -> list[tuple[bytes, bytes]]:
+    """What a route says goes before what every answer says. Routes do not know where they are mounted (`root`)."""
     own = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
+    if root:
+        own = [(name, root.encode("latin-1") + value if name == b"location" else value) for name, value in own]
     named = {name for name, _ in own}
     own += [pair for pair in ENCODED.items() if pair[0] not in named]
     own.append((b"content-length", b"%d" % len(reply.body)))

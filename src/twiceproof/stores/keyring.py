@@ -20,6 +20,7 @@ __all__ = ["PLAIN", "Keyring", "as_keyring", "key_id_of"]
 
 PREFIX = "sealed:1:"
 PLAIN = ""  # the key id of a row that is not sealed
+SEALED_ONLY = "sealed-only"  # among the keys: a row that is not sealed is not believed
 NONCE = 12
 SIZES = (16, 24, 32)
 MOST_SEALED = 2**32  # by one key with random nonces, as NIST puts it: a key is to be rotated long before
@@ -28,9 +29,11 @@ _ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 
 
 class Keyring:
-    """Key ids and keys, the one that seals first. Its repr shows ids only."""
+    """Key ids and keys, the one that seals first. Its repr shows ids only. `plain`: unsealed rows are read, too."""
 
-    def __init__(self, keys: Mapping[str, bytes], *, entropy: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(
+        self, keys: Mapping[str, bytes], *, plain: bool = True, entropy: Callable[[int], bytes] = os.urandom
+    ) -> None:
         if not keys:
             raise Misuse("A keyring needs a key; make one with: twiceproof keys new")
         for name, key in keys.items():
@@ -39,6 +42,7 @@ class Keyring:
                              "twiceproof keys new")  # fmt: skip
         self._ciphers = {name: _cipher(key) for name, key in keys.items()}
         self.current = next(iter(keys))
+        self.plain = plain
         self._entropy = entropy
 
     @property
@@ -51,10 +55,16 @@ class Keyring:
         return f"{PREFIX}{self.current}:{b64encode(nonce + sealed).decode()}"
 
     def open(self, at: Address, body: str) -> str:
-        """Plain rows, written before there were keys, are read as they are."""
+        """Plain rows, written before there were keys, are read as they are, until somebody says that there are none."""
         name = key_id_of(body)
-        if name == PLAIN:
+        if name == PLAIN and self.plain:
             return body
+        if name == PLAIN:
+            raise CannotOpen(
+                f"{_named(at)} is not sealed, and TWICEPROOF_KEYS says {SEALED_ONLY}; find out who wrote it. If it is "
+                "your own, from before there were keys: leave that word out, run twiceproof keys rotate, put it back.",
+                at=at, key_id=name,
+            )  # fmt: skip
         cipher = self._ciphers.get(name)
         if cipher is None:
             raise CannotOpen(
@@ -85,11 +95,15 @@ def bound_to(at: Address) -> bytes:
 
 
 def as_keyring(keys: str | Keyring | None) -> Keyring | None:
-    """From `id:base64`, several apart by space or comma, the one that seals first. Never repeats what it was given."""
+    """From `id:base64`, several apart by space or comma, the one that seals first. Never repeats what it was given.
+
+    The word `sealed-only` among them: rows that are not sealed are not believed.
+    """
     if keys is None or isinstance(keys, Keyring):
         return keys
     found: dict[str, bytes] = {}
-    for number, word in enumerate(filter(None, re.split(r"[\s,]+", keys)), 1):
+    words = [word for word in re.split(r"[\s,]+", keys) if word]
+    for number, word in enumerate((word for word in words if word != SEALED_ONLY), 1):
         name, _, text = word.partition(":")
         try:
             key = b64decode(text, validate=True)
@@ -101,7 +115,9 @@ def as_keyring(keys: str | Keyring | None) -> Keyring | None:
                 "with: twiceproof keys new"
             )
         found[name] = key
-    return Keyring(found) if found else None
+    if words and not found:
+        raise Misuse(f"{SEALED_ONLY} needs a key to seal with; make one with: twiceproof keys new")
+    return Keyring(found, plain=SEALED_ONLY not in words) if found else None
 
 
 def _named(at: Address) -> str:

@@ -102,6 +102,8 @@ class SealedEngine:
         keys = f"stored values are sealed with the key {self.keyring.current!r}"
         others = self.keyring.ids[1:]
         advice = f"Opens also {', '.join(others)}; rewrite what is left with: twiceproof keys rotate" if others else ""
+        if not self.keyring.plain:
+            keys += ", and nothing else is believed"
         return [*self.inner.examine(), Finding("ok", "sealing", keys, advice)]
 
     def close(self) -> None:

@@ -55,6 +55,18 @@ def test_a_missing_key_is_shown_and_ends_with_1(ledger, run, run_json, key):
     assert "missing" in run("keys", "status", code=1).stdout
 
 
+def test_plain_rows_are_shown_as_refused_where_only_sealed_ones_are_believed(ledger, run, run_json, key, monkeypatch):
+    charge(ledger, 1)
+    keys = key()
+    monkeypatch.setenv("TWICEPROOF_KEYS", f"{keys} sealed-only")
+    assert [row["here"] for row in run_json("keys", "status", code=1)["keys"]] == ["current", "refused"]
+    assert "put it back" in run("keys", "rotate", code=3).stderr
+    monkeypatch.setenv("TWICEPROOF_KEYS", keys)
+    run("keys", "rotate")
+    monkeypatch.setenv("TWICEPROOF_KEYS", f"{keys} sealed-only")
+    assert [(row["here"], row["rows"]) for row in run_json("keys", "status")["keys"]] == [("current", 1)]
+
+
 def test_what_is_sealed_is_shown_to_who_has_the_key_and_told_to_who_has_not(ledger, run, key, monkeypatch):
     key()
     charge(ledger, 1)

@@ -12,7 +12,7 @@ from twiceproof.server.principal import GRANTS, Scope
 from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets
 from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
 
-from .desk import Desk
+from .desk import Desk, Shop
 
 METRICS = "/metrics"
 
@@ -232,3 +232,51 @@ def test_who_guesses_tokens_is_stopped_before_the_store_is_asked(app, monkeypatc
 def nobody():
     return
     yield
+
+
+@pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via"])
+def test_who_calls_through_a_proxy_is_not_on_this_machine(desk, name):
+    """A proxy on this machine lets everybody through, and may say our own address as the host."""
+    assert desk.call("GET", METRICS, headers=[(name, "127.0.0.1")]).status == 401
+    assert desk.call("GET", METRICS).status == 200
+
+
+def test_the_public_name_is_not_the_operators(clock):
+    with App("memory://", clock=clock, url="https://hooks.example.com") as app:
+        assert Desk(app).call("GET", METRICS, host=("host", "hooks.example.com")).status == 401
+        assert Desk(app).call("GET", METRICS).status == 200
+
+
+def test_behind_a_proxy_it_refuses_to_start_without_a_token(app):
+    with pytest.raises(Misuse, match=r"127\.0\.0\.1 behind a proxy can be reached from elsewhere"):
+        trust_of(app, Options(behind_proxy=True))
+    assert trust_of(app, Options(behind_proxy=True, insecure=True)) == "everybody"
+    assert trust_of(app, Options()) == "loopback"
+    block(create_token(app.store, "ops", "default", [Scope.ADMIN]))
+    assert trust_of(app, Options(behind_proxy=True)) == "nobody"
+
+
+@pytest.mark.parametrize("host", ["[", "[x]", "a]b"])
+@pytest.mark.parametrize("source", ["event_grid", "dataverse", "twilio", "square"])
+def test_a_host_that_is_none_does_not_tell_which_hooks_there_are(app, caplog, source, host):
+    app.webhook(source, secret="s3cret-of-the-shop")(_flow(app.flows["sync"]))
+    signed = [("content-type", "application/json"), ("x-twilio-signature", "x")]
+    here, nowhere = (
+        Desk(app).call("POST", f"/hooks/{name}", b"{}", signed, host=("host", host)) for name in (source, "none")
+    )
+    assert (here.status, here.body) == (nowhere.status, nowhere.body) and here.status == 401
+    assert "Traceback" not in caplog.text
+
+
+def test_a_source_that_breaks_while_it_verifies_believes_nothing_and_tells_nothing(app, caplog):
+    class Breaking(Shop):
+        name = "breaking"
+
+        def verify(self, envelope, secrets, now):
+            raise ValueError("no such thing")
+
+    app.webhook(Breaking(), secret="s3cret")(_flow(app.flows["sync"]))
+    here, nowhere = (Desk(app).call("POST", f"/hooks/{name}", b'{"id": "1"}') for name in ("breaking", "none"))
+    assert (here.status, here.body) == (nowhere.status, nowhere.body) and here.status == 401
+    assert "breaking: whether a delivery can be believed could not be found out" in caplog.text
+    assert not app.runs()

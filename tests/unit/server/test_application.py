@@ -2,12 +2,19 @@
 
 import json
 import logging
+from urllib.parse import quote
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 from twiceproof.doors.reply import Reply, json_reply
 from twiceproof.server import policy
-from twiceproof.server.principal import Scope
+from twiceproof.server.application import make_application
+from twiceproof.server.call import Call
+from twiceproof.server.place import place_of
+from twiceproof.server.principal import Scope, anybody
 from twiceproof.server.route import Route
 from twiceproof.server.routes.reading import body_of
 from twiceproof.server.routes.table import ROUTES
@@ -233,3 +240,26 @@ def test_spans_are_named_for_the_route(app):
     assert f"{span.context.trace_id:x}" == "4bf92f3577b34da6a3ce929d0e0e4736"
     assert [(event.name, event.attributes["key"]) for event in span.events] == [("new", "17")]
     assert "hunter2" not in span.to_json()
+
+
+@pytest.mark.parametrize("under", ["/inner", "/in ner/most"])
+def test_it_can_be_mounted_inside_another_app(app, under):
+    """The path that a server hands over begins with where it is mounted."""
+    outer = Starlette(routes=[Mount(under, make_application(app))])
+    with TestClient(outer, base_url="http://127.0.0.1") as client:
+        root = quote(under)
+        assert client.get(f"{root}/healthz").status_code == 200
+        assert client.get("/healthz").status_code == client.get(f"{root}{root}/healthz").status_code == 404
+        assert client.put(f"{root}/v1/claims/ship/a%2Fb").status_code == 201
+        assert client.get(f"{root}/v1/claims/ship/a%2Fb").json()["key"] == "a/b"
+        begun = client.post(f"{root}/v1/runs/sync", json={"id": "17"})
+        assert client.get(begun.headers["location"]).json()["run"]["key"] == "order:17"
+
+
+@pytest.mark.parametrize(("root", "raw"), [("/tp", "/tp/hooks/shop"), ("/tp/", "/hooks/shop"), ("", "/hooks/shop")])
+def test_the_address_that_a_sender_signed_is_the_whole_one(app, root, raw):
+    """Also from a server that leaves the first part out of its paths."""
+    scope = {"root_path": root, "path": raw, "raw_path": raw.encode()}
+    above, path = place_of(scope)
+    call = Call(app, anybody("default"), method="POST", path=path, root=above, params={}, raw_headers=[(b"host", b"h")])
+    assert (path, call.url) == ("/hooks/shop", f"http://h{root.rstrip('/')}/hooks/shop")

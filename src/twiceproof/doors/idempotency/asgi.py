@@ -43,14 +43,15 @@ class IdempotencyKey:
         self._principal = principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        rule = self._door.find(scope["method"], scope["path"]) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            return await self._inner(scope, receive, send)
+        method = scope["method"].upper()  # some servers pass on what was sent, and frameworks take `patch` for PATCH
+        rule, path = self._door.place(method, scope["path"], scope.get("root_path", ""))
         if rule is None:
             return await self._inner(scope, receive, send)
         headers, length = _picked(scope["headers"])
         query = scope.get("query_string", b"").decode("latin-1")
-        visit = self._door.read(
-            rule, scope["method"], scope["path"], query, headers, lambda: self._who(scope, headers)
-        )  # fmt: skip
+        visit = self._door.read(rule, method, path, query, headers, lambda: self._who(scope, headers))
         if visit is None:
             return await self._inner(scope, receive, send)
         if isinstance(visit, Reply):

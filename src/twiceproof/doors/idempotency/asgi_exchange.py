@@ -10,7 +10,7 @@ from ...drive import await_
 from ..reply import Reply
 from .before import MARK
 from .door import Door
-from .recording import AnswerCutShort, Recording
+from .recording import AnswerCutShort, AnswerOvertaken, Recording
 from .turn import Turn
 from .visit import marks
 
@@ -98,6 +98,9 @@ class AsgiExchange:
             self._start, message = _messages(instead)
             await self._pass_on(message)
             self._gone = True  # what the app still sends belongs to an answer that does not count
+        elif isinstance(instead, Reply):
+            self._gone = True  # without its end, the client cannot take it for whole
+            raise AnswerOvertaken
         else:
             await self._pass_on(message)
         if not message.get("more_body", False):

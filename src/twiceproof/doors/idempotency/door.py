@@ -1,6 +1,6 @@
 """The door: who comes in with which key, what a duplicate hears, and what is kept of an answer.
 
-Transport-free. A middleware calls `find`, `read`, `enter`, then the app, then `leave` or `give_up`.
+Transport-free. A middleware calls `place`, `read`, `enter`, then the app, then `leave` or `give_up`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class Door:
         self._identity = Identity(secret)
         self._reader = Reader(anonymous=anonymous, secret=secret, now=ledger.parts.clock.now)
         self._refuse_best_effort()
-        self.find = self._rules.find
 
     def _refuse_best_effort(self) -> None:
         blind = [rule.path for rule in self._rules.all if not rule.reruns]
@@ -76,6 +75,17 @@ class Door:
             )
 
     # -- before the app --------------------------------------------------------------------------
+
+    def place(self, method: str, path: str, root: str) -> tuple[Rule | None, str]:
+        """The rule of a request, and the path that it fits: the whole one, or what is below where the app is mounted.
+
+        Where that is may be said on the server's command line: routes that fitted yesterday must not be left alone.
+        """
+        rule, above = self._rules.find(method, path), root.rstrip("/")
+        if rule is None and above and path.startswith(above + "/"):
+            path = path[len(above) :]
+            rule = self._rules.find(method, path)
+        return rule, path
 
     def read(
         self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], str | None]

@@ -118,7 +118,7 @@ def busy(visit: Visit, found: Busy) -> Reply:
 
 def in_review(ask: Ask, found: InReview) -> Reply:
     return problem(
-        409, "outcome-unknown",
+        409, "needs-review",
         "An earlier request with this key broke off, and it is not known whether it was carried out. It is not "
         "repeated until somebody has looked.",
         next_move="Do not send it again with another key. Whoever runs this service looks with: "
@@ -128,6 +128,7 @@ def in_review(ask: Ask, found: InReview) -> Reply:
 
 
 def abandoned(found: Failed) -> Reply:
+    """Not `prior-failure`: here a failure by itself is never final, so a person has said that it is."""
     return problem(
         409, "abandoned", "The request with this key was given up, and is not carried out any more.",
         next_move="If you still want it done, send it with a new key.",

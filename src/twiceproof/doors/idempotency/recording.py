@@ -7,13 +7,20 @@ from typing import Any
 
 from .answer import Answer, LeftOut, kept_headers, make_answer
 
-__all__ = ["AnswerCutShort", "Recording"]
+__all__ = ["AnswerCutShort", "AnswerOvertaken", "Recording"]
 
 NO_BODY = frozenset({204, 304})  # may promise what they do not send
 
 
 class AnswerCutShort(Exception):
     """The app ended before its answer was complete."""
+
+
+class AnswerOvertaken(Exception):
+    """The claim was taken from a request whose answer had begun: its end must not be heard."""
+
+    def __init__(self) -> None:
+        super().__init__("its claim was taken from it, and what counts is another's answer; this one is broken off")
 
 
 class Recording:
@@ -31,7 +38,7 @@ class Recording:
         self.size = 0
 
     def start(self, status: int, headers: list[tuple[str, str]]) -> None:
-        self.status, self.headers = status, headers
+        self.status, self.headers, self._promised = status, headers, -1  # a WSGI app may take its first start back
         for name, value in headers:
             if name.lower() == "content-length" and value.isdecimal():
                 self._promised = int(value)

@@ -35,7 +35,7 @@ def read_first_sent(value: str, now: float) -> float | Malformed:
         return Malformed(f"{REQUEST_ID} came without {FIRST_SENT}")
     try:
         moment = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # a time zone of twenty digits
         return Malformed(f"{FIRST_SENT} is not a date like Tue, 15 Nov 2022 12:45:26 GMT")
     sent = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if sent > now + AHEAD:

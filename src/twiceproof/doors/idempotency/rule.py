@@ -33,15 +33,23 @@ class Rule:
         self.life = _life(route)
         self.ignore = (route.ignore,) if isinstance(route.ignore, str) else tuple(route.ignore)
         self.family = any(_is_family(place) for place in PLACE.findall(route.path))
-        self.pattern = _pattern(route.path) if PLACE.search(route.path) else None
+        self._fit = _pattern(route.path).fullmatch
+        self._fit_plain = _pattern(plain(route.path)).fullmatch
         self._operations = {method: _operation(route, method) for method in self.methods}
 
     def operation(self, method: str) -> str:
         return self._operations[method]
 
+    def fits(self, path: str) -> bool:
+        return path == self.path or self._fit(path) is not None
+
+    def fits_plain(self, path: str) -> bool:
+        """Apart from slashes. What is given has none too many."""
+        return self._fit_plain(path) is not None
+
     def place(self, path: str) -> str:
-        """The route that a key belongs to."""
-        return path if self.family else self.path
+        """The route that a key belongs to. An address spelled otherwise is one of its own: it may be a redirect."""
+        return path if self.family or not self.fits(path) else self.path
 
 
 class Rules:
@@ -52,12 +60,24 @@ class Rules:
         if not given:
             raise Misuse("routes=[] guards nothing; name the routes, or leave it out to guard all.")
         self.all = [Rule(route) for route in given]
+        self._methods = frozenset[str]().union(*(rule.methods for rule in self.all))
 
     def find(self, method: str, path: str) -> Rule | None:
+        """As it is written; or else apart from slashes, for which some frameworks do not care: `/pay/` would be paid,
+        and nobody would have looked at its key.
+        """
+        if method not in self._methods:
+            return None
         for rule in self.all:
-            if method in rule.methods and (rule.path == path if rule.pattern is None else rule.pattern.fullmatch(path)):
+            if method in rule.methods and rule.fits(path):
                 return rule
-        return None
+        bare = plain(path)
+        return next((rule for rule in self.all if method in rule.methods and rule.fits_plain(bare)), None)
+
+
+def plain(path: str) -> str:
+    """Without a slash at its end, and none twice."""
+    return "/" + "/".join(filter(None, path.split("/")))
 
 
 def _route(given: Route | str) -> Route:

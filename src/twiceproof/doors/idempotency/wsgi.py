@@ -43,8 +43,9 @@ class WsgiIdempotencyKey:
         self._principal = principal
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        method, path = environ["REQUEST_METHOD"], _path(environ)
-        rule = self._door.find(method, path)
+        # In capitals: servers pass on what was sent, and Flask and Django take `patch` for PATCH.
+        method = environ["REQUEST_METHOD"].upper()
+        rule, path = self._door.place(method, _path(environ), _text(environ.get("SCRIPT_NAME", "")))
         if rule is None:
             return self._inner(environ, start_response)
         headers = {name: environ[variable] for name, variable in NAMES.items() if variable in environ}
@@ -76,10 +77,12 @@ class WsgiIdempotencyKey:
 
 
 def _path(environ: Environ) -> str:
+    return _text(environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")) or "/"
+
+
+def _text(path: str) -> str:
     """As it was written: WSGI hands over its bytes as Latin-1."""
-    raw = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    text: str = raw.encode("latin-1").decode("utf-8", "surrogateescape")
-    return text or "/"
+    return path.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def _read(environ: Environ, most: int) -> bytes | Reply:

@@ -11,7 +11,7 @@ from ...drive import block
 from ..reply import Reply
 from .before import MARK, flask_said_no
 from .door import Door
-from .recording import AnswerCutShort, Recording
+from .recording import AnswerCutShort, AnswerOvertaken, Recording
 from .turn import Turn
 from .visit import marks
 
@@ -82,7 +82,7 @@ class WsgiExchange:
             chunk = self._next_chunk()
             is_end = chunk is None or self._recording.whole or self._single
             instead = self._leave() if is_end else None
-            if isinstance(instead, Reply) and not self._started:
+            if isinstance(instead, Reply):
                 return self._replaced(instead)
             if chunk:
                 self._begin()
@@ -113,10 +113,12 @@ class WsgiExchange:
             self._start_on(*start)
 
     def _replaced(self, reply: Reply) -> bytes:
-        """Instead of an answer that does not count."""
+        """Instead of an answer that does not count. One that has begun is broken off: nobody must take it for whole."""
+        self._chunks = iter(())
+        if self._started:
+            raise AnswerOvertaken
         self._start = (status_line(reply.status), list(reply.headers))
         self._begin()
-        self._chunks = iter(())
         return reply.body
 
     def close(self) -> None:

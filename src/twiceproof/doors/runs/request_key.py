@@ -10,7 +10,6 @@ from ...claims.outcomes import Busy, Done, Held, TakeOutcome
 from ...claims.results import Packed
 from ...claims.states import Ask, Lifetime, claim_for
 from ...drive import Operation
-from ...errors import TwiceproofError
 from ...flows.flow import Flow
 from ...flows.tenancy import own_space
 from ...keys import body_hash, validate_key
@@ -45,7 +44,7 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
     if isinstance(taken, Held):
         try:
             begun = yield from start
-        except TwiceproofError:
+        except Exception:  # also of the user's own key function
             yield from claims.release(taken)  # nothing was begun: the corrected request may have the same key
             raise
         packed = Packed(inline=Raw(msgspec.json.encode(begun.run)))

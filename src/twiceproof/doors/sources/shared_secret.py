@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from ...errors import Misuse
 from ..envelope import Envelope
@@ -40,8 +40,7 @@ class SharedSecret(Source):
         if self.header:
             value = envelope.header(self.header)
             return [value.removeprefix(BEARER)] if value else []
-        query = envelope.query or urlsplit(envelope.url).query
-        return [value for name, value in parse_qsl(query, errors="replace") if name == self.parameter]
+        return [value for name, value in parse_qsl(envelope.asked, errors="replace") if name == self.parameter]
 
     def _where(self) -> str:
         return f"the header {self.header}" if self.header else f"the URL (?{self.parameter}=…)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from ...keys.fingerprint import digest
 from ..envelope import Envelope
@@ -52,7 +52,7 @@ class Twilio(Signer):
     def _url_of(self, envelope: Envelope) -> str:
         if not self.url or "?" in self.url:
             return self.url or envelope.url
-        query = envelope.query or urlsplit(envelope.url).query
+        query = envelope.asked
         return f"{self.url}?{query}" if query else self.url
 
     def read(self, envelope: Envelope) -> Reading:
@@ -90,7 +90,7 @@ def _message(url: str, fields: Fields) -> bytes:
 
 
 def _hash_fits(url: str, body: bytes) -> bool:
-    hashes = parse_qs(urlsplit(url).query, errors="replace").get("bodySHA256", [])
+    hashes = parse_qs(url.partition("#")[0].partition("?")[2], errors="replace").get("bodySHA256", [])
     return len(hashes) == 1 and same(sha256(body).hexdigest(), hashes[0].lower())
 
 

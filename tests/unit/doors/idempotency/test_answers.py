@@ -87,7 +87,7 @@ def test_a_retry_of_what_is_in_review_is_told_how_it_is_settled(client, shop, ap
     shop.answer = lambda asked: (500, [], [b"oops"])
     client.ask()
     told = client.ask().problem()
-    assert (told["status"], told["type"], told["state"]) == (409, "urn:twiceproof:outcome-unknown", "review")
+    assert (told["status"], told["type"], told["state"]) == (409, "urn:twiceproof:needs-review", "review")
     assert f"twiceproof claims show {told['claim']['operation']} '{told['claim']['key']}'" in told["next"]
     app.settle(told["claim"]["operation"], told["claim"]["key"], "did-not-happen", by="ann")
     shop.answer = lambda asked: (201, [], [b"done"])

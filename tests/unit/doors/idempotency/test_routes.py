@@ -42,12 +42,18 @@ def test_no_routes_at_all_guard_nothing_and_are_refused():
 
 FITS = [
     ("/pay", "/pay", True),
-    ("/pay", "/pay/", False),
+    ("/pay", "/pay/", True),
+    ("/pay", "//pay", True),
+    ("/pay/", "/pay", True),
+    ("/pay", "/", False),
+    ("/", "/pay", False),
     ("/pay", "/payments", False),
     ("/orders/{order}", "/orders/7", True),
     ("/orders/{order}", "/orders/7/pay", False),
     ("/orders/{order}", "/orders/", False),
     ("/orders/{order:int}/pay", "/orders/7/pay", True),
+    ("/orders/{order}/pay", "/orders/7//pay/", True),
+    ("/orders/{order}/pay", "/orders//pay", False),
     ("/orders/<int:order>/pay", "/orders/7/pay", True),
     ("/files/{rest:path}", "/files/a/b/c", True),
     ("/files/<path:rest>", "/files/a/b/c", True),
@@ -73,3 +79,14 @@ def test_a_key_belongs_to_the_template_and_in_a_family_to_the_address():
     assert Rule(Route("/orders/{order}")).place("/orders/7") == "/orders/{order}"
     assert Rule(Route("/{rest:path}")).place("/orders/7") == "/orders/7"
     assert Rule(Route()).place("/orders/7") == "/orders/7"
+
+
+def test_an_address_with_slashes_too_many_is_guarded_and_has_keys_of_its_own():
+    """Some frameworks serve it, others redirect: the answer to one spelling must not be that to the other."""
+    assert Rule(Route("/pay")).place("/pay/") == "/pay/"
+    assert Rule(Route("/orders/{order}")).place("/orders/7/") == "/orders/7/"
+
+
+def test_a_route_that_fits_as_it_is_written_counts_before_one_that_fits_apart_from_slashes():
+    rules = Rules([Route("/pay", name="first"), Route("/pay/", name="second")])
+    assert [rules.find("POST", path).route.name for path in ("/pay", "/pay/", "//pay")] == ["first", "second", "first"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.unit.doors.idempotency.harness import Client
 from twiceproof.doors.idempotency import Route
 from twiceproof.doors.idempotency.asgi_exchange import AsgiExchange
+from twiceproof.doors.idempotency.recording import AnswerOvertaken
 from twiceproof.drive import block
 
 SENT = [("idempotency-key", "k-1"), ("authorization", "Bearer ann"), ("content-type", "text/plain")]
@@ -271,7 +273,9 @@ def test_a_coroutine_that_is_thrown_away_lets_its_lease_lapse(asgi, app):
         await Pause()
 
     asgi.door._inner = inner
-    visit = asgi.door._door.read(asgi.door._door.find("POST", "/pay"), "POST", "/pay", "", dict(SENT), lambda: "ann")
+    visit = asgi.door._door.read(
+        asgi.door._door.place("POST", "/pay", "")[0], "POST", "/pay", "", dict(SENT), lambda: "ann"
+    )
     turn = block(asgi.door._door.enter(visit, b""))
     call = AsgiExchange(asgi.door._door, turn, b"", {}, None, None).run(inner)
     call.send(None)
@@ -319,6 +323,18 @@ def test_an_app_may_take_back_its_start_while_nothing_is_passed_on(app, shop):
     assert (client.ask().status, client.ask().status) == (404, 404)
 
 
+def test_what_a_start_promised_is_taken_back_with_it(app, shop):
+    def second_thoughts(environ, start_response):
+        start_response("200 OK", [("content-length", "100")])
+        start_response("404 Not Found", [], exc_info=(None, None, None))
+        return [b"no such order"]
+
+    client = Client("wsgi", shop, app=app)
+    client.door._inner = second_thoughts
+    assert [client.ask().body for _ in range(2)] == [b"no such order"] * 2
+    assert client.ask().replayed
+
+
 def test_the_path_is_read_as_it_was_written(app, shop):
     client = Client("wsgi", shop, app=app, routes=["/zażółć"])
     assert client.ask(path="/zażółć".encode().decode("latin-1")).header("idempotent-replayed") == "false"
@@ -332,3 +348,29 @@ def test_a_server_that_never_iterates_still_leaves_a_record(app, shop):
     }  # fmt: skip
     client.door(environ, lambda *args: None).close()
     assert state(app) == "done"
+
+
+@pytest.mark.parametrize("headers", [[], [("content-length", "6")]], ids=["of unknown length", "of known length"])
+def test_a_stream_whose_claim_was_taken_from_it_is_broken_off(door, shop, app, clock, headers):
+    """Its end would say that all of it can be relied on, and the next retry would hear another answer."""
+    client, heard = door(routes=[Route("/pay", repeat="safe")]), []
+
+    def chunks():
+        yield b"abc"
+        clock.advance(31)
+        shop.answer = lambda asked: (200, [], [b"second"])
+        assert in_a_thread(client.ask).body == b"second"
+        yield b"def"
+
+    shop.answer = lambda asked: (200, headers, chunks())
+    with pytest.raises(AnswerOvertaken):
+        client.ask(listener=heard.append)
+    assert b"".join(part or b"" for part in heard) == (b"abc" if headers else b"abcdef")
+    assert client.ask().body == b"second"
+    assert "abcdef" in app.store.scan("evidence").block().records[0].body
+
+
+def in_a_thread(ask):
+    """From inside a request, where an event loop runs already."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(ask).result()

@@ -262,3 +262,22 @@ def test_a_store_that_can_lose_acknowledged_writes_is_refused_unless_it_is_accep
             door(app=app, routes=["/pay"])
         door(app=app, routes=[Route("/pay", repeat="safe")])
         door(app=App(store, clock=clock, best_effort=True), routes=["/pay"])
+
+
+@pytest.mark.parametrize("method", ["patch", "Patch", "post"])
+def test_a_method_in_small_letters_is_guarded_as_what_frameworks_take_it_for(door, shop, method):
+    """A browser's fetch sends `patch` as it was written, and Flask and Django serve it."""
+    client = door(routes=[Route("/pay", required=True)])
+    assert client.ask(method=method, key=None).status == 400
+    first, again, upper = client.ask(method=method), client.ask(method=method), client.ask(method=method.upper())
+    assert (first.replayed, again.replayed, upper.replayed, shop.count) == (False, True, True, 1)
+    assert upper.body == again.body == first.body
+
+
+@pytest.mark.parametrize("path", ["/pay/", "//pay"])
+def test_a_slash_too_many_is_no_way_past_the_door(door, shop, path):
+    client = door(routes=[Route("/pay", required=True)])
+    assert client.ask(path=path, key=None).status == 400
+    assert [client.ask(path=path).replayed for _ in range(2)] == [False, True]
+    assert client.ask().replayed is False, "another address may be another answer"
+    assert shop.count == 2

@@ -231,3 +231,15 @@ def test_an_unclean_failure_of_the_flow_is_not_a_failure_of_the_door(app: App, k
     knock("POST", "/v1/runs/sync", ORDER, 202)
     work(app)
     assert knock("POST", "/v1/runs/sync", ORDER, 200)["state"] == "waiting"
+
+
+def test_a_key_function_that_breaks_leaves_its_request_key_free(app, knock):
+    """It is not busy for half a minute, nor bound for ever to a body that started nothing."""
+
+    @app.flow(key=lambda order: order["id"])
+    def ship(order):
+        return order
+
+    knock("POST", "/v1/runs/ship", {"nr": "17"}, 500, idempotency_key="req-1")
+    knock("POST", "/v1/runs/ship", {"id": "17"}, 202, idempotency_key="req-1")
+    knock("POST", "/v1/runs/ship", {"id": "18"}, 422, idempotency_key="req-1")

@@ -1,0 +1,26 @@
+"""One thing has one word, whichever door tells of it."""
+
+import re
+
+import pytest
+
+from tests.unit.doors.claim_desk import ClaimDesk, said
+from twiceproof.errors import Misuse, NeedsReview, PriorFailure
+from twiceproof.server.problems import MEANINGS, of_error
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [(kind, word) for kind, _, word in MEANINGS if kind is not Misuse], ids=lambda part: str(part)
+)
+def test_a_problem_has_the_name_of_its_error(kind, word):
+    assert word == re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
+
+
+@pytest.mark.parametrize(
+    ("ended", "error"), [({"unknown": True}, NeedsReview("?")), ({"retryable": False}, PriorFailure("no"))]
+)
+def test_the_claim_service_and_the_server_say_the_same(ended, error):
+    desk = ClaimDesk()
+    desk.fail(desk.token(), error="it broke", **ended)
+    told, problem = said(desk.take(), 409), said(of_error(error), 409)
+    assert told["type"] == problem["type"]
