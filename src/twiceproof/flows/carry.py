@@ -119,7 +119,8 @@ def _take_back(session: Session, calling: Calling, note: Note) -> None:
 def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) -> None:
     """What a crash may have done without a trace is for a person: nothing is undone around it."""
     plan = calling.step.plan
-    if session.is_to_be_undone and plan.repeat.kind == "keyed" and session.left_no_trace(plan):
+    asked = plan.repeat.kind == "keyed" or (plan.repeat.kind == "safe" and calling.step.undo is not None)
+    if session.is_to_be_undone and asked and session.left_no_trace(plan):
         park(session, calling, entry, "it must be undone, but nobody knows whether this was done")
     refuse_if_undoing(session)
 

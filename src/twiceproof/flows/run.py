@@ -23,7 +23,7 @@ from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
 from .stop import Review, Undo
-from .undo import has_begun_undoing, undo_all
+from .undo import undo_all
 from .work import Work, work_of
 
 __all__ = ["Taken", "cancelled", "refuse_run", "run_flow"]
@@ -103,7 +103,7 @@ def _finish(
     try:
         if isinstance(finding, Raised) and isinstance(finding.error, (ClaimLost, StoreError)):
             raise finding.error
-        if session.stop is None and isinstance(finding, Returned) and not has_begun_undoing(session):
+        if session.stop is None and isinstance(finding, Returned) and not session.undoing:
             if session.unvisited:
                 gone = ", ".join(sorted(session.unvisited))
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
