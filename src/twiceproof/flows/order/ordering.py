@@ -78,6 +78,10 @@ class Ordering:
         self._flow = flow
         self._places = places
 
+    def refuse_unordered(self, arguments: Mapping[str, Any]) -> None:
+        """Raises KeyRefused for what has no place in the order of its object."""
+        self._places.version(arguments)
+
     def run(
         self, parts: Parts, taken: Taken, policy: Policy, arguments: dict[str, Any], call: Callable[[Any], Any],
         carry: Callable[[Body], Operation[Ended]],
