@@ -20,12 +20,12 @@ MAYBE_DONE_STATUS = frozenset({408, 409, 425})
 # HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
 CLEAN_NAMES = frozenset({
     "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
-    "SMTPConnectError", "SMTPHeloError", "SMTPAuthenticationError", "SMTPSenderRefused", "SMTPRecipientsRefused",
-    "SMTPDataError",
+    "ConnectTimeoutError", "SSLCertVerificationError", "SMTPConnectError", "SMTPHeloError", "SMTPAuthenticationError",
+    "SMTPSenderRefused", "SMTPRecipientsRefused", "SMTPDataError",
 })  # fmt: skip
 AMBIGUOUS_NAMES = frozenset({
     "TransportError", "Timeout", "TimeoutExpired", "ConnectionError", "ClientConnectionError", "ClientPayloadError",
-    "SMTPServerDisconnected", "IncompleteRead", "BadStatusLine",
+    "SMTPServerDisconnected", "IncompleteRead", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError",
 })  # fmt: skip
 LONGEST_MESSAGE = 500
 
@@ -41,8 +41,14 @@ def judge(error: BaseException) -> Verdict:
         return "ambiguous"
     status = _http_status(error)
     if status is None:
-        return "other"
+        return _inner(error)
     return "clean" if 400 <= status < 500 and status not in MAYBE_DONE_STATUS else "ambiguous"
+
+
+def _inner(error: BaseException) -> Verdict:
+    """urllib and urllib3 hand on what went wrong as the `reason` of an error of their own."""
+    reason = getattr(error, "reason", None)
+    return judge(reason) if isinstance(reason, Exception) and reason is not error else "other"
 
 
 def _worst(verdicts: set[Verdict]) -> Verdict:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from ..claims.hold import Hold
 from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost
 from ..claims.results import Packed, pack, unpack
+from ..claims.shelving import placed
 from ..drive import Operation, Raised, Returned
 from ..errors import ResultNotKept
 from .attempt import attempt
@@ -19,8 +19,9 @@ from .entry import DONE, RETRY, STARTED, Entry, Note
 from .failing import failed_before, park, raised, refuse_if_undoing
 from .ids import catch_up, point_back
 from .nap import Nap
+from .order.turns import has_turn, passed_by
 from .probing import probe
-from .stop import GiveBack, Wait
+from .stop import GiveBack, Undo, Wait
 from .transactions.joined import KnownBetter
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> O
     """One attempt. False: it failed, and will be tried again."""
     note = yield from _begin(session, calling, entry, act)
     finding = yield from attempt(session, calling, note, _done)
+    if session.slots:
+        yield from _refuse_late(session, calling, note, finding)
     if isinstance(finding, Raised):
         yield from raised(session, calling, note, finding.error)
         return False
@@ -94,18 +97,21 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
         yield from session.ledger.flush()
     if session.slots or session.hold.lost is not None or session.hold_is_over():
         yield from _still_ours(session)
+        if not (yield from has_turn(session)):
+            _take_back(session, calling, note)
+            session.halt(Wait("lost its turn, and waits for another", 0.0))  # this one gives way, and comes round
     if session.ledger.beckoned:
         yield from session.heed()
-        if act.intent:
+        if session.is_to_be_undone:
             _take_back(session, calling, note)
-        refuse_if_undoing(session)
+            session.halt(Undo())
     return note
 
 
 def _take_back(session: Session, calling: Calling, note: Note) -> None:
-    """Its start is on record and it has not acted: left so, a cancelled run would wait for a person's word about it."""
-    started = session.ledger.entries[calling.name]
-    if session.undoing and not session.compensating:
+    """Its start is on record and it has not acted: left so, the run would wait for a person's word about it."""
+    started = session.ledger.entries.get(calling.name)
+    if started is not None and started.state == STARTED:
         not_begun = structs.replace(note, starts=note.starts - 1)
         session.ledger.note(Entry(calling.name, RETRY, not_begun, started.version, session.ledger.now()))
 
@@ -113,7 +119,8 @@ def _take_back(session: Session, calling: Calling, note: Note) -> None:
 def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) -> None:
     """What a crash may have done without a trace is for a person: nothing is undone around it."""
     plan = calling.step.plan
-    if session.is_to_be_undone and plan.repeat.kind == "keyed" and session.left_no_trace(plan):
+    asked = plan.repeat.kind == "keyed" or (plan.repeat.kind == "safe" and calling.step.undo is not None)
+    if session.is_to_be_undone and asked and session.left_no_trace(plan):
         park(session, calling, entry, "it must be undone, but nobody knows whether this was done")
     refuse_if_undoing(session)
 
@@ -142,20 +149,19 @@ def _still_ours(session: Session) -> Operation[None]:
             hold.lost = renewed
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
-    for slot in session.slots:
-        yield from _still_our_turn(session, slot)
 
 
-def _still_our_turn(session: Session, slot: Hold) -> Operation[None]:
-    """Its slot lapsed while this process was away, and another run has it: this one gives way, and comes round."""
-    if slot.lost is None and session.parts.clock.monotonic() >= slot.held.deadline:
-        renewed = yield from session.parts.claims.renew(slot.held)
-        if isinstance(renewed, LostHold):
-            slot.lost = renewed
-        else:
-            slot.held = renewed
-    if slot.lost is not None:
-        session.halt(Wait("lost its turn, and waits for another", 0.0))
+def _refuse_late(session: Session, calling: Calling, note: Note, finding: Any) -> Operation[None]:
+    """A step that outlived its run's turn: what it says is evidence, and a person looks which of the two stands."""
+    newer = yield from passed_by(session, finding)
+    if not newer:
+        return
+    if isinstance(finding, Returned):
+        done, packed = _done(session, calling, note, finding.value)
+        pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, None))
+        yield from session.ledger.testify([(Entry(calling.name, DONE, done), pieces)])
+    begun = session.ledger.entries.get(calling.name)
+    park(session, calling, begun, f"{newer} was let through while it was under way, and it may have landed after that")
 
 
 # -- ending --------------------------------------------------------------------------------------

@@ -115,7 +115,8 @@ class Flow:
         self.results.prepare()
         if self.limits is None:
             return (yield from self._call(ask, work))
-        return (yield from self._call_in_turn(ask, work, self.limits, self.asking.arguments.bind(args, kwargs)))
+        seen = self._seen(self.asking.arguments.bind(args, kwargs))
+        return (yield from self._call_in_turn(ask, work, self.limits, seen))
 
     def _call(self, ask: Ask, work: Raw, slots: Sequence[Hold] = ()) -> Operation[Any]:
         taken = yield from self._enter(ask, work)
@@ -136,7 +137,31 @@ class Flow:
             entered = yield from limits.enter(self.parts, arguments, begins=begins)
             if isinstance(entered, Entered):
                 return (yield from holding(self.parts, entered.holds, self._call(ask, work, entered.holds)))
+            if entered.ours and not ask.retry:
+                yield from self._leave_to_worker(ask, work)
             yield Nap(self.parts.clock, min(entered.seconds, LONGEST_PAUSE))
+
+    def _leave_to_worker(self, ask: Ask, work: Raw) -> Operation[None]:
+        """The run that calls it has the slot itself, and gives it back only as it lies down: it would wait for ever."""
+        written = yield from self.parts.store.write(enqueue(ask, work, 0.0))
+        found = None if isinstance(written, Written) else written.found
+        if found is None or not is_expired(found, written.now):
+            raise self._waiting(ask, Parked("queued", "waits for its turn", ask.run))
+        yield from forget(self.parts.store, found)
+
+    def _refuse_turnless(self, arguments: dict[str, Any], limits: Limits) -> None:
+        """A run that can never have its turn is refused at once."""
+        seen = self._seen(arguments)
+        limits.groups(seen)
+        if self.order is not None:
+            self.order.refuse_unordered(seen)
+
+    def _seen(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """As a worker will see them: by its annotations a caller's own objects may come back as plain data."""
+        try:
+            return self.inputs.typed(arguments)
+        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+            return arguments  # what cannot be kept or does not fit is told where it is packed and unpacked
 
     def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
         return isinstance(outcome, Busy) and self.policy.on_duplicate == "wait"
@@ -159,7 +184,7 @@ class Flow:
         arguments = self.asking.arguments.bind(args, kwargs)
         ask = self.asking.ask(arguments, retry=retry)
         if self.limits is not None:
-            self.limits.groups(arguments)  # a run that can never have its turn is refused at once
+            self._refuse_turnless(arguments, self.limits)
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         yield from lay_out(self.parts.claims, ask.at.space, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}

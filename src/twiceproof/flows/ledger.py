@@ -233,7 +233,7 @@ class Ledger:
         if is_beckoned(found.record, held):
             self.hold.held = structs.replace(held, fence=found.record.fence)
             return False
-        yield from self._testify(pending)
+        yield from self.testify(pending)
         self.hold.lost = LostHold(found.record.state, "") if found.record else LostHold("", "")
         raise claim_lost(self.hold, self.hold.lost, DURING)
 
@@ -259,7 +259,8 @@ class Ledger:
         with self._mutex:
             self.entries[entry.name] = entry
 
-    def _testify(self, pending: list[Pending]) -> Operation[None]:
+    def testify(self, pending: list[Pending]) -> Operation[None]:
+        """What came to its end too late to be recorded as such."""
         held = self.hold.held
         for entry, pieces in pending:
             if entry.state in (DONE, FAILED):

@@ -35,7 +35,8 @@ def _digest(value: Any) -> str:
 
 def changes(found: str, asked: str) -> str:
     """What is different between two calls, in words."""
-    before, after = (dict(part.split("=", 1) for part in text.split()) for text in (found, asked))
+    # By the space that stands between them: a value may hold others, such as one that does not break a line.
+    before, after = (dict(part.split("=", 1) for part in text.split(" ") if part) for text in (found, asked))
     parts = [
         *(f"no {name} any more" for name in before if name not in after),
         *(f"a new {name}" for name in after if name not in before),

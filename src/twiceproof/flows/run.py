@@ -21,18 +21,18 @@ from .entry import FAILED, tried_anew
 from .leaving import Beckoned, give_back, left, lie_down
 from .parts import Parts
 from .run_states import FRESH
-from .session import Drive, Session
+from .session import Drive, Newer, Session
 from .stop import Review, Undo
-from .undo import has_begun_undoing, undo_all
-from .work import work_of
+from .undo import undo_all
+from .work import Work, work_of
 
-__all__ = ["Taken", "refuse_run", "run_flow"]
+__all__ = ["Taken", "cancelled", "refuse_run", "run_flow"]
 
 
 class Taken:
     """A run that is ours, as it was found."""
 
-    __slots__ = ("before", "claim", "drive", "hold", "patience", "slots", "work")
+    __slots__ = ("before", "claim", "drive", "hold", "newer", "patience", "slots", "work")
 
     def __init__(self, hold: Hold, claim: Claim, before: str, patience: float, drive: Drive) -> None:
         self.drive = drive
@@ -42,15 +42,21 @@ class Taken:
         self.before = before
         self.patience = patience
         self.slots: Sequence[Hold] = ()
+        self.newer: Newer | None = None
+
+    @property
+    def crashed(self) -> bool:
+        """Whether its holder before stopped without a word."""
+        return self.before == HELD or self.work.adrift
 
 
 def run_flow(
     parts: Parts, taken: Taken, policy: Policy, results: ResultType, body: Callable[[], Any]
 ) -> Operation[Ended]:  # fmt: skip
     session = Session(
-        parts, taken.hold, taken.claim, taken.work, crashed=_crashed(taken), patience=taken.patience, drive=taken.drive
+        parts, taken.hold, taken.claim, taken.work, crashed=taken.crashed, patience=taken.patience, drive=taken.drive
     )  # fmt: skip
-    session.slots = taken.slots
+    session.slots, session.newer = taken.slots, taken.newer
     parts.heartbeat.keep(taken.hold)
     try:
         yield from _prepare(session, taken.before)
@@ -59,10 +65,6 @@ def run_flow(
     finally:
         session.open = False
         parts.heartbeat.drop(taken.hold)
-
-
-def _crashed(taken: Taken) -> bool:
-    return taken.before == HELD or taken.work.adrift
 
 
 def _prepare(session: Session, before: str) -> Operation[None]:
@@ -101,7 +103,7 @@ def _finish(
     try:
         if isinstance(finding, Raised) and isinstance(finding.error, (ClaimLost, StoreError)):
             raise finding.error
-        if session.stop is None and isinstance(finding, Returned) and not has_begun_undoing(session):
+        if session.stop is None and isinstance(finding, Returned) and not session.undoing:
             if session.unvisited:
                 gone = ", ".join(sorted(session.unvisited))
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
@@ -138,11 +140,15 @@ def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[F
     """Undo what was done, then say that it failed. A stop in between is a stop."""
     yield from _undo(session)
     if session.work.undoing:
-        error = Cancelled(f"{session.work.undoing} by {session.work.by or 'somebody'}", by=session.work.by)
+        error = cancelled(session.work)
     fault = _fault(error)
     claim = left(session, adrift=session.crashed)
     yield from session.ledger.flush(end=as_failed(session.hold.held.at, claim, fault, policy.life))
     return Fell(error)
+
+
+def cancelled(work: Work) -> Cancelled:
+    return Cancelled(f"{work.undoing} by {work.by or 'somebody'}", by=work.by)
 
 
 def _undo(session: Session) -> Operation[None]:

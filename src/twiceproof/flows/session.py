@@ -27,9 +27,10 @@ from .stop import Review, Stop, Undo, Wait
 from .undo import is_aside, undoes
 from .work import Work, work_of
 
-__all__ = ["Drive", "Session"]
+__all__ = ["Drive", "Newer", "Session"]
 
 Drive = Callable[[Operation[Any]], Any]
+Newer = Callable[[], Operation[str]]
 MOST_BEHIND = 64
 
 
@@ -56,6 +57,7 @@ class Session:
         self.started_at = 0.0
         self.lapsed_at = 0.0  # until when a holder that stopped without a word may have been at work
         self.slots: Sequence[Hold] = ()  # without them it may not act: others of its kind would be at work too
+        self.newer: Newer | None = None  # asks which newer version of its object was let through since; "": none
         self.gatherings = 0
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number

@@ -12,7 +12,7 @@ from ..claims.results import unpack
 from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept, StepFailed
 from ..stores.base import Store
-from .entry import DONE, KIND, RETRY, STARTED, UNKNOWN, Entry
+from .entry import DONE, FAILED, KIND, RETRY, STARTED, UNKNOWN, Entry
 from .step import Step, called_with
 from .stop import Review
 
@@ -20,14 +20,10 @@ if TYPE_CHECKING:
     from .calling import Calling
     from .session import Session
 
-__all__ = ["UNDO", "has_begun_undoing", "is_aside", "is_undo", "undo_all", "undoes"]
+__all__ = ["UNDO", "is_aside", "is_undo", "undo_all", "undoes"]
 
 UNDO = "undo:"
 PAGE = 1_000
-
-
-def has_begun_undoing(session: Session) -> bool:
-    return undoes(session.ledger.entries)
 
 
 def undoes(entries: Collection[str]) -> bool:
@@ -72,12 +68,20 @@ def _refuse_unknown(session: Session) -> None:
 
 
 def _open_doubts(session: Session) -> None:
-    """What would have been asked again under its key will not be: whether it happened is for a person now."""
+    """What would have been asked again will not be: whether it happened is for a person now."""
     for entry in list(session.ledger.entries.values()):
-        note = entry.note
-        if entry.state == RETRY and note.doubt and note.repeat == "keyed" and not is_undo(entry.name):
+        if entry.note.doubt and not is_undo(entry.name) and _is_open(session, entry):
             why = "no answer came: whether it was done is unknown"
-            session.finished(entry.name, UNKNOWN, structs.replace(note, reason=why))
+            session.finished(entry.name, UNKNOWN, structs.replace(entry.note, reason=why))
+
+
+def _is_open(session: Session, entry: Entry) -> bool:
+    """Of what may be repeated freely only what has an undo: passed over, its effect would stay."""
+    if entry.note.repeat == "keyed":
+        return entry.state == RETRY
+    calling = session.calls.get(entry.name)
+    undoable = calling is not None and calling.step.undo is not None
+    return undoable and entry.note.repeat == "safe" and entry.state in (RETRY, FAILED)
 
 
 def _refuse_uncalled(session: Session) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import smtplib
 import socket
+import ssl
 import subprocess
 import urllib.error
+import urllib.request
 from http import HTTPStatus
 from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 from typing import Any
@@ -98,6 +100,51 @@ def test_what_may_have_arrived_is_ambiguous(error: BaseException) -> None:
     assert judge(error) == "ambiguous"
 
 
+def answer_of(port: int) -> Exception:
+    with pytest.raises(urllib.error.URLError) as told:
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5)
+    return told.value
+
+
+def test_what_urllib_could_not_even_connect_to_is_clean() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # and nobody listens
+        assert judge(answer_of(free.getsockname()[1])) == "clean"
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"),
+    [
+        (ConnectionRefusedError(), "clean"),
+        (socket.gaierror(), "clean"),
+        (ssl.SSLCertVerificationError(), "clean"),
+        (TimeoutError(), "ambiguous"),
+        (ConnectionResetError(), "ambiguous"),
+        (ssl.SSLEOFError(), "ambiguous"),
+        (ValueError(), "other"),
+        ("no host given", "other"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_what_urllib_wraps_says_what_it_means(reason: Any, verdict: str) -> None:
+    assert judge(urllib.error.URLError(reason)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (ssl.SSLEOFError(), "ambiguous"),
+        (ssl.SSLZeroReturnError(), "ambiguous"),
+        (ssl.SSLCertVerificationError(), "clean"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_a_safe_connection_that_broke_leaves_a_doubt_and_one_that_was_never_made_none(
+    error: Exception, verdict: str
+) -> None:
+    assert judge(error) == verdict
+
+
 @pytest.mark.parametrize("error", [ValueError(), KeyError(), AssertionError(), OSError(), RuntimeError(), Exception()])
 def test_everything_else_is_a_fault_of_the_program(error: Exception) -> None:
     assert judge(error) == "other"
@@ -124,6 +171,10 @@ def client_error(*names: str) -> Exception:
         (("RequestException", "Timeout", "ReadTimeout"), "ambiguous"),  # requests
         (("RequestException", "ConnectionError"), "ambiguous"),
         (("RequestException", "InvalidURL"), "other"),
+        (("HTTPError", "PoolError", "RequestError", "ReadTimeoutError"), "ambiguous"),  # urllib3
+        (("HTTPError", "ProtocolError"), "ambiguous"),
+        (("HTTPError", "TimeoutError", "ConnectTimeoutError", "NewConnectionError"), "clean"),
+        (("HTTPError", "LocationParseError"), "other"),
         (("ClientError", "ClientConnectionError", "ServerDisconnectedError"), "ambiguous"),  # aiohttp
         (("ClientError", "ClientConnectionError", "ClientOSError", "ClientConnectorError"), "clean"),
     ],

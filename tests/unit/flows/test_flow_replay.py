@@ -176,10 +176,14 @@ def test_a_flow_that_ends_without_a_step_that_is_done_stops_in_review(stage: Sta
         three(stage, stage.process(), "a")(1)
 
 
-def test_other_arguments_stop_in_review_and_are_named(stage: Stage) -> None:
-    def flow(app: App, total: int) -> Any:
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(5, 6), ("5 EUR", "6 EUR"), ("5\N{NO-BREAK SPACE}EUR", "6\N{NO-BREAK SPACE}EUR"), ("\u2028", "a=b")],
+)
+def test_other_arguments_stop_in_review_and_are_named(stage: Stage, first: Any, second: Any) -> None:
+    def flow(app: App, total: Any) -> Any:
         @app.step(repeat="safe")
-        def charge(order: int, total: int) -> None:
+        def charge(order: int, total: Any) -> None:
             stage.do("charge")
 
         @app.step(repeat="safe")
@@ -194,10 +198,10 @@ def test_other_arguments_stop_in_review_and_are_named(stage: Stage) -> None:
         return sync
 
     with pytest.raises(Died):
-        flow(stage.process(3), 5)(1)
+        flow(stage.process(3), first)(1)
     stage.lapse()
     with pytest.raises(NeedsReview, match="charge was called with another total"):
-        flow(stage.process(), 6)(1)
+        flow(stage.process(), second)(1)
     assert stage.effects["charge"] == 1
 
 

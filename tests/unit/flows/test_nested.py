@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, Waiting
+from twiceproof import App, NeedsReview, StepFailed, Waiting
+from twiceproof.claims.claim import claim_of
 from twiceproof.drive import block
 
 from .stage import Died, Stage
 from .test_flow_ends import resume
+from .test_triggers import look
 
 
 def shop(stage: Stage, app: App, *, sleep: bool = False) -> Any:
@@ -89,6 +91,51 @@ def test_the_end_of_the_inner_run_wakes_the_outer_one(stage: Stage) -> None:
     block(ship.resume(record))
     assert stage.record("sync", "order:1").due_at != outer.due_at
     assert len(app.store.due("claim", queues=app.flows["sync"].queues).block().records) == 1
+
+
+def in_review(stage: Stage, app: App) -> None:
+    """A flow that waits for a person because the one that it called does."""
+
+    @app.step(repeat="never")
+    def charge(order: int) -> None:
+        raise TimeoutError
+
+    @app.flow(key="payment:{order}")
+    def pay(order: int) -> None:
+        charge(order)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> str:
+        try:
+            pay(order)
+        except StepFailed as error:
+            return error.data["fault"].type
+        return "paid"
+
+    with pytest.raises(NeedsReview, match="what it called waits for a person"):
+        sync(1)
+    assert stage.record("pay", "payment:1").state == stage.record("sync", "order:1").state == "review"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "result"), [("abandon", b'"PriorFailure"'), ("happened", b'"paid"')], ids=["abandon", "happened"]
+)
+def test_what_a_person_says_about_the_inner_run_moves_the_outer_one_too(
+    stage: Stage, verdict: Any, result: bytes
+) -> None:  # fmt: skip
+    app = stage.process()
+    in_review(stage, app)
+    app.settle_run("pay/payment:1", verdict, by="ann", result=None)
+    while look(app):  # the inner one first
+        pass
+    outer = stage.record("sync", "order:1")
+    assert (outer.state, bytes(claim_of(outer).result)) == ("done", result)
+
+
+def test_the_outer_run_says_what_it_is_in_review_for(stage: Stage) -> None:
+    app = stage.process()
+    in_review(stage, app)
+    assert "Once what it called is settled, go on:" in [move.why for move in app.history("sync/order:1").next]
 
 
 def test_awaited_ones_too(stage: Stage) -> None:

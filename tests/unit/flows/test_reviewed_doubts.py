@@ -283,6 +283,85 @@ def test_once_a_person_has_said_that_it_did_not_happen_it_is_undone(stage: Stage
     assert stage.effects == {"reserve": 1, "charge": 1, "unreserve": 1}
 
 
+def reserving(stage: Stage, app: App, reserve: Any, *, undo: bool = True, **options: Any) -> Any:
+    """Opens an account, then reserves: both may be repeated freely, and can be undone."""
+
+    def undone(name: str) -> Any:
+        @app.step(repeat="safe", name=name)
+        def undone(order: int) -> None:
+            stage.do(name)
+
+        return undone
+
+    @app.step(repeat="safe", undo=undone("close"))
+    def open_account(order: int) -> None:
+        stage.do("open")
+
+    @app.step(repeat="safe", name="reserve", undo=undone("release") if undo else None, **options)
+    def reserved(order: int) -> str:
+        stage.do("reserve")
+        return reserve()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        open_account(order)
+        return reserved(order)
+
+    return sync
+
+
+def test_what_had_no_answer_to_the_last_and_has_an_undo_is_not_passed_over(stage: Stage) -> None:
+    """It may be in place: undone around, it would stay there for ever."""
+    app = stage.process()
+    sync = reserving(stage, app, raises(TimeoutError()), retry=Retry(attempts=2, first=0))
+    with pytest.raises(NeedsReview, match="it must be undone, but the outcome of reserve is unknown"):
+        sync(1)
+    assert stage.effects == {"open": 1, "reserve": 2}
+    app.settle_run("sync/order:1", "undo", by="ann", did=True, result="reserved")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"open": 1, "reserve": 2, "release": 1, "close": 1}
+
+
+@pytest.mark.parametrize(("error", "undo"), [(NotDone("no"), True), (ValueError(), True), (TimeoutError(), False)])
+def test_what_was_answered_or_cannot_be_undone_fails_and_the_rest_is_undone(
+    stage: Stage, error: Exception, undo: bool
+) -> None:
+    """The twins."""
+    sync = reserving(stage, stage.process(), raises(error), undo=undo, retry=Retry(attempts=2, first=0))
+    with pytest.raises(type(error)):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"open": 1, "reserve": 2, "close": 1}
+
+
+@pytest.mark.parametrize(("undo", "state"), [(True, "review"), (False, "failed")])
+def test_a_cancelled_run_is_not_undone_around_what_can_be_undone_and_may_have_been_done(
+    stage: Stage, undo: bool, state: str
+) -> None:
+    app = stage.process()
+    with pytest.raises(Waiting):
+        reserving(stage, app, raises(TimeoutError()), undo=undo, retry=HOURLY)(1)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == state
+    assert stage.effects["close"] == (state == "failed")
+
+
+@pytest.mark.parametrize(("undo", "state"), [(True, "review"), (False, "failed")])
+def test_nor_around_what_a_crash_may_have_done(stage: Stage, undo: bool, state: str) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        reserving(stage, app, dies(app), undo=undo)(1)
+    stage.lapse()
+    app = stage.process()
+    reserving(stage, app, paid, undo=undo)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == state
+    assert stage.effects["close"] == (state == "failed")
+
+
 def _call(flow: Any) -> None:
     with suppress(NeedsReview, Waiting, StepFailed):
         flow(1)

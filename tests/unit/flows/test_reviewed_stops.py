@@ -245,6 +245,61 @@ def test_a_run_whose_undoing_had_begun_does_nothing_new(stage: Stage) -> None:
 
 
 @pytest.mark.slow
+def last_step(stage: Stage, app: App, charge: Any, *, waits: bool = False) -> Any:
+    """A flow that ends with what can be undone: nothing comes after it that could be refused."""
+
+    @app.step(repeat="safe")
+    def refund(order: int) -> None:
+        stage.do("refund")
+
+    @app.step(repeat="never", name="charge", undo=refund)
+    def charged(order: int) -> None:
+        stage.do("charge")
+        charge()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        charged(order)
+        if waits:
+            app.wait_for("paid")
+        return "charged"
+
+    return sync
+
+
+def no_answer() -> None:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("verdict", "did", "state", "refunds"),
+    [("undo", True, "failed", 1), ("undo", False, "failed", 0), ("happened", None, "done", 0)],
+)
+def test_a_persons_word_to_undo_counts_also_where_nothing_was_left_to_do(
+    stage: Stage, verdict: Any, did: bool | None, state: str, refunds: int
+) -> None:
+    app = stage.process()
+    with pytest.raises(NeedsReview):
+        last_step(stage, app, no_answer)(1)
+    app.settle_run("sync/order:1", verdict, by="ann", did=did, result=None)
+    work(app)
+    assert stage.record("sync", "order:1").state == state
+    assert (stage.effects["charge"], stage.effects["refund"]) == (1, refunds)
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+def test_a_run_that_only_has_to_return_is_undone_all_the_same_if_it_is_cancelled(stage: Stage, cancelled: bool) -> None:
+    app = stage.process()
+    with pytest.raises(Waiting):
+        last_step(stage, app, lambda: None, waits=True)(1)
+    app.deliver_to(flow="sync", key="order:1", name="paid")
+    if cancelled:
+        handle(app).cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == ("failed" if cancelled else "done")
+    assert (stage.effects["charge"], stage.effects["refund"]) == (1, int(cancelled))
+
+
 def test_a_large_run_that_was_undone_is_not_tried_again(stage: Stage) -> None:
     sync = undone(stage, stage.process(), lambda: None, lines=1_001)
     with pytest.raises(KeyError):

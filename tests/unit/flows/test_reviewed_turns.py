@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, KeyRefused, Misuse, Waiting
+from twiceproof import App, KeyRefused, Misuse, Waiting, by
 
 from .stage import Died, Stage
+from .test_triggers import look
 from .waits import work
 
 LARGE = "y" * 400_000
@@ -71,6 +72,73 @@ def test_a_run_that_can_never_have_its_turn_is_refused_at_once(stage: Stage) -> 
 
     with pytest.raises(KeyRefused, match="customer"):
         sync.start({"id": 1})
+
+
+def test_what_a_worker_could_not_read_the_slot_from_is_refused_at_once(stage: Stage) -> None:
+    """Without an annotation it comes back as a dict: queued, it would be put off again and again."""
+    app = stage.process()
+
+    @app.flow(key="order:{order.id}", name="sync", limit_per={"customer:{order.customer}": 1})
+    def sync(order: Any) -> None: ...
+
+    for begin in (sync, sync.start):
+        with pytest.raises(KeyRefused, match="customer"):
+            begin(Order(1, "ann"))
+    assert not app.store.scan("claim").block().records
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_nor_is_an_order_begun_that_nobody_could_read_again(stage: Stage, typed: bool) -> None:
+    app = stage.process()
+
+    def sync(order: Any) -> str:
+        return str(order.customer)
+
+    sync.__annotations__["order"] = Order if typed else Any
+    flow = app.flow(key="order:{order.id}", order=by(object="{order.customer}", version="{order.id}"))(sync)
+    if typed:
+        assert flow(Order(1, "ann")) == "ann"
+        return
+    with pytest.raises(KeyRefused):
+        flow(Order(1, "ann"))
+    assert not app.store.scan("claim").block().records
+
+
+@pytest.mark.parametrize("limits", [{"limit": 1}, {"limit_per": {"all": 1}}])
+def test_a_flow_that_calls_itself_does_not_wait_for_the_slot_that_it_holds(stage: Stage, limits: Any) -> None:
+    """It lies down and gives the slot back; what it called is left to a worker, and wakes it."""
+    app, depth = stage.process(), [0]
+
+    @app.flow(key="folder:{level}", name="sync", **limits)
+    def sync(level: int) -> int:
+        depth[0] += 1
+        assert depth[0] == 1
+        try:
+            return 1 + sync(level - 1) if level else 0
+        finally:
+            depth[0] -= 1
+
+    with pytest.raises(Waiting, match="waits for the run of sync"):
+        sync(3)
+    assert stage.record("sync", "folder:2").state == "queued"
+    while look(app):
+        pass
+    assert sync(3) == 3
+
+
+def test_a_flow_that_calls_another_that_is_limited_does_not_lie_down(stage: Stage) -> None:
+    """The twin."""
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}", limit=1)
+    def ship(order: int) -> str:
+        return "shipped"
+
+    @app.flow(key="order:{order}", name="sync", limit=1)
+    def sync(order: int) -> str:
+        return ship(order)
+
+    assert sync(1) == "shipped"
 
 
 # -- turns ---------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from msgspec import structs
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
+from ..stop import INNER_REVIEW
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
 from ..waits.arrivals import WAIT
@@ -58,7 +59,9 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     unknown = [step for step in whole.steps if step.state == UNKNOWN]
     asked = unknown or [step for step in whole.steps if step.state == STARTED and not step.is_undo]
     if not unknown:
-        yield MoveShape("Once the code that it began with is back (or accepts it), go on:", ("runs", "retry", name))
+        inner = INNER_REVIEW in whole.run.reason
+        what = "what it called is settled" if inner else "the code that it began with is back (or accepts it)"
+        yield MoveShape(f"Once {what}, go on:", ("runs", "retry", name))
     for step in asked:
         yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
     if not any(step.is_undo for step in whole.steps):

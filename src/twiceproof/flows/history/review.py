@@ -29,6 +29,7 @@ from ...errors import Misuse
 from ...records import Address, Record, Replace, Written
 from ...stores.base import Store
 from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
+from ..nested import wake_parent
 from ..undo import is_undo
 from ..work import queue_of, with_work, work_of
 from .runs import entries_in, require_run
@@ -75,6 +76,8 @@ def settle_run(store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EV
         record = require_run(found)
         claim = claim_of(record)
         if sent is not None and claim.settled == sent:  # it landed, and only its acknowledgement was lost
+            if record.state == FAILED:
+                yield from _tell_parent(store, claim)
             return Settled(claim.run, record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim)
         entries = yield from entries_in(store, at.space)
@@ -85,7 +88,16 @@ def settle_run(store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EV
         write = _claim_write(record, structs.replace(claim, settled=sent), word, rest, life)
         entry_writes = [] if settled is None else [entry_write(at.space, settled)]
         if isinstance((yield from store.write(write, *entry_writes)), Written):
+            if write.state == FAILED:
+                yield from _tell_parent(store, claim)
             return Settled(claim.run, write.state, word.verdict, entry.name if entry else "")
+
+
+def _tell_parent(store: Store, claim: Claim) -> Operation[None]:
+    """A run that waits for this one, perhaps for the same person, has its answer: nobody goes on with it here."""
+    parent = work_of(claim).parent
+    if parent:
+        yield from wake_parent(store, parent)
 
 
 def _refuse_unless_in_review(record: Record, claim: Claim) -> None:

@@ -14,7 +14,7 @@ from ...errors import Misuse
 from ...keys import KeyMaker
 from ..parts import Parts
 from .rate import Rate, admit, make_rate
-from .slots import give_back, or_give_back, take_slot
+from .slots import give_back, is_held_around, or_give_back, take_slot
 
 __all__ = ["Entered", "Full", "Limits", "make_limits"]
 
@@ -31,6 +31,7 @@ class Full(Struct, frozen=True):
     """Not now: ask again in so many seconds."""
 
     seconds: float
+    ours: bool = False  # a run that the caller is inside of has one of the slots
 
 
 class Limits:
@@ -60,7 +61,7 @@ class Limits:
             if hold is None:
                 yield from give_back(parts, holds)
                 self._turned_away += 1
-                return Full(FULL_PAUSE + self._turned_away / 100)
+                return Full(FULL_PAUSE + self._turned_away / 100, is_held_around(parts, self._name, group))
             holds.append(hold)
         wait = (yield from admit(parts.store, parts.tenant, self._name, rate)) if rate else 0.0
         if wait > 0:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TypeVar
 
 from ...claims.claim import address_of, run_id
@@ -15,11 +17,13 @@ from ...drive import Operation
 from ...errors import StoreError
 from ..parts import Parts
 
-__all__ = ["give_back", "holding", "or_give_back", "take_slot"]
+__all__ = ["give_back", "holding", "is_held_around", "or_give_back", "take_slot"]
 
 log = logging.getLogger("twiceproof")
 
 R = TypeVar("R")
+
+_around: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("twiceproof_slots", default=frozenset())
 
 
 def take_slot(
@@ -41,9 +45,23 @@ def take_slot(
 
 def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
     """Do the work, then give the slots back, however it ended."""
-    answer = yield from or_give_back(parts, holds, work)
+    token = _around.set(_around.get() | {_group_of(hold) for hold in holds})
+    try:
+        answer = yield from or_give_back(parts, holds, work)
+    finally:
+        with contextlib.suppress(ValueError):  # thrown away elsewhere than it was begun
+            _around.reset(token)
     yield from give_back(parts, holds)
     return answer
+
+
+def is_held_around(parts: Parts, name: str, group: str) -> bool:
+    """Whether the caller is inside a run that has a slot of this group: if it waits in place, none may ever be free."""
+    return (parts.tenant, f"{name}@slots", group) in _around.get()
+
+
+def _group_of(hold: Hold) -> tuple[str, str, str]:
+    return hold.ask.tenant, hold.ask.operation, hold.ask.key
 
 
 def or_give_back(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -20,13 +21,16 @@ from ...keys import KeyMaker, stage
 from ...records import Address, Insert, Record, Replace, Written
 from ..context import current_session
 from ..ending import Asleep, Ended, Fell, Overtaken, as_done, as_failed, as_waiting
+from ..ledger import Ledger
 from ..parts import Parts
-from ..run import Taken
+from ..run import Taken, cancelled
 from ..step import called_with
 from ..stop import Wait
+from ..undo import undoes
 from ..work import with_work, work_of
 from .by import By, Places
 from .mark import Apply, Clash, Drop, Event, Go, Mark, Mixed, Park, decide, mark_at, mark_of, mark_write
+from .overtaken import doubts, leave_doubts, ledger_of
 from .stale import dropped, packed, stale_error
 from .version import Version
 
@@ -74,6 +78,10 @@ class Ordering:
         self._flow = flow
         self._places = places
 
+    def refuse_unordered(self, arguments: Mapping[str, Any]) -> None:
+        """Raises KeyRefused for what has no place in the order of its object."""
+        self._places.version(arguments)
+
     def run(
         self, parts: Parts, taken: Taken, policy: Policy, arguments: dict[str, Any], call: Callable[[Any], Any],
         carry: Callable[[Body], Operation[Ended]],
@@ -82,12 +90,22 @@ class Ordering:
         thing, version = self._places.object(arguments), self._places.version(arguments)
         at = mark_at(parts.tenant, self._flow, thing)
         event = Event(version, taken.claim.run, taken.claim.fingerprint)
+        taken.newer = lambda: _newer_than(parts, at, thing, event)
+        body = partial(self._body, parts, at, arguments, call, taken)
+        if taken.work.undoing:
+            return (yield from self._undo(parts, taken, policy, at, body, carry))
         decision = yield from self._advance(parts, at, event, work_of(taken.claim).gap_until)
         if isinstance(decision, Mark):
-            body = self._body(parts, at, decision, arguments, call, taken)
-            ended = yield from carry(body)
+            ended = yield from carry(body(decision.fetched))
             yield from _wake(parts, decision, ended)
             return ended
+        if isinstance(decision, Drop):
+            ledger = yield from ledger_of(parts, taken)
+            if undoes(ledger.entries):  # it failed: what it did is undone to the end, whoever came since
+                return (yield from carry(body(self._has_fetched(ledger))))
+            if open_ones := doubts(ledger.entries):
+                why = dropped(thing, version, decision).why
+                return (yield from leave_doubts(ledger, taken, open_ones, why))
         return (yield from self._refuse(parts, taken, policy, decision, thing, event))
 
     def _advance(
@@ -139,14 +157,37 @@ class Ordering:
         yield from parts.store.write(as_waiting(held.at, claim, why, held.queue, left)(held.fence))
         return Asleep(why, until)
 
+    # -- what is undone --------------------------------------------------------------------------
+
+    def _undo(
+        self, parts: Parts, taken: Taken, policy: Policy, at: Address, body: Callable[[bool], Body],
+        carry: Callable[[Body], Operation[Ended]],
+    ) -> Operation[Ended]:  # fmt: skip
+        """By somebody's word, whoever came since. The mark stays where it is: what is undone is not applied."""
+        mark = mark_of((yield from parts.store.read(at)).record)
+        if mark is not None and mark.run == taken.claim.run:
+            ended = yield from carry(body(mark.fetched))
+            yield from _wake(parts, mark, ended)
+            return ended
+        ledger = yield from ledger_of(parts, taken)
+        if ledger.entries or taken.crashed:
+            return (yield from carry(body(self._has_fetched(ledger))))
+        error, held = cancelled(taken.work), taken.hold.held  # it was never let through: there is nothing to undo
+        yield from parts.store.write(as_failed(held.at, taken.claim, fault_of(error), policy.life)(held.fence))
+        return Fell(error)
+
+    def _has_fetched(self, ledger: Ledger) -> bool:
+        step = getattr(self._places.told.fetch, "step", None)
+        return step is not None and step.name in ledger.entries
+
     # -- after a gap -----------------------------------------------------------------------------
 
     def _body(
-        self, parts: Parts, at: Address, mark: Mark, arguments: dict[str, Any], call: Callable[[Any], Any],
-        taken: Taken,
+        self, parts: Parts, at: Address, arguments: dict[str, Any], call: Callable[[Any], Any], taken: Taken,
+        fetched: bool,
     ) -> Body:  # fmt: skip
         fetch = self._places.told.fetch
-        if fetch is None or not mark.fetched:
+        if fetch is None or not fetched:
             return lambda: call(arguments)
         named = called_with(fetch, arguments)
 
@@ -171,8 +212,10 @@ class Ordering:
         while True:
             found = yield from parts.store.read(at)
             mark, session = mark_of(found.record), current_session()
-            if mark is None or session is None or mark.run != session.claim.run:
-                assert session is not None  # noqa: S101 - a flow's function is in a run
+            assert session is not None  # noqa: S101 - a flow's function is in a run
+            if session.is_to_be_undone:
+                return current  # what it was applied with; nothing is applied now
+            if mark is None or mark.run != session.claim.run:
                 session.halt(Wait("a newer version came meanwhile", 0.0))
             if mark.newest.place >= version.place:
                 return current
@@ -183,6 +226,14 @@ class Ordering:
 
 def _is_over(patience: float, gap_until: float, now: float) -> bool:
     return patience == 0 or (gap_until > 0 and now >= gap_until)
+
+
+def _newer_than(parts: Parts, at: Address, thing: str, event: Event) -> Operation[str]:
+    """In words; empty if nothing newer was let through."""
+    mark = mark_of((yield from parts.store.read(at)).record)
+    if mark is None or mark.run == event.run or mark.kind != event.version.kind:
+        return ""
+    return f"version {mark.version} of {thing}" if mark.newest.place > event.version.place else ""
 
 
 def _wake(parts: Parts, mark: Mark, ended: Ended) -> Operation[None]:

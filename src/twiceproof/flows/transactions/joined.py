@@ -65,14 +65,16 @@ class _Draft:
         self._session = session
         self._done = done
 
-    def writes(self, value: Any) -> Sequence[Write]:
+    def writes(self, value: Any) -> Sequence[Sequence[Write]]:
+        """With the slots of an ordered run: whoever lost its turn commits nothing, and nobody takes it meanwhile."""
         session = self._session
         note, self.packed = self._done(value)
         self.entry = session.ended(self.name, DONE, note)
         held = session.hold.held
         self.fence = held.fence
         ours = Check(held.at, fence=held.fence)
-        return ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None)
+        turn = [(Check(slot.held.at, fence=slot.held.fence),) for slot in session.slots]
+        return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None))
 
 
 def _ask_the_database(session: Session, draft: _Draft, ran: Refused | InDoubt) -> Operation[KnownBetter | Raised]:
@@ -82,6 +84,8 @@ def _ask_the_database(session: Session, draft: _Draft, ran: Refused | InDoubt) -
     if isinstance(ran, InDoubt):
         return Raised(ran.error)
     at = ran.conflict.at
+    if any(at == slot.held.at for slot in session.slots):
+        return KnownBetter()  # its turn is over: it gives way before it would act again
     return Raised(NotDone(f"the ledger did not take it, because of what was found at {at.kind} {at.key}"))
 
 

@@ -22,7 +22,8 @@ from ...stores.joins.source import Opened, open_from
 
 __all__ = ["Committed", "InDoubt", "Refused", "TornApart", "Transaction", "joining"]
 
-Record = Callable[[Any], Sequence[Write]]  # the ledger's last words, given what the function returned
+# The ledger's last words, given what the function returned: batches of one space each, the entry's at last.
+Record = Callable[[Any], Sequence[Sequence[Write]]]
 
 
 class Committed(Struct, frozen=True):
@@ -122,8 +123,8 @@ class Transaction:
         if isinstance(finding, Raised):
             return Raised(join.explain(finding.error))
         written: Written | None = None
-        if record is not None:
-            outcome = yield from join.write(*record(finding.value))
+        for batch in record(finding.value) if record is not None else ():
+            outcome = yield from join.write(*batch)
             if not isinstance(outcome, Written):
                 return Refused(outcome)
             written = outcome
