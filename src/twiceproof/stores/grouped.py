@@ -24,6 +24,7 @@ from ..records import (
     Write,
     Written,
 )
+from . import turn
 from .base import Again, Disconnected, Engine, Finding
 from .bell import Bell
 from .gather import Gather, held_elsewhere
@@ -164,6 +165,8 @@ class GroupedStore:
 
     def close(self) -> None:
         self._closed = True
+        for gather in (self._writes, self._reads):
+            gather.keep_promise()  # a loop that closes us cannot do so itself meanwhile
         deadline = self._clock.monotonic() + self._patience
         while (self._writes.busy or self._reads.busy) and self._clock.monotonic() < deadline:
             self._clock.sleep(0.001)  # a blocking caller may be committing on its own thread
@@ -295,7 +298,10 @@ class _Look(Request[Found]):
         return self._store.look(self._at)
 
     async def wait(self) -> Found:
-        return self._store.look(self._at)
+        found = self._store.look(self._at)
+        if turn.is_over():
+            await turn.give_way()
+        return found
 
 
 def _marked(batch: Batch) -> list[Address]:
