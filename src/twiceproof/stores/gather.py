@@ -22,6 +22,7 @@ from . import turn
 from .base import Again
 from .crowd import Crowd
 from .hand import Hand
+from .signals import is_a_signals
 
 __all__ = ["Gather", "held_elsewhere"]
 
@@ -215,8 +216,10 @@ class Gather(Generic[I, A]):
     def _answers(self, group: list[_Ask[I, A]]) -> Sequence[Any]:
         try:
             answers: Sequence[Any] = self._work([ask.item for ask in group])
-        except Exception as error:  # noqa: BLE001 - it belongs to the callers, who raise it
-            return [error] * len(group)
+        except Exception as error:
+            if is_a_signals(error):
+                raise
+            return [error] * len(group)  # it belongs to the callers, who raise it
         if len(answers) != len(group):  # or nobody would be answered, ever
             wrong = TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
             return [wrong] * len(group)

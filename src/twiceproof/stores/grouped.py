@@ -33,6 +33,7 @@ from .join import Join, Joins
 from .joins.driver import driver_of
 from .offload import Offload
 from .rings import rings
+from .signals import is_a_signals
 from .validate import validate_address, validate_due, validate_scan, validate_writes
 from .watch import Watch
 
@@ -190,7 +191,9 @@ class GroupedStore:
         """Land the batches; after a lost acknowledgement find out what became of them."""
         try:
             answers = self.engine.commit(batches)
-        except Exception as error:  # noqa: BLE001 - looked at there
+        except Exception as error:
+            if is_a_signals(error):
+                raise
             answers = self._commit_again(batches, error)
         if self._unsure:
             answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
@@ -210,7 +213,9 @@ class GroupedStore:
             self._clock.sleep(pause)
             try:
                 return self.engine.commit(batches)
-            except Exception as worse:  # noqa: BLE001 - looked at above and below
+            except Exception as worse:
+                if is_a_signals(worse):
+                    raise
                 error = worse
         if len(batches) == 1 or isinstance(error, StoreUnavailable):
             return [error] * len(batches)
