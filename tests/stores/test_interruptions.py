@@ -61,6 +61,59 @@ def test_a_thousand_interruptions_leave_a_store_that_works(tmp_path, alarms):
     assert set(acknowledged) <= there
 
 
+def test_nobody_beside_the_interrupted_waits_for_ever_or_gets_anothers_answer(tmp_path, alarms):
+    """The main thread is interrupted while it leads for threads; they are told the truth about their own writes."""
+    store, dice, ended = (
+        open_store(f"sqlite:///{tmp_path}/b.db?durability=process"),
+        random.Random(2),
+        threading.Event(),
+    )
+    others = [Other(store, f"other{nth}", ended) for nth in range(4)]
+    hits = nth = 0
+    while hits < SIGNALS // 5:
+        nth += 1
+        hits += _interrupted_or_unsure(store, f"main{nth}", alarms, dice.uniform(0.0001, 0.003))
+    ended.set()
+    for other in others:
+        other.join(30)
+    assert not any(other.is_alive() for other in others)
+    assert [other.wrong for other in others] == [[]] * 4
+    assert not store._writes.busy
+    store.close()
+
+
+def _interrupted_or_unsure(store, key, alarms, seconds):
+    try:
+        return write_until_interrupted(store, key, alarms, seconds) is None
+    except StoreUnavailable as error:  # nobody but this thread is interrupted
+        raise AssertionError(f"told as if somebody else had been: {error}") from None
+
+
+class Other(threading.Thread):
+    """Writes and reads what only it writes and reads."""
+
+    def __init__(self, store, name, ended):
+        super().__init__(daemon=True)
+        self.store, self.mine, self.ended, self.wrong, self.count = store, name, ended, [], 0
+        self.start()
+
+    def run(self):
+        while not self.ended.is_set():
+            self.count += 1
+            try:
+                self._write_and_read(Address(f"{self.mine}-{self.count}", "claim", "self"))
+            except StoreUnavailable as error:
+                self.wrong += [] if error.unsure else [error]
+            except Exception as error:  # noqa: BLE001 - somebody else's
+                self.wrong.append(error)
+
+    def _write_and_read(self, at):
+        written = self.store.write(Insert(at, at.space, draw=True)).block()
+        found = self.store.read(at).block().record
+        if not isinstance(written, Written) or (found.body, found.fence) != (at.space, written.fence):
+            self.wrong.append((at, written, found))
+
+
 def test_a_store_closed_under_its_callers_refuses_the_next_call_and_leaves_nothing_half_done(tmp_path):
     app, at_work = App(f"sqlite:///{tmp_path}/c.db"), threading.Barrier(9)
     refusals = []

@@ -108,6 +108,42 @@ def test_a_lost_session_is_ended_before_its_work_is_sent_again(store, proxy, pos
 # -- broken connections --------------------------------------------------------------------------
 
 
+def test_a_server_that_reads_nothing_is_given_up_on_in_the_middle_of_sending(postgres_dsn, postgres_server):
+    """What is larger than a socket's buffer. TCP gives up by itself; a local socket never does."""
+    if not postgres_server.ours:
+        pytest.skip("a session can only be stopped on a server of our own")
+    patience_of_tcp = {"tcp_user_timeout": 0}  # as of a local socket
+    link = Link(
+        lambda: psycopg.connect(postgres_dsn, autocommit=True, **patience_of_tcp),
+        system_clock,
+        patience=0.2,
+        writes=True,
+    )
+    assert link.ask(b"SELECT length($1)", [b"x" * 9_000_000]) == [[b"9000000"]]
+    pid = link._db.info.backend_pid
+    os.kill(pid, signal.SIGSTOP)
+    told = []
+    asking = threading.Thread(target=lambda: told.append(_fault_of(link)), daemon=True)
+    try:
+        asking.start()
+        asking.join(10)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    asking.join(10)
+    assert told == [True]
+    assert link.ask(b"SELECT 1") == [[b"1"]]
+    link.close()
+
+
+def _fault_of(link):
+    """Whether what was sent may have arrived."""
+    try:
+        link.ask(b"SELECT length($1)", [b"x" * 9_000_000])
+    except Disconnected as error:
+        return error.sent
+    return None
+
+
 def test_idle_connections_that_were_cut_are_opened_again_unnoticed(store, proxy):
     store.write(Insert(HERE, "")).block()
     store.read(HERE).block()

@@ -77,7 +77,7 @@ class ClaimBlock:
         if self._entered:
             raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
         self._entered = True
-        outer = enclosing(self._ask.at.space)
+        outer = enclosing(self._ask.at.space, self._guard.claims.store)
         if outer is not None and not self._ask.reentrant:  # part of the work around it, which records the result
             refuse_other_payload(outer.ask, self._ask)
             self._nested = True

@@ -9,7 +9,7 @@ from msgspec import Raw, structs
 
 from ..clock import Clock, system_clock
 from ..drive import Operation
-from ..errors import Misuse
+from ..errors import Misuse, StoreError
 from ..observe.duplicates import Duplicates
 from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
@@ -60,9 +60,9 @@ class Claims:
                 written: Outcome = yield self.store.write(move.write)
             except (Exception, GeneratorExit):
                 raise
-            except BaseException:
+            except BaseException as error:
                 # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-                yield from Insist(self._withdraw(ask, found))
+                yield from self._give_back(ask, found, error)
                 raise
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)
@@ -76,6 +76,15 @@ class Claims:
             ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline, move.write.queue,
             written.now,
         )  # fmt: skip
+
+    def _give_back(self, ask: Ask, before: Found, error: BaseException) -> Operation[None]:
+        """A store that is away must not turn a cancellation into something else: it would be caught and not heeded."""
+        if ask.reentrant:  # by its owner's name, the claim of an earlier life cannot be told from this take's
+            return
+        try:
+            yield from Insist(self._withdraw(ask, before))
+        except StoreError as worse:
+            error.add_note(f"twiceproof could not give the claim back, which lapses if it was taken: {worse}")
 
     def _withdraw(self, ask: Ask, before: Found) -> Operation[None]:
         """Only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be forgotten."""

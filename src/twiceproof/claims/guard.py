@@ -46,7 +46,7 @@ class Guard:
 
     def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
         """Do the work if it was not done before; otherwise answer with what the first one returned."""
-        outer = enclosing(ask.at.space)
+        outer = enclosing(ask.at.space, self.claims.store)
         if outer is not None:
             refuse_other_payload(outer.ask, ask)
             return _value_of((yield from Call(work)))
@@ -68,7 +68,7 @@ class Guard:
     def begin(self, hold: Hold) -> None:
         """The work starts: keep its claim alive, and know who is inside. If it raises, release the claim."""
         self._heartbeat.keep(hold)
-        go_inside(hold)
+        go_inside(hold, self.claims.store)
 
     def end(self, hold: Hold) -> None:
         self._heartbeat.drop(hold)

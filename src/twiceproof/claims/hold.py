@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar, Token
 
+from ..stores.base import Store
 from .outcomes import Held, LostHold
 from .states import Ask
 
@@ -13,7 +14,7 @@ __all__ = ["Hold", "come_outside", "enclosing", "go_inside"]
 class Hold:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
-    __slots__ = ("active", "ask", "beat_at", "beating", "held", "lost", "token")
+    __slots__ = ("active", "ask", "beat_at", "beating", "held", "lost", "store", "token")
 
     def __init__(self, ask: Ask, held: Held) -> None:
         self.ask = ask
@@ -22,14 +23,16 @@ class Hold:
         self.active = True
         self.beat_at = 0.0
         self.beating = False
+        self.store: Store | None = None
         self.token: Token[tuple[Hold, ...]] | None = None
 
 
 _inside: ContextVar[tuple[Hold, ...]] = ContextVar("twiceproof_inside", default=())
 
 
-def go_inside(hold: Hold) -> None:
+def go_inside(hold: Hold, store: Store) -> None:
     """From now on, a call for the same key from inside the work is part of it, not a duplicate."""
+    hold.store = store
     hold.token = _inside.set((*_inside.get(), hold))
 
 
@@ -45,9 +48,9 @@ def come_outside(hold: Hold) -> None:
     hold.token = None
 
 
-def enclosing(space: str) -> Hold | None:
-    """The hold on this space that the caller is inside of, if any."""
+def enclosing(space: str, store: Store) -> Hold | None:
+    """The hold on this space that the caller is inside of, if any. Another store has claims of its own."""
     for hold in _inside.get():
-        if hold.active and hold.ask.at.space == space:
+        if hold.active and hold.ask.at.space == space and hold.store is store:
             return hold
     return None

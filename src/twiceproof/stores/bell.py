@@ -85,8 +85,9 @@ class _Pause(Request[None]):
 
         self._bell.add(self._space, wake)
         try:
-            await asyncio.wait_for(rung.wait(), self._seconds)
-        except TimeoutError:
-            pass
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes right after the ring.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await rung.wait()
         finally:
             self._bell.drop(self._space, wake)

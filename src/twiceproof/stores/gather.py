@@ -9,6 +9,7 @@ hop; on behalf of event loops the store's own thread leads.
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -16,10 +17,12 @@ from time import sleep as give_way  # of no seconds: whoever waits for the inter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..drive import Request
-from ..errors import StoreUnavailable
+from ..errors import StoreError, StoreUnavailable
+from . import turn
 from .base import Again
 from .crowd import Crowd
 from .hand import Hand
+from .signals import is_a_signals
 
 __all__ = ["Gather", "held_elsewhere"]
 
@@ -113,7 +116,7 @@ class Gather(Generic[I, A]):
                 self._handed = True
             self._promised = None
         if ask.loop is not None:
-            self._hand.do(self.lead)
+            self._hand_over()
         return False
 
     def _must_lead(self, ask: _Ask[I, A]) -> bool:
@@ -127,17 +130,40 @@ class Gather(Generic[I, A]):
         """For an interrupted caller: whether its item is still on its way. If nobody leads, it must."""
         with self._mutex:
             waiting = ask in self._queue
-            if waiting and not self.busy:
-                self.leader = ask
+            if waiting and (self._promised is not None or not self.busy):
+                self._promised, self.leader = None, ask
             return not ask.answered and (waiting or (self._group is not None and ask in self._group))
 
-    def keep_promise(self, loop: asyncio.AbstractEventLoop) -> None:
+    def leave(self, ask: _Ask[I, A]) -> None:
+        """For a caller interrupted once more, which waits no longer: nobody may count on it to lead."""
         with self._mutex:
-            if self._promised is not loop:
+            self._queue = deque(other for other in self._queue if other is not ask)
+            if self.leader is not ask:
+                return
+            self.leader = None
+        self._pass_on([])
+
+    def keep_promise(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """As the loop that gave it; None: whoever did, because that loop is held up."""
+        with self._mutex:
+            if self._promised is None or (loop is not None and self._promised is not loop):
                 return
             self._handed = True
             self._promised = None
-        self._hand.do(self.lead)
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        try:
+            self._hand.do(self._lead_if_handed)
+        except RuntimeError:  # no thread to be had: better that this one is held up than everybody, for ever
+            self._lead_if_handed()
+
+    def _lead_if_handed(self) -> None:
+        """The hand may have been told twice, by one who was interrupted and did not know."""
+        with self._mutex:
+            if not self._handed:
+                return
+        self.lead()
 
     def work_alone(self, ask: _Ask[I, A]) -> bool:
         """A blocking caller with nobody beside it needs no queue and no gate. False: somebody is, or was just now."""
@@ -149,8 +175,7 @@ class Gather(Generic[I, A]):
                 self._group = mine
             self._finish_alone(ask, self._answers(mine))
         except BaseException as error:
-            if self._group is mine or self._group is None:
-                self._recover(error)
+            self._recover(error, mine)
             raise
         return True
 
@@ -168,14 +193,15 @@ class Gather(Generic[I, A]):
 
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
+        group: list[_Ask[I, A]] = []
         try:
             if self._company > 1 and self.leader is not None:
                 self._let_company_in()
-            group = self._next_group()
+            self._fill(group)
             self._finish(group, self._answers(group))
         except BaseException as error:
             # A signal's exception can hit anywhere in the main thread: those it leads for must not wait for ever.
-            self._recover(error)
+            self._recover(error, group)
             raise
 
     def _let_company_in(self) -> None:
@@ -190,36 +216,38 @@ class Gather(Generic[I, A]):
     def _answers(self, group: list[_Ask[I, A]]) -> Sequence[Any]:
         try:
             answers: Sequence[Any] = self._work([ask.item for ask in group])
-        except Exception as error:  # noqa: BLE001 - it belongs to the callers, who raise it
-            return [error] * len(group)
+        except Exception as error:
+            if is_a_signals(error):
+                raise
+            return [error] * len(group)  # it belongs to the callers, who raise it
         if len(answers) != len(group):  # or nobody would be answered, ever
             wrong = TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
             return [wrong] * len(group)
         return answers
 
-    def _recover(self, error: BaseException) -> None:
-        """Finish what was interrupted: tell whoever was not answered, and pass the lead on unless that was done."""
-        group = self._group
-        if group is None:
-            self._wake_leader()  # the lead was passed on, the word of it perhaps not
-            return
-        for ask in group:
-            if ask.answer is None:
-                ask.answer = _interrupted(error)
-        with self._mutex:  # some may stand there still, or again, or be about to lead: answered, they never would
-            self._handed, self.leader = False, None
-            self._queue = deque(ask for ask in self._queue if ask.answer is None)
-        self._pass_on([])
-        _wake(group)
+    def _recover(self, error: BaseException, group: list[_Ask[I, A]]) -> None:
+        """Finish what was interrupted: pass the lead on unless that was done, and tell everybody in the group."""
+        if self._group is group:
+            for ask in group:
+                if ask.answer is None:
+                    ask.answer = _interrupted(error)
+            with self._mutex:  # some may stand there still, or again, or be about to lead: answered, they never would
+                self._handed, self.leader = False, None
+                self._queue = deque(ask for ask in self._queue if ask.answer is None)
+            self._pass_on([])
+        else:  # the lead was passed on, the word of it perhaps not
+            self._tell_leader()
+        _wake([ask for ask in group if ask.answer is not None])  # the others have been put back, and are not ours now
 
-    def _next_group(self) -> list[_Ask[I, A]]:
+    def _fill(self, group: list[_Ask[I, A]]) -> None:
+        """With those who go next."""
         with self._mutex:
+            self._group = group  # first: from here on, whoever is interrupted knows what to put right
             most = self._most()
-            group = self._group = list(self._queue) if self._fits(most) else self._pick(most)
+            group += self._queue if self._fits(most) else self._pick(most)
             self._handed, self.leader = False, None
             for _ in group:
                 self._queue.popleft()
-            return group
 
     def _most(self) -> int:
         """Where the work is done elsewhere, half of all who are around: while a server lands one half, the callers of
@@ -281,14 +309,14 @@ class Gather(Generic[I, A]):
             elif head is not None:
                 self._handed = True
             self._group = None
-        if head is not None and head.loop is not None:
-            self._hand.do(self.lead)
-        self._wake_leader()
+        self._tell_leader()
 
-    def _wake_leader(self) -> None:
+    def _tell_leader(self) -> None:
         leader = self.leader
         if leader is not None:
             leader.open_the_gate()  # unanswered: it learns that it leads
+        elif self._handed:
+            self._hand_over()
 
 
 class _Ask(Request[A], Generic[I, A]):
@@ -315,20 +343,28 @@ class _Ask(Request[A], Generic[I, A]):
             if not self.answered:
                 self._pass_the_gate()
         except BaseException:
-            # The item may be on its way, and others may count on us to lead: see it through, then go.
-            if gather.still_has(self):
-                self._pass_the_gate()
+            self._see_through()
             raise
         return self._outcome()
+
+    def _see_through(self) -> None:
+        """The item may be on its way, and others may count on us to lead. Whoever interrupts us twice is in a hurry."""
+        try:
+            if self._gather.still_has(self):
+                self._pass_the_gate()
+        except BaseException:
+            self._gather.leave(self)
+            raise
 
     def close_the_gate(self) -> None:
         self.gate = threading.Lock()
         self.gate.acquire()
 
     def open_the_gate(self) -> None:
-        """Or it is awake already: an interrupted leader's callers are woken once more."""
+        """Or it is awake already: an interrupted leader's callers are woken once more, perhaps by two at once."""
         if self.gate is not None and self.gate.locked():
-            self.gate.release()
+            with contextlib.suppress(RuntimeError):
+                self.gate.release()
 
     def _pass_the_gate(self) -> None:
         while not self.answered:
@@ -339,6 +375,8 @@ class _Ask(Request[A], Generic[I, A]):
 
     async def wait(self) -> A:
         if self._gather.instant and self._gather.work_alone(self):
+            if turn.is_over():
+                await turn.give_way()
             return self._outcome()
         self.loop = loop = running_loop()
         self.future = loop.create_future()
@@ -356,7 +394,7 @@ class _Ask(Request[A], Generic[I, A]):
 
     def _outcome(self) -> A:
         if isinstance(self.answer, BaseException):
-            raise self.answer.with_traceback(None)
+            raise _ones_own(self.answer)
         answer: A = self.answer
         return answer
 
@@ -399,6 +437,15 @@ def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
         "Look for a long-running transaction in the database, then try again.",
         unsure=unsure,
     )
+
+
+def _ones_own(error: BaseException) -> BaseException:
+    """One error may be the answer to many: what one caller notes on it ("the work was done") is not for the others."""
+    if not isinstance(error, StoreError):
+        return error.with_traceback(None)
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    return own
 
 
 def _interrupted(error: BaseException) -> StoreUnavailable:

@@ -24,6 +24,7 @@ from ..records import (
     Write,
     Written,
 )
+from . import turn
 from .base import Again, Disconnected, Engine, Finding
 from .bell import Bell
 from .gather import Gather, held_elsewhere
@@ -32,6 +33,7 @@ from .join import Join, Joins
 from .joins.driver import driver_of
 from .offload import Offload
 from .rings import rings
+from .signals import is_a_signals
 from .validate import validate_address, validate_due, validate_scan, validate_writes
 from .watch import Watch
 
@@ -164,6 +166,8 @@ class GroupedStore:
 
     def close(self) -> None:
         self._closed = True
+        for gather in (self._writes, self._reads):
+            gather.keep_promise()  # a loop that closes us cannot do so itself meanwhile
         deadline = self._clock.monotonic() + self._patience
         while (self._writes.busy or self._reads.busy) and self._clock.monotonic() < deadline:
             self._clock.sleep(0.001)  # a blocking caller may be committing on its own thread
@@ -187,7 +191,9 @@ class GroupedStore:
         """Land the batches; after a lost acknowledgement find out what became of them."""
         try:
             answers = self.engine.commit(batches)
-        except Exception as error:  # noqa: BLE001 - looked at there
+        except Exception as error:
+            if is_a_signals(error):
+                raise
             answers = self._commit_again(batches, error)
         if self._unsure:
             answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
@@ -207,7 +213,9 @@ class GroupedStore:
             self._clock.sleep(pause)
             try:
                 return self.engine.commit(batches)
-            except Exception as worse:  # noqa: BLE001 - looked at above and below
+            except Exception as worse:
+                if is_a_signals(worse):
+                    raise
                 error = worse
         if len(batches) == 1 or isinstance(error, StoreUnavailable):
             return [error] * len(batches)
@@ -295,7 +303,10 @@ class _Look(Request[Found]):
         return self._store.look(self._at)
 
     async def wait(self) -> Found:
-        return self._store.look(self._at)
+        found = self._store.look(self._at)
+        if turn.is_over():
+            await turn.give_way()
+        return found
 
 
 def _marked(batch: Batch) -> list[Address]:

@@ -148,7 +148,10 @@ def _is_stale(libpq: pq.abc.PGconn) -> bool:
 def _answer(libpq: pq.abc.PGconn, sql: bytes, values: Sequence[bytes | None], patience: float) -> pq.abc.PGresult:
     libpq.send_query_params(sql, values)
     while libpq.flush():
-        if _wait(libpq, select.POLLIN | select.POLLOUT, patience) & select.POLLIN:
+        ready = _wait(libpq, select.POLLIN | select.POLLOUT, patience)
+        if not ready:  # only TCP gives up by itself on one who does not read
+            raise psycopg.OperationalError(f"nothing was read for {patience:g} s")
+        if ready & select.POLLIN:
             libpq.consume_input()  # or both sides could wait for the other to read
     last = None
     while (result := _next_result(libpq, patience)) is not None:

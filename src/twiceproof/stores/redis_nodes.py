@@ -9,7 +9,7 @@ from hiredis import ReplyError
 from msgspec import Struct
 
 from ..clock import Clock
-from ..errors import StoreUnsafe
+from ..errors import StoreError, StoreUnsafe
 from .base import Finding
 from .redis_faults import Broken, Elsewhere, NotNow, is_unknown_script, understood
 from .redis_lanes import Lane
@@ -21,6 +21,7 @@ from .redis_target import Target
 __all__ = ["Call", "Nodes"]
 
 EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and lost
+OURS = (Broken, NotNow, Elsewhere, StoreError)  # anything else is no word of a server's: a signal's, or a bug
 REFUSED = 0  # epoch.lua's answer for a replica that took over
 
 
@@ -110,7 +111,7 @@ class Nodes:
         for node, places in self._by_node(calls, replies).items():
             try:
                 link = self._borrow(node, [calls[i].lane for i in places])
-            except Exception as error:  # noqa: BLE001 - it belongs to this server's calls alone
+            except OURS as error:  # it belongs to this server's calls alone
                 _fill(replies, places, error)
                 continue
             under_way.append((node, link, places, self._send(node, link, [calls[i] for i in places])))
@@ -126,7 +127,7 @@ class Nodes:
         try:
             node = self.node_of(call.lane.slot) if self.target.cluster else self._seed
             link = self._borrow(node, (call.lane,))
-        except Exception as error:  # noqa: BLE001 - an answer, as for one call of many
+        except OURS as error:  # an answer, as for one call of many
             return self._noted(error)
         try:
             link.send(call.wire())
@@ -155,7 +156,7 @@ class Nodes:
         for i, call in enumerate(calls):
             try:
                 places.setdefault(self.node_of(call.lane.slot), []).append(i)
-            except Exception as error:  # noqa: BLE001 - it belongs to this call alone
+            except OURS as error:  # it belongs to this call alone
                 replies[i] = error
         return places
 

@@ -74,6 +74,33 @@ def test_the_same_key_of_another_operation_inside_is_claimed_on_its_own(app: App
     assert isinstance(ship.look(1), Done)
 
 
+def test_the_same_key_in_another_store_inside_is_claimed_on_its_own(app: App, tmp_path: Any) -> None:
+    """Two ledgers that know an operation by the same name: what is done under one says nothing about the other."""
+    sent: list[int] = []
+    with App(f"sqlite:///{tmp_path}/other.db?durability=process") as other:
+
+        @other.once(key="order:{order}", name="notify")
+        def notify_there(order: int) -> str:
+            sent.append(order)
+            return "sent"
+
+        @app.once(key="order:{order}", name="notify")
+        def notify(order: int) -> str:
+            with other.claim("log", f"order:{order}"), app.claim("log", f"order:{order}") as inner:
+                inner.result = notify_there(order)
+            return "told"
+
+        assert (notify(1), notify_there(1), sent) == ("told", "sent", [1])
+        assert isinstance(notify_there.look(1), Done)
+        assert inner_result(app, "log", "order:1") == "sent"
+
+
+def inner_result(app: App, operation: str, key: str) -> Any:
+    with app.claim(operation, key, on_duplicate="return_prior") as claim:
+        assert not claim.held
+        return claim.result
+
+
 def test_a_thread_of_its_own_is_another_caller(app: App) -> None:
     refused: list[BaseException] = []
 

@@ -3,6 +3,8 @@
 import asyncio
 import threading
 
+import pytest
+
 from twiceproof.stores.bell import Bell
 
 PATIENT = 20.0
@@ -109,3 +111,32 @@ def test_a_ring_where_wakes_the_spaces_that_are_meant():
     assert other.is_alive()
     bell.ring_all()
     other.join(PATIENT)
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_cancellation_right_after_the_ring_is_not_lost(turns):
+    """A duplicate that waits in a loop would go on waiting, whatever its time-out."""
+    bell = Bell()
+
+    async def wait_on():
+        while True:
+            await bell.pause("shop", PATIENT).wait()
+
+    async def scene():
+        task = asyncio.ensure_future(wait_on())
+        await asyncio.sleep(0)
+        bell.ring(["shop"])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=PATIENT / 2)
+        return task.cancelled()
+
+    assert asyncio.run(scene())
+    assert not bell
+
+
+def test_a_pause_without_a_ring_ends_by_itself():
+    bell = Bell()
+    asyncio.run(bell.pause("shop", 0.001).wait())
+    assert not bell

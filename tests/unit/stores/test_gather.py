@@ -507,3 +507,124 @@ def _interrupted_before_line(place, call):
     finally:
         sys.settrace(None)
     return False
+
+
+@pytest.mark.parametrize("limit", [500, 2], ids=["one group", "a second group behind it"])
+def test_wherever_a_leader_is_interrupted_nobody_it_leads_for_waits_for_ever(limit):
+    place, interrupted = 0, True
+    while interrupted:
+        gather, callers, interrupted = _with_an_interrupted_leader(place, limit)
+        for caller in callers:
+            _told_the_truth(caller)
+        assert gather.ask("after").block() == "AFTER", place
+        assert not gather.busy, place
+        place += 1
+
+
+def _with_an_interrupted_leader(place, limit):
+    work = Work()
+    gather = gather_of(work, limit=limit)
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    leader = InterruptedCaller(gather, "leader", place)
+    before = _in_line_or_gone(gather, leader)
+    others = [Caller(gather, name) for name in ("second", "third")]
+    in_line(gather, before + 2)
+    work.let_go()
+    leader.join(PATIENT)
+    assert not leader.is_alive()
+    return gather, [first, *others], leader.interrupted
+
+
+class InterruptedCaller(Caller):
+    def __init__(self, gather, item, place):
+        self.place, self.interrupted = place, False
+        super().__init__(gather, item)
+
+    def run(self):
+        self.interrupted = _interrupted_before_line(self.place, self.gather.ask(self.item).block)
+
+
+def _in_line_or_gone(gather, caller):
+    """How many stand in the queue then."""
+    while caller.is_alive() and not gather._queue:
+        pass
+    return len(gather._queue)
+
+
+def _told_the_truth(caller):
+    """An answer of its own, or that nobody knows."""
+    try:
+        assert caller.result() == caller.item.upper()
+    except StoreUnavailable as error:
+        assert error.unsure
+
+
+def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeypatch):
+    work = Work()
+    gather = gather_of(work)
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    monkeypatch.setattr("twiceproof.stores.gather._Ask.close_the_gate", _close_a_gate_that_interrupts)
+    with pytest.raises(KeyboardInterrupt):
+        gather.ask("hurried").block()
+    monkeypatch.undo()
+    second = Caller(gather, "second")
+    in_line(gather, 1)
+    work.let_go()
+    assert [first.result(), second.result()] == ["FIRST", "SECOND"]
+    assert work.groups == [["first"], ["second"]]
+    assert not gather.busy
+
+
+def _close_a_gate_that_interrupts(ask):
+    ask.gate = InterruptingGate()
+
+
+class InterruptingGate:
+    def acquire(self):
+        raise KeyboardInterrupt
+
+    def locked(self):
+        return False
+
+
+def test_where_no_thread_is_to_be_had_callers_on_an_event_loop_are_answered_all_the_same(monkeypatch):
+    work = Work()
+    gather = gather_of(work)
+
+    def exhausted(thread):
+        raise RuntimeError("can't start new thread")
+
+    async def scene():
+        with monkeypatch.context() as patch:
+            patch.setattr("threading.Thread.start", exhausted)
+            first = await asyncio.wait_for(gather.ask("first").wait(), PATIENT)
+        return first, await asyncio.wait_for(gather.ask("second").wait(), PATIENT)
+
+    assert asyncio.run(scene()) == ("FIRST", "SECOND")
+    assert work.threads == ["MainThread", "the hand"]
+    assert gather.ask("third").block() == "THIRD"
+
+
+def test_a_note_on_ones_own_error_is_not_read_by_others():
+    work = Work()
+    gather = gather_of(work)
+
+    def fail(items):
+        work(items)
+        raise StoreUnavailable("The store is away; come back later.", unsure=False)
+
+    work.hold()
+    gather._work = fail
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    others = [Caller(gather, name) for name in ("second", "third")]
+    in_line(gather, 2)
+    work.let_go()
+    errors = [_error_of(caller) for caller in (first, *others)]
+    assert [(str(error), error.unsure) for error in errors] == [("The store is away; come back later.", False)] * 3
+    errors[1].add_note("The work of the second was done.")
+    assert not hasattr(errors[2], "__notes__")

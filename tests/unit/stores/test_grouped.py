@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from time import monotonic
 
 import pytest
 
@@ -12,6 +13,7 @@ from twiceproof.records import Address, Conflict, Insert, Lost, Remove, Replace,
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
+from twiceproof.stores.sqlite import SqliteEngine
 
 
 def at(key="key", space="shop"):
@@ -219,3 +221,19 @@ def test_a_refused_write_rings_no_bell(store):
     store.bell.add("shop", lambda: rung.append(1))
     store.write(Remove(at(), version="1")).block()
     assert rung == []
+
+
+def test_a_loop_that_closes_its_store_does_not_wait_for_itself(tmp_path):
+    """What one of its tasks has just begun to write is written, and nobody's patience runs out meanwhile."""
+    store = GroupedStore(SqliteEngine(tmp_path / "s.db"), patience=20.0)
+
+    async def scene():
+        task = asyncio.create_task(store.write(Insert(at(), "mine")).wait())
+        await asyncio.sleep(0)
+        began = monotonic()
+        store.close()
+        return monotonic() - began, await task
+
+    waited, written = asyncio.run(scene())
+    assert waited < 15.0
+    assert isinstance(written, Written)

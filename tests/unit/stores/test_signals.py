@@ -1,0 +1,92 @@
+"""A signal's exception is for the caller whose thread it hit: neither told to others nor taken for an engine's."""
+
+import functools
+import signal
+import threading
+
+import pytest
+
+from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
+from twiceproof.errors import StoreUnavailable
+from twiceproof.records import Address, Batch, Insert
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.memory import MemoryEngine
+from twiceproof.stores.signals import is_a_signals
+
+
+class TimeIsUp(Exception):
+    """As job runners raise it: an ordinary exception."""
+
+
+def ring(number, frame):
+    raise TimeIsUp
+
+
+class Ringer:
+    def ring(self, number, frame):
+        raise TimeIsUp
+
+    def __call__(self, number, frame):
+        raise TimeIsUp
+
+
+@pytest.fixture(
+    params=[ring, Ringer().ring, Ringer(), functools.partial(ring)], ids=["def", "method", "object", "partial"]
+)
+def handler(request):
+    before = signal.signal(signal.SIGALRM, request.param)
+    yield request.param
+    signal.signal(signal.SIGALRM, before)
+
+
+def interrupted(*_):
+    signal.raise_signal(signal.SIGALRM)
+
+
+def test_a_signals_exception_is_known_by_the_way_it_came(handler):
+    with pytest.raises(TimeIsUp) as caught:
+        interrupted()
+    assert is_a_signals(caught.value)
+
+
+def test_the_same_exception_raised_by_the_work_itself_is_the_works(handler):
+    with pytest.raises(TimeIsUp) as caught:
+        raise TimeIsUp
+    assert not is_a_signals(caught.value)
+
+
+def test_those_whom_the_interrupted_leads_for_are_not_told_its_exception(handler):
+    work = Work()
+    gather = gather_of(work)
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    others = []
+
+    def gather_others():
+        in_line(gather, 1)
+        others.extend(Caller(gather, name) for name in ("second", "third"))
+        in_line(gather, 3)
+        gather._work = interrupted
+        work.let_go()
+
+    behind = threading.Thread(target=gather_others)
+    behind.start()
+    with pytest.raises(TimeIsUp):
+        gather.ask("leader").block()
+    behind.join(PATIENT)
+    assert first.result() == "FIRST"
+    for caller in others:
+        with pytest.raises(StoreUnavailable) as caught:
+            caller.result()
+        assert caught.value.unsure
+    assert not gather.busy
+
+
+def test_a_commit_for_many_does_not_go_on_as_if_there_had_been_no_signal(handler):
+    store = GroupedStore(MemoryEngine())
+    batches = [Batch((Insert(Address(name, "claim", "self"), "{}"),), name) for name in ("one", "two")]
+    store.engine.commit = interrupted
+    with pytest.raises(TimeIsUp):
+        store._commit(batches)
+    store.close()
