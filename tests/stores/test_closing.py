@@ -195,6 +195,33 @@ def test_a_commit_is_waited_for_until_patience_runs_out_and_is_then_unknown(plac
     assert outcomes[0].unsure
 
 
+# -- workers -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["postgres"], indirect=True)
+@pytest.mark.parametrize("end", ["drain", "stop"])
+def test_a_worker_that_is_told_to_end_does_not_wait_for_what_is_due(place, silence, end):
+    proxy, open_ = place
+    with App(open_()) as app:
+
+        @app.flow(key="k:{n}")
+        def ship(n):
+            return n
+
+        worker = app.worker()
+        left = []
+        working = threading.Thread(target=lambda: left.append(worker.run()), daemon=True)
+        working.start()
+        while not worker._turn:
+            time.sleep(0.001)
+        silence()
+        worker.wake()
+        under_way(proxy)
+        getattr(worker, end)()
+        working.join(SOON)
+        assert left == [0]
+
+
 # -- the app -------------------------------------------------------------------------------------
 
 
