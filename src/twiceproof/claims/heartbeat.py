@@ -17,13 +17,14 @@ from .outcomes import Held, LostHold
 __all__ = ["Heartbeat"]
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 log = logging.getLogger("twiceproof")
 
 BEATS_PER_LEASE = 3  # two may be missed before the lease lapses
 LONGEST_TICK = 5.0
 HELPERS = 8
+GRACE = 1.0  # for beats under way when we are stopped: the commit of one is the store's to wait for
 
 
 class Heartbeat:
@@ -50,6 +51,7 @@ class Heartbeat:
         self._stopped = False
         self._tick = LONGEST_TICK
         self._helpers: ThreadPoolExecutor | None = None
+        self._beats: list[Future[None]] = []
 
     def keep(self, hold: Hold) -> None:
         """From now on, until it is dropped."""
@@ -87,9 +89,10 @@ class Heartbeat:
         if not holds:
             return
         helpers = self._helpers = self._helpers or _make_helpers()
+        self._beats = [beat for beat in self._beats if not beat.done()]
         for hold in holds:
             hold.beating = True
-            helpers.submit(self._try_beat, hold)
+            self._beats.append(helpers.submit(self._try_beat, hold))
 
     def beat(self) -> None:
         """Renew what is due, here and now."""
@@ -105,7 +108,8 @@ class Heartbeat:
         try:
             self._beat_one(hold)
         except Exception as error:  # noqa: BLE001 - it is tried again until the lease is over
-            log.warning("heartbeat of %s failed, will try again: %s", hold.ask.at.space, error)
+            if not self._stopped:
+                log.warning("heartbeat of %s failed, will try again: %s", hold.ask.at.space, error)
         finally:
             hold.beating = False
 
@@ -132,13 +136,20 @@ class Heartbeat:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         if self._helpers is not None:
-            self._helpers.shutdown(cancel_futures=True)
+            self._helpers.shutdown(wait=False, cancel_futures=True)
+            self._helpers.shutdown(wait=_are_over(self._beats))
 
 
 def _make_helpers() -> ThreadPoolExecutor:
     from concurrent.futures import ThreadPoolExecutor  # not needed before a claim is held for long
 
     return ThreadPoolExecutor(HELPERS, thread_name_prefix="twiceproof-heartbeat")
+
+
+def _are_over(beats: list[Future[None]]) -> bool:
+    from concurrent.futures import wait
+
+    return not wait(beats, GRACE).not_done
 
 
 def _reset(reference: weakref.ref[Heartbeat]) -> None:

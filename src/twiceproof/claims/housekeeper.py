@@ -14,6 +14,8 @@ __all__ = ["Housekeeper"]
 
 log = logging.getLogger("twiceproof")
 
+GRACE = 1.0  # for a sweep when we are stopped: what is left lies there for the next one
+
 
 class Housekeeper:
     """Asked often, it does something every `every` seconds, and goes on while there is much to do."""
@@ -39,9 +41,10 @@ class Housekeeper:
             while not self._stopped and block(sweep(self._store)).total >= PASS:
                 continue
         except Exception as error:  # noqa: BLE001 - it will be tried again, and nobody waits for it
-            log.warning("sweeping failed, will try again: %s", error)
+            if not self._stopped:
+                log.warning("sweeping failed, will try again: %s", error)
 
     def stop(self) -> None:
         self._stopped = True
         if self._thread is not None and self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(GRACE)

@@ -32,6 +32,7 @@ OPERATION = "@duplicates"
 FLUSH_EVERY = 5.0
 KEEP = 30 * 86_400.0
 PAGE = 500
+GRACE = 1.0  # for the last counts when we are stopped: a commit under way is the store's to wait for
 
 Told = Callable[[str, Sequence[Blocked]], None]
 
@@ -45,6 +46,7 @@ class Tally:
         self._ids = ids
         self._every = every
         self._stopped = False
+        self._given_up = False
         self.told: list[Told] = []
         duplicates.arm = self._arm
         self._reset()
@@ -77,7 +79,8 @@ class Tally:
         try:
             block(self._write(*page, rows))
         except StoreError as error:
-            log.warning("blocked duplicates could not be counted yet: %s", error)
+            if not self._given_up:
+                log.warning("blocked duplicates could not be counted yet: %s", error)
             self._duplicates.give_back(page, rows)
             self._arm()
             return False
@@ -105,7 +108,16 @@ class Tally:
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
-        self.flush()
+        last = threading.Thread(target=self.flush, name="twiceproof-tally", daemon=True)
+        try:
+            last.start()
+        except RuntimeError:  # the process is ending, and no thread is to be had
+            self.flush()
+        else:
+            last.join(GRACE)
+        if last.is_alive():
+            self._given_up = True
+            log.warning("the last blocked duplicates may not be counted: the store does not answer")
 
 
 def _page_write(at: Address, body: str, version: str) -> Insert | Replace:

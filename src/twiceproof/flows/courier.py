@@ -26,6 +26,7 @@ log = logging.getLogger("twiceproof")
 
 TICK = 0.005
 LINGER = 200  # empty rounds before it goes to sleep
+GRACE = 1.0  # for what it is bringing when it is stopped: a commit under way is the store's to wait for
 
 
 class Letters(Protocol):
@@ -101,7 +102,7 @@ class Courier:
         self._stopped = True
         self._called.set()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(GRACE)
 
 
 def _emptied(minded: deque[Letters]) -> Iterator[Letters]:

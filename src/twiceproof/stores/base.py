@@ -66,7 +66,7 @@ class Store(Protocol):
         """What this store can and cannot promise here: the substance of `twiceproof doctor`."""
 
     def close(self) -> None:
-        """Finish what is under way and let go of connections and threads."""
+        """Finish what is under way and let go of connections and threads, in bounded time whatever the network does."""
 
 
 class Engine(Protocol):
@@ -98,7 +98,8 @@ class Engine(Protocol):
 
     def examine(self) -> Sequence[Finding]: ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of connections and threads, and wait for none: a network may be silent for ever."""
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's connections without closing them."""

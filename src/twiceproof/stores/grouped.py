@@ -44,6 +44,7 @@ T = TypeVar("T")
 READ_LIMIT = 200
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
+GRACE = 1.0  # what closing gives to those who only read
 
 
 class GroupedStore:
@@ -89,6 +90,7 @@ class GroupedStore:
             patience=patience,
         )
         self._closed = False
+        self._over = False  # closed, and nobody is waited for any more
         self._unsure: set[str] = set()  # nonces of batches that may have landed unheard
         _at_fork(self)
 
@@ -165,16 +167,22 @@ class GroupedStore:
         raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False)
 
     def close(self) -> None:
+        """Commits under way are waited for until patience runs out, reads for a moment, a silent network never."""
         self._closed = True
         for gather in (self._writes, self._reads):
             gather.keep_promise()  # a loop that closes us cannot do so itself meanwhile
-        deadline = self._clock.monotonic() + self._patience
-        while (self._writes.busy or self._reads.busy) and self._clock.monotonic() < deadline:
-            self._clock.sleep(0.001)  # a blocking caller may be committing on its own thread
-        self._hand.stop()
-        self._side.stop()
+        began = self._clock.monotonic()
+        self._wait_while(lambda: self._writes.busy, began + self._patience)
+        self._wait_while(lambda: self._reads.busy, began + GRACE)
+        self._side.stop(GRACE)
+        self._over = True
         self.bell.ring_all()
-        self.engine.close()
+        self.engine.close()  # whoever still waits for an answer hears that none will come
+        self._hand.stop(GRACE)
+
+    def _wait_while(self, busy: Callable[[], bool], deadline: float) -> None:
+        while busy() and self._clock.monotonic() < deadline:
+            self._clock.sleep(0.001)  # a blocking caller may be at work on its own thread
 
     def reset_after_fork(self) -> None:
         self._hand.reset()
@@ -282,10 +290,10 @@ class GroupedStore:
             self._clock.sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
-        """Between two tries: growing pauses, until patience runs out."""
+        """Between two tries: growing pauses, until patience runs out or we are closed."""
         deadline = self._clock.monotonic() + self._patience
         pause = FIRST_PAUSE
-        while self._clock.monotonic() < deadline:
+        while self._clock.monotonic() < deadline and not self._over:
             yield jitter(pause)
             pause = min(pause * 2, LONGEST_PAUSE)
 

@@ -30,8 +30,8 @@ class Hand:
                 self._tasks = self._start()
             self._tasks.put(task)
 
-    def stop(self) -> None:
-        """Finish what was handed over, then end the thread. Whoever comes later starts another."""
+    def stop(self, seconds: float | None = None) -> None:
+        """Finish what was handed over, then end the thread; wait for it at most so long. Later comers start another."""
         with self._mutex:
             thread, tasks = self._thread, self._tasks
             self._thread = self._tasks = None
@@ -39,7 +39,7 @@ class Hand:
             return
         tasks.put(None)
         if thread is not threading.current_thread():
-            thread.join()
+            thread.join(seconds)
 
     def _start(self) -> Tasks:
         tasks: Tasks = SimpleQueue()

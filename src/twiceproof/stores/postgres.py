@@ -145,6 +145,8 @@ class PostgresEngine:
         self._listener.close()
         self._notifier.close()
         for link in self._links:
+            link.hush()  # all of them before any is waited for
+        for link in self._links:
             link.close()
 
     def abandon(self) -> None:

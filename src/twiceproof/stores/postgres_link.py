@@ -19,10 +19,12 @@ __all__ = ["Link"]
 
 TRANSIENT_TRIES = 20
 TRANSIENT_PAUSE = 0.005
+GLANCE = 0.2  # while no answer comes, so often is looked whether we were closed
+GRACE = 1.0  # how long closing waits for whoever is still asking
 
 
 class Link:
-    """Asks one question at a time and gives up on an answer after `patience` seconds.
+    """Asks one question at a time and gives up on an answer after `patience` seconds, or when it is closed.
 
     Speaks to libpq directly: psycopg's cursors would cost as much again as the server's work. No `SET`, no
     prepared statements, no session locks: behind a transaction pooler every question may meet another session.
@@ -39,11 +41,15 @@ class Link:
         self._session: Ghost | None = None
         self._ghost: Ghost | None = None
         self._mutex = threading.Lock()
+        self._closings = 0  # whoever asks remembers the number: if it has changed, nobody wants the answer any more
+        self._asked_after = 0
         self._leaked: list[object] = []
 
     def ask(self, sql: bytes, values: Sequence[bytes | None] = ()) -> list[list[bytes | None]]:
         """The rows of the answer. What is asked must be one statement, and harmless if rolled back."""
+        came_after = self._closings
         with self._mutex:
+            self._begin(came_after)
             for _ in range(TRANSIENT_TRIES):
                 try:
                     return self._exchange(sql, values)
@@ -57,7 +63,9 @@ class Link:
     @contextlib.contextmanager
     def session(self) -> Iterator[psycopg.Connection]:
         """The connection itself, for what is not one question. Dropped on any error."""
+        came_after = self._closings
         with self._mutex:
+            self._begin(came_after)
             db = self._opened()
             try:
                 yield db
@@ -70,9 +78,27 @@ class Link:
                 self._drop()
                 raise
 
+    def hush(self) -> None:
+        """Whoever is asking hears that there will be no answer."""
+        self._closings += 1
+
     def close(self) -> None:
-        with self._mutex:
+        """Waits for nobody for long."""
+        self.hush()
+        if not self._mutex.acquire(timeout=GRACE):
+            return  # still connecting: dropped when that is over
+        try:
             self._drop()
+        finally:
+            self._mutex.release()
+
+    def _begin(self, came_after: int) -> None:
+        self._asked_after = came_after
+        if self._was_closed():  # while we stood in line
+            raise Disconnected(_closed(), sent=False)
+
+    def _was_closed(self) -> bool:
+        return self._closings != self._asked_after
 
     def abandon(self) -> None:
         """In a forked child: closing would say goodbye on the parent's socket."""
@@ -83,7 +109,7 @@ class Link:
     def _exchange(self, sql: bytes, values: Sequence[bytes | None]) -> list[list[bytes | None]]:
         libpq = self._opened().pgconn
         try:
-            result = _answer(libpq, sql, values, self._patience)
+            result = _answer(libpq, sql, values, self._waits)
         except (psycopg.Error, OSError) as error:
             self._lose()
             raise Disconnected(error, sent=True) from error
@@ -94,6 +120,18 @@ class Link:
             raise _refusal(result)
         columns = range(result.nfields)
         return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+
+    def _waits(self, libpq: pq.abc.PGconn, events: int) -> int:
+        """A network that has gone silent must not keep us from being closed: looked at every now and then."""
+        left = self._patience
+        while left > 0:
+            ready = _wait(libpq, events, min(GLANCE, left))
+            if ready:
+                return ready
+            if self._was_closed():
+                raise _closed()
+            left -= GLANCE
+        raise psycopg.OperationalError(f"no answer for {self._patience:g} s")
 
     def _translated(self, error: Refused) -> Exception:
         if error.code == READ_ONLY:
@@ -109,6 +147,8 @@ class Link:
         if self._db is None:
             try:
                 self._db = self._connect()
+                if self._was_closed():
+                    raise _closed()
                 if self._writes:
                     self._exorcise(self._db)
             except psycopg.Error as error:
@@ -145,26 +185,29 @@ def _is_stale(libpq: pq.abc.PGconn) -> bool:
     return libpq.status != pq.ConnStatus.OK
 
 
-def _answer(libpq: pq.abc.PGconn, sql: bytes, values: Sequence[bytes | None], patience: float) -> pq.abc.PGresult:
+def _closed() -> psycopg.OperationalError:
+    return psycopg.OperationalError("the store was closed")
+
+
+Waits = Callable[[pq.abc.PGconn, int], int]
+
+
+def _answer(libpq: pq.abc.PGconn, sql: bytes, values: Sequence[bytes | None], waits: Waits) -> pq.abc.PGresult:
     libpq.send_query_params(sql, values)
     while libpq.flush():
-        ready = _wait(libpq, select.POLLIN | select.POLLOUT, patience)
-        if not ready:  # only TCP gives up by itself on one who does not read
-            raise psycopg.OperationalError(f"nothing was read for {patience:g} s")
-        if ready & select.POLLIN:
+        if waits(libpq, select.POLLIN | select.POLLOUT) & select.POLLIN:
             libpq.consume_input()  # or both sides could wait for the other to read
     last = None
-    while (result := _next_result(libpq, patience)) is not None:
+    while (result := _next_result(libpq, waits)) is not None:
         last = result  # the transaction ends after its rows were sent: a failure there comes last
     if last is None or libpq.status != pq.ConnStatus.OK:
         raise psycopg.OperationalError("the connection broke while the answer was on its way")
     return last
 
 
-def _next_result(libpq: pq.abc.PGconn, patience: float) -> pq.abc.PGresult | None:
+def _next_result(libpq: pq.abc.PGconn, waits: Waits) -> pq.abc.PGresult | None:
     while libpq.is_busy():
-        if not _wait(libpq, select.POLLIN, patience):
-            raise psycopg.OperationalError(f"no answer for {patience:g} s")
+        waits(libpq, select.POLLIN)
         libpq.consume_input()
     return libpq.get_result()
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Sequence
 
 import psycopg
+from psycopg import pq
 
 __all__ = ["Heard", "Listener", "Notifier", "meant_by"]
 
@@ -20,6 +21,8 @@ NOTIFY = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify('twic
 EVERYONE = "*"
 MOST_SPACES = 200
 PAUSE = 0.02
+GRACE = 1.0  # how long closing waits for a thread; all it could bring is a hint
+PATIENCE = 10.0  # with a server that is to let us listen
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 UNHEARD = 0.8  # how long to rely on hearing while it is not known that we do: behind a pooler we never will
 
@@ -53,7 +56,7 @@ class Notifier:
         self._spaces: set[str] = set()
         self._some = threading.Event()
         self._thread: threading.Thread | None = None
-        self._closing = False
+        self._closing = threading.Event()  # of the living thread: one that is left behind keeps its own
 
     def tell(self, spaces: Iterable[str]) -> None:
         with self._mutex:
@@ -62,7 +65,8 @@ class Notifier:
             if len(self._spaces) == before:
                 return
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="twiceproof-notify", daemon=True)
+                run = (self._some, self._closing)
+                thread = threading.Thread(target=self._run, args=run, name="twiceproof-notify", daemon=True)
                 try:
                     thread.start()
                 except RuntimeError:  # no thread to be had: a hint less; what was committed must not look failed
@@ -71,23 +75,25 @@ class Notifier:
         self._some.set()
 
     def close(self) -> None:
+        """What is still to be told is told, unless the network has gone silent: then nobody waits for it."""
         with self._mutex:
             thread, self._thread = self._thread, None
+            some, self._some = self._some, threading.Event()
+            closing, self._closing = self._closing, threading.Event()
         if thread is not None:
-            self._closing = True
-            self._some.set()
-            thread.join()
-            self._closing = False
+            closing.set()
+            some.set()
+            thread.join(GRACE)
 
-    def _run(self) -> None:
+    def _run(self, some: threading.Event, closing: threading.Event) -> None:
         while True:
-            self._some.wait()
-            self._some.clear()
+            some.wait()
+            some.clear()
             payload = self._payload()
             if payload:
                 with contextlib.suppress(Exception):  # a hint that is lost costs its waiter a poll
                     self._ask(NOTIFY, [payload.encode()])
-            if self._closing:
+            if closing.is_set():
                 return
             self._sleep(PAUSE)
 
@@ -133,14 +139,15 @@ class Listener:
             thread, self._thread = self._thread, None
             if thread is not None and self._stop is not None:
                 self._stop.close()
-                thread.join()
+                thread.join(GRACE)  # one that is still connecting ends by itself
 
     def _run(self, heard: Heard, stopped: socket.socket) -> None:
         retry = FIRST_RETRY
         with stopped:
             while True:
-                with contextlib.suppress(psycopg.Error, OSError), self._connect() as db:
-                    db.execute(f"LISTEN {CHANNEL}")
+                with contextlib.suppress(psycopg.Error, OSError), contextlib.closing(self._connect()) as db:
+                    if not _begin_to_listen(db, stopped):
+                        return
                     retry = FIRST_RETRY
                     heard(meant_by(EVERYONE))  # what changed before we listened is not told again
                     if self._hear(db, heard, stopped):
@@ -164,6 +171,22 @@ class Listener:
                 else:
                     heard(meant_by(told.extra.decode()))
         return True
+
+
+def _begin_to_listen(db: psycopg.Connection, stopped: socket.socket) -> bool:
+    """False: we were stopped first. Not by `execute`, which would wait for ever for an answer that got lost."""
+    db.pgconn.send_query(f"LISTEN {CHANNEL}".encode())
+    while db.pgconn.flush() or db.pgconn.is_busy():
+        ready = _readable(db.pgconn.socket, stopped, timeout=PATIENCE)
+        if stopped in ready:
+            return False
+        if not ready:
+            raise psycopg.OperationalError(f"no answer for {PATIENCE:g} s")
+        db.pgconn.consume_input()
+    while (result := db.pgconn.get_result()) is not None:
+        if result.status != pq.ExecStatus.COMMAND_OK:
+            raise psycopg.OperationalError("may not listen")
+    return True
 
 
 def _readable(*sources: int | socket.socket, timeout: float | None) -> set[int | socket.socket]:

@@ -65,6 +65,12 @@ class Link:
         self.send(b"".join(self._connection.pack_commands(commands)))
         return [self.receive() for _ in commands]
 
+    def wait_for_ever(self) -> None:
+        """For whoever is told things instead of asking. Not before all was asked: an answer can get lost."""
+        self._sock.settimeout(None)
+        if type(self._sock) is socket.socket and sys.platform == "linux":
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
+
     def close(self) -> None:
         self._connection.disconnect()
 

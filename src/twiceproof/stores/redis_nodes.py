@@ -279,8 +279,8 @@ class Nodes:
         self.close()
 
     def open_ear(self) -> Link:
-        """A connection to listen on, for as long as it takes."""
-        link = self._seed.connection(socket_timeout=None)
+        """A connection to listen on."""
+        link = self._seed.connection()
         link.connect()
         return link
 

@@ -14,6 +14,7 @@ __all__ = ["CHANNEL", "UNHEARD", "Heard", "Listener", "mark"]
 CHANNEL = "twiceproof:changes"  # also in lua/commit.lua
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
 UNHEARD = 0.8  # how long to rely on hearing while we do not
+GRACE = 1.0  # how long closing waits for the thread; all it could bring is a hint
 
 Heard = Callable[[Callable[[str], bool]], object]
 
@@ -43,7 +44,7 @@ class Listener:
         self._link = None
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._stopped = threading.Event()
+        self._stopped = threading.Event()  # of the living thread: one that is left behind keeps its own
         self._hears = False
 
     def start(self, heard: Heard) -> float | None:
@@ -55,8 +56,10 @@ class Listener:
     def _start(self, heard: Heard) -> None:
         with self._mutex:
             if self._thread is None:
-                self._stopped.clear()
-                self._thread = threading.Thread(target=self._run, args=(heard,), name="twiceproof-listen", daemon=True)
+                stopped = self._stopped = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(heard, stopped), name="twiceproof-listen", daemon=True
+                )
                 self._thread.start()
 
     def close(self) -> None:
@@ -67,21 +70,22 @@ class Listener:
         self._stopped.set()
         if self._link is not None:
             self._link.close()
-        thread.join()
+        thread.join(GRACE)  # one that is still connecting ends by itself
 
-    def _run(self, heard: Heard) -> None:
+    def _run(self, heard: Heard, stopped: threading.Event) -> None:
         retry = FIRST_RETRY
-        while not self._stopped.wait(0 if retry == FIRST_RETRY else retry):
+        while not stopped.wait(0 if retry == FIRST_RETRY else retry):
             # Whatever breaks here, even a link closed under our hands: who waits still looks by itself.
             with contextlib.suppress(Exception):
-                self._link = self._open_link()
-                (reply,) = self._link.ask(("SUBSCRIBE", CHANNEL))
+                link = self._link = self._open_link()
+                (reply,) = link.ask(("SUBSCRIBE", CHANNEL))
                 if isinstance(reply, Exception):  # no right to it: try again much later
                     raise reply
+                link.wait_for_ever()
                 retry = FIRST_RETRY
                 self._hears = True
                 heard(lambda space: True)  # what changed before we listened is not told again
-                self._hear(self._link, heard)
+                _hear(link, heard, stopped)
             if self._hears:
                 self._hears = False
                 heard(lambda space: True)  # whoever relied on us looks, and then relies on us no more
@@ -90,7 +94,8 @@ class Listener:
             self._link.close()
             self._link = None
 
-    def _hear(self, link: Link, heard: Heard) -> None:
-        while not self._stopped.is_set():
-            _, _, message = link.receive()
-            heard(meant_by(message))
+
+def _hear(link: Link, heard: Heard, stopped: threading.Event) -> None:
+    while not stopped.is_set():
+        _, _, message = link.receive()
+        heard(meant_by(message))

@@ -19,6 +19,7 @@ from ..parts import Parts
 from .duty import Duty
 from .places import Places
 from .postpone import postpone
+from .scout import Scout
 
 __all__ = ["Worker"]
 
@@ -44,6 +45,7 @@ class Worker:
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
         self._places = Places(concurrency, self._watch.wake)
+        self._scout: Scout[tuple[int, float | None]] = Scout()
         self._backlog: deque[tuple[float, Duty, Record]] = deque()  # until when it is hidden, and what it is
         self._pace = 1.0  # how long a run takes, about
         self._turn = 0
@@ -67,6 +69,7 @@ class Worker:
     def drain(self) -> None:
         """Take nothing new; steps that run may end; runs are given back before their next one."""
         self.draining = self.parts.draining = True
+        self._scout.call_away()
         self._watch.wake()
 
     def stop(self) -> None:
@@ -89,6 +92,7 @@ class Worker:
                     self._watch.wait(pause)
             return self._wind_down(patience)
         finally:
+            self._scout.close()
             self._watch.close()
             self._places.close()
 
@@ -101,9 +105,12 @@ class Worker:
         calm = not self._places.taken  # before we look: what ends afterwards may have left something to do
         limit = min(MOST, self._places.free + int(self._concurrency * AHEAD / self._pace))
         try:
-            found, next_in = self._look(limit)
+            seen = self._scout.send(lambda: self._look(limit), lambda: self.draining)
         except Exception as error:  # noqa: BLE001 - a worker outlives its store's bad hours
             return self._baffled(error)
+        if seen is None:  # told to drain: what is handed out meanwhile is due again when it is no longer hidden
+            return 0.0
+        found, next_in = seen
         self._retry = FIRST_RETRY
         self._begin()
         self._idle = calm and not found and (next_in is None or next_in > 0)
@@ -118,7 +125,7 @@ class Worker:
         found, next_in = 0, None
         for duty in self._in_order():
             queues = duty.queues()
-            if not queues or found >= limit:
+            if not queues or found >= limit or self.draining:
                 continue
             until = self.parts.clock.monotonic() + HIDE
             due = self.parts.store.due(duty.kind, queues=queues, limit=limit - found, hide=HIDE).block()
