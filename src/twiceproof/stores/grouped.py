@@ -160,7 +160,7 @@ class GroupedStore:
 
     def _refuse(self) -> NoReturn:
         """An engine would open itself again, and nobody would keep its claims alive."""
-        raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False)
+        raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False, closed=True)
 
     def close(self) -> None:
         self._closed = True
