@@ -548,8 +548,18 @@ def test_a_worker_of_a_closed_app_is_refused() -> None:
     shop = Shop()
     shop.app.flow(key="order:{n}", name="order")(lambda n: n)
     shop.app.close()
-    with pytest.raises(StoreUnavailable, match="was closed"):
-        shop.app.worker().run()
+    worker, told = shop.app.worker(), []
+
+    def serve() -> None:
+        with pytest.raises(StoreUnavailable, match="was closed"):
+            worker.run()
+        told.append("closed")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    thread.join(PATIENT)
+    worker.stop()
+    assert told == ["closed"]
 
 
 def test_a_worker_ends_when_its_app_is_closed() -> None:
