@@ -96,6 +96,7 @@ class App(
             url=found.url if url is None else url,
             resources=found.resources if resources is None else resources,
         )
+        _refuse_uncallable(self.settings.url)
         self.clock = clock
         self.store: Store = _opened(store, self.settings.store, found.keys if keys is None else keys, clock)
         shelf = open_shelf(self.settings.resources) if self.settings.resources else None
@@ -289,7 +290,17 @@ def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., An
 
 def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clock) -> Store:
     """A store that is handed in is taken as it is: who opens it says with which keys."""
-    return open_store(url, clock=clock, keys=keys) if store is None or isinstance(store, str) else store
+    if store is None or isinstance(store, str):
+        return open_store(url, clock=clock, keys=keys)
+    if not hasattr(store, "batch_limit"):
+        raise Misuse(f'{store!r:.80} is neither a URL nor a store; write it like App("sqlite:///shop.db").')
+    return store
+
+
+def _refuse_uncallable(url: str) -> None:
+    """Here, and not in the first run that hands out a callback: that run would fail."""
+    if url and not url.startswith(("http://", "https://")):
+        raise Misuse(f"url={url!r} cannot be called from outside; write it like https://hooks.example.com")
 
 
 def _where(store: object) -> str:

@@ -239,7 +239,7 @@ class StoreError(TwiceproofError):
 
 
 class StoreUnavailable(StoreError):
-    """No answer. Carries `unsure`: whether what was being written may have landed.
+    """No answer. Carries `unsure`: whether what was being written may have landed; `closed` where it was closed here.
 
     Next: check the store, and try again.
     """

@@ -187,3 +187,51 @@ def test_a_hint_can_be_pasted_and_holds_no_password(store: str, hint: str, tmp_p
         with pytest.raises(NeedsReview) as told:
             pay(1)
         assert hint.format(tmp_path) in str(told.value)
+
+
+@pytest.mark.parametrize("store", [Path("shop.db"), 5, b"sqlite:///shop.db"])
+def test_what_is_neither_a_url_nor_a_store_is_refused_at_once(store: Any) -> None:
+    with pytest.raises(Misuse, match="is neither a URL nor a store"):
+        App(store)
+
+
+@pytest.mark.parametrize("url", ["hooks.example.com", "ftp://hooks.example.com", "localhost:8000"])
+def test_an_address_that_no_browser_can_call_is_refused_when_the_app_is_made(url: str) -> None:
+    """Found out in a run, it would fail that run, at the first callback."""
+    with pytest.raises(Misuse, match="cannot be called from outside; write it like https"):
+        App("memory://", url=url)
+
+
+@pytest.mark.parametrize("url", ["https://hooks.example.com", "http://127.0.0.1:8000/", ""])
+def test_an_address_that_can_be_called_is_taken(url: str) -> None:
+    with App("memory://", url=url) as app:
+        assert app.settings.url == url
+
+
+@pytest.mark.parametrize("url", ["sqlite:shop.db", "sqlite:/shop.db", "sqlite://shop.db", "sqlite:///"])
+def test_a_sqlite_url_with_too_few_slashes_opens_no_other_file(url: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Misuse, match="three slashes"):
+        App(url)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("sqlite:///shop.db?durability=fast", "durability='fast' means nothing here; say one of power, process."),
+        ("sqlite:///shop.db?speed=fast", "speed= means nothing here; this store has: durability."),
+    ],
+)
+def test_a_stores_option_that_means_nothing_is_refused_with_those_that_do(url: str, told: str) -> None:
+    with pytest.raises(Misuse) as refused:
+        App(url)
+    assert told in str(refused.value)
+
+
+def test_a_state_that_runs_do_not_have_is_refused() -> None:
+    """A misspelt one must not look as if nothing waited."""
+    with App("memory://") as app:
+        assert app.runs(state="review") == []
+        with pytest.raises(Misuse, match="'reviews' is no state of a run; say one of review, held"):
+            app.runs(state="reviews")

@@ -16,6 +16,8 @@ from ..records import Address, Found, Record
 from ..stores.base import Store
 from .claim_shape import EvidenceShape, LongClaimShape, evidence_shape, long_shape
 from .failures import NotFound
+from .shell import command
+from .target import Target
 
 __all__ = ["Look", "look_at", "named_address", "require_claim"]
 
@@ -30,9 +32,9 @@ def named_address(tenant: str, operation: str, key: str) -> Address:
     return address_of(validate_name("tenant", tenant), validate_name("operation", operation), validate_key(key))
 
 
-def look_at(store: Store, at: Address) -> Operation[Look]:
+def look_at(target: Target, store: Store, at: Address) -> Operation[Look]:
     found = yield from store.read(at)
-    record = require_claim(found)
+    record = require_claim(target, found)
     result = yield from _result_of(store, record, found.now)
     evidence = []
     for piece in (yield from evidence_of(store, at.space)):
@@ -40,11 +42,11 @@ def look_at(store: Store, at: Address) -> Operation[Look]:
     return Look(long_shape(record, found.now, result), evidence, is_run=bool(claim_of(record).work))
 
 
-def require_claim(found: Found) -> Record:
+def require_claim(target: Target, found: Found) -> Record:
     if found.record is None or is_expired(found.record, found.now):
         raise NotFound(
             "There is no such claim (the operation comes first, then the key); "
-            "list what is there with: twiceproof claims list --state all"
+            f"list what is there with: {command(target, 'claims', 'list', '--state', 'all')}"
         )
     return found.record
 

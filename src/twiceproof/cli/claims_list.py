@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
 import click
 
 from ..claims.claim import validate_name
 from ..drive import block
 from .claim_list import EVERY_STATE, OPEN_STATES, ClaimPage, list_claims
+from .clean import clean
 from .ledger import opened
 from .output import show_json, show_table, show_text
 from .shell import command
@@ -16,6 +22,8 @@ from .target import Target, target_options
 __all__ = ["list_"]
 
 HEAD = ("OPERATION", "KEY", "STATE", "ATTEMPT", "OWNER", "AGE", "LEASE LEFT", "RUN")
+LESS = ("RUN", "OWNER")  # left out, in this order, where a terminal is too narrow: `claims show` has them
+GAP = 3  # between two columns, at most
 
 EPILOG = """\b
 Examples:
@@ -52,13 +60,11 @@ def list_(target: Target, operation: str | None, state: str | None, limit: int, 
 
 def _show(target: Target, page: ClaimPage, state: str | None, operation: str | None, limit: int) -> None:
     if page.claims:
-        show_table(
-            HEAD,
-            [
-                (c.operation, c.key, c.word, c.attempt, c.owner, span(c.age), span(c.lease_left), c.run)
-                for c in page.claims
-            ],
-        )
+        rows = [
+            (c.operation, c.key, c.word, c.attempt, c.owner, span(c.age), span(c.lease_left), c.run)
+            for c in page.claims
+        ]
+        show_table(*_fitting(HEAD, rows))
     else:
         show_text("No claims." if state else "No claims that are not done.")
     same = ["--operation", operation] if operation else []
@@ -67,3 +73,15 @@ def _show(target: Target, page: ClaimPage, state: str | None, operation: str | N
         show_text(f"There is more: {command(target, 'claims', 'list', *same, *chosen, '--after', page.after)}")
     if state is None:
         show_text(f"Done ones are not shown: {command(target, 'claims', 'list', *same, '--state', 'done')}")
+
+
+def _fitting(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """Whole lines on a terminal: folded into three or four each, a list can no longer be read down. Pipes get all."""
+    columns = [[clean(cell) for cell in column] for column in zip(head, *rows, strict=True)]
+    room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for name in LESS:
+        if room is None or sum(GAP + max(map(len, column)) for column in columns) <= room:
+            break
+        columns = [column for column in columns if column[0] != name]
+    head, *rows = zip(*columns, strict=True)
+    return head, rows

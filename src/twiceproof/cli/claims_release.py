@@ -36,7 +36,7 @@ def release(target: Target, operation: str, key: str, force: bool, yes: bool) ->
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         found = store.read(at).block()
-        record = require_claim(found)
+        record = require_claim(target, found)
         confirm(_question(short_shape(record, found.now), is_run=bool(claim_of(record).work)), yes=yes)
         released = block(Claims(store).free(at, force=force))
     if target.json:

@@ -65,16 +65,16 @@ def settle(
     raw = NO_RESULT if result is None else read_result(result)
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
-        word = block(settle_claim(store, at, verdict, by=by or login_name(), note=note, result=raw))
+        word = block(settle_claim(target, store, at, verdict, by=by or login_name(), note=note, result=raw))
     _tell(target, {"operation": operation, "key": key, "tenant": target.tenant, **word})
 
 
 def settle_claim(
-    store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
+    target: Target, store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
 ) -> Operation[dict[str, Any]]:
     """Settle what is there; the settlement carries the store's time, as everything in the ledger does."""
     found = yield from store.read(at)
-    require_claim(found)
+    require_claim(target, found)
     outcome = yield from Claims(store).settle(at, Settlement(verdict, by, found.now, note), result=result)
     state = DONE if isinstance(outcome, Done) else FAILED
     return {"state": state, "verdict": verdict, "by": by, "note": note, "result_kept": bool(result)}

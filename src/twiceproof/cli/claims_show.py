@@ -39,7 +39,7 @@ def show(target: Target, operation: str, key: str) -> None:
     """Show everything about one claim, and the next move."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
-        look = block(look_at(store, at))
+        look = block(look_at(target, store, at))
     moves = list(_run_moves(target, look.claim) if look.is_run else _next_moves(target, look.claim))
     if target.json:
         show_json({"claim": look.claim, "evidence": look.evidence, "next": [move for _, move in moves]})

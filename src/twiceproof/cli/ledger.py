@@ -6,11 +6,11 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 from ..errors import Misuse
 from ..stores.grouped import GroupedStore
-from ..stores.open import open_store
+from ..stores.open import open_store, sqlite_file
 from .failures import NoLedger
 from .target import Target
 
@@ -63,10 +63,7 @@ def scheme_of(url: str) -> str:
 
 def sqlite_path(url: str) -> Path | None:
     """The file of a SQLite URL; None for every other store, and for a URL that the store will refuse."""
-    if scheme_of(url) != "sqlite":
-        return None
-    parts = urlsplit(url)
-    return None if parts.netloc or len(parts.path) < 2 else Path(unquote(parts.path[1:]))
+    return sqlite_file(url) if scheme_of(url) == "sqlite" else None
 
 
 def sqlite_url(path: Path) -> str:

@@ -60,11 +60,11 @@ def _imported(name: str) -> ModuleType:
     except TwiceproofError as error:
         error.add_note(f"({_place_of(error)})")  # it says by itself what to do, but not where
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # of which Python would say nothing, and end with its number
         raise _broken(name, error) from error
 
 
-def _broken(name: str, error: Exception) -> Misuse:
+def _broken(name: str, error: BaseException) -> Misuse:
     """The line of the user's own that led there: our frames would bury it. Python shows all of it to who asks."""
     if isinstance(error, SyntaxError):
         place, said = f"{error.filename}:{error.lineno}", f"SyntaxError: {error.msg}"
@@ -76,7 +76,7 @@ def _broken(name: str, error: Exception) -> Misuse:
     )
 
 
-def _place_of(error: Exception) -> str:
+def _place_of(error: BaseException) -> str:
     frames = [frame for frame in extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
     last = ([frame for frame in frames if frame.filename.startswith(str(Path.cwd()))] or frames)[-1]
     return f"{last.filename}:{last.lineno}"

@@ -283,9 +283,7 @@ def wrapped_step(step: Step) -> Any:
 
 def _wrapped_flow(flow: Flow) -> Any:
     wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: flow.here().call(*given))
-    if flow.drive is await_:
-        return _with_extras(wrapper, flow, _awaited_start(flow))
-    return _with_extras(wrapper, flow, lambda *args, **kwargs: RunHandle(block(flow.here().start(args, kwargs)), block))
+    return _with_extras(wrapper, flow, _awaited_start(flow) if flow.drive is await_ else _blocking_start(flow))
 
 
 def _key_function(flow: Flow) -> Callable[..., str]:
@@ -296,9 +294,16 @@ def _key_function(flow: Flow) -> Callable[..., str]:
     return key
 
 
+def _blocking_start(flow: Flow) -> Callable[..., Any]:
+    def start(*args: Any, **kwargs: Any) -> RunHandle:
+        return RunHandle(block(flow.here().start(args, kwargs, heard=True)), block)
+
+    return start
+
+
 def _awaited_start(flow: Flow) -> Callable[..., Any]:
     async def start(*args: Any, **kwargs: Any) -> RunHandle:
-        return RunHandle(await await_(flow.here().start(args, kwargs)), await_)
+        return RunHandle(await await_(flow.here().start(args, kwargs, heard=True)), await_)
 
     return start
 

@@ -18,7 +18,7 @@ from ..claims.outcomes import Busy, Done, Held, InReview, Mismatch, Parked, Take
 from ..claims.pieces import forget
 from ..claims.policy import Policy
 from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
-from ..claims.results import ResultType, unpack
+from ..claims.results import Packed, ResultType, unpack
 from ..claims.states import Answer, Ask, Move, is_expired
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
@@ -179,16 +179,27 @@ class Flow:
         raise refusal(ask, outcome)
 
     def _request(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, **work: Any
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False, **work: Any
     ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
         arguments = self.asking.arguments.bind(args, kwargs)
         ask = self.asking.ask(arguments, retry=retry)
         if self.limits is not None:
             self._refuse_turnless(arguments, self.limits)
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
+        if heard:
+            yield from self._refuse_misfit(ask, packed)
         yield from lay_out(self.parts.claims, ask.at.space, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
         return ask, encoded(Work(self.version, packed.inline, packed.spill, born=ask.owner, **work))
+
+    def _refuse_misfit(self, ask: Ask, packed: Packed) -> Operation[None]:
+        """Queued, it could only fail, and the corrected call would find its key taken by another payload."""
+        try:
+            self.inputs.refuse_misfit(packed)
+        except Misuse:
+            found = yield from self.parts.store.read(ask.at)
+            if found.record is None or is_expired(found.record, found.now):
+                raise  # what was there before is answered, whatever the annotations say by now
 
     def _enter(self, ask: Ask, work: Raw) -> Operation[Taken | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
@@ -285,7 +296,10 @@ class Flow:
     def start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
     ) -> Operation[Handle]:  # fmt: skip
-        """Leave it to a worker. A second start of the same run is the first one's handle."""
+        """Leave it to a worker. A second start of the same run is the first one's handle.
+
+        `heard`: somebody is there to hear of arguments that do not fit. Where nobody is, the run fails and can be seen.
+        """
         return (yield from self.begin(args, kwargs, delay=delay, **work))[0]
 
     def begin(

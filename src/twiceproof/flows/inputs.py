@@ -73,6 +73,11 @@ class Inputs:
         given = _decode(text) if text else {}
         return {name: self._restore(name, raw) for name, raw in given.items() if name in self._parameters}
 
+    def refuse_misfit(self, packed: Packed) -> None:
+        """What `unpack` would meet, before anybody has claimed anything with it."""
+        for name, raw in _decode(packed.text or packed.inline).items():
+            self._restore(name, raw)
+
     @property
     def names(self) -> list[str]:
         return list(self._parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from urllib.parse import urlsplit
@@ -148,7 +148,7 @@ class Prover:
                 return
             names.append(scene.name)
         if self._only:
-            raise Misuse(f"There is no scene {self._only!r}; there are: {', '.join(names)}")
+            raise Misuse(_no_scene(self._only, names))
 
     def _planned(self, plan: Plan) -> int:
         """As far as what has been played lets it be known."""
@@ -224,3 +224,12 @@ def _unobserved(clean: Outcome) -> tuple[str, ...]:
     acted = [beat for beat in clean.beats if beat.what.endswith(ACTS)]
     seen = {beat.what.removesuffix(ACTS) for beat in acted if beat.world}
     return tuple(dict.fromkeys(step for step in clean.effects if step not in seen))
+
+
+def _no_scene(name: str, known: Sequence[str]) -> str:
+    """Second kills are hundreds, each named by two of the others."""
+    plain = [one for one in known if "+" not in one]
+    twice = (
+        f", and {len(known) - len(plain)} of two with a + between, which --all lists" if len(known) > len(plain) else ""
+    )
+    return f"There is no scene {name!r}; there are: {', '.join(plain)}{twice}"

@@ -12,7 +12,7 @@ from .base import Engine
 from .grouped import GroupedStore
 from .keyring import Keyring, as_keyring
 
-__all__ = ["open_store"]
+__all__ = ["open_store", "sqlite_file"]
 
 SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")}  # the first is what holds otherwise
 
@@ -27,9 +27,17 @@ def open_store(url: str, *, clock: Clock = system_clock, keys: str | Keyring | N
     if opener is None:
         known = ", ".join(f"{name}://" for name in sorted(OPENERS))
         raise Misuse(f"{_scheme_of(url)}; use one of {known}. A file is written sqlite:///file.db")
+    if parts.scheme == "sqlite" and sqlite_file(url) is None:
+        raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so.")
     keyring = as_keyring(keys) if keys else None
     engine = opener(parts, clock)
     return GroupedStore(engine if keyring is None else _sealed(engine, keyring), clock=clock)
+
+
+def sqlite_file(url: str) -> Path | None:
+    """The file that a SQLite URL names. None where slashes are missing: it would lead to another file than it says."""
+    path = urlsplit(url).path
+    return Path(unquote(path[1:])) if url.partition(":")[2].startswith("///") and len(path) > 1 else None
 
 
 def _sealed(engine: Engine, keyring: Keyring) -> Engine:
@@ -53,8 +61,6 @@ def _memory(parts: SplitResult, clock: Clock) -> Engine:
 def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
     from .sqlite import SqliteEngine
 
-    if parts.netloc or len(parts.path) < 2:
-        raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so.")
     options = _options(parts, SQLITE_OPTIONS)
     return SqliteEngine(Path(unquote(parts.path[1:])), clock=clock, durability=options.get("durability", "power"))
 
@@ -83,8 +89,12 @@ def _options(parts: SplitResult, legal: dict[str, tuple[str, ...]]) -> dict[str,
     """The query part, checked: an option that is accepted but not enforced is worse than none."""
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name, value in options.items():
-        if value not in legal.get(name, ()):
-            raise Misuse(f"The store URL's {name}= means nothing here, or not with that value; legal: {legal}.")
+        if name not in legal:
+            raise Misuse(f"In the store's URL, {name}= means nothing here; this store has: {', '.join(legal)}.")
+        if value not in legal[name]:
+            raise Misuse(
+                f"In the store's URL, {name}={value!r} means nothing here; say one of {', '.join(legal[name])}."
+            )
     return options
 
 

@@ -159,3 +159,12 @@ def test_a_suggested_command_never_holds_the_password(run, run_json, ledger, mon
     answer = run("claims", "show", "ship", "order:timeout", store=SECRET)
     assert "s3cret" not in answer.output
     assert "twiceproof claims settle" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("show",), ("release", "--yes"), ("settle", "--abandon")], ids=lambda words: words[0]
+)
+def test_what_is_not_there_is_looked_for_in_the_same_ledger(run, ledger, words):
+    """Without its address the next move would list the claims of another one."""
+    said = run("claims", *words, "ship", "order:none", code=1).stderr
+    assert f"twiceproof --store {ledger.url} claims list --state all" in said

@@ -81,3 +81,8 @@ def test_keys_are_never_printed(ledger, run, key):
     charge(ledger, 1)
     said = "".join(run(*words).output for words in (["keys", "status"], ["keys", "rotate"], ["claims", "list"]))
     assert made.partition(":")[2] not in said
+
+
+def test_a_key_is_also_made_as_a_document(run_json):
+    made = run_json("keys", "new")
+    assert as_keyring(made["key"]).ids == (made["key"].partition(":")[0],)

@@ -108,7 +108,7 @@ def no_rich(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         f"import importlib.util as util\nfind = util.find_spec\nutil.find_spec = {hide}\n"
     )
-    return {"PYTHONPATH": str(tmp_path)}
+    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
 def test_without_rich_the_table_is_plain(ledger, no_rich):
@@ -127,3 +127,13 @@ def test_a_long_command_shows_on_a_terminal_how_far_it_is(ledger, no_rich, rich)
     assert code == 0
     assert "swept" in shown
     assert "Forgot 1 claims" in shown
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_on_a_narrow_terminal_a_claim_is_one_line(ledger, no_rich, rich):
+    ledger.call("timeout")
+    narrow, _ = on_terminal("--store", ledger.url, "claims", "list", env={**({} if rich else no_rich), "COLUMNS": "80"})
+    (line,) = [line for line in narrow.splitlines() if "order:timeout" in line]
+    assert "review" in line and "run_" not in narrow and "OWNER" not in narrow
+    wide, _ = on_terminal("--store", ledger.url, "claims", "list", env={} if rich else no_rich)
+    assert "run_" in wide and "OWNER" in wide

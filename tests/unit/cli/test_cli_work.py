@@ -119,6 +119,7 @@ def test_what_is_wrong_is_told_in_one_line(here, name, source, told):
         ("def y():\n    return 1 / 0\ny()", "workshop.py:2: ZeroDivisionError: division by zero); correct it"),
         ("x = 1\nimport json\njson.loads('{')", "workshop.py:3: JSONDecodeError: Expecting property name"),
         ("raise ValueError", "workshop.py:1: ValueError); correct it"),
+        ("import sys\nsys.exit(3)", "workshop.py:2: SystemExit: 3); correct it"),
     ],
 )
 def test_a_module_that_is_broken_itself_is_told_in_one_line_with_the_place(here, source, told):

@@ -613,3 +613,57 @@ def test_a_def_that_returns_work_not_yet_begun_is_not_recorded_as_done(stage: St
     with pytest.raises(NotDone, match="make it an `async def`"):
         sync(1)
     assert stage.record("sync", "order:1").state == "failed"
+
+
+# -- arguments that do not fit ---------------------------------------------------------------------
+
+
+def test_a_start_whose_arguments_do_not_fit_is_refused_and_takes_no_key(stage: Stage) -> None:
+    """Queued, it would fail, and the corrected start would be refused as another payload."""
+
+    def flow_of(app: App) -> Any:
+        @app.flow(key="order:{order}")
+        def buy(order: int, total: int) -> int:
+            return total
+
+        return buy
+
+    app = stage.process()
+    buy = flow_of(app)
+    with pytest.raises(Misuse, match="buy declares total: int"):
+        buy.start(1, "70")
+    assert buy.start(1, 70).state == "queued"
+    resume(app)
+    assert buy(1, 70) == 70
+
+
+def test_an_awaited_start_is_refused_in_the_same_way(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}")
+    async def buy(order: int, total: int) -> int:
+        return total
+
+    async def both() -> str:
+        with pytest.raises(Misuse, match="buy declares total: int"):
+            await buy.start(1, "70")
+        return await (await buy.start(1, 70)).state
+
+    assert asyncio.run(both()) == "queued"
+
+
+def test_a_run_from_before_the_annotation_changed_is_still_answered(stage: Stage) -> None:
+    before = stage.process()
+
+    @before.flow(key="order:{order}", name="buy")
+    def old(order: int, total: str) -> str:
+        return total
+
+    assert old(1, "70") == "70"
+    now = stage.process()
+
+    @now.flow(key="order:{order}", name="buy")
+    def new(order: int, total: int) -> str:
+        return str(total)
+
+    assert new.start(1, "70").result(timeout=0.0) == "70"

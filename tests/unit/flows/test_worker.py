@@ -542,3 +542,52 @@ def test_a_correlation_id_cannot_write_lines_of_its_own(shop, ship, lines):
     block(ship.flow.start((1,), {}, correlation="req\n2026-01-01 INFO all is well"))
     shop.work()
     assert all("\n" not in text for text, _ in lines)
+
+
+def test_a_worker_of_a_closed_app_is_refused() -> None:
+    shop = Shop()
+    shop.app.flow(key="order:{n}", name="order")(lambda n: n)
+    shop.app.close()
+    worker, told = shop.app.worker(), []
+
+    def serve() -> None:
+        with pytest.raises(StoreUnavailable, match="was closed"):
+            worker.run()
+        told.append("closed")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    thread.join(PATIENT)
+    worker.stop()
+    assert told == ["closed"]
+
+
+def test_a_worker_ends_when_its_app_is_closed() -> None:
+    """It would look for ever at a store that nobody opens again."""
+    shop = Shop()
+    shop.app.flow(key="order:{n}", name="order")(lambda n: n)
+    worker, left = shop.app.worker(), []
+    thread = threading.Thread(target=lambda: left.append(worker.run()), daemon=True)
+    thread.start()
+    assert shop.engine.answered.acquire(timeout=PATIENT)
+    shop.app.close()
+    worker.wake()
+    thread.join(PATIENT)
+    assert left == [0]
+
+
+def test_a_worker_outlives_a_store_that_is_away() -> None:
+    shop = Shop()
+    shop.app.flow(key="order:{n}", name="order")(lambda n: n)
+    shop.engine.broken = True
+    worker, left = shop.app.worker(), []
+    thread = threading.Thread(target=lambda: left.append(worker.run()), daemon=True)
+    thread.start()
+    assert shop.engine.answered.acquire(timeout=PATIENT)
+    shop.engine.broken = False
+    worker.wake()
+    assert shop.engine.answered.acquire(timeout=PATIENT)
+    assert thread.is_alive() and not left
+    worker.drain()
+    thread.join(PATIENT)
+    assert left == [0]

@@ -94,6 +94,7 @@ def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
         (("--files", "nowhere"), "is not a directory"),
         (("--calls", "nobody:knows"), "module:function"),
         (("--files", "out", "--scene", "nonsense"), "there are: twice, at-once"),
+        (("--files", "out", "--scene", "nonsense"), " of two with a + between, which --all lists"),
         (("--http", "http://pay.test"), "without http://"),
         (("--calls", "os.path:exists", "--files", "out", "--processes", "--store", "memory://"), "share no memory"),
         (("--table", "shop.db"), "at the end of its database's URL"),

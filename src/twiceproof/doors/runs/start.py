@@ -65,7 +65,9 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
 def _begin(flow: Flow, start: Start) -> Operation[Begun]:
     args, kwargs = _arguments(flow, start.input)
     try:
-        handle, first = yield from flow.begin(args, kwargs, starter=start.starter, correlation=start.correlation)
+        handle, first = yield from flow.begin(
+            args, kwargs, heard=True, starter=start.starter, correlation=start.correlation
+        )
     except KeyRefused:
         if not _is_wrapped(flow, args):
             raise

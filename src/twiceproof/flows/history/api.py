@@ -11,6 +11,7 @@ from msgspec import Raw
 from ...claims.claim import NO_RESULT, REVIEW, address_of
 from ...claims.states import Lifetime
 from ...drive import block
+from ...errors import Misuse
 from ...keys import validate_key
 from ...records import Address
 from ..flow import Flow
@@ -46,6 +47,8 @@ class HistoryApi:
         limit: int = 100,
     ) -> list[RunShape]:
         """Runs, those in review first. `since` and `until` are the store's times, in seconds since 1970."""
+        if state and state not in EVERY_STATE:
+            raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}.")
         which = Filter(self.parts.tenant, flow, key, prefix, since, until)
         states = (state,) if state else EVERY_STATE
         return list(block(list_runs(self.parts.store, which, states, limit=limit)).runs)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ...claims.claim import run_id
 from ...drive import Operation, block
-from ...errors import CannotOpen, ClaimLost, Misuse, StoreError
+from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
 from ...records import Record
 from ...stores.rings import SOON, queue_place
 from ..parts import Parts
@@ -52,6 +52,7 @@ class Worker:
         self._pause = FIRST_PAUSE
         self._retry = FIRST_RETRY
         self._idle = False
+        self._looked = False  # at least once
         self.draining = False
         self._stopping = False
 
@@ -106,10 +107,17 @@ class Worker:
         limit = min(MOST, self._places.free + int(self._concurrency * AHEAD / self._pace))
         try:
             seen = self._scout.send(lambda: self._look(limit), lambda: self.draining)
-        except Exception as error:  # noqa: BLE001 - a worker outlives its store's bad hours
-            return self._baffled(error)
+        except Exception as error:
+            if not _closed(error):
+                return self._baffled(error)  # a worker outlives its store's bad hours
+            if not self._looked:
+                raise
+            log.warning("the app was closed, so its worker ends: %s", error)
+            self.drain()
+            return 0.0
         if seen is None:  # told to drain: what is handed out meanwhile is due again when it is no longer hidden
             return 0.0
+        self._looked = True
         found, next_in = seen
         self._retry = FIRST_RETRY
         self._begin()
@@ -195,6 +203,11 @@ class Worker:
         if not self._places.taken:
             self.parts.draining = False  # an app that goes on without a worker may run its flows
         return self._places.taken
+
+
+def _closed(error: Exception) -> bool:
+    """By whoever opened it: nobody opens it again."""
+    return isinstance(error, StoreUnavailable) and bool(error.data.get("closed"))
 
 
 def _awaits(duty: Duty, record: Record) -> bool:

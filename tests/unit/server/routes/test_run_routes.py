@@ -72,6 +72,15 @@ def test_the_same_key_with_another_body_is_refused(knock, sync):
     assert knock("POST", "/v1/runs/sync", {**ORDER, "total": 13}, 422)["next"]
 
 
+@pytest.mark.parametrize("headers", [{}, {"idempotency_key": "k-1"}], ids=["bare", "with a request key"])
+def test_a_body_of_wrong_types_is_refused_and_the_corrected_one_is_taken(app, knock, sync, headers):
+    refused = knock("POST", "/v1/runs/greet", {"name": "ann", "word": 5}, 400, **headers)
+    assert "greet declares word: str" in refused["detail"] and refused["next"]
+    run = knock("POST", "/v1/runs/greet", {"name": "ann", "word": "hi"}, 202, **headers)["run"]
+    work(app)
+    assert knock("GET", f"/v1/runs/{run}", status=200)["result"] == "hi ann"
+
+
 def test_a_body_is_spread_by_name_where_a_flow_takes_several(app, knock, sync):
     run = knock("POST", "/v1/runs/greet", {"name": "ann"}, 202)["run"]
     work(app)
