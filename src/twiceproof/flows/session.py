@@ -204,6 +204,11 @@ class Session:
             stem = f"{here.path}/" if isinstance(here, Branch) else ""
             return [Branch(self, f"{stem}{here.gatherings}.{n}", alone=alone) for n in range(1, count + 1)]
 
+    def pass_by(self) -> None:
+        """A gathering of which nothing is left to do: what comes after it has the same path as the first time."""
+        with self._mutex:
+            self._here.gatherings += 1
+
     def join(self) -> None:
         with self._mutex:
             self.ledger.abreast -= 1

@@ -377,3 +377,38 @@ def test_a_batch_in_both_styles_leaves_the_same_ledger(stage: Stage, style: Styl
     flow(1)
     entries = stage.entries("sync", "order:1")
     assert {name: entry.state for name, entry in entries.items()} == {"double[1]": "done", "double[2]": "done"}
+
+
+# -- beside other gatherings ---------------------------------------------------------------------
+
+
+def drawing(stage: Stage, app: App, items: list[int], seen: list[Any]) -> Any:
+    """A batch, then numbers drawn in the branches of two gatherings, then a wait."""
+
+    @app.step(repeat="safe")
+    def reserve(item: int) -> int:
+        stage.do(f"reserve {item}")
+        return item
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        app.each(items, reserve, key="{item}")
+        seen.append([app.gather(app.random, app.random, limit=1) for _ in range(2)])
+        app.sleep("1h")
+
+    return sync
+
+
+@pytest.mark.parametrize("items", [[1, 2, 3], []], ids=["some", "none"])
+def test_what_is_drawn_beside_others_after_a_batch_is_the_same_in_a_replay(stage: Stage, items: list[int]) -> None:
+    """A batch that is answered from the ledger counts as one all the same: else each branch is given another's."""
+    app, seen = stage.process(), list[Any]()
+    sync = drawing(stage, app, items, seen)
+    with pytest.raises(Waiting):
+        sync(1)
+    stage.clock.advance(3_700)
+    sync(1)
+    assert stage.record("sync", "order:1").state == "done"
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert len({number for pair in seen[0] for number in pair}) == 4

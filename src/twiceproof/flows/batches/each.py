@@ -30,6 +30,8 @@ def each(session: Session, batch: Batch, concurrency: int, *, collect: bool) -> 
     todo = yield from _replay(session, batch)
     if todo:
         yield from _carry_out(session, batch, todo, concurrency)
+    elif len(batch):
+        session.pass_by()  # in the first run it was a gathering
     return _outcomes(batch) if collect else batch.values(session.claim.run)
 
 
