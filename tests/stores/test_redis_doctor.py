@@ -232,3 +232,14 @@ def test_a_change_of_the_serving_process_is_noted(killable_valkey: ValkeyServer)
     epoch = next(finding for finding in engine.examine() if finding.name == "epoch")
     assert "took over 1 times" in epoch.found
     engine.close()
+
+
+@pytest.mark.parametrize("database", ["abc", "1/2", "0x", "-1"])
+def test_a_database_that_is_no_number_is_refused_and_not_taken_for_another(database):
+    with pytest.raises(Misuse, match="the database by its number"):
+        Target.of(f"redis://127.0.0.1:6379/{database}")
+
+
+@pytest.mark.parametrize(("path", "number"), [("/3", 3), ("/0", 0), ("/", 0), ("", 0)])
+def test_a_database_is_named_by_its_number(path, number):
+    assert Target.of(f"redis://127.0.0.1:6379{path}").settings.get("db", 0) == number

@@ -10,10 +10,11 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 
-from ..claims.claim import HELD, KIND
+from ..claims.claim import HELD, KIND, claim_of
 from ..claims.heartbeat import BEATS_PER_LEASE
 from ..claims.policy import DEFAULT_LEASE
 from ..clock import Clock
+from ..errors import CannotOpen
 from ..records import Address, Record
 from ..stores.base import Finding, Store
 from ..stores.migrations import migrations
@@ -24,6 +25,7 @@ __all__ = ["check_ledger", "check_machine"]
 MOST_SKEW = 1.0
 FEWEST_FILES = 256
 FEWEST_INODES = 1_000
+SAMPLE = 100  # claims
 DIALECTS = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
 PACKAGES = ("msgspec", "click", "rich", "psycopg", "redis")
 NOWHERE = Address("doctor/doctor/doctor", "doctor", "doctor")  # read to see how fast and when; never written
@@ -42,6 +44,7 @@ def check_machine(folder: Path | None) -> Iterator[Finding]:
 def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
     """What can be asked of any store."""
     yield from _schema(scheme)
+    yield from _sealing(store)
     sent, began = clock.now(), clock.monotonic()
     there = store.read(NOWHERE).block().now
     answered = clock.monotonic() - began
@@ -49,6 +52,16 @@ def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
     page = store.scan(KIND, state=HELD, limit=1_000).block()
     yield _step(page.records, page.now, clock.now() - sent - (clock.monotonic() - began))
     yield _lease(page.records, answered)
+
+
+def _sealing(store: Store) -> Iterator[Finding]:
+    """A look at some claims: whoever works here opens them. How many rows each key seals, `keys status` counts."""
+    try:
+        for record in store.scan(KIND, limit=SAMPLE).block().records:
+            claim_of(record)
+    except CannotOpen as error:
+        if "key_id" in error.data:  # otherwise it is no question of keys
+            yield Finding("refuse", "sealing", str(error))
 
 
 def _packages() -> Iterator[str]:

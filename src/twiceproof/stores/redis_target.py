@@ -37,6 +37,8 @@ class Target(Struct, frozen=True):
     def of(cls, url: str) -> Target:
         try:
             parts = urlsplit(url)
+            if parts.path.strip("/") and not parts.path[1:].isdecimal():
+                raise ValueError  # redis-py would take 0, or run its digits together: another database than was meant
             options = dict(parse_qsl(parts.query, keep_blank_values=True))
             _refuse_unknown(options, tls=parts.scheme.startswith("rediss"))
             kept = urlencode({name: value for name, value in options.items() if name in TLS_OPTIONS})
@@ -47,8 +49,8 @@ class Target(Struct, frozen=True):
             raise
         except ValueError:  # whose text may quote a password with a stray slash or colon in it
             raise Misuse(
-                "The Redis URL cannot be read; write redis://user:password@host:6379/0, "
-                "with special characters in the password percent-encoded."
+                "The Redis URL cannot be read; write redis://user:password@host:6379/0, with the database by its "
+                "number, and special characters in the password percent-encoded."
             ) from None
         settings.pop("connection_class", None)  # for a pool, which we have none of
         cluster = parts.scheme.endswith("+cluster")

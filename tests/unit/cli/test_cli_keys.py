@@ -86,3 +86,14 @@ def test_keys_are_never_printed(ledger, run, key):
 def test_a_key_is_also_made_as_a_document(run_json):
     made = run_json("keys", "new")
     assert as_keyring(made["key"]).ids == (made["key"].partition(":")[0],)
+
+
+@pytest.mark.parametrize("left", ["", "another"], ids=["no key", "another key"])
+def test_the_doctor_refuses_a_ledger_that_cannot_be_opened_here(ledger, run, run_json, key, monkeypatch, left):
+    """Every worker started beside it would meet CannotOpen."""
+    key()
+    charge(ledger, 1)
+    assert run("doctor").exit_code == 0
+    monkeypatch.setenv("TWICEPROOF_KEYS", run("keys", "new").stdout.strip() if left else "")
+    report = run_json("doctor", code=2)
+    assert [finding["name"] for finding in report["findings"] if finding["level"] == "refuse"] == ["sealing"]
