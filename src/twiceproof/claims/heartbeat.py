@@ -89,7 +89,10 @@ class Heartbeat:
         helpers = self._helpers = self._helpers or _make_helpers()
         for hold in holds:
             hold.beating = True
-            helpers.submit(self._try_beat, hold)
+            try:
+                helpers.submit(self._try_beat, hold)
+            except RuntimeError:  # no thread to be had: one after the other, but if this one ends, every claim lapses
+                self._try_beat(hold)
 
     def beat(self) -> None:
         """Renew what is due, here and now."""
