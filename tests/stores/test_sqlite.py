@@ -4,6 +4,7 @@ import os
 import signal
 import sqlite3
 import stat
+import threading
 
 import pytest
 
@@ -13,6 +14,7 @@ from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite_rows import land_counted
 
 
 def at(key="key"):
@@ -316,3 +318,30 @@ def test_a_large_group_lands_and_each_caller_is_told_its_own_answer(engine, coun
     assert [type(answer) is Written for answer in engine.commit(replaces)] == [n not in stale for n in range(count)]
     bodies = [found.record.body for found in engine.fetch([far(nth) for nth in range(count)])]
     assert [body == "after" for body in bodies] == [nth not in stale for nth in range(count)]
+
+
+def test_a_child_forked_while_another_thread_commits_can_write(tmp_path, monkeypatch):
+    """SQLite keeps its locks in memory, too: in a child of a process in mid-commit, nobody would ever release them."""
+    store = GroupedStore(SqliteEngine(tmp_path / "f.db", patience=1.0), patience=1.0)
+    inside, land = threading.Event(), land_counted
+
+    def slowly(*given):
+        inside.set()
+        threading.Event().wait(0.3)  # long enough for a fork
+        return land(*given)
+
+    monkeypatch.setattr("twiceproof.stores.sqlite.land_counted", slowly)
+    other = threading.Thread(target=store.write(Insert(Address("parent", "claim", "self"), "{}")).block)
+    other.start()
+    assert inside.wait(20)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            written = store.write(Insert(Address("child", "claim", "self"), "{}")).block()
+            os._exit(0 if isinstance(written, Written) else 3)
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    other.join(20)
+    assert isinstance(store.write(Insert(Address("after", "claim", "self"), "{}")).block(), Written)
+    store.close()

@@ -92,7 +92,10 @@ class Heartbeat:
         self._beats = [beat for beat in self._beats if not beat.done()]
         for hold in holds:
             hold.beating = True
-            self._beats.append(helpers.submit(self._try_beat, hold))
+            try:
+                self._beats.append(helpers.submit(self._try_beat, hold))
+            except RuntimeError:  # no thread to be had: one after the other, but if this one ends, every claim lapses
+                self._try_beat(hold)
 
     def beat(self) -> None:
         """Renew what is due, here and now."""

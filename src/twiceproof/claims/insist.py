@@ -26,7 +26,10 @@ class Insist(Request[R]):
     async def wait(self) -> R:
         import asyncio
 
-        work = asyncio.get_running_loop().run_in_executor(None, block, self._operation)
+        try:
+            work = asyncio.get_running_loop().run_in_executor(None, block, self._operation)
+        except RuntimeError:  # no thread to be had: better that the loop is held up than that it is not done
+            return block(self._operation)
         while not work.done():
             with contextlib.suppress(asyncio.CancelledError):  # whoever insists raises the first one again
                 await asyncio.shield(work)

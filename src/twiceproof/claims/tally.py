@@ -66,7 +66,12 @@ class Tally:
             self._timer.cancel()
         self._timer = threading.Timer(self._every, self.flush)
         self._timer.daemon = True
-        self._timer.start()
+        try:
+            self._timer.start()
+        except (
+            RuntimeError
+        ):  # no thread to be had: told at the end at the latest; the duplicate itself must be answered
+            self._timer = None
 
     def flush(self) -> None:
         """What has changed goes to the store; if that fails, it is tried again later."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sqlite3
 import threading
-from collections.abc import Collection, Iterator, Sequence
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..clock import Clock, system_clock
@@ -25,6 +27,7 @@ __all__ = ["SqliteEngine"]
 
 SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
 COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
+FORK_PATIENCE = 1.0  # who waits for the write lock for longer does not have it, and does no harm
 
 
 class SqliteEngine:
@@ -51,7 +54,9 @@ class SqliteEngine:
         self._numbers = Numbers()
         self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
+        self._forking = False
         self._prepare()
+        _at_fork(self)
 
     def _prepare(self) -> None:
         refuse_unsafe(self.path)
@@ -202,12 +207,36 @@ class SqliteEngine:
         self._writing = threading.Lock()
         self._watch.reset()
 
+    def before_fork(self) -> None:
+        """Let a commit end first. SQLite knows in memory, too, who has the write lock: a child that is born in the
+        middle of a commit would wait for its parent's thread, which does not exist there, for ever.
+        """
+        self._forking = self._writing.acquire(timeout=FORK_PATIENCE)
+
+    def after_fork(self) -> None:
+        if self._forking:
+            self._forking = False
+            self._writing.release()
+
     def _drop_writer(self) -> None:
         """After an I/O error the handle is not to be trusted: the next commit opens a fresh one."""
         if self._writer is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.close()
         self._writer = None
+
+
+def _at_fork(engine: SqliteEngine) -> None:
+    reference = weakref.ref(engine)
+
+    def tell(call: Callable[[SqliteEngine], None]) -> None:
+        living = reference()
+        if living is not None:
+            call(living)
+
+    os.register_at_fork(
+        before=lambda: tell(SqliteEngine.before_fork), after_in_parent=lambda: tell(SqliteEngine.after_fork)
+    )
 
 
 def fit_log(db: sqlite3.Connection) -> None:

@@ -115,6 +115,25 @@ def cancelled_take(desk: Any, **how: Any) -> None:
     asyncio.run(scene())
 
 
+def test_a_cancelled_take_gives_the_key_back_where_no_thread_is_to_be_had(desk: Any, monkeypatch: Any) -> None:
+    async def scene() -> None:
+        slow = Slow(desk.engine)
+        task = asyncio.create_task(await_(desk.claims.take(desk.ask("bob"))))
+        await asyncio.to_thread(slow.landed.wait, 10)
+        task.cancel()
+        monkeypatch.setattr(asyncio.get_running_loop(), "run_in_executor", exhausted)
+        slow.go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        monkeypatch.undo()
+
+    def exhausted(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    asyncio.run(scene())
+    assert desk.record() is None
+
+
 def test_a_cancelled_retry_leaves_the_failure_as_it_was(desk: Any) -> None:
     """Removed, the failure would be forgotten, and the next call would run without a word."""
     held, claim = desk.held()

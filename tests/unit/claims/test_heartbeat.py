@@ -159,6 +159,31 @@ def test_the_heartbeats_thread_beats_by_itself(tmp_path: Any) -> None:
         assert pay(1) == "paid"
 
 
+def test_where_no_more_threads_are_to_be_had_claims_are_kept_alive_all_the_same(
+    tmp_path: Any, monkeypatch: Any
+) -> None:
+    """The thread of the heartbeats runs, but no helper can be started. If it ended, every claim would lapse."""
+    start = threading.Thread.start
+
+    def exhausted(thread: threading.Thread) -> None:
+        if thread.name.startswith("twiceproof-heartbeat_"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr("threading.Thread.start", exhausted)
+    with App(f"sqlite:///{tmp_path}/beat.db") as app:
+        renewed = threading.Semaphore(0)
+        renew = app._heartbeat._renew
+        app._heartbeat._renew = lambda held: (renewed.release(), renew(held))[1]
+
+        @app.once(key="order:{order}", lease=1)
+        def pay(order: int) -> str:
+            assert all(renewed.acquire(timeout=10) for _ in range(3))
+            return "paid"
+
+        assert pay(1) == "paid"
+
+
 def test_a_blocked_event_loop_does_not_stop_the_heartbeats(tmp_path: Any) -> None:
     with App(f"sqlite:///{tmp_path}/beat.db") as app:
         renewed = threading.Semaphore(0)

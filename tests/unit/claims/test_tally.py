@@ -280,3 +280,25 @@ def test_a_forked_child_does_not_tell_what_its_parent_counted(tmp_path: Any) -> 
     os.waitpid(child, 0)
     assert counted(app) == {("", "ship", "order:1"): 3}
     app.close()
+
+
+def test_a_duplicate_is_answered_and_counted_where_no_thread_is_to_be_had(
+    engine: MemoryEngine, clock: ManualClock, monkeypatch: Any
+) -> None:
+    def exhausted(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    app = process(engine, clock)
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> str:
+        return "paid"
+
+    pay(1)
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", exhausted)
+        assert pay(1) == "paid"
+    assert pay(1) == "paid"
+    app.tally.flush()
+    assert counted(app) == {("", "pay", "order:1"): 2}
+    app.close()
