@@ -162,7 +162,7 @@ class GroupedStore:
 
     def _refuse(self) -> NoReturn:
         """An engine would open itself again, and nobody would keep its claims alive."""
-        raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False)
+        raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False, closed=True)
 
     def close(self) -> None:
         """Commits under way are waited for until patience runs out, reads for a moment, a silent network never."""
