@@ -84,6 +84,8 @@ class Tally:
         try:
             block(self._write(*page, rows))
         except StoreError as error:
+            if error.data.get("closed"):  # for good, without us: trying again would complain for ever, to nobody
+                self._stopped = True
             if not self._given_up:
                 log.warning("blocked duplicates could not be counted yet: %s", error)
             self._duplicates.give_back(page, rows)

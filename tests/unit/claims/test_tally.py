@@ -13,7 +13,7 @@ import pytest
 from twiceproof import App, Duplicate, InProgress, PayloadMismatch, Waiting
 from twiceproof.claims.tally import KIND, most_blocked
 from twiceproof.drive import block
-from twiceproof.errors import TwiceproofError
+from twiceproof.errors import StoreFull, TwiceproofError
 from twiceproof.observe.duplicates import MOST, OTHERS, Duplicates, source_var
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
@@ -302,3 +302,28 @@ def test_a_duplicate_is_answered_and_counted_where_no_thread_is_to_be_had(
     app.tally.flush()
     assert counted(app) == {("", "pay", "order:1"): 2}
     app.close()
+
+
+@pytest.mark.parametrize(("closed", "tries_again"), [(True, False), (False, True)])
+def test_a_store_that_was_closed_for_good_is_not_tried_again(closed: bool, tries_again: bool, caplog: Any) -> None:
+    """A timer that goes on complains every five seconds, long after whoever reads the log has gone."""
+    engine = MemoryEngine()
+    store = GroupedStore(engine, patience=0.0)
+    app = App(store)
+    app.claims.duplicates.blocked("ship", "order:1")
+    app.tally._timer.cancel()  # type: ignore[union-attr]
+    app.tally._timer = None
+    if closed:
+        store.close()
+    else:
+        engine.commit = _broken  # type: ignore[method-assign]
+    app.tally.flush()
+    timer = app.tally._timer
+    if timer is not None:
+        timer.cancel()
+    assert len(caplog.records) == 1
+    assert (timer is not None) is tries_again
+
+
+def _broken(batches: Any) -> Any:
+    raise StoreFull("no room")
