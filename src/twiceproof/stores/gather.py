@@ -9,7 +9,6 @@ hop; on behalf of event loops the store's own thread leads.
 from __future__ import annotations
 
 import contextlib
-import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -443,7 +442,9 @@ def _ones_own(error: BaseException) -> BaseException:
     """One error may be the answer to many: what one caller notes on it ("the work was done") is not for the others."""
     if not isinstance(error, StoreError):
         return error.with_traceback(None)
-    own = copy.copy(error)
+    kind = type(error)
+    own = kind.__new__(kind, *error.args)  # not by `__init__`: a kind of somebody else's may want other things there
+    own.__dict__.update({name: value for name, value in error.__dict__.items() if name != "__notes__"})
     own.__cause__ = error.__cause__
     return own
 
