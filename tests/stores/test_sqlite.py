@@ -345,3 +345,14 @@ def test_a_child_forked_while_another_thread_commits_can_write(tmp_path, monkeyp
     other.join(20)
     assert isinstance(store.write(Insert(Address("after", "claim", "self"), "{}")).block(), Written)
     store.close()
+
+
+def test_a_child_finds_the_write_lock_as_free_as_its_parent_does(tmp_path):
+    """Also of an engine whose store is gone and resets nothing: or each fork in the child would wait for it in vain."""
+    engine = SqliteEngine(tmp_path / "f.db")
+    pid = os.fork()
+    if pid == 0:
+        os._exit(1 if engine._writing.locked() else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert not engine._writing.locked()
+    engine.close()

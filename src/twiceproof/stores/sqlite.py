@@ -235,7 +235,9 @@ def _at_fork(engine: SqliteEngine) -> None:
             call(living)
 
     os.register_at_fork(
-        before=lambda: tell(SqliteEngine.before_fork), after_in_parent=lambda: tell(SqliteEngine.after_fork)
+        before=lambda: tell(SqliteEngine.before_fork),
+        after_in_parent=lambda: tell(SqliteEngine.after_fork),
+        after_in_child=lambda: tell(SqliteEngine.after_fork),
     )
 
 
