@@ -71,3 +71,12 @@ def die() -> None:
     """As a process dies when the machine kills it: at once, with nothing flushed."""
     os.kill(os.getpid(), signal.SIGKILL)
     signal.pause()
+
+
+def wake(child: Child) -> Any:
+    """One that was stopped goes on to its end. What it had to say."""
+    child.send(signal.SIGCONT)
+    child.go()
+    answer = child.hear()
+    assert child.end() == 0
+    return answer

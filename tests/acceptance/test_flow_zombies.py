@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.acceptance.children import Child
+from tests.acceptance.children import Child, wake
 from tests.acceptance.journeys import entries
 from tests.acceptance.later import pass_time
 from tests.acceptance.wrappers import LedgerBlind
@@ -68,14 +68,6 @@ def zombie(place, repeat, wrap=lambda engine: engine):
     child.send(signal.SIGSTOP)
     pass_time(place, LEASE + 1)
     return child
-
-
-def wake(child):
-    child.send(signal.SIGCONT)
-    child.go()
-    answer = child.hear()
-    assert child.end() == 0
-    return answer
 
 
 def evidence_in(app):

@@ -11,7 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.acceptance.children import Child
+from tests.acceptance.children import Child, wake
 from tests.acceptance.journeys import entries
 from tests.acceptance.later import pass_time
 from tests.acceptance.places import PostgresPlace
@@ -75,14 +75,6 @@ def stopped(place, work, where):
     child.send(signal.SIGSTOP)
     pass_time(place, LEASE + 1)
     return child
-
-
-def wake(child):
-    child.send(signal.SIGCONT)
-    child.go()
-    answer = child.hear()
-    assert child.end() == 0
-    return answer
 
 
 def evidence_in(app):

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.acceptance.children import Child
+from tests.acceptance.children import Child, wake
 from tests.acceptance.wrappers import FenceBlind
 from twiceproof import ClaimLost, NeedsReview
 from twiceproof.claims.claim import address_of
@@ -47,14 +47,6 @@ def zombie(place, repeat, wrap=lambda engine: engine):
     child.send(signal.SIGSTOP)
     place.advance(LEASE + 1)
     return child
-
-
-def wake(child):
-    child.send(signal.SIGCONT)
-    child.go()
-    answer = child.hear()
-    assert child.end() == 0
-    return answer
 
 
 def call(place, repeat):

@@ -68,9 +68,7 @@ class Tally:
         self._timer.daemon = True
         try:
             self._timer.start()
-        except (
-            RuntimeError
-        ):  # no thread to be had: told at the end at the latest; the duplicate itself must be answered
+        except RuntimeError:  # no thread to be had: told at the end; the duplicate itself must be answered
             self._timer = None
 
     def flush(self) -> None:
