@@ -8,7 +8,6 @@ hop; on behalf of event loops the store's own thread leads.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -16,12 +15,12 @@ from time import sleep as give_way  # of no seconds: whoever waits for the inter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..drive import Request
-from ..errors import StoreError, StoreUnavailable
-from . import turn
+from ..errors import StoreUnavailable
 from .base import Again
 from .crowd import Crowd
 from .hand import Hand
 from .signals import is_a_signals
+from .waiter import Waiter, wake
 
 __all__ = ["Gather", "held_elsewhere"]
 
@@ -32,18 +31,6 @@ I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
 
 HELD_ELSEWHERE_PAUSE = 0.005
-
-
-def _import_running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop library is a third of the import time: those who never await need not pay for it."""
-    global running_loop
-    from asyncio import get_running_loop
-
-    running_loop = get_running_loop
-    return get_running_loop()
-
-
-running_loop = _import_running_loop
 
 
 class Gather(Generic[I, A]):
@@ -78,16 +65,16 @@ class Gather(Generic[I, A]):
     def reset(self) -> None:
         """In a forked child: whoever was waiting or leading does not exist here."""
         self._mutex = threading.Lock()
-        self._queue: deque[_Ask[I, A]] = deque()
-        self._group: list[_Ask[I, A]] | None = None  # what is being worked on
-        self.leader: _Ask[I, A] | None = None  # the blocking caller whose turn it is to lead
+        self._queue: deque[Waiter[I, A]] = deque()
+        self._group: list[Waiter[I, A]] | None = None  # what is being worked on
+        self.leader: Waiter[I, A] | None = None  # the blocking caller whose turn it is to lead
         self._handed = False  # whether the hand was told to lead
         self._company = 0  # how many threads were answered last time
         self._crowd = Crowd()
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
-        return _Ask(self, item)
+        return Waiter(self, item)
 
     @property
     def busy(self) -> bool:
@@ -98,46 +85,46 @@ class Gather(Generic[I, A]):
         """
         return self._group is not None or self.leader is not None or self._promised is not None or self._handed
 
-    def enter(self, ask: _Ask[I, A]) -> bool:
+    def enter(self, waiter: Waiter[I, A]) -> bool:
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
-            self._queue.append(ask)
+            self._queue.append(waiter)
             self._crowd.came()
             if self._promised is None:
-                return not self.busy and self._must_lead(ask)
-            if self._promised is ask.loop:
+                return not self.busy and self._must_lead(waiter)
+            if self._promised is waiter.loop:
                 return False
             # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread would
             # wait for it for ever, and another loop for as long as that one is held up.
-            if ask.loop is None:
-                self.leader = ask
+            if waiter.loop is None:
+                self.leader = waiter
             else:
                 self._handed = True
             self._promised = None
-        if ask.loop is not None:
+        if waiter.loop is not None:
             self._hand_over()
         return False
 
-    def _must_lead(self, ask: _Ask[I, A]) -> bool:
-        if ask.loop is None:
-            self.leader = ask
+    def _must_lead(self, waiter: Waiter[I, A]) -> bool:
+        if waiter.loop is None:
+            self.leader = waiter
         else:
-            self._promised = ask.loop
+            self._promised = waiter.loop
         return True
 
-    def still_has(self, ask: _Ask[I, A]) -> bool:
+    def still_has(self, waiter: Waiter[I, A]) -> bool:
         """For an interrupted caller: whether its item is still on its way. If nobody leads, it must."""
         with self._mutex:
-            waiting = ask in self._queue
+            waiting = waiter in self._queue
             if waiting and (self._promised is not None or not self.busy):
-                self._promised, self.leader = None, ask
-            return not ask.answered and (waiting or (self._group is not None and ask in self._group))
+                self._promised, self.leader = None, waiter
+            return not waiter.answered and (waiting or (self._group is not None and waiter in self._group))
 
-    def leave(self, ask: _Ask[I, A]) -> None:
+    def leave(self, waiter: Waiter[I, A]) -> None:
         """For a caller interrupted once more, which waits no longer: nobody may count on it to lead."""
         with self._mutex:
-            self._queue = deque(other for other in self._queue if other is not ask)
-            if self.leader is not ask:
+            self._queue = deque(other for other in self._queue if other is not waiter)
+            if self.leader is not waiter:
                 return
             self.leader = None
         self._pass_on([])
@@ -164,26 +151,26 @@ class Gather(Generic[I, A]):
                 return
         self.lead()
 
-    def work_alone(self, ask: _Ask[I, A]) -> bool:
+    def work_alone(self, waiter: Waiter[I, A]) -> bool:
         """A blocking caller with nobody beside it needs no queue and no gate. False: somebody is, or was just now."""
-        mine = [ask]
+        mine = [waiter]
         try:
             with self._mutex:
                 if self._company > 1 or self.busy or self._queue:
                     return False
                 self._group = mine
-            self._finish_alone(ask, self._answers(mine))
+            self._finish_alone(waiter, self._answers(mine))
         except BaseException as error:
             self._recover(error, mine)
             raise
         return True
 
-    def _finish_alone(self, ask: _Ask[I, A], answers: Sequence[Any]) -> None:
+    def _finish_alone(self, waiter: Waiter[I, A], answers: Sequence[Any]) -> None:
         if type(answers[0]) is Again:  # from now on it is one of those who wait
-            ask.close_the_gate()
-            self._finish([ask], answers)
+            waiter.close_the_gate()
+            self._finish([waiter], answers)
             return
-        ask.answer, ask.answered = answers[0], True
+        waiter.answer, waiter.answered = answers[0], True
         with self._mutex:
             if not self._queue:
                 self._group = None
@@ -192,7 +179,7 @@ class Gather(Generic[I, A]):
 
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
-        group: list[_Ask[I, A]] = []
+        group: list[Waiter[I, A]] = []
         try:
             if self._company > 1 and self.leader is not None:
                 self._let_company_in()
@@ -212,9 +199,9 @@ class Gather(Generic[I, A]):
             there = len(self._queue)
             give_way(0)
 
-    def _answers(self, group: list[_Ask[I, A]]) -> Sequence[Any]:
+    def _answers(self, group: list[Waiter[I, A]]) -> Sequence[Any]:
         try:
-            answers: Sequence[Any] = self._work([ask.item for ask in group])
+            answers: Sequence[Any] = self._work([waiter.item for waiter in group])
         except Exception as error:
             if is_a_signals(error):
                 raise
@@ -224,21 +211,22 @@ class Gather(Generic[I, A]):
             return [wrong] * len(group)
         return answers
 
-    def _recover(self, error: BaseException, group: list[_Ask[I, A]]) -> None:
+    def _recover(self, error: BaseException, group: list[Waiter[I, A]]) -> None:
         """Finish what was interrupted: pass the lead on unless that was done, and tell everybody in the group."""
         if self._group is group:
-            for ask in group:
-                if ask.answer is None:
-                    ask.answer = _interrupted(error)
+            for waiter in group:
+                if waiter.answer is None:
+                    waiter.answer = _interrupted(error)
             with self._mutex:  # some may stand there still, or again, or be about to lead: answered, they never would
                 self._handed, self.leader = False, None
-                self._queue = deque(ask for ask in self._queue if ask.answer is None)
+                self._queue = deque(waiter for waiter in self._queue if waiter.answer is None)
             self._pass_on([])
         else:  # the lead was passed on, the word of it perhaps not
             self._tell_leader()
-        _wake([ask for ask in group if ask.answer is not None])  # the others have been put back, and are not ours now
+        # The others have been put back, and are not ours now.
+        wake([waiter for waiter in group if waiter.answer is not None])
 
-    def _fill(self, group: list[_Ask[I, A]]) -> None:
+    def _fill(self, group: list[Waiter[I, A]]) -> None:
         """With those who go next."""
         with self._mutex:
             self._group = group  # first: from here on, whoever is interrupted knows what to put right
@@ -259,47 +247,47 @@ class Gather(Generic[I, A]):
     def _fits(self, most: int) -> bool:
         return self._apart is None and len(self._queue) <= most
 
-    def _pick(self, most: int) -> list[_Ask[I, A]]:
+    def _pick(self, most: int) -> list[Waiter[I, A]]:
         """As many as may go together, brought to the front of the queue in their order."""
-        group: list[_Ask[I, A]] = []
-        rest: list[_Ask[I, A]] = []
+        group: list[Waiter[I, A]] = []
+        rest: list[Waiter[I, A]] = []
         seen: set[Hashable] = set()
-        for ask in self._queue:
-            mark = None if self._apart is None else self._apart(ask.item)
+        for waiter in self._queue:
+            mark = None if self._apart is None else self._apart(waiter.item)
             if len(group) == most or (mark is not None and mark in seen):
-                rest.append(ask)
+                rest.append(waiter)
             else:
                 seen.add(mark)
-                group.append(ask)
+                group.append(waiter)
         self._queue = deque([*group, *rest])
         return group
 
-    def _finish(self, group: list[_Ask[I, A]], answers: Sequence[Any]) -> None:
+    def _finish(self, group: list[Waiter[I, A]], answers: Sequence[Any]) -> None:
         """Pass the lead on, then answer everyone: the next group is on its way while these callers wake up."""
-        again: list[_Ask[I, A]] = []
-        answered: list[_Ask[I, A]] = []
-        for ask, answer in zip(group, answers, strict=True):
-            if type(answer) is Again and self._may_try_again(ask):
-                again.append(ask)
+        again: list[Waiter[I, A]] = []
+        answered: list[Waiter[I, A]] = []
+        for waiter, answer in zip(group, answers, strict=True):
+            if type(answer) is Again and self._may_try_again(waiter):
+                again.append(waiter)
             else:
-                ask.answer = self._given_up(ask.item) if type(answer) is Again else answer
-                answered.append(ask)
+                waiter.answer = self._given_up(waiter.item) if type(answer) is Again else answer
+                answered.append(waiter)
         try:
             if not answered:
                 self._sleep(HELD_ELSEWHERE_PAUSE)
         finally:  # also when Ctrl-C hits in the pause: others count on somebody to lead
-            self._company = sum([ask.loop is None for ask in answered])
+            self._company = sum([waiter.loop is None for waiter in answered])
             self._crowd.left(len(answered))
             self._pass_on(again)
-            _wake(answered)
+            wake(answered)
 
-    def _may_try_again(self, ask: _Ask[I, A]) -> bool:
+    def _may_try_again(self, waiter: Waiter[I, A]) -> bool:
         now = self._monotonic()
-        if ask.until is None:
-            ask.until = now + self._patience
-        return now < ask.until
+        if waiter.until is None:
+            waiter.until = now + self._patience
+        return now < waiter.until
 
-    def _pass_on(self, again: list[_Ask[I, A]]) -> None:
+    def _pass_on(self, again: list[Waiter[I, A]]) -> None:
         with self._mutex:
             self._queue.extendleft(reversed(again))
             head = self._queue[0] if self._queue else None
@@ -318,117 +306,6 @@ class Gather(Generic[I, A]):
             self._hand_over()
 
 
-class _Ask(Request[A], Generic[I, A]):
-    """One caller's item on its way through a gather, and who waits for its answer: a thread or an event loop."""
-
-    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "until")
-
-    def __init__(self, gather: Gather[I, A], item: I) -> None:
-        self._gather = gather
-        self.item = item
-        self.answer: Any = None
-        self.answered = False
-        self.until: float | None = None  # when to give up on a space that is held elsewhere
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.gate: threading.Lock | None = None
-        self.future: asyncio.Future[None]
-
-    def block(self) -> A:
-        gather = self._gather
-        try:
-            if not gather.work_alone(self):
-                self.close_the_gate()
-                gather.enter(self)
-            if not self.answered:
-                self._pass_the_gate()
-        except BaseException:
-            self._see_through()
-            raise
-        return self._outcome()
-
-    def _see_through(self) -> None:
-        """The item may be on its way, and others may count on us to lead. Whoever interrupts us twice is in a hurry."""
-        try:
-            if self._gather.still_has(self):
-                self._pass_the_gate()
-        except BaseException:
-            self._gather.leave(self)
-            raise
-
-    def close_the_gate(self) -> None:
-        self.gate = threading.Lock()
-        self.gate.acquire()
-
-    def open_the_gate(self) -> None:
-        """Or it is awake already: an interrupted leader's callers are woken once more, perhaps by two at once."""
-        if self.gate is not None and self.gate.locked():
-            with contextlib.suppress(RuntimeError):
-                self.gate.release()
-
-    def _pass_the_gate(self) -> None:
-        while not self.answered:
-            if self._gather.leader is self:
-                self._gather.lead()
-            elif self.gate is not None:
-                self.gate.acquire()
-
-    async def wait(self) -> A:
-        if self._gather.instant and self._gather.work_alone(self):
-            if turn.is_over():
-                await turn.give_way()
-            return self._outcome()
-        self.loop = loop = running_loop()
-        self.future = loop.create_future()
-        if self._gather.enter(self):
-            # Not at once: whatever else is ready on this loop joins the group first.
-            loop.call_soon(self._gather.keep_promise, loop)
-        try:
-            await self.future
-        except GeneratorExit:  # thrown away, and cannot wait any more
-            raise
-        except BaseException:  # a cancellation
-            await _see_through(self, loop)
-            raise
-        return self._outcome()
-
-    def _outcome(self) -> A:
-        if isinstance(self.answer, BaseException):
-            raise _ones_own(self.answer)
-        answer: A = self.answer
-        return answer
-
-
-async def _see_through(ask: _Ask[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
-    """Wait for the truth about a write that is on its way, so that a cancelled caller can put it right."""
-    import asyncio
-
-    while not ask.answered:
-        ask.future = loop.create_future()  # the cancellation has used up the one before
-        with contextlib.suppress(asyncio.CancelledError):
-            await ask.future
-
-
-def _wake(asks: list[_Ask[Any, Any]]) -> None:
-    """Each thread by its gate, each event loop once for all of its asks."""
-    loops: dict[asyncio.AbstractEventLoop, list[_Ask[Any, Any]]] = {}
-    for ask in asks:
-        if ask.loop is None:
-            ask.answered = True
-            ask.open_the_gate()
-        else:
-            loops.setdefault(ask.loop, []).append(ask)
-    for loop, mine in loops.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-            loop.call_soon_threadsafe(_deliver, mine)
-
-
-def _deliver(asks: list[_Ask[Any, Any]]) -> None:
-    for ask in asks:
-        ask.answered = True
-        if not ask.future.done():
-            ask.future.set_result(None)
-
-
 def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
     state = "the write may or may not have landed" if unsure else "nothing was written"
     return StoreUnavailable(
@@ -436,17 +313,6 @@ def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
         "Look for a long-running transaction in the database, then try again.",
         unsure=unsure,
     )
-
-
-def _ones_own(error: BaseException) -> BaseException:
-    """One error may be the answer to many: what one caller notes on it ("the work was done") is not for the others."""
-    if not isinstance(error, StoreError):
-        return error.with_traceback(None)
-    kind = type(error)
-    own = kind.__new__(kind, *error.args)  # not by `__init__`: a kind of somebody else's may want other things there
-    own.__dict__.update({name: value for name, value in error.__dict__.items() if name != "__notes__"})
-    own.__cause__ = error.__cause__
-    return own
 
 
 def _interrupted(error: BaseException) -> StoreUnavailable:

@@ -493,7 +493,7 @@ def _interrupted_before_line(place, call):
 
     def trace(frame, event, _):
         name = frame.f_code.co_filename
-        if not name.endswith("stores/gather.py"):
+        if not name.endswith(("stores/gather.py", "stores/waiter.py")):
             return None
         if event == "line" and "with self._mutex" not in linecache.getline(name, frame.f_lineno) and next(left) == 0:
             raise KeyboardInterrupt
@@ -567,7 +567,7 @@ def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeyp
     work.hold()
     first = Caller(gather, "first")
     assert work.begun.wait(PATIENT)
-    monkeypatch.setattr("twiceproof.stores.gather._Ask.close_the_gate", _close_a_gate_that_interrupts)
+    monkeypatch.setattr("twiceproof.stores.waiter.Waiter.close_the_gate", _close_a_gate_that_interrupts)
     with pytest.raises(KeyboardInterrupt):
         gather.ask("hurried").block()
     monkeypatch.undo()
@@ -579,8 +579,8 @@ def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeyp
     assert not gather.busy
 
 
-def _close_a_gate_that_interrupts(ask):
-    ask.gate = InterruptingGate()
+def _close_a_gate_that_interrupts(waiter):
+    waiter.gate = InterruptingGate()
 
 
 class InterruptingGate:

@@ -1,0 +1,174 @@
+"""One caller's item on its way through a gather, and who waits for its answer: a thread or an event loop."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from ..drive import Request
+from ..errors import StoreError
+from . import turn
+
+__all__ = ["Waiter", "wake"]
+
+if TYPE_CHECKING:
+    import asyncio
+
+I = TypeVar("I")  # noqa: E741 - an item
+A = TypeVar("A")  # an answer
+
+
+def _import_running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop library is a third of the import time: those who never await need not pay for it."""
+    global running_loop
+    from asyncio import get_running_loop
+
+    running_loop = get_running_loop
+    return get_running_loop()
+
+
+running_loop = _import_running_loop
+
+
+class Line(Protocol):
+    """What is asked of a gather: to be let in, and who leads."""
+
+    instant: bool
+
+    @property
+    def leader(self) -> Any: ...
+
+    def work_alone(self, waiter: Any) -> bool: ...
+
+    def enter(self, waiter: Any) -> bool: ...
+
+    def lead(self) -> None: ...
+
+    def keep_promise(self, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
+
+    def still_has(self, waiter: Any) -> bool: ...
+
+    def leave(self, waiter: Any) -> None: ...
+
+
+class Waiter(Request[A], Generic[I, A]):
+    """Used once. A blocking caller may have to lead a group; one that awaits never does."""
+
+    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "until")
+
+    def __init__(self, gather: Line, item: I) -> None:
+        self._gather = gather
+        self.item = item
+        self.answer: Any = None
+        self.answered = False
+        self.until: float | None = None  # when to give up on a space that is held elsewhere
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.gate: threading.Lock | None = None
+        self.future: asyncio.Future[None]
+
+    def block(self) -> A:
+        gather = self._gather
+        try:
+            if not gather.work_alone(self):
+                self.close_the_gate()
+                gather.enter(self)
+            if not self.answered:
+                self._pass_the_gate()
+        except BaseException:
+            self._see_through()
+            raise
+        return self._outcome()
+
+    def _see_through(self) -> None:
+        """The item may be on its way, and others may count on us to lead. Whoever interrupts us twice is in a hurry."""
+        try:
+            if self._gather.still_has(self):
+                self._pass_the_gate()
+        except BaseException:
+            self._gather.leave(self)
+            raise
+
+    def close_the_gate(self) -> None:
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def open_the_gate(self) -> None:
+        """Or it is awake already: an interrupted leader's callers are woken once more, perhaps by two at once."""
+        if self.gate is not None and self.gate.locked():
+            with contextlib.suppress(RuntimeError):
+                self.gate.release()
+
+    def _pass_the_gate(self) -> None:
+        while not self.answered:
+            if self._gather.leader is self:
+                self._gather.lead()
+            elif self.gate is not None:
+                self.gate.acquire()
+
+    async def wait(self) -> A:
+        if self._gather.instant and self._gather.work_alone(self):
+            if turn.is_over():
+                await turn.give_way()
+            return self._outcome()
+        self.loop = loop = running_loop()
+        self.future = loop.create_future()
+        if self._gather.enter(self):
+            # Not at once: whatever else is ready on this loop joins the group first.
+            loop.call_soon(self._gather.keep_promise, loop)
+        try:
+            await self.future
+        except GeneratorExit:  # thrown away, and cannot wait any more
+            raise
+        except BaseException:  # a cancellation
+            await _see_through(self, loop)
+            raise
+        return self._outcome()
+
+    def _outcome(self) -> A:
+        if isinstance(self.answer, BaseException):
+            raise _ones_own(self.answer)
+        answer: A = self.answer
+        return answer
+
+
+async def _see_through(waiter: Waiter[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+    """Wait for the truth about a write that is on its way, so that a cancelled caller can put it right."""
+    import asyncio
+
+    while not waiter.answered:
+        waiter.future = loop.create_future()  # the cancellation has used up the one before
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiter.future
+
+
+def wake(waiters: list[Waiter[Any, Any]]) -> None:
+    """Each thread by its gate, each event loop once for all of its waiters."""
+    loops: dict[asyncio.AbstractEventLoop, list[Waiter[Any, Any]]] = {}
+    for waiter in waiters:
+        if waiter.loop is None:
+            waiter.answered = True
+            waiter.open_the_gate()
+        else:
+            loops.setdefault(waiter.loop, []).append(waiter)
+    for loop, mine in loops.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            loop.call_soon_threadsafe(_deliver, mine)
+
+
+def _deliver(waiters: list[Waiter[Any, Any]]) -> None:
+    for waiter in waiters:
+        waiter.answered = True
+        if not waiter.future.done():
+            waiter.future.set_result(None)
+
+
+def _ones_own(error: BaseException) -> BaseException:
+    """One error may be the answer to many: what one caller notes on it ("the work was done") is not for the others."""
+    if not isinstance(error, StoreError):
+        return error.with_traceback(None)
+    kind = type(error)
+    own = kind.__new__(kind, *error.args)  # not by `__init__`: a kind of somebody else's may want other things there
+    own.__dict__.update({name: value for name, value in error.__dict__.items() if name != "__notes__"})
+    own.__cause__ = error.__cause__
+    return own
