@@ -21,7 +21,7 @@ from .verdicts import retry_after
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"]
+__all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed", "take_back"]
 
 LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
 UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
@@ -83,6 +83,7 @@ def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiti
     until = error.data.get("until")
     left = LONGEST_LOOK if until is None else until - session.ledger.now()
     seconds = min(LONGEST_LOOK, left + 0.05) if left > 0 else OVERDUE_LOOK
+    take_back(session, calling, note)
     session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds, runs=_awaited(error)))
 
 
@@ -92,9 +93,14 @@ def _awaited(error: Waiting | NeedsReview) -> tuple[str, ...]:
 
 
 def _record_wait(session: Session, calling: Calling, note: Note, move: Later, now: float) -> None:
-    old = session.ledger.entries.get(calling.name)
-    note = structs.replace(note, not_before=now + move.seconds)
-    session.ledger.note(Entry(calling.name, move.state, note, old.version if old else "", now))
+    session.put_off(calling.name, move.state, structs.replace(note, not_before=now + move.seconds))
+
+
+def take_back(session: Session, calling: Calling, note: Note) -> None:
+    """Its start is on record, and it was none: left so, it would be counted, and a person asked about it."""
+    started = session.ledger.entries.get(calling.name)
+    if started is not None and started.state == STARTED:
+        session.put_off(calling.name, RETRY, structs.replace(note, starts=note.starts - 1))
 
 
 def park(session: Session, calling: Calling, entry: Entry | None, reason: str) -> NoReturn:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, StepFailed, Waiting
+from twiceproof import App, NeedsReview, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
 from twiceproof.drive import block
 
@@ -282,6 +282,40 @@ def test_an_inner_run_whose_input_cannot_be_read_wakes_the_outer_one(stage: Stag
     assert look(newer) == 1
     assert stage.record("ship", "parcel:1").state == "review"
     assert is_due(stage)
+
+
+def test_waiting_for_an_inner_run_is_no_attempt_also_after_a_crash(stage: Stage) -> None:
+    """It was counted as one each time the outer run looked, and a person asked after so many."""
+
+    def parcels(app: App, *, dies: bool = False) -> Any:
+        @app.flow(key="parcel:{order}")
+        def ship(order: int) -> Any:
+            return app.wait_for("label")
+
+        @app.step(repeat="safe", retry=Retry(attempts=2))
+        def ask(order: int) -> Any:
+            if dies:
+                app.engine.dead = True  # type: ignore[attr-defined]
+            return ship(order)
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> Any:
+            return ask(order)
+
+        return sync
+
+    with pytest.raises(Died):
+        parcels(stage.process(), dies=True)(1)
+    stage.lapse()
+    app = stage.process()
+    sync = parcels(app)
+    for _ in range(3):
+        assert look(app) == 1
+        stage.clock.advance(301)
+    app.deliver_to(flow="ship", key="parcel:1", name="label", payload="L1")
+    while look(app):
+        pass
+    assert sync(1) == "L1"
 
 
 def test_an_inner_run_that_is_cancelled_before_it_began_wakes_the_outer_one(stage: Stage) -> None:

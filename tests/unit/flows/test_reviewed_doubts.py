@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -360,6 +361,64 @@ def test_nor_around_what_a_crash_may_have_done(stage: Stage, undo: bool, state: 
     work(app)
     assert stage.record("sync", "order:1").state == state
     assert stage.effects["close"] == (state == "failed")
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed"])
+@pytest.mark.parametrize("way", ["gather", "each"])
+def test_nor_around_any_of_several_that_were_begun_beside_each_other(stage: Stage, way: str, repeat: Any) -> None:
+    def shop(app: App, begun: Callable[[], object]) -> Any:
+        @app.step(repeat="safe", id="{n}")
+        def release(n: int) -> None:
+            stage.do(f"release {n}")
+
+        @app.step(repeat=repeat, id="{n}", undo=release)
+        def reserve(n: int) -> None:
+            begun()
+            stage.do(f"reserve {n}")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> None:
+            if way == "each":
+                app.each([1, 2], reserve, concurrency=2)
+            else:
+                app.gather(lambda: reserve(1), lambda: reserve(2))
+
+        return sync
+
+    dying, both = stage.process(), Barrier(2)
+
+    def die_together() -> None:
+        both.wait(10)
+        dying.engine.dead = True  # type: ignore[attr-defined]
+
+    with pytest.raises(Died):
+        shop(dying, die_together)(1)
+    stage.lapse()
+    app = stage.process()
+    shop(app, paid)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    for n in (1, 2):
+        assert stage.record("sync", "order:1").state == "review"
+        app.settle_run("sync/order:1", "happened", by="ann", step=f"reserve[{n}]", result=None)
+        work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve 1": 1, "reserve 2": 1, "release 1": 1, "release 2": 1}
+
+
+def test_a_killed_attempt_counts_once_however_often_the_step_is_put_off_since(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        lone(stage, app, dies(app))(1)
+    stage.lapse()
+    app = stage.process()
+    sync = lone(stage, app, raises(NotDone("no")), retry=Retry(attempts=6, first="1h", most="1h"))
+    with pytest.raises(Waiting):
+        sync(1)
+    for _ in range(5):
+        stage.clock.advance(3_601)
+        work(app)
+    assert stage.effects["charge"] == 6
 
 
 def _call(flow: Any) -> None:
