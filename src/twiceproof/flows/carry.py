@@ -15,7 +15,7 @@ from ..errors import ResultNotKept
 from .attempt import attempt
 from .calling import Calling
 from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked
-from .entry import DONE, RETRY, STARTED, Entry, Note
+from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .failing import failed_before, park, raised, refuse_if_undoing, take_back
 from .ids import catch_up, point_back
 from .nap import Nap
@@ -207,7 +207,15 @@ def _ask(session: Session, calling: Calling, entry: Entry) -> Operation[Any]:
         _complete(session, calling, structs.replace(entry.note, reason="found at its destination"), move.receipt)
         yield from point_back(session, calling.name)
         return Replay()
+    if isinstance(move, Refuse):  # on record: asked again in a replay, the destination could tell something else
+        session.finished(calling.name, FAILED, _absent(entry))
+    elif isinstance(move, Act) and session.is_to_be_undone:
+        session.put_off(calling.name, RETRY, _absent(entry))  # nothing is unknown about it, and nothing is begun
     return move
+
+
+def _absent(entry: Entry) -> Note:
+    return structs.replace(entry.note, not_before=None, doubt=False)
 
 
 # -- answering -----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting, check
-from twiceproof.effects.look import Absent
+from twiceproof.effects.look import Absent, Happened, Unknown
 
 from .stage import Died, Stage, Style
 from .waits import work
@@ -419,6 +419,107 @@ def test_a_killed_attempt_counts_once_however_often_the_step_is_put_off_since(st
         stage.clock.advance(3_601)
         work(app)
     assert stage.effects["charge"] == 6
+
+
+# -- what the destination says -------------------------------------------------------------------
+
+
+def checked(stage: Stage, app: App, charge: Any, look: Any, **options: Any) -> Any:
+    """Reserves, then charges where it can be looked up."""
+
+    @app.step(repeat="safe")
+    def release(order: int) -> None:
+        stage.do("release")
+
+    @app.step(repeat="safe", undo=release)
+    def reserve(order: int) -> None:
+        stage.do("reserve")
+
+    @app.step(repeat="safe")
+    def refund(order: int) -> None:
+        stage.do("refund")
+
+    @app.step(name="charge", repeat=check(lambda order: look(), settling=0.0), undo=refund, **options)
+    def charged(order: int) -> str:
+        stage.do("charge")
+        return charge()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        reserve(order)
+        return charged(order)
+
+    return sync
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_what_the_destination_has_not_seen_fails_when_its_attempts_are_over_and_the_rest_is_undone(
+    stage: Stage, attempts: int
+) -> None:
+    """It was asked about all the same, as if nobody knew."""
+    app = stage.process()
+    sync = checked(stage, app, raises(TimeoutError("no answer")), Absent, retry=Retry(attempts=attempts, first=0))
+    with pytest.raises(StepFailed, match="charge failed: TimeoutError"):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.entries("sync", "order:1")["charge"].state == "failed"
+    assert stage.effects == {"reserve": 1, "charge": attempts, "release": 1}
+
+
+def test_a_flow_that_goes_another_way_then_does_so_in_a_replay_too(stage: Stage) -> None:
+    """What arrives there afterwards changes nothing about it."""
+    app, arrived = stage.process(), [Absent()]
+
+    @app.step(repeat=check(lambda order: arrived[-1], settling=0.0), retry=Retry(attempts=1))
+    def charge(order: int) -> str:
+        raise TimeoutError("no answer")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        try:
+            paid = charge(order)
+        except StepFailed:
+            paid = "by invoice"
+        app.wait_for("packed")
+        return paid
+
+    with pytest.raises(Waiting):
+        sync(1)
+    arrived.append(Happened("by card"))
+    app.deliver_to(flow="sync", key="order:1", name="packed")
+    assert sync(1) == "by invoice"
+
+
+@pytest.mark.parametrize(
+    ("found", "undone"), [(Absent(), {"release"}), (Happened("c1"), {"release", "refund"})], ids=["absent", "happened"]
+)
+def test_what_the_destination_tells_about_a_cancelled_run_needs_no_person(
+    stage: Stage, found: Any, undone: set[str]
+) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        checked(stage, app, dies(app), lambda: found)(1)
+    stage.lapse()
+    app = stage.process()
+    checked(stage, app, paid, lambda: found)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve": 1, "charge": 1, **dict.fromkeys(undone, 1)}
+
+
+def test_what_the_destination_cannot_tell_does(stage: Stage) -> None:
+    """The twin."""
+    app = stage.process()
+    with pytest.raises(Died):
+        checked(stage, app, dies(app), Unknown)(1)
+    stage.lapse()
+    app = stage.process()
+    checked(stage, app, paid, Unknown)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "review"
+    assert stage.effects == {"reserve": 1, "charge": 1}
 
 
 def _call(flow: Any) -> None:
