@@ -169,7 +169,8 @@ class Stale(ClaimError):
 class Waiting(ClaimError):
     """The run is parked on a timer, a callback, a person or a retry, and holds nothing.
 
-    Carries `run`, `why` and `until`; `handle` where a flow was called. Next: nothing: a worker goes on with it.
+    Carries `run`, `state`, `why` and `until`; `handle` where a flow was called. Next: nothing: a worker goes on with
+    it.
     """
 
 

@@ -79,7 +79,8 @@ def waiting(ask: Ask, parked: Parked) -> Waiting:
     return Waiting(
         f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
         f"(twiceproof work), or call again later. Look at it with: twiceproof{ask.where} runs show {parked.run}",
-        operation=ask.operation, key=ask.key, run=parked.run, until=parked.until, why=parked.why,
+        operation=ask.operation, key=ask.key, run=parked.run, state=parked.state, until=parked.until,
+        why=parked.why,
     )  # fmt: skip
 
 

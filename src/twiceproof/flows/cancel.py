@@ -10,6 +10,7 @@ from ..drive import Operation
 from ..errors import Misuse
 from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
+from .nested import wake_parent
 from .work import queue_of, with_work, work_of
 
 __all__ = ["cancel"]
@@ -26,6 +27,8 @@ def cancel(store: Store, at: Address, by: str) -> Operation[str]:
         write = _beckon(record, by, found.now) if live else _stop(record, by)
         written = yield from store.write(write)
         if isinstance(written, Written):
+            if write.state == FAILED and (parent := work_of(claim_of(record)).parent):
+                yield from wake_parent(store, parent)
             return write.state
 
 

@@ -15,8 +15,8 @@ from ..errors import ResultNotKept
 from .attempt import attempt
 from .calling import Calling
 from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked
-from .entry import DONE, RETRY, STARTED, Entry, Note
-from .failing import failed_before, park, raised, refuse_if_undoing
+from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
+from .failing import failed_before, park, raised, refuse_if_undoing, take_back
 from .ids import catch_up, point_back
 from .nap import Nap
 from .order.turns import has_turn, passed_by
@@ -35,7 +35,7 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
     plan, tried = calling.step.plan, False
     while True:
         entry = session.ledger.entries.get(calling.name)
-        crashed = session.crashed and not tried and session.left_no_trace(plan)
+        crashed = session.crashed and not tried and session.left_no_trace(calling.step)
         since = session.last_time() if crashed and entry is None else 0.0
         now = session.ledger.now() if crashed or entry is not None else 0.0  # of what is new, nothing depends on it
         move: Any = before(plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
@@ -88,7 +88,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     if session.undoing:
         _refuse_if_undoing(session, calling, entry)
     session.refuse_unvisited(calling.name)
-    if session.marks_starts(calling.step.plan):
+    if session.marks_starts(calling.step):
         act = structs.replace(act, intent=True)
     note = _starting(session, calling, entry, act)
     if act.intent:
@@ -98,29 +98,20 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     if session.slots or session.hold.lost is not None or session.hold_is_over():
         yield from _still_ours(session)
         if not (yield from has_turn(session)):
-            _take_back(session, calling, note)
+            take_back(session, calling, note)
             session.halt(Wait("lost its turn, and waits for another", 0.0))  # this one gives way, and comes round
     if session.ledger.beckoned:
         yield from session.heed()
         if session.is_to_be_undone:
-            _take_back(session, calling, note)
+            take_back(session, calling, note)
             session.halt(Undo())
     return note
 
 
-def _take_back(session: Session, calling: Calling, note: Note) -> None:
-    """Its start is on record and it has not acted: left so, the run would wait for a person's word about it."""
-    started = session.ledger.entries.get(calling.name)
-    if started is not None and started.state == STARTED:
-        not_begun = structs.replace(note, starts=note.starts - 1)
-        session.ledger.note(Entry(calling.name, RETRY, not_begun, started.version, session.ledger.now()))
-
-
 def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) -> None:
     """What a crash may have done without a trace is for a person: nothing is undone around it."""
-    plan = calling.step.plan
-    asked = plan.repeat.kind == "keyed" or (plan.repeat.kind == "safe" and calling.step.undo is not None)
-    if session.is_to_be_undone and asked and session.left_no_trace(plan):
+    step = calling.step
+    if session.is_to_be_undone and step.is_asked_about and session.left_no_trace(step):
         park(session, calling, entry, "it must be undone, but nobody knows whether this was done")
     refuse_if_undoing(session)
 
@@ -131,7 +122,7 @@ def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act)
     if entry is None and not act.intent:
         return Note(calling.asked, repeat, act.starts)
     now = session.ledger.now()
-    crashed = session.left_no_trace(calling.step.plan)
+    crashed = session.left_no_trace(calling.step)
     first = (entry.note.first_at if entry else None) or (session.last_time() if crashed else now)
     fault = entry.note.fault if entry else None
     doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
@@ -216,7 +207,15 @@ def _ask(session: Session, calling: Calling, entry: Entry) -> Operation[Any]:
         _complete(session, calling, structs.replace(entry.note, reason="found at its destination"), move.receipt)
         yield from point_back(session, calling.name)
         return Replay()
+    if isinstance(move, Refuse):  # on record: asked again in a replay, the destination could tell something else
+        session.finished(calling.name, FAILED, _absent(entry))
+    elif isinstance(move, Act) and session.is_to_be_undone:
+        session.put_off(calling.name, RETRY, _absent(entry))  # nothing is unknown about it, and nothing is begun
     return move
+
+
+def _absent(entry: Entry) -> Note:
+    return structs.replace(entry.note, not_before=None, doubt=False)
 
 
 # -- answering -----------------------------------------------------------------------------------

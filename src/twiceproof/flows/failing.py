@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import structs
 
-from ..claims.claim import Fault
+from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
 from ..errors import NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
@@ -21,9 +21,10 @@ from .verdicts import retry_after
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"]
+__all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed", "take_back"]
 
 LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
+UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
 OVERDUE_LOOK = 5.0  # and after one that is due and left lying, or it would go round and round
 
 
@@ -78,17 +79,28 @@ def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiti
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
         session.finished(calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None))
-        session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}"))
+        session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}", _awaited(error)))
     until = error.data.get("until")
     left = LONGEST_LOOK if until is None else until - session.ledger.now()
     seconds = min(LONGEST_LOOK, left + 0.05) if left > 0 else OVERDUE_LOOK
-    session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds))
+    take_back(session, calling, note)
+    session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds, runs=_awaited(error)))
+
+
+def _awaited(error: Waiting | NeedsReview) -> tuple[str, ...]:
+    """The run it waits for, if it was under way when it was asked: one that had ended would be found so for ever."""
+    return (error.data["run"],) if error.data.get("state") in UNDER_WAY else ()
 
 
 def _record_wait(session: Session, calling: Calling, note: Note, move: Later, now: float) -> None:
-    old = session.ledger.entries.get(calling.name)
-    note = structs.replace(note, not_before=now + move.seconds)
-    session.ledger.note(Entry(calling.name, move.state, note, old.version if old else "", now))
+    session.put_off(calling.name, move.state, structs.replace(note, not_before=now + move.seconds))
+
+
+def take_back(session: Session, calling: Calling, note: Note) -> None:
+    """Its start is on record, and it was none: left so, it would be counted, and a person asked about it."""
+    started = session.ledger.entries.get(calling.name)
+    if started is not None and started.state == STARTED:
+        session.put_off(calling.name, RETRY, structs.replace(note, starts=note.starts - 1))
 
 
 def park(session: Session, calling: Calling, entry: Entry | None, reason: str) -> NoReturn:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ..claims.asking import Asking
-from ..claims.claim import Claim, claim_of, run_id, validate_name
+from ..claims.claim import REVIEW, Claim, claim_of, run_id, validate_name
 from ..claims.hold import Hold
 from ..claims.once import refuse_generators
 from ..claims.outcomes import Busy, Done, Held, InReview, Mismatch, Parked, TakeOutcome
@@ -231,16 +231,18 @@ class Flow:
         return outcome
 
     def _run(self, taken: Taken) -> Operation[Ended]:
-        work = taken.work
+        ended = yield from self._read_and_run(taken)
+        if taken.work.parent and not isinstance(ended, Asleep | GivenBack):
+            yield from wake_parent(self.parts.store, taken.work.parent)
+        return ended
+
+    def _read_and_run(self, taken: Taken) -> Operation[Ended]:
         try:
-            arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, work)
-            yield from own(self.parts.store, taken.hold.held.at, work)
+            arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, taken.work)
+            yield from own(self.parts.store, taken.hold.held.at, taken.work)
         except (Misuse, msgspec.MsgspecError) as error:
             return (yield from refuse_run(self.parts, taken, self.policy, error))
-        ended = yield from self._carry_out(taken, arguments)
-        if work.parent and not isinstance(ended, Asleep | GivenBack):
-            yield from wake_parent(self.parts.store, work.parent)
-        return ended
+        return (yield from self._carry_out(taken, arguments))
 
     def _carry_out(self, taken: Taken, arguments: dict[str, Any]) -> Operation[Ended]:
         if self.order is None:
@@ -265,7 +267,7 @@ class Flow:
         return NeedsReview(
             f"{self.name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
             f"twiceproof{ask.where} review show {ask.run}",
-            operation=self.name, key=ask.key, run=ask.run, reason=reason,
+            operation=self.name, key=ask.key, run=ask.run, state=REVIEW, reason=reason,
         )  # fmt: skip
 
     def _prior(self, ask: Ask, done: Done) -> Operation[Any]:

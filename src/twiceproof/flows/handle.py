@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..claims.claim import HELD
+from ..claims.claim import HELD, REVIEW
 from ..claims.outcomes import Done, Failed, InReview
 from ..claims.results import ResultType, unpack
 from ..claims.states import glance, is_expired, is_lapsed
@@ -88,7 +88,7 @@ class Handle:
         reason = review.reason.rstrip(".")
         return NeedsReview(
             f"{self.id} waits for a person: {reason}. Look at it with: twiceproof review show {self.id}",
-            run=self.id, reason=review.reason,
+            run=self.id, state=REVIEW, reason=review.reason,
         )  # fmt: skip
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from ..claims.claim import Claim
+from ..claims.claim import DONE, FAILED, REVIEW, Claim
 from ..drive import Operation
 from ..records import Conflict, Replace, Write
 from .ending import Asleep, End, Ended, GivenBack, Reviewed, as_queued, as_review, as_waiting
 from .entry import UNKNOWN
+from .nested import state_of, wake_parent
 from .run_states import MOST_CRASHES
 from .session import Session
-from .stop import GiveBack, Review, Wait
+from .stop import GiveBack, Review, Stop, Wait
 from .work import with_work
 
 __all__ = ["Beckoned", "give_back", "left", "lie_down"]
@@ -29,7 +30,7 @@ def lie_down(session: Session) -> Operation[Ended]:
         until = None if stop.seconds is None else session.ledger.now() + stop.seconds
         refused = yield from _last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
         if refused is None:
-            return Asleep(stop.why, until)
+            return (yield from _unless_ended(session, stop, Asleep(stop.why, until)))
         yield from _last(session, as_queued(at, claim, queue))  # it came meanwhile
         return Asleep("goes on at once", session.ledger.now())
     if isinstance(stop, GiveBack):
@@ -37,7 +38,19 @@ def lie_down(session: Session) -> Operation[Ended]:
         return Asleep("given back between steps: this worker is stopping", session.ledger.now())
     reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
     yield from _last(session, as_review(at, claim, reason))
-    return Reviewed(reason)
+    return (yield from _unless_ended(session, stop, Reviewed(reason)))
+
+
+def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operation[Ended]:
+    """A run that ended while this one was lying down found nobody to wake: of the two, one sees the other."""
+    if not isinstance(stop, Wait | Review) or not stop.runs:
+        return ended
+    store, over = session.parts.store, (DONE, FAILED, REVIEW) if isinstance(stop, Wait) else (DONE, FAILED)
+    for run in stop.runs:
+        if (yield from state_of(store, run)) in over:
+            yield from wake_parent(store, session.claim.run)
+            return Asleep("goes on at once", session.ledger.now())
+    return ended
 
 
 def _last(session: Session, end: End, *unless: Write) -> Operation[Conflict | None]:

@@ -21,7 +21,7 @@ from .step import Step
 from .stop import INNER_REVIEW, WAITS_FOR_RUN
 from .work import queue_of, work_of
 
-__all__ = ["guarding", "parent_of_new_run", "wake_parent"]
+__all__ = ["guarding", "parent_of_new_run", "state_of", "wake_parent"]
 
 # What the inner claim or run protects is never repeated by asking again: the outer one may ask as often as it likes.
 ASK_AGAIN = Plan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
@@ -68,11 +68,20 @@ def parent_of_new_run() -> str:
 
 def wake_parent(store: Store, run: str) -> Operation[None]:
     """A run that waits for another goes on when that one has ended; also if both waited for the same person."""
-    at = Address(space_of_run(run), "claim", "self")
-    record = (yield from store.read(at)).record
+    record = (yield from store.read(_address(run))).record
     again = _woken(record) if record is not None else None
     if again is not None:
         yield from store.write(again)
+
+
+def state_of(store: Store, run: str) -> Operation[str]:
+    """Empty for one that is not here: it may be another app's, in a store of its own."""
+    record = (yield from store.read(_address(run))).record
+    return record.state if record is not None else ""
+
+
+def _address(run: str) -> Address:
+    return Address(space_of_run(run), "claim", "self")
 
 
 def _woken(record: Record) -> Replace | None:

@@ -17,7 +17,6 @@ from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
 from .context import Unwind
-from .engine import Plan
 from .entry import DONE, Entry, Note
 from .ledger import Ledger
 from .names import asked_of, changes, numbered, with_id
@@ -177,6 +176,12 @@ class Session:
         self.crashed = False
         return self.ledger.note(self.ended(name, state, note), *pieces)
 
+    def put_off(self, name: str, state: str, note: Note) -> None:
+        """A call will be tried again. What a crash may have begun is part of its note, and not counted once more."""
+        self.crashed = False
+        old = self.ledger.entries.get(name)
+        self.ledger.note(Entry(name, state, note, old.version if old else "", self.ledger.now()))
+
     def ended(self, name: str, state: str, note: Note) -> Entry:
         """The entry of a call that came to its end."""
         old = self.ledger.entries.get(name)
@@ -213,13 +218,13 @@ class Session:
         with self._mutex:
             self.ledger.abreast -= 1
 
-    def left_no_trace(self, plan: Plan) -> bool:
+    def left_no_trace(self, step: Step) -> bool:
         """Whether a holder that crashed may have been at a call of which nothing is on record."""
-        return self.crashed and not self.marks_starts(plan)
+        return self.crashed and not self.marks_starts(step)
 
-    def marks_starts(self, plan: Plan) -> bool:
-        """Beside others the ledger's last time says nothing about when a call began, and a window runs from there."""
-        return bool(self.ledger.abreast) and plan.repeat.kind == "keyed"
+    def marks_starts(self, step: Step) -> bool:
+        """Beside others nobody could tell which were begun: from when a window runs, and what must be undone."""
+        return bool(self.ledger.abreast) and step.is_asked_about
 
     def may_run_ahead(self) -> bool:
         """An item of a batch need not wait until the others' completions are acknowledged, up to a few."""

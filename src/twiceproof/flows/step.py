@@ -69,6 +69,12 @@ class Step:
             raise Misuse(f"{self.name} is a def, and its {awaited} an `async def`; make both of the same kind.")
 
     @property
+    def is_asked_about(self) -> bool:
+        """Whether somebody must know that it may have been begun, intent or not: a key, or an undo, is at stake."""
+        kind = self.plan.repeat.kind
+        return kind == "keyed" or (kind == "safe" and self.undo is not None)
+
+    @property
     def has_own_id(self) -> bool:
         return self._own_id is not None
 

@@ -21,17 +21,20 @@ class Wait(Struct, frozen=True):
     """Parked: nobody is at work until `seconds` have gone by (None: until something arrives).
 
     `unless` are writes that must hold as it goes to sleep: a callback that came in meanwhile must not be slept through.
+    `runs` are those it waits for, which live elsewhere: they are looked at once more when it has lain down.
     """
 
     why: str
     seconds: float | None
     unless: Sequence[Write] = ()
+    runs: tuple[str, ...] = ()
 
 
 class Review(Struct, frozen=True):
-    """A person must decide."""
+    """A person must decide: about this run, or about those of `runs` that it called."""
 
     reason: str
+    runs: tuple[str, ...] = ()
 
 
 class Undo(Struct, frozen=True):
@@ -56,9 +59,11 @@ def merged(stops: Sequence[Stop]) -> Stop:
     waits = sorted((stop for stop in stops if isinstance(stop, Wait)), key=_when)
     reviews = [stop for stop in stops if isinstance(stop, Review)]
     if reviews and not (waits and _when(waits[0]) <= SOON):
-        return Review(reviews[0].reason + _more(len(reviews)))
+        return Review(reviews[0].reason + _more(len(reviews)), reviews[0].runs)
     unless = {write.at: write for wait in waits for write in wait.unless}
-    return Wait(waits[0].why + _more(len(waits)), waits[0].seconds, tuple(unless.values()))
+    runs = tuple(run for wait in waits for run in wait.runs)
+    why = next((wait.why for wait in waits if wait.runs), waits[0].why)  # by these words a run that ends wakes it
+    return Wait(why + _more(len(waits)), waits[0].seconds, tuple(unless.values()), runs)
 
 
 def _when(wait: Wait) -> float:

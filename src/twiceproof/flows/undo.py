@@ -12,7 +12,8 @@ from ..claims.results import unpack
 from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept, StepFailed
 from ..stores.base import Store
-from .entry import DONE, FAILED, KIND, RETRY, STARTED, UNKNOWN, Entry
+from .entry import DONE, FAILED, KIND, RETRY, STARTED, UNKNOWN, Entry, Note
+from .names import asked_of
 from .step import Step, called_with
 from .stop import Review
 
@@ -109,6 +110,7 @@ def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Opera
     text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
     result: Any = calling.step.results.restore(text) if text else None
     given = called_with(undo.function, {**calling.arguments, "result": result})
+    _announce(session, UNDO + entry.name, undo, given)
     work = session.step(undo, (), given, name=UNDO + entry.name)
     try:
         if session.drive is await_ and not undo.is_async:
@@ -119,6 +121,13 @@ def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Opera
         _leave_to_a_person(session, UNDO + entry.name, error)
     except ResultNotKept:
         pass  # it is undone, and nobody asks what that returned
+
+
+def _announce(session: Session, name: str, undo: Step, given: dict[str, Any]) -> None:
+    """On record before the first one acts: whoever takes over must not go on with the flow, nor drop it as stale."""
+    if not undoes(session.ledger.entries):
+        note = Note(asked_of(undo.arguments.bind((), given)), undo.plan.repeat.kind, starts=0)
+        session.ledger.note(Entry(name, RETRY, note, at=session.ledger.now()))
 
 
 def _leave_to_a_person(session: Session, name: str, error: StepFailed) -> NoReturn:

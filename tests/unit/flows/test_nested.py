@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, StepFailed, Waiting
+from twiceproof import App, NeedsReview, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
 from twiceproof.drive import block
 
@@ -136,6 +138,199 @@ def test_the_outer_run_says_what_it_is_in_review_for(stage: Stage) -> None:
     app = stage.process()
     in_review(stage, app)
     assert "Once what it called is settled, go on:" in [move.why for move in app.history("sync/order:1").next]
+
+
+# -- what happens as the outer run lies down -----------------------------------------------------
+
+
+def as_it_lies_down(app: App, state: str, meanwhile: Callable[[], object]) -> None:
+    """`meanwhile`: between the outer run's last look at the inner one and its own lying down."""
+    engine: Any = app.engine  # type: ignore[attr-defined]
+    commit = engine.commit
+
+    def late(batches: Any) -> Any:
+        writes = [write for batch in batches for write in batch.writes]
+        if any(write.at.space == "default/sync/order:1" and getattr(write, "state", "") == state for write in writes):
+            engine.commit = commit
+            Context().run(meanwhile)
+        return commit(batches)
+
+    engine.commit = late
+
+
+def is_due(stage: Stage) -> bool:
+    outer = stage.record("sync", "order:1")
+    return outer.due_at is not None and outer.due_at <= stage.clock.now()
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "beside a timer"])
+def test_an_inner_run_that_ends_as_the_outer_one_lies_down_wakes_it_all_the_same(stage: Stage, alone: bool) -> None:
+    app, other = stage.process(), stage.process()
+
+    def parcels(app: App) -> Any:
+        @app.flow(key="parcel:{order}")
+        def ship(order: int) -> str:
+            return str(app.wait_for("label"))
+
+        return ship
+
+    ship, elsewhere = parcels(app), parcels(other)
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> Any:
+        return ship(order) if alone else app.gather(lambda: ship(order), lambda: app.sleep("1m"))[0]
+
+    def inner_ends() -> None:
+        other.deliver_to(flow="ship", key="parcel:1", name="label", payload="L1")
+        assert elsewhere(1) == "L1"
+
+    as_it_lies_down(app, "waiting", inner_ends)
+    with pytest.raises(Waiting):
+        sync(1)
+    assert is_due(stage)
+    if alone:
+        assert sync(1) == "L1"
+
+
+def test_an_inner_run_that_goes_on_as_the_outer_one_lies_down_is_waited_for(stage: Stage) -> None:
+    """The twin: it has not ended, and the outer one does not come round for nothing."""
+    app, other = stage.process(), stage.process()
+    sync = shop(stage, app, sleep=True)
+    shop(stage, other, sleep=True)
+
+    as_it_lies_down(app, "waiting", lambda: other.store.read(stage.record("ship", "parcel:1").at).block())
+    with pytest.raises(Waiting, match="waits for the run of ship"):
+        sync(1)
+    assert not is_due(stage)
+
+
+@pytest.mark.parametrize("verdict", ["abandon", "happened"])
+def test_what_a_person_says_as_the_outer_run_goes_to_review_moves_it_all_the_same(stage: Stage, verdict: Any) -> None:
+    app, other = stage.process(), stage.process()
+
+    def payments(app: App) -> Any:
+        @app.step(repeat="never")
+        def charge(order: int) -> None:
+            raise TimeoutError
+
+        @app.flow(key="payment:{order}")
+        def pay(order: int) -> None:
+            charge(order)
+
+        return pay
+
+    pay, _ = payments(app), payments(other)
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        try:
+            pay(order)
+        except StepFailed as error:
+            return str(error.data["fault"].type)
+        return "paid"
+
+    def settled() -> None:
+        other.settle_run("pay/payment:1", verdict, by="ann", result=None)
+        look(other)
+
+    as_it_lies_down(app, "review", settled)
+    with pytest.raises(Waiting):
+        sync(1)
+    assert is_due(stage)
+    assert sync(1) == {"abandon": "PriorFailure", "happened": "paid"}[verdict]
+
+
+def test_a_wait_for_what_a_run_that_has_ended_says_does_not_go_round_and_round(stage: Stage) -> None:
+    """Of what it waits for, nothing is seen in the state of that run."""
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def ask(order: int) -> None:
+        raise Waiting("not yet", run=app.attach(flow="mailing", key="mail:1").id, until=None)
+
+    @app.flow(key="mail:{order}")
+    def mailing(order: int) -> None: ...
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        ask(order)
+
+    mailing(1)
+    with pytest.raises(Waiting):
+        sync(1)
+    assert not is_due(stage)
+
+
+def test_an_inner_run_whose_input_cannot_be_read_wakes_the_outer_one(stage: Stage) -> None:
+    app, newer = stage.process(), stage.process()
+
+    @app.flow(key="parcel:{order}", name="ship")
+    def old_ship(order: int) -> None:
+        app.wait_for("label")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        old_ship(order)
+
+    @newer.flow(key="parcel:{order}")
+    def ship(order: list[str]) -> None: ...
+
+    with pytest.raises(Waiting):
+        sync(1)
+    app.deliver_to(flow="ship", key="parcel:1", name="label")
+    assert not is_due(stage)
+    assert look(newer) == 1
+    assert stage.record("ship", "parcel:1").state == "review"
+    assert is_due(stage)
+
+
+def test_waiting_for_an_inner_run_is_no_attempt_also_after_a_crash(stage: Stage) -> None:
+    """It was counted as one each time the outer run looked, and a person asked after so many."""
+
+    def parcels(app: App, *, dies: bool = False) -> Any:
+        @app.flow(key="parcel:{order}")
+        def ship(order: int) -> Any:
+            return app.wait_for("label")
+
+        @app.step(repeat="safe", retry=Retry(attempts=2))
+        def ask(order: int) -> Any:
+            if dies:
+                app.engine.dead = True  # type: ignore[attr-defined]
+            return ship(order)
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> Any:
+            return ask(order)
+
+        return sync
+
+    with pytest.raises(Died):
+        parcels(stage.process(), dies=True)(1)
+    stage.lapse()
+    app = stage.process()
+    sync = parcels(app)
+    for _ in range(3):
+        assert look(app) == 1
+        stage.clock.advance(301)
+    app.deliver_to(flow="ship", key="parcel:1", name="label", payload="L1")
+    while look(app):
+        pass
+    assert sync(1) == "L1"
+
+
+def test_an_inner_run_that_is_cancelled_before_it_began_wakes_the_outer_one(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="folder:{level}", name="sync", limit=1)
+    def sync(level: int) -> int:
+        return 1 + sync(level - 1) if level else 0
+
+    with pytest.raises(Waiting):
+        sync(1)
+    assert app.attach(flow="sync", key="folder:0").cancel("ann") == "failed"
+    outer = stage.record("sync", "folder:1")
+    assert outer.due_at is not None
+    assert outer.due_at <= stage.clock.now()
 
 
 def test_awaited_ones_too(stage: Stage) -> None:

@@ -413,6 +413,123 @@ def test_killed_anywhere_after_a_gap_the_state_fetched_is_applied_once(stage: St
     assert 4 not in outside.applied["a"]
 
 
+# -- forking -------------------------------------------------------------------------------------
+
+
+def fork(stage: Stage, app: App, version: int, key: str) -> str:
+    """A person has it done once more. The state in which that ends, and whether it was stale."""
+    app.fork_run(f"sync/order:a:{version}", key=key)
+    drain(stage, app, 14)
+    run = app.history(f"sync/{key}").run
+    return "stale" if run.reason.startswith("stale") else run.state
+
+
+def test_a_fork_of_the_newest_version_is_let_through_as_often_as_somebody_says_so(stage: Stage, style: Style) -> None:
+    app, outside = stage.process(), Outside()
+    flow = declare(app, outside, style)
+    flow(event(1))
+    flow(event(2))
+    assert [fork(stage, app, 2, key) for key in ("again", "and again")] == ["done", "done"]
+    app.fork_run("sync/again", key="a fork of a fork")
+    drain(stage, app)
+    assert outside.applied == {"a": [1, 2, 2, 2, 2]}
+    assert newest(stage) == "2"
+
+
+def test_a_fork_of_an_older_version_is_stale(stage: Stage) -> None:
+    """The twin: it would write an older state over a newer one."""
+    app, outside = stage.process(), Outside()
+    flow = declare(app, outside)
+    flow(event(1))
+    flow(event(2))
+    assert fork(stage, app, 1, "again") == "stale"
+    assert outside.applied == {"a": [1, 2]}
+
+
+def test_a_fork_that_a_newer_version_came_before_is_stale(stage: Stage) -> None:
+    app, outside = stage.process(), Outside()
+    flow = declare(app, outside)
+    flow(event(1))
+    app.fork_run("sync/order:a:1", key="again")
+    flow(event(2))
+    drain(stage, app, 14)
+    assert outside.applied == {"a": [1, 2]}
+
+
+def test_a_fork_of_what_clashed_with_its_version_clashes_too(stage: Stage) -> None:
+    app, outside = stage.process(), Outside()
+
+    @app.flow(key="{order[kind]}:{order[id]}", name="sync", order=by(object="{order[id]}", version="{order[v]}"))
+    def sync(order: dict[str, Any]) -> None:
+        outside.set(order["id"], order["v"])
+
+    sync(event(1, kind="order"))
+    with pytest.raises(PayloadMismatch):
+        sync(event(1, kind="return"))
+    app.fork_run("sync/return:a:1", key="again")
+    drain(stage, app, 14)
+    assert app.history("sync/again").run.state == "failed"
+    assert outside.applied == {"a": [1]}
+
+
+def test_a_fork_of_what_was_undone_does_it_anew(stage: Stage) -> None:
+    app, fails = stage.process(), [True]
+
+    @app.step(repeat="safe")
+    def refund(order: dict[str, Any]) -> None:
+        stage.do("refund")
+
+    @app.step(repeat="never", undo=refund)
+    def charge(order: dict[str, Any]) -> None:
+        stage.do("charge")
+
+    @app.flow(key="order:{order[id]}", name="sync", order=by(object="{order[id]}", version="{order[v]}"))
+    def sync(order: dict[str, Any]) -> None:
+        charge(order)
+        if fails:
+            raise ValueError("no such address")
+
+    with pytest.raises(ValueError, match="address"):
+        sync(event(1))
+    fails.clear()
+    assert fork(stage, app, 1, "again") == "done"
+    assert stage.effects == {"charge": 2, "refund": 1}
+
+
+def test_of_a_run_and_its_fork_only_one_goes_on(stage: Stage) -> None:
+    app, fails, outside = stage.process(), [True], Outside()
+
+    @app.flow(key="order:{order[id]}", name="sync", order=by(object="{order[id]}", version="{order[v]}"))
+    def sync(order: dict[str, Any]) -> None:
+        if fails:
+            raise ValueError("no such address")
+        outside.set(order["id"], order["v"])
+
+    with pytest.raises(ValueError, match="address"):
+        sync(event(1))
+    fails.clear()
+    assert fork(stage, app, 1, "again") == "done"
+    app.retry_run("sync/order:a:1")
+    drain(stage, app, 14)
+    with pytest.raises(Stale):
+        sync(event(1))
+    assert outside.applied == {"a": [1]}
+
+
+def test_a_fork_of_what_went_by_the_state_fetched_asks_the_source_once_more(stage: Stage, style: Style) -> None:
+    app, outside = stage.process(), Outside()
+    flow = fetching(stage, app, outside, style)
+    flow(event(1))
+    call(flow, event(3))
+    outside.source = event(5)
+    stage.clock.advance(31)
+    look(app)
+    outside.source = event(6)
+    assert fork(stage, app, 3, "again") == "done"
+    assert outside.applied == {"a": [1, 5, 6]}
+    assert newest(stage) == "6"
+
+
 # -- keeping -------------------------------------------------------------------------------------
 
 

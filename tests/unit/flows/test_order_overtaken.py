@@ -261,6 +261,76 @@ def test_what_failed_is_undone_to_the_end_although_a_newer_version_came(stage: S
     assert newest(stage) == "2"
 
 
+def failing(stage: Stage, app: App, repeat: Any, undoing: Callable[[], object]) -> Any:
+    """Version 1 fails and is undone by `refund`, in which `undoing` happens before its effect."""
+
+    @app.step(repeat=repeat)
+    def refund(order: dict[str, Any]) -> None:
+        undoing()
+        stage.do(f"refund {order['v']}")
+
+    @app.step(repeat="never", undo=refund)
+    def charge(order: dict[str, Any]) -> None:
+        stage.do(f"charge {order['v']}")
+
+    @app.flow(**ORDERED)
+    def sync(order: dict[str, Any]) -> None:
+        charge(order)
+        if order["v"] == 1:
+            raise ValueError("no such address")
+
+    return sync
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed"])
+def test_what_failed_and_died_in_its_first_undo_is_undone_although_a_newer_version_came(
+    stage: Stage, repeat: Any
+) -> None:
+    dying, app = stage.process(), stage.process()
+
+    def die() -> None:
+        dying.engine.dead = True  # type: ignore[attr-defined]
+        raise Died
+
+    with pytest.raises(Died):
+        failing(stage, dying, repeat, die)(event(1))
+    stage.lapse()
+    failing(stage, app, repeat, lambda: None)(event(2))
+    drain(stage, app)
+    assert state(stage, 1) == "failed"
+    assert stage.effects == {"charge 1": 1, "charge 2": 1, "refund 1": 1}
+
+
+def test_what_failed_and_was_given_back_before_its_first_undo_is_undone_although_a_newer_version_came(
+    stage: Stage,
+) -> None:
+    leaving, app = stage.process(), stage.process()
+
+    @leaving.step(repeat="never")
+    def ship(order: dict[str, Any]) -> None:
+        leaving.parts.draining = True
+        raise ValueError("no such address")
+
+    @leaving.step(repeat="safe")
+    def refund(order: dict[str, Any]) -> None: ...
+
+    @leaving.step(repeat="never", undo=refund)
+    def charge(order: dict[str, Any]) -> None:
+        stage.do(f"charge {order['v']}")
+
+    @leaving.flow(**ORDERED)
+    def sync(order: dict[str, Any]) -> None:
+        charge(order)
+        ship(order)
+
+    with pytest.raises(Waiting, match="given back between steps"):
+        sync(event(1))
+    shop(stage, app, fails=True)(event(2))
+    drain(stage, app)
+    assert state(stage, 1) == "failed"
+    assert stage.effects == {"charge 1": 1, "refund 1": 1, "charge 2": 1, "ship 2": 1}
+
+
 def test_what_is_cancelled_is_undone_although_a_newer_version_came(stage: Stage) -> None:
     app = stage.process()
     sync = shop(stage, app)

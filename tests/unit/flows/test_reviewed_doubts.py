@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Barrier
 from typing import Any
 
 import pytest
 
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting, check
-from twiceproof.effects.look import Absent
+from twiceproof.effects.look import Absent, Happened, Unknown
 
 from .stage import Died, Stage, Style
 from .waits import work
@@ -360,6 +361,165 @@ def test_nor_around_what_a_crash_may_have_done(stage: Stage, undo: bool, state: 
     work(app)
     assert stage.record("sync", "order:1").state == state
     assert stage.effects["close"] == (state == "failed")
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed"])
+@pytest.mark.parametrize("way", ["gather", "each"])
+def test_nor_around_any_of_several_that_were_begun_beside_each_other(stage: Stage, way: str, repeat: Any) -> None:
+    def shop(app: App, begun: Callable[[], object]) -> Any:
+        @app.step(repeat="safe", id="{n}")
+        def release(n: int) -> None:
+            stage.do(f"release {n}")
+
+        @app.step(repeat=repeat, id="{n}", undo=release)
+        def reserve(n: int) -> None:
+            begun()
+            stage.do(f"reserve {n}")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> None:
+            if way == "each":
+                app.each([1, 2], reserve, concurrency=2)
+            else:
+                app.gather(lambda: reserve(1), lambda: reserve(2))
+
+        return sync
+
+    dying, both = stage.process(), Barrier(2)
+
+    def die_together() -> None:
+        both.wait(10)
+        dying.engine.dead = True  # type: ignore[attr-defined]
+
+    with pytest.raises(Died):
+        shop(dying, die_together)(1)
+    stage.lapse()
+    app = stage.process()
+    shop(app, paid)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    for n in (1, 2):
+        assert stage.record("sync", "order:1").state == "review"
+        app.settle_run("sync/order:1", "happened", by="ann", step=f"reserve[{n}]", result=None)
+        work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve 1": 1, "reserve 2": 1, "release 1": 1, "release 2": 1}
+
+
+def test_a_killed_attempt_counts_once_however_often_the_step_is_put_off_since(stage: Stage) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        lone(stage, app, dies(app))(1)
+    stage.lapse()
+    app = stage.process()
+    sync = lone(stage, app, raises(NotDone("no")), retry=Retry(attempts=6, first="1h", most="1h"))
+    with pytest.raises(Waiting):
+        sync(1)
+    for _ in range(5):
+        stage.clock.advance(3_601)
+        work(app)
+    assert stage.effects["charge"] == 6
+
+
+# -- what the destination says -------------------------------------------------------------------
+
+
+def checked(stage: Stage, app: App, charge: Any, look: Any, **options: Any) -> Any:
+    """Reserves, then charges where it can be looked up."""
+
+    @app.step(repeat="safe")
+    def release(order: int) -> None:
+        stage.do("release")
+
+    @app.step(repeat="safe", undo=release)
+    def reserve(order: int) -> None:
+        stage.do("reserve")
+
+    @app.step(repeat="safe")
+    def refund(order: int) -> None:
+        stage.do("refund")
+
+    @app.step(name="charge", repeat=check(lambda order: look(), settling=0.0), undo=refund, **options)
+    def charged(order: int) -> str:
+        stage.do("charge")
+        return charge()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        reserve(order)
+        return charged(order)
+
+    return sync
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_what_the_destination_has_not_seen_fails_when_its_attempts_are_over_and_the_rest_is_undone(
+    stage: Stage, attempts: int
+) -> None:
+    """It was asked about all the same, as if nobody knew."""
+    app = stage.process()
+    sync = checked(stage, app, raises(TimeoutError("no answer")), Absent, retry=Retry(attempts=attempts, first=0))
+    with pytest.raises(StepFailed, match="charge failed: TimeoutError"):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.entries("sync", "order:1")["charge"].state == "failed"
+    assert stage.effects == {"reserve": 1, "charge": attempts, "release": 1}
+
+
+def test_a_flow_that_goes_another_way_then_does_so_in_a_replay_too(stage: Stage) -> None:
+    """What arrives there afterwards changes nothing about it."""
+    app, arrived = stage.process(), [Absent()]
+
+    @app.step(repeat=check(lambda order: arrived[-1], settling=0.0), retry=Retry(attempts=1))
+    def charge(order: int) -> str:
+        raise TimeoutError("no answer")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        try:
+            paid = charge(order)
+        except StepFailed:
+            paid = "by invoice"
+        app.wait_for("packed")
+        return paid
+
+    with pytest.raises(Waiting):
+        sync(1)
+    arrived.append(Happened("by card"))
+    app.deliver_to(flow="sync", key="order:1", name="packed")
+    assert sync(1) == "by invoice"
+
+
+@pytest.mark.parametrize(
+    ("found", "undone"), [(Absent(), {"release"}), (Happened("c1"), {"release", "refund"})], ids=["absent", "happened"]
+)
+def test_what_the_destination_tells_about_a_cancelled_run_needs_no_person(
+    stage: Stage, found: Any, undone: set[str]
+) -> None:
+    app = stage.process()
+    with pytest.raises(Died):
+        checked(stage, app, dies(app), lambda: found)(1)
+    stage.lapse()
+    app = stage.process()
+    checked(stage, app, paid, lambda: found)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == {"reserve": 1, "charge": 1, **dict.fromkeys(undone, 1)}
+
+
+def test_what_the_destination_cannot_tell_does(stage: Stage) -> None:
+    """The twin."""
+    app = stage.process()
+    with pytest.raises(Died):
+        checked(stage, app, dies(app), Unknown)(1)
+    stage.lapse()
+    app = stage.process()
+    checked(stage, app, paid, Unknown)
+    app.attach(flow="sync", key="order:1").cancel("ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "review"
+    assert stage.effects == {"reserve": 1, "charge": 1}
 
 
 def _call(flow: Any) -> None:

@@ -244,7 +244,41 @@ def test_a_run_whose_undoing_had_begun_does_nothing_new(stage: Stage) -> None:
     assert stage.effects["ship"] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "never"])
+def test_a_run_that_died_in_its_first_undo_does_not_go_on_as_if_nothing_were_undone(stage: Stage, repeat: Any) -> None:
+    """Its body failed over something that is gone by the time it is taken over."""
+    moods = [ValueError("not today")]
+
+    def shop(app: App, *, dies: bool) -> Any:
+        @app.step(repeat=repeat)
+        def refund(order: int) -> None:
+            stage.do("refund")
+            if dies:
+                app.engine.dead = True  # type: ignore[attr-defined]
+
+        @app.step(repeat="never", undo=refund)
+        def charge(order: int) -> None:
+            stage.do("charge")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int) -> str:
+            charge(order)
+            if moods:
+                raise moods.pop()
+            return "charged"
+
+        return sync
+
+    with pytest.raises(Died):
+        shop(stage.process(), dies=True)(1)
+    stage.lapse()
+    app = stage.process()
+    shop(app, dies=False)
+    work(app)
+    assert stage.record("sync", "order:1").state == ("review" if repeat == "never" else "failed")
+    assert stage.effects == {"charge": 1, "refund": 1 if repeat == "never" else 2}
+
+
 def last_step(stage: Stage, app: App, charge: Any, *, waits: bool = False) -> Any:
     """A flow that ends with what can be undone: nothing comes after it that could be refused."""
 

@@ -38,12 +38,16 @@ class Mark(Struct, frozen=True, omit_defaults=True):
 
 
 class Event(Struct, frozen=True):
-    """A version of an object that a run wants to apply. `waited`: its patience is over."""
+    """A version of an object that a run wants to apply. `waited`: its patience is over.
+
+    `forked_from`: somebody wants that run's doings done once more, by this one.
+    """
 
     version: Version
     run: str
     fingerprint: str
     waited: bool = False
+    forked_from: str = ""
 
 
 class Apply(Struct, frozen=True):
@@ -103,11 +107,20 @@ def decide(mark: Mark | None, event: Event, *, park: bool, first: int | None, fe
     return _apply(mark, event, fetched=fetch and missing is not None)
 
 
-def _not_newer(mark: Mark, event: Event) -> Drop | Clash:
-    if event.version.place < mark.newest.place:
+def _not_newer(mark: Mark, event: Event) -> Apply | Drop | Clash:
+    equal = event.version.place == mark.newest.place
+    same = equal and (mark.fetched or mark.fingerprint == event.fingerprint)
+    if event.forked_from and (same or mark.run == event.forked_from):
+        return _inherit(mark, event)
+    if not equal:
         return Drop(mark)
-    same = mark.fetched or mark.fingerprint == event.fingerprint
     return Drop(mark, same=True) if same else Clash(mark)
+
+
+def _inherit(mark: Mark, event: Event) -> Apply:
+    """A fork of what was let through last is no older than it. From now on it is the one that goes on."""
+    fetched = mark.fetched and mark.fingerprint == event.fingerprint
+    return Apply(structs.replace(mark, run=event.run, fingerprint=event.fingerprint, fetched=fetched))
 
 
 def _missing(newest: int | None, event: Event) -> int | None:

@@ -89,7 +89,7 @@ class Ordering:
         """The flow's function under `carry`, if this version may be applied."""
         thing, version = self._places.object(arguments), self._places.version(arguments)
         at = mark_at(parts.tenant, self._flow, thing)
-        event = Event(version, taken.claim.run, taken.claim.fingerprint)
+        event = Event(version, taken.claim.run, taken.claim.fingerprint, forked_from=taken.work.forked_from)
         taken.newer = lambda: _newer_than(parts, at, thing, event)
         body = partial(self._body, parts, at, arguments, call, taken)
         if taken.work.undoing:
