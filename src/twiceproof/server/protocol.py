@@ -73,6 +73,11 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self.phase, self.since = HEAD, self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Trailers are left out: what comes behind a body would stand among what was looked at before it."""
+        if self.phase == HEAD:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         if self.phase in DEAF:
             return

@@ -35,6 +35,7 @@ class Line:
         gate = asyncio.Event()
         self.gates.append(gate)
         self.seen.append(scope["path"])
+        self.scope = scope
         message = await receive()
         body = message.get("body", b"")
         while message.get("more_body"):
@@ -188,3 +189,14 @@ def test_a_handler_whose_request_was_refused_has_no_second_word(caplog):
     assert told.startswith(b"HTTP/1.1 400 ")
     assert told.count(b"HTTP/1.1 ") == 1
     assert not caplog.records
+
+
+def test_what_stands_behind_a_body_is_no_header():
+    """A proxy writes its word about the caller into the head, and passes on what the caller wrote behind the body."""
+
+    async def scene(made):
+        head = b"POST /1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        await made.send(head + b"2\r\nhi\r\n0\r\nx-forwarded-for: 127.0.0.1\r\n\r\n")
+        return [name for name, _ in made.scope["headers"]]
+
+    assert played(scene) == [b"host", b"transfer-encoding"]
