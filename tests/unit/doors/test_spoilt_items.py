@@ -1,4 +1,4 @@
-"""A delivery of many events, some of which cannot be read: the others are taken in, and it is kept aside for a person."""
+"""A delivery of many events, some of which cannot be read: the others are taken in, and it is kept aside."""
 
 from __future__ import annotations
 

@@ -57,6 +57,20 @@ def test_a_method_that_an_address_does_not_take_says_which_it_does(desk):
     assert answer.headers["allow"] == "OPTIONS, POST"
 
 
+def test_requests_under_way_are_told_while_they_are(serving):
+    heard = []
+
+    async def ask(call):
+        heard.append((await call.station.text()).decode())
+        return json_reply(200, {})
+
+    desk = serving(ask)
+    desk.call("POST", "/v1/test/x")
+    heard.append(desk.call("GET", "/metrics").body.decode())
+    assert ["twiceproof_requests_under_way 1.0" in text for text in heard] == [True, True]
+    assert desk.application.under_way == 0
+
+
 def test_head_is_get_without_the_body(desk):
     assert desk.call("HEAD", "/healthz").status == 200
     assert desk.call("HEAD", "/hooks/shop").status == 405
