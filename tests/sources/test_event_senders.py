@@ -215,10 +215,12 @@ def test_event_grid_also_speaks_cloudevents():
     assert find_source("event_grid").read(binary) == one.read(binary)
 
 
-def test_one_event_without_an_id_makes_the_whole_array_poison():
-    source = find_source("event_grid")
-    body = msgspec.json.encode([*msgspec.json.decode(source.example()), {"topic": "/shop", "data": 1}])
-    assert isinstance(source.read(source.seal(body, SECRET, NOW)), Poison)
+@pytest.mark.parametrize("name", ["event_grid", "cloudevents"])
+def test_one_event_without_an_id_is_poison_among_its_neighbours(name):
+    source = find_source(name)
+    body = msgspec.json.encode([*msgspec.json.decode(b"[" + source.example().strip(b"[]") + b"]"), {"data": 1}])
+    good, spoilt = source.read(source.seal(body, SECRET, NOW))
+    assert (good.payload["id"], type(spoilt)) == (msgspec.json.decode(body)[0]["id"], Poison)
 
 
 # -- Dataverse --------------------------------------------------------------------------------------

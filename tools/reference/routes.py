@@ -52,6 +52,8 @@ def _taken(route: Route) -> Iterator[str]:
         yield " ".join(code(name) for name in _fields(route.body))
     if route.query is not None:
         yield " ".join(code(f"?{name}=") for name in _fields(route.query))
+    if route.tolerant:
+        yield "any query"
 
 
 def _answers(route: Route) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """The tally of blocked duplicates: brought to the store every few seconds, in one small write per tenant.
 
-Each process writes its own record per hour, whole and anew, so that a write that is repeated counts nothing twice. What
-was counted in the last seconds before a crash is lost.
+Each process writes its own record per hour, whole and anew, so that a write that is repeated counts nothing twice. A
+process that ends without closing its app brings the last ones at its end; what was counted in the last seconds before a
+crash is lost.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -14,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from ..clock import Ids
+from ..clock import Ids, system_clock
 from ..drive import Operation, block
 from ..errors import StoreError
 from ..observe.duplicates import Blocked, Duplicates
 from ..records import Address, Insert, Record, Replace, Written
 from ..stores.base import Store
 from .claim import body_of, space_of
+from .errand import Errand
 from .states import EXPIRE
 
 __all__ = ["KIND", "OPERATION", "Tally", "most_blocked"]
@@ -50,6 +53,7 @@ class Tally:
         self.told: list[Told] = []
         duplicates.arm = self._arm
         self._reset()
+        _tallies.add(self)
         reference = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _reset(reference))
 
@@ -57,19 +61,18 @@ class Tally:
         """A forked child has records of its own."""
         self._pages: dict[str, tuple[Address, str]] = {}  # by space: where it was written, and its version
         self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
-        self._timer: threading.Timer | None = None
+        self._errand: Errand | None = None
 
     def _arm(self) -> None:
         if self._stopped:
             return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = threading.Timer(self._every, self.flush)
-        self._timer.daemon = True
+        if self._errand is not None:
+            self._errand.cancel()
+        self._errand = Errand(self._every, self.flush, "twiceproof-tally")
         try:
-            self._timer.start()
+            self._errand.start()
         except RuntimeError:  # no thread to be had: told at the end; the duplicate itself must be answered
-            self._timer = None
+            self._errand = None
 
     def flush(self) -> None:
         """What has changed goes to the store; if that fails, it is tried again later."""
@@ -111,8 +114,8 @@ class Tally:
 
     def stop(self) -> None:
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._errand is not None:
+            self._errand.cancel()
         last = threading.Thread(target=self.flush, name="twiceproof-tally", daemon=True)
         try:
             last.start()
@@ -121,8 +124,38 @@ class Tally:
         else:
             last.join(GRACE)
         if last.is_alive():
-            self._given_up = True
-            log.warning("the last blocked duplicates may not be counted: the store does not answer")
+            self._give_up()
+
+    def hurry(self) -> None:
+        """The process is ending, and nobody has stopped us: what waits for its time goes now."""
+        self._stopped = True
+        if self._errand is not None:
+            self._errand.hurry()
+
+    def wait(self, seconds: float) -> None:
+        if self._errand is None or self._given_up:
+            return
+        self._errand.join(seconds)
+        if self._errand.is_alive():
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        log.warning("the last blocked duplicates may not be counted: the store does not answer")
+
+
+_tallies: weakref.WeakSet[Tally] = weakref.WeakSet()  # those of a forked child have no errand but its own
+
+
+@atexit.register
+def _at_exit() -> None:
+    """In bounded time, all together: a store that is away must not keep a process from ending."""
+    tallies = list(_tallies)
+    for tally in tallies:
+        tally.hurry()
+    until = system_clock.monotonic() + GRACE
+    for tally in tallies:
+        tally.wait(max(0.0, until - system_clock.monotonic()))
 
 
 def _page_write(at: Address, body: str, version: str) -> Insert | Replace:

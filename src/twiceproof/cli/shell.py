@@ -8,7 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .clean import UNSEEN, clean
+from ..doors.unseen import UNSEEN
+from .clean import clean
 from .target import Target
 
 __all__ = ["command", "program", "quoted"]

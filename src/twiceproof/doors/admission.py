@@ -37,10 +37,10 @@ from .envelope import Envelope
 from .hook import AGAIN, Hook
 from .letters import keep_letter
 from .redact import redact
-from .source import Event, Word
+from .source import Event, Poison, Word
 from .together import Together
 
-__all__ = ["Admission", "Admitted"]
+__all__ = ["Admission", "Admitted", "name_of"]
 
 log = logging.getLogger("twiceproof.doors")
 
@@ -71,13 +71,25 @@ class Admission:
         self.hook = hook
         self.envelope = envelope
 
-    def of(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
-        """Each on its own: one that cannot be taken in does not harm its neighbours."""
+    def of(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
+        """Each on its own: one that cannot be read or taken in does not harm its neighbours."""
+        spoilt = next((one for one in read if isinstance(one, Poison)), None)
+        admitted = yield from self._each([one for one in read if isinstance(one, Event)])
+        return admitted if spoilt is None else [*admitted, (yield from self._set_aside(spoilt))]
+
+    def _set_aside(self, spoilt: Poison) -> Operation[Admitted]:
+        """The delivery as a whole: what has no id cannot be named. Replayed, its other events are duplicates."""
+        yield from self.keep_aside(spoilt.reason)
+        tell(self.hook.name, "poison")
+        return Admitted("poison", reason=spoilt.reason)
+
+    def _each(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         if len(events) == 1:  # nearly always
             return [(yield from self._heard(events[0]))]
-        first = {_name(event): event for event in reversed(events)}
+        first = {name_of(event): event for event in reversed(events)}
         admitted = yield from Together([self._heard(event) for event in first.values()])
-        again = [event for event in events if first[_name(event)] is not event]  # after it, or they would find it busy
+        # After it, or they would find it busy.
+        again = [event for event in events if first[name_of(event)] is not event]
         return admitted + ((yield from Together([self._heard(event) for event in again])) if again else [])
 
     def _heard(self, event: Event) -> Operation[Admitted]:
@@ -168,7 +180,7 @@ class Admission:
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
         reason = f"{type(error).__name__}: {error}"
-        yield from self.keep_aside(reason, _name(event))
+        yield from self.keep_aside(reason, name_of(event))
         return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
@@ -196,7 +208,7 @@ class Admission:
         return True
 
 
-def _name(event: Event) -> str:
+def name_of(event: Event) -> str:
     """As a letter can hold it: a source of the user's own may take any value for an id, and one such letter would
     keep all of them from being read.
     """

@@ -11,7 +11,6 @@ from ..claims.aside import Aside
 from ..drive import Operation
 from ..errors import StoreError
 from ..flows.parts import Parts
-from ..observe.told import tell
 from .admission import Admission, Admitted
 from .envelope import Envelope
 from .hook import AGAIN, Hook
@@ -66,11 +65,7 @@ def _believed(admission: Admission) -> Operation[Reply]:
     reading = source.read(admission.envelope)
     if isinstance(reading, Handshake):
         return reading.reply
-    if isinstance(reading, Poison):
-        yield from admission.keep_aside(reading.reason)
-        tell(admission.hook.name, "poison")
-        return source.answer("poison")
-    admitted = yield from admission.of(reading)
+    admitted = yield from admission.of([reading] if isinstance(reading, Poison) else reading)
     heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
     return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
 

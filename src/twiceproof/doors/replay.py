@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..drive import Operation
 from ..errors import Misuse
 from ..flows.parts import Parts
-from .admission import Admission, Admitted
+from .admission import Admission, Admitted, name_of
 from .envelope import Envelope
 from .hook import Hook
 from .letters import Letter, find_letter, remove_letter
-from .source import Handshake, Poison
+from .source import Event, Handshake, Poison
 
 __all__ = ["replay_letter"]
 
@@ -29,11 +29,22 @@ def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operati
         raise Misuse(
             f"{letter.id} still cannot be read: {reason}. Correct the source's options, or leave it to expire."
         )
-    events = [event for event in reading if letter.event in ("", event.id)]
-    admitted = yield from admission.of(events)
+    admitted = yield from admission.of(_meant(letter, reading))
     if all(one.word in TAKEN_IN for one in admitted):
         yield from remove_letter(parts.store, letter)
     return admitted
+
+
+def _meant(letter: Letter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
+    if not letter.event:
+        return reading
+    found = [one for one in reading if isinstance(one, Event) and name_of(one) == letter.event]
+    if not found:  # where nothing is taken in, nothing went wrong, and the letter would be removed
+        raise Misuse(
+            f"{letter.id} has no event {letter.event[:80]!r} any more, as its source now reads it. Correct the "
+            "source's options, or leave it to expire."
+        )
+    return found
 
 
 def _hook(hooks: Mapping[str, Hook], letter: Letter) -> Hook:

@@ -40,12 +40,15 @@ class Handshake(Struct, frozen=True):
 
 
 class Poison(Struct, frozen=True):
-    """Signed, but it cannot be read: kept aside for people, and acknowledged, or it would come again for days."""
+    """Signed, but it cannot be read: kept aside for people, and acknowledged, or it would come again for days.
+
+    Among events it stands for one of them: the others are taken in.
+    """
 
     reason: str
 
 
-Reading = Sequence[Event] | Handshake | Poison
+Reading = Sequence[Event | Poison] | Handshake | Poison
 
 
 class Source:

@@ -44,6 +44,7 @@ class Application:
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)
         self.under_way = 0
+        self.station.metrics.under_way.set_function(lambda: self.under_way)
         self.room = Room(limits.bodies)
         self.traces = find_traces()
 

@@ -20,6 +20,7 @@ from .place import place_of
 from .policy import POLICY, allows
 from .principal import Principal
 from .principal import Scope as Need
+from .query import require_known
 from .rate import Buckets
 from .room import Share
 from .route import Route
@@ -145,6 +146,7 @@ class Handling:
             raw_headers=self.scope["headers"], body=body, raw_query=self.scope["query_string"].decode("latin-1"),
             client=self.client, scheme=self.scope.get("scheme", "http"), now=app.clock.now(), station=desk.station,
         )  # fmt: skip
+        require_known(call, route)
         desk.under_way += 1
         try:
             return await route.handle(call)

@@ -1,7 +1,8 @@
 """HTTP/1.1 on uvicorn's httptools protocol, with what that lacks: limits on heads, and an absolute time to be read by.
 
 A sender that drips bytes keeps every per-byte timer happy. Here the time runs from a request's first byte (or from the
-connection, if none comes) to its last, and one look at all connections, twice a second, cuts off whoever is late.
+connection, if none comes) to its last, and one look at all connections, twice a second, cuts off whoever is late. For a
+request that was sent behind another one, it runs from the answer to that: until then it is not read, and not refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .wire import raw
 
 __all__ = ["GuardedProtocol", "guarded"]
 
-HEAD, BODY, SERVING, IDLE, LINGERING = "head", "body", "serving", "idle", "lingering"
+HEAD, BODY, SERVING, IDLE, REFUSED, LINGERING = "head", "body", "serving", "idle", "refused", "lingering"
+DEAF = (REFUSED, LINGERING)  # whatever else comes is not listened to
 LINGER = 2.0  # seconds in which a caller that still sends can read our answer
 MOST_IGNORED = 4 * 1024 * 1024  # bytes that are read and dropped meanwhile
 
@@ -45,6 +47,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.since = self.loop.time()
         self._unheard = 0  # bytes that came without completing anything: a head, or a trailer without end
         self._stalled_since: float | None = None
+        self._withheld: Reply | None = None  # the refusal of a request whose turn to be answered has not come
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -56,7 +59,7 @@ class GuardedProtocol(HttpToolsProtocol):
     # -- reading ---------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self.phase == LINGERING or self.transport.is_closing():
+        if self.phase in DEAF or self.transport.is_closing():
             self._drop(data)
             return
         self._unheard += len(data)
@@ -65,13 +68,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse("head", _head_too_large(self.limits))
 
     def on_message_begin(self) -> None:
-        if self.phase == LINGERING:
+        if self.phase in DEAF:
             return
         super().on_message_begin()
         self.phase, self.since = HEAD, self.loop.time()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Trailers are left out: what comes behind a body would stand among what was looked at before it."""
+        if self.phase == HEAD:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        if self.phase == LINGERING:
+        if self.phase in DEAF:
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > self.limits.head or len(self.headers) > self.limits.headers:
@@ -83,8 +91,9 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade() and self._has_body():
             self._refuse("malformed", _upgrading())
             return
-        self.phase, self._unheard = BODY, 0
-        super().on_headers_complete()
+        self._unheard = 0
+        super().on_headers_complete()  # an address that is none breaks it: until then `cycle` is the request's before
+        self.phase = BODY
 
     def _ends_plainly(self) -> bool:
         """Where a body ends must be the same for us and for every proxy: chunked and nothing else, in HTTP/1.1."""
@@ -123,11 +132,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._linger()
             return
         self.flow.resume_reading()
+        self.since = self.loop.time()
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+        elif self._withheld is not None:
+            self._say(self._withheld)
         elif self.phase == SERVING:
-            self.phase, self.since = IDLE, self.loop.time()
+            self.phase = IDLE
 
     def _linger(self) -> None:
         """Closed at once, with bytes unread, the kernel would take our answer back."""
@@ -137,7 +149,31 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.write_eof()
 
     def _refuse(self, reason: str, reply: Reply) -> None:
+        """In its turn: before the answers to earlier requests, it would be taken for one of them."""
         self.metrics.refused(reason)
+        if self._is_behind():
+            self._withhold(reply)
+        elif self.phase == BODY and self.cycle.response_started:
+            self.transport.abort()
+        else:
+            if self.phase == BODY:  # who works on it hears that nobody is there, and has no second word
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+            self._say(reply)
+
+    def _is_behind(self) -> bool:
+        """Whether what is being read was sent behind a request that has no answer yet."""
+        if self.phase == BODY:
+            return bool(self.pipeline)  # its own cycle is the last one there
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _withhold(self, reply: Reply) -> None:
+        if self.phase == BODY:
+            self.pipeline.popleft()  # itself
+        self.phase, self._withheld, self._unheard = REFUSED, reply, 0
+        self.flow.pause_reading()
+
+    def _say(self, reply: Reply) -> None:
         self.transport.write(raw(reply))
         self._linger()
 
@@ -159,21 +195,12 @@ class GuardedProtocol(HttpToolsProtocol):
         waited = now - self.since
         if self._stalled_since is not None and now - self._stalled_since > self.limits.deadline:
             self.transport.abort()
-        elif self.phase in (HEAD, BODY) and waited > self.limits.deadline:
-            self._cut_off()
+        elif self.phase in (HEAD, BODY) and waited > self.limits.deadline and not self._is_behind():
+            self._refuse("slow", _too_slow(self.limits))
         elif self.phase == IDLE and waited > self.limits.idle:
             self.transport.close()
         elif self.phase == LINGERING and waited > LINGER:
             self.transport.abort()
-
-    def _cut_off(self) -> None:
-        if self.phase == BODY and self.cycle.response_started:
-            self.transport.abort()
-            return
-        self._refuse("slow", _too_slow(self.limits))
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
 
 
 def _too_slow(limits: Limits) -> Reply:

@@ -40,7 +40,8 @@ class Route(Struct, frozen=True):
     handle: Handle
     summary: str = ""
     body: Any = None  # the type that `body_of` is given; None: no body, or one that is not looked into
-    query: Any = None  # the type that `call.ask` is given
+    query: Any = None  # the type that `call.ask` is given: each field is a parameter, and there are no others
+    tolerant: bool = False  # of other parameters: whoever is given the address adds some, and they mean nothing
     media: str = JSON  # of the body
     answers: Mapping[int, Answer] = MappingProxyType({})
     params: Mapping[str, str] = MappingProxyType({})  # name: what it says

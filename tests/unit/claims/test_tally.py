@@ -311,14 +311,14 @@ def test_a_store_that_was_closed_for_good_is_not_tried_again(closed: bool, tries
     store = GroupedStore(engine, patience=0.0)
     app = App(store)
     app.claims.duplicates.blocked("ship", "order:1")
-    app.tally._timer.cancel()  # type: ignore[union-attr]
-    app.tally._timer = None
+    app.tally._errand.cancel()  # type: ignore[union-attr]
+    app.tally._errand = None
     if closed:
         store.close()
     else:
         engine.commit = _broken  # type: ignore[method-assign]
     app.tally.flush()
-    timer = app.tally._timer
+    timer = app.tally._errand
     if timer is not None:
         timer.cancel()
     assert len(caplog.records) == 1

@@ -31,7 +31,7 @@ def serving(app, monkeypatch):
 
     def make(handle, method="POST", path="/v1/test/{name}"):
         monkeypatch.setitem(policy.POLICY, (method, path), Scope.OPEN)
-        return Desk(app, routes=(*ROUTES, Route(method, path, "test", handle)))
+        return Desk(app, routes=(*ROUTES, Route(method, path, "test", handle, tolerant=True)))
 
     return make
 
@@ -55,6 +55,20 @@ def test_a_method_that_an_address_does_not_take_says_which_it_does(desk):
     answer = desk.call("PATCH", "/hooks/shop")
     assert (answer.status, answer.kind) == (405, "method-not-allowed")
     assert answer.headers["allow"] == "OPTIONS, POST"
+
+
+def test_requests_under_way_are_told_while_they_are(serving):
+    heard = []
+
+    async def ask(call):
+        heard.append((await call.station.text()).decode())
+        return json_reply(200, {})
+
+    desk = serving(ask)
+    desk.call("POST", "/v1/test/x")
+    heard.append(desk.call("GET", "/metrics").body.decode())
+    assert ["twiceproof_requests_under_way 1.0" in text for text in heard] == [True, True]
+    assert desk.application.under_way == 0
 
 
 def test_head_is_get_without_the_body(desk):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -13,6 +12,7 @@ import msgspec
 
 from ...flows.waits.approval import Approval, Decided, Decision
 from ..reply import Reply
+from ..unseen import written_out
 from .deciding import Nonces, Shown
 
 __all__ = ["page_of_decision", "page_of_problem", "page_of_view"]
@@ -32,8 +32,6 @@ HEADERS = (
     ("x-frame-options", "DENY"),
     ("cache-control", "no-store"),
 )  # fmt: skip
-# Letters that turn the reading direction or cannot be seen: what is read must be what is approved.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def page_of_view(shown: Shown, by: str, referrer: str = "no-referrer") -> Reply:
@@ -102,7 +100,8 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    return escape(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    """What cannot be seen is written out: what is read must be what is approved."""
+    return escape(written_out(text, but="\t\n"))
 
 
 def _moment(at: float) -> str:

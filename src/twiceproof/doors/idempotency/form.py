@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from ...clock import Clock, system_clock
-from .key import Malformed
+from ..key_header import Malformed
 
 __all__ = ["FIELD", "Token", "form_field", "form_token", "read_token", "token_in"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...claims.outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch
 from ...claims.states import Ask
 from ...errors import StoreError
+from ..key_header import malformed_key
 from ..reply import Reply, json_reply, problem, retry_after
 from .answer import Answer
 from .visit import FORM, Visit
@@ -48,12 +49,9 @@ def malformed(reason: str, *, repeatability: bool = False, form: bool = False) -
             400, "form-token-malformed", f"The form's token cannot be read: {reason}.",
             next_move="Open the page again and send the form from there.",
         )  # fmt: skip
-    what = "The Repeatability headers cannot be read" if repeatability else "The Idempotency-Key cannot be read"
-    return problem(
-        400, "idempotency-key-malformed", f"{what}: {reason}.",
-        next_move='Send one key of up to 255 visible characters, bare or in quotes: Idempotency-Key: "8e03978e".',
-        headers=[REJECTED] if repeatability else (),
-    )  # fmt: skip
+    if repeatability:
+        return malformed_key(reason, what="The Repeatability headers", headers=[REJECTED])
+    return malformed_key(reason)
 
 
 def anonymous(path: str) -> Reply:

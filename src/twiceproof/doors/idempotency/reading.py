@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct, structs
 
+from ..key_header import Malformed, read_key
 from ..reply import Reply
 from . import problems
 from .form import read_token, token_in
-from .key import Malformed, read_key
 from .repeatability import FIRST_SENT, REQUEST_ID, is_too_old, read_first_sent, read_pair
 from .rule import Rule
 from .visit import BY_HEADER, BY_REPEATABILITY, FORM, Source, Visit

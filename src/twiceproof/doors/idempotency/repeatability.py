@@ -9,7 +9,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from uuid import UUID
 
-from .key import Malformed
+from ..key_header import Malformed
 
 __all__ = ["FIRST_SENT", "REQUEST_ID", "is_too_old", "read_pair"]
 

@@ -12,11 +12,11 @@ from ...claims.states import Ask, Lifetime, claim_for
 from ...drive import Operation
 from ...flows.flow import Flow
 from ...flows.tenancy import own_space
-from ...keys import body_hash, validate_key
+from ...keys import body_hash
 from ...records import Address
 from ..reply import Reply, problem, retry_after
 
-__all__ = ["Begun", "begin_once", "read_request_key"]
+__all__ = ["Begun", "begin_once"]
 
 LEASE = 30.0
 LIFE = Lifetime()
@@ -27,14 +27,6 @@ class Begun(Struct, frozen=True):
 
     run: str
     first: bool
-
-
-def read_request_key(header: str) -> str:
-    """Quoted, as the draft has it, and bare, as everybody sends it, are one key."""
-    text = header.strip()
-    if len(text) >= 2 and text[0] == text[-1] == '"':
-        text = text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    return validate_key(text)
 
 
 def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> Operation[Begun | Reply]:

@@ -12,7 +12,7 @@ import msgspec
 from ..envelope import Envelope
 from ..source import Event, Handshake, Poison, Reading
 from .consent import consent
-from .event_id import made_up_id, named, text_at
+from .event_id import made_up_id, named, readable, text_at
 from .json_body import is_json, json_of, media_type, parse_json
 from .shared_secret import SharedSecret
 
@@ -67,9 +67,7 @@ def _events_of(items: Any) -> Reading:
         return items
     if not isinstance(items, list) or len(items) > MOST_EVENTS:
         return Poison(f"its body is no array of at most {MOST_EVENTS} events")
-    events = [_event_of(item) for item in items]
-    spoilt = next((event for event in events if isinstance(event, Poison)), None)
-    return spoilt or [event for event in events if isinstance(event, Event)]
+    return readable([_event_of(item) for item in items])
 
 
 def _event_of(item: Any) -> Event | Poison:

@@ -10,7 +10,7 @@ from ..envelope import Envelope
 from ..reply import Reply, json_reply
 from ..source import Event, Handshake, Poison, Reading
 from .cloudevents import MOST_EVENTS, CloudEvents
-from .event_id import made_up_id, named, text_at
+from .event_id import made_up_id, named, readable, text_at
 from .json_body import json_of, media_type
 
 __all__ = ["EventGrid"]
@@ -41,9 +41,7 @@ class EventGrid(CloudEvents):
             return _validated(items)
         if kind == "SubscriptionDeletion":
             return Handshake(Reply(200))
-        events = [_event_of(item, envelope.header("aeg-delivery-count")) for item in items]
-        spoilt = next((event for event in events if isinstance(event, Poison)), None)
-        return spoilt or [event for event in events if isinstance(event, Event)]
+        return readable([_event_of(item, envelope.header("aeg-delivery-count")) for item in items])
 
     def example(self, payload: Any = None) -> bytes:
         given = {"data": {"order": 1}} if payload is None else payload

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
 from ...errors import Misuse
 from ...keys import composite, validate_key
 from ...keys.fingerprint import digest
-from ..source import Poison
+from ..source import Event, Poison, Reading
 
-__all__ = ["made_up_id", "named", "text_at"]
+__all__ = ["made_up_id", "named", "readable", "text_at"]
 
 LONGEST = 512  # bytes; a longer id is claimed by its hash
 
@@ -26,6 +27,12 @@ def named(*parts: Any) -> str | Poison:
         return validate_key(texts[0]) if len(texts) == 1 else composite(*texts)
     except Misuse as error:
         return Poison(f"its id cannot be used: {error}")
+
+
+def readable(items: Sequence[Event | Poison]) -> Reading:
+    """One that is spoilt does not harm its neighbours; where there are none, all of it is."""
+    spoilt = next((item for item in items if isinstance(item, Poison)), None)
+    return items if spoilt is None or any(isinstance(item, Event) for item in items) else spoilt
 
 
 def text_at(payload: Any, *path: str) -> str:

@@ -51,7 +51,9 @@ class SourceCase:
         assert self.refusal(source, envelope, now=envelope.received_at) == ""
         reading = source.read(envelope)
         assert isinstance(reading, Sequence)
-        return list(reading)
+        events = [one for one in reading if isinstance(one, Event)]
+        assert len(events) == len(reading)
+        return events
 
     def is_stopped(self, source: Source, envelope: Envelope) -> bool:
         """Not believed, or believed and kept aside."""

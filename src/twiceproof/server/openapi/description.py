@@ -75,13 +75,22 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     }
     if route.tag:
         shape["tags"] = [route.tag]
-    if scope not in (Scope.OPEN, Scope.PROVEN):
-        shape["description"] = f"Needs a token with the scope `{Scope.READ if scope is Scope.OPERATOR else scope}`."
+    if said := _said(route, scope):
+        shape["description"] = said
     parameters = [*_path_parameters(route), *schemas.query_parameters(route.query)]
     if parameters:
         shape["parameters"] = parameters
     body = _body(route, schemas)
     return {**shape, "requestBody": body} if body else shape
+
+
+def _said(route: Route, scope: Scope) -> str:
+    said = []
+    if scope not in (Scope.OPEN, Scope.PROVEN):
+        said.append(f"Needs a token with the scope `{Scope.READ if scope is Scope.OPERATOR else scope}`.")
+    if route.tolerant:
+        said.append("Parameters of the query that are not named here are left alone.")
+    return " ".join(said)
 
 
 def _path_parameters(route: Route) -> list[dict[str, Any]]:

@@ -39,10 +39,10 @@ ANSWERS = {
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/hooks/{name}", "receive_webhook", receive, "Take in what a sender posts", tag="webhooks",
-        media="*/*", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on,
+        media="*/*", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on, tolerant=True,
     ),
     Route(
         "OPTIONS", "/hooks/{name}", "greet_webhook", receive, "Answer a sender that asks whether it may post",
-        tag="webhooks", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on,
+        tag="webhooks", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on, tolerant=True,
     ),
 )  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from ...doors.key_header import Malformed, malformed_key, read_key
 from ...doors.reply import PROBLEM, Reply, json_reply, problem
-from ...doors.runs.request_key import read_request_key
 from ...doors.runs.start import LONGEST_WAIT, Start, StartedRun, start_run
 from ...drive import Operation, await_
 from ...errors import Misuse
@@ -64,8 +64,7 @@ async def start(call: Call) -> Reply:
     if flow is None:
         return _no_flow(sorted(call.app.flows))
     wait = min(seconds(call.ask(StartQuery).wait, name="wait", positive=False), LONGEST_WAIT)
-    header = call.headers.get("idempotency-key", "")
-    request = read_request_key(header) if header else ""
+    request = _request_key(call)
     correlation = call.headers.get("x-correlation-id", "")
     asked = Start(json_of(call), request, wait, call.principal.name, correlation and validate_key(correlation)[:200])
     door = source_var.set("http")  # what the start blocks is counted under it
@@ -73,6 +72,15 @@ async def start(call: Call) -> Reply:
         return await await_(start_run(flow, asked))
     finally:
         source_var.reset(door)
+
+
+def _request_key(call: Call) -> str:
+    """One that is sent and cannot be read is refused: without it, the start would not be what was asked for."""
+    header = call.headers.get("idempotency-key")
+    key = "" if header is None else read_key(header)
+    if isinstance(key, Malformed):
+        raise Refused(malformed_key(key.reason))
+    return key
 
 
 def _no_flow(known: list[str]) -> Reply:

@@ -9,7 +9,7 @@ import pytest
 
 from twiceproof.doors.idempotency import FIELD, Route, form_field, form_token
 from twiceproof.doors.idempotency.form import read_token, token_in
-from twiceproof.doors.idempotency.key import Malformed
+from twiceproof.doors.key_header import Malformed
 
 URLENCODED = ("content-type", "application/x-www-form-urlencoded")
 BROWSER = ("accept", "text/html,application/xhtml+xml")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twiceproof.doors.idempotency import Route
-from twiceproof.doors.idempotency.key import Malformed, read_key
+from twiceproof.doors.key_header import Malformed, read_key
 
 MALFORMED = [
     "",
@@ -22,6 +22,7 @@ MALFORMED = [
     " ",
     '" a"',
     "é",
+    "a\tb",
     "a" * 256,
 ]
 

@@ -113,6 +113,14 @@ def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
     assert page.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.parametrize("letter", ["\u061c", "\u00ad", "\u180e", "\u206a", "\ufffb", "\U000e0041", "\x1b", "\u200b"])
+def test_what_cannot_be_seen_is_written_out_on_the_page(knock, shop, letter):
+    shop.show = {"to": f"DE89{letter}3704", "note": "two\nlines"}
+    page = knock("GET", shop.ask(), status=200, **HTML)
+    assert letter not in page.text and "two\nlines" in page.text
+    assert f"DE89{ascii(letter)[1:-1]}3704" in page.text
+
+
 def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
     path = shop.ask()
     page = knock("GET", path, **HTML)

@@ -1,12 +1,15 @@
-"""The key as a client sends it: a quoted string (RFC 8941) or bare. Both are one key."""
+"""`Idempotency-Key` as a client sends it: a quoted string (RFC 8941) or bare. Both are one key, at every door."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
-__all__ = ["LONGEST", "Malformed", "read_key"]
+from .reply import Reply, problem
+
+__all__ = ["LONGEST", "Malformed", "malformed_key", "read_key"]
 
 LONGEST = 255
 
@@ -41,3 +44,13 @@ def _checked(key: str) -> str | Malformed:
     if len(key) > LONGEST:
         return Malformed(f"it has {len(key)} characters, the most is {LONGEST}")
     return key
+
+
+def malformed_key(
+    reason: str, *, what: str = "The Idempotency-Key", headers: Iterable[tuple[str, str]] = ()
+) -> Reply:  # fmt: skip
+    return problem(
+        400, "idempotency-key-malformed", f"{what} cannot be read: {reason}.",
+        next_move='Send one key of up to 255 visible characters, bare or in quotes: Idempotency-Key: "8e03978e".',
+        headers=headers,
+    )  # fmt: skip

@@ -1,0 +1,202 @@
+"""One connection, spoken to byte by byte, with an application that answers when the test says so."""
+
+import asyncio
+from collections import deque
+from contextlib import asynccontextmanager
+
+import pytest
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from twiceproof.server.limits import Limits
+from twiceproof.server.metrics import Metrics
+from twiceproof.server.protocol import guarded
+
+LIMITS = Limits()
+LATE = LIMITS.deadline + 1.0
+FIRST = b"GET /1 HTTP/1.1\r\nhost: x\r\n\r\n"
+HALF_HEAD = b"GET /2 HTTP/1.1\r\nx-slow: "
+HALF_BODY = b"POST /2 HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nhe"
+NO_HTTP = b"\x16\x03\x01\x02\x00\x01\r\n\r\n"
+NO_ADDRESS = b"CONNECT evil.example:443 HTTP/1.1\r\nhost: evil.example:443\r\n\r\n"
+LONG_HEAD = b"GET /2 HTTP/1.1\r\nx-long: " + b"a" * 2 * LIMITS.head + b"\r\n\r\n"
+BROKEN_BODY = b"POST /2 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n"
+
+
+class Line:
+    """A connection, and the requests that reached the application: each waits for `answer`."""
+
+    def __init__(self):
+        self.gates = deque()
+        self.seen = []
+        self.state = ServerState()
+
+    async def app(self, scope, receive, send):
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        self.seen.append(scope["path"])
+        self.scope = scope
+        message = await receive()
+        body = message.get("body", b"")
+        while message.get("more_body"):
+            message = await receive()
+            body += message.get("body", b"")
+        await gate.wait()
+        text = b"answer %s %s" % (scope["path"].encode(), body)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
+        await send({"type": "http.response.body", "body": text})
+
+    @property
+    def protocol(self):
+        (one,) = self.state.connections
+        return one
+
+    def look(self, later):
+        self.protocol.look(asyncio.get_running_loop().time() + later)
+
+    def answer(self):
+        self.gates.popleft().set()
+
+    async def send(self, data):
+        """Until the protocol has been given it."""
+        self.writer.write(data)
+        await self.writer.drain()
+        await settled()
+
+    async def read(self, mark):
+        return await asyncio.wait_for(self.reader.readuntil(mark), 5)
+
+    async def rest(self):
+        return await asyncio.wait_for(self.reader.read(), 5)
+
+
+async def settled():
+    """What is on its way over loopback has come, and what it set going has run as far as it can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def line():
+    made = Line()
+    config = Config(
+        made.app, interface="asgi3", proxy_headers=False, ws="none", lifespan="off", log_config=None, log_level="error",
+        access_log=False,
+    )  # fmt: skip
+    config.load()
+    protocol = guarded(LIMITS, Metrics())
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: protocol(config, made.state, {}), "127.0.0.1", 0)
+    made.reader, made.writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    try:
+        await settled()
+        yield made
+    finally:
+        made.writer.close()
+        server.close()
+
+
+def played(scene):
+    async def play():
+        async with line() as made:
+            return await scene(made)
+
+    return asyncio.run(play())
+
+
+@pytest.mark.parametrize("half", [HALF_HEAD, HALF_BODY], ids=["head", "body"])
+def test_the_answer_under_way_goes_out_before_a_slow_request_behind_it_is_cut_off(half):
+    async def scene(made):
+        await made.send(FIRST)
+        await made.send(half)
+        made.look(LATE)
+        await settled()
+        made.answer()
+        first = await made.read(b"answer /1 ")
+        await settled()
+        made.look(LATE)
+        return first, await made.rest()
+
+    first, second = played(scene)
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert second.startswith(b"HTTP/1.1 408 ")
+    assert second.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "status"),
+    [(NO_HTTP, b"400"), (NO_ADDRESS, b"400"), (LONG_HEAD, b"431"), (BROKEN_BODY, b"400")],
+    ids=["no HTTP", "no address", "head", "body"],
+)
+@pytest.mark.parametrize("together", [True, False], ids=["in one piece", "in two"])
+def test_the_answer_under_way_goes_out_before_what_comes_behind_it_is_refused(bad, status, together):
+    async def scene(made):
+        for piece in [FIRST + bad] if together else [FIRST, bad]:
+            await made.send(piece)
+        made.look(LATE)
+        await settled()
+        made.answer()
+        return await made.rest(), made.seen
+
+    answered, seen = played(scene)
+    first, _, second = answered.partition(b"answer /1 ")
+    assert first.startswith(b"HTTP/1.1 200 ")
+    assert second.startswith(b"HTTP/1.1 " + status)
+    assert answered.count(b"HTTP/1.1 ") == 2
+    assert seen == ["/1"]
+
+
+def test_a_request_that_waited_for_the_answer_before_it_has_all_its_time():
+    """While it waits it is not read: how late it is then is our doing."""
+
+    async def scene(made):
+        await made.send(FIRST + HALF_BODY)
+        made.look(LATE)
+        made.answer()
+        await made.read(b"answer /1 ")
+        await settled()
+        made.look(LIMITS.deadline - 1.0)
+        await made.send(b"re")
+        made.answer()
+        return await made.read(b"answer /2 here")
+
+    assert played(scene).startswith(b"HTTP/1.1 200 ")
+
+
+def test_requests_sent_together_are_answered_one_after_the_other():
+    async def scene(made):
+        await made.send(FIRST + FIRST.replace(b"/1 ", b"/2 ") + HALF_HEAD)
+        for _ in range(2):
+            made.look(LATE)
+            made.answer()
+            await settled()
+        made.look(LATE)
+        return await made.rest()
+
+    told = played(scene)
+    assert [piece[:3] for piece in told.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"408"]
+    assert told.index(b"answer /1") < told.index(b"answer /2")
+
+
+def test_a_handler_whose_request_was_refused_has_no_second_word(caplog):
+    async def scene(made):
+        await made.send(BROKEN_BODY)
+        made.answer()
+        await settled()
+        return await made.rest()
+
+    told = played(scene)
+    assert told.startswith(b"HTTP/1.1 400 ")
+    assert told.count(b"HTTP/1.1 ") == 1
+    assert not caplog.records
+
+
+def test_what_stands_behind_a_body_is_no_header():
+    """A proxy writes its word about the caller into the head, and passes on what the caller wrote behind the body."""
+
+    async def scene(made):
+        head = b"POST /1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+        await made.send(head + b"2\r\nhi\r\n0\r\nx-forwarded-for: 127.0.0.1\r\n\r\n")
+        return [name for name, _ in made.scope["headers"]]
+
+    assert played(scene) == [b"host", b"transfer-encoding"]
