@@ -23,6 +23,7 @@ from .postgres_doctor import (
 from .postgres_join import WHERE, PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
+from .postgres_primary import Primary
 from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
 from .postgres_schema import is_current, migrate
 from .rings import rings
@@ -64,9 +65,11 @@ class PostgresEngine:
         self._clock = clock
         self._parameters = _parameters(url)
         self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
-        self._commits = Link(self._connect, clock, PATIENCE, writes=True)
-        self._reads = Link(self._connect, clock, PATIENCE)
-        self._side = Link(self._connect, clock, SIDE_PATIENCE)
+        self._primary = Primary()
+        greet = self._primary.greet
+        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, writes=True)
+        self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
+        self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
         self._links = (self._commits, self._reads, self._side)
         self._notifier = Notifier(self._side.ask, clock.sleep)
         self._listener = Listener(self._connect, self._side.ask)
@@ -79,6 +82,7 @@ class PostgresEngine:
             if not is_current(settings.applied):
                 with self._side.session() as db:
                     migrate(db)
+            self._primary.open(self._side.ask)
             self.joins.learn()
         except Disconnected as error:
             raise StoreUnavailable(
