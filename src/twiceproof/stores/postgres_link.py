@@ -14,6 +14,7 @@ from ..clock import Clock, jitter
 from .base import Disconnected
 from .postgres_faults import READ_ONLY, Refused, named
 from .postgres_ghost import Ghost, lay, session_of
+from .signals import let_signals_through
 
 __all__ = ["Link"]
 
@@ -122,6 +123,7 @@ class Link:
             result = _answer(libpq, sql, values, self._waits)
         except (psycopg.Error, OSError) as error:
             self._lose()
+            let_signals_through(error)
             raise Disconnected(error, sent=True) from error
         except BaseException:
             self._lose()  # Ctrl-C in the middle: the answer to this would be taken for the next one's
@@ -155,7 +157,8 @@ class Link:
             return self._db
         try:
             return self._open()
-        except psycopg.Error as error:
+        except (psycopg.Error, OSError) as error:
+            let_signals_through(error)
             raise Disconnected(error, sent=False) from None
 
     def _open(self) -> psycopg.Connection:
@@ -208,7 +211,8 @@ def _is_stale(libpq: pq.abc.PGconn) -> bool:
     try:
         if _wait(libpq, select.POLLIN, 0.0):
             libpq.consume_input()
-    except (psycopg.Error, OSError):
+    except (psycopg.Error, OSError) as error:
+        let_signals_through(error)
         return True
     return libpq.status != pq.ConnStatus.OK
 

@@ -14,6 +14,7 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from .redis_faults import Broken, IsReplica, is_turned_away, named, understood
 from .redis_target import Target
+from .signals import let_signals_through
 
 __all__ = ["Command", "Link", "Node", "facts_of"]
 
@@ -44,6 +45,7 @@ class Link:
         try:
             self._sock.sendall(wire)
         except OSError as error:
+            let_signals_through(error)
             raise Broken(_told(error), sent=True) from error  # part of it may have left
 
     def receive(self) -> Any:
@@ -56,6 +58,7 @@ class Link:
                     raise ConnectionError("the server closed the connection")
                 replies.feed(data)
         except (OSError, ProtocolError) as error:
+            let_signals_through(error)
             raise Broken(_told(error), sent=True) from error
         if type(reply) is ReplyError and is_turned_away(reply):
             raise Broken(reply, sent=False)
@@ -149,6 +152,7 @@ class Node:
             raise named("NOAUTH") from error
         except (Broken, RedisError, OSError) as error:
             link.close()
+            let_signals_through(error)
             raise Broken(error, sent=False) from error  # none of the caller's work has left yet
         except BaseException:
             link.close()
