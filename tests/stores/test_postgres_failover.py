@@ -1,6 +1,8 @@
 """The PostgreSQL store when a standby takes over the address: what was acknowledged may be gone, and it says so."""
 
 import re
+import threading
+import time
 
 import psycopg
 import pytest
@@ -18,6 +20,9 @@ pytestmark = pytest.mark.server
 
 AT = Address("shop/order:1", "claim", "self")
 MISSING = Address("shop/order:2", "claim", "self")
+
+
+END_WAITING = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
 def claim(at=AT):
@@ -154,6 +159,73 @@ def test_a_synchronous_standby_that_took_over_is_served_at_opening(opened, stand
     before = opened().write(claim()).block()
     take_over(standby, address)
     assert opened().read(AT).block().record.fence == before.fence
+
+
+def test_a_successor_that_waits_for_a_standby_of_its_own_is_read_meanwhile(killable_postgres, opened, address):
+    with PostgresStandby(killable_postgres, {"synchronous_standby_names": "nobody"}) as standby:
+        standby.be_synchronous()
+        store = opened()
+        before = store.write(claim()).block()
+        take_over(standby, address)
+        store.engine._reads._patience = 0.5
+        assert store.read(AT).block().record.fence == before.fence
+
+
+@pytest.fixture
+def alone(standby, opened):
+    """A store whose server waits in vain for its synchronous standby; it gives up on an answer after 0.3 s."""
+    standby.be_synchronous()
+    store = opened()
+    store.write(claim()).block()
+    standby.stop()
+    store.engine._commits._patience = 0.3
+    return store
+
+
+def test_a_write_that_no_synchronous_standby_has_is_not_acknowledged(alone, opened, standby, address):
+    """It is there, on the primary, and it is ours: but a failover would lose it."""
+    with pytest.raises(StoreUnavailable) as unknown:
+        alone.write(claim(MISSING)).block()
+    assert unknown.value.unsure
+    standby.settings["primary_conninfo"] = ""  # the primary is gone for good
+    standby.start()
+    take_over(standby, address)
+    assert alone.read(AT).block().record is not None
+    assert alone.read(MISSING).block().record is None
+
+
+def test_a_session_that_waits_for_a_synchronous_standby_is_not_ended(alone, opened):
+    """Or everybody would see, and believe, what it wrote."""
+    with pytest.raises(StoreUnavailable):
+        alone.write(claim(MISSING)).block()
+    assert opened().read(MISSING).block().record is None
+
+
+def test_a_write_whose_wait_for_the_standby_was_ended_by_somebody_else_is_not_acknowledged(alone, dsn):
+    def end():
+        with psycopg.connect(dsn, autocommit=True) as admin:
+            while not admin.execute(END_WAITING).fetchall():
+                time.sleep(0.005)
+
+    alone.engine._commits._patience = 5.0
+    ending = threading.Thread(target=end)
+    ending.start()
+    with pytest.raises(StoreUnavailable) as unknown:
+        alone.write(claim(MISSING)).block()
+    ending.join()
+    assert unknown.value.unsure
+    assert alone.read(MISSING).block().record is not None
+
+
+def test_a_write_whose_synchronous_standby_comes_back_is_acknowledged(alone, standby):
+    """The twin."""
+    alone._patience = 20.0
+    back = threading.Timer(1.0, standby.start)
+    back.start()
+    written = alone.write(claim(MISSING)).block()
+    back.join()
+    assert isinstance(written, Written)
+    assert alone.read(MISSING).block().record.fence == written.fence
 
 
 def test_the_former_primary_lacks_what_its_successor_acknowledged_and_is_refused(

@@ -261,8 +261,15 @@ class GroupedStore:
         marked = _marked(batch)
         for found in self._fetch(marked) if marked else ():
             if found.record is not None and found.record.nonce == batch.nonce:
+                self._confirm()
                 return Written(found.record.version, found.record.fence, found.now)
         return Lost(answer.at, answer.found, answer.now)
+
+    def _confirm(self) -> None:
+        """What can be seen need not be as safe yet as what is acknowledged."""
+        confirm = getattr(self.engine, "confirm", None)
+        if confirm is not None:
+            self._persist(confirm)
 
     def _ring(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
         self.bell.ring(

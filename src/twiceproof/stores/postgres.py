@@ -31,6 +31,10 @@ from .rings import rings
 __all__ = ["PostgresEngine"]
 
 FETCH = b"SELECT twiceproof_fetch($1, $2, $3, $4)"
+# Something of its own in the log: committed when the standbys have that, and so all that came before.
+CONFIRM = b"""
+SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+    THEN pg_logical_emit_message(true, 'twiceproof', ''::text) END"""
 DUE = b"SELECT twiceproof_due($1, $2, $3, $4, $5)"
 SCAN = """
 SELECT clock.now, (page.r).id, twiceproof_json(page.r) FROM (SELECT twiceproof_now() AS now) AS clock
@@ -117,6 +121,10 @@ class PostgresEngine:
             for place in rings(batch)
         )
         return answers
+
+    def confirm(self) -> None:
+        """A restart, or whoever ends a session that waits for a standby, lets all see what no standby may have."""
+        self._commits.ask(CONFIRM)
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
         return found(_one(self._reads.ask(FETCH, fetch_values(addresses))))

@@ -16,7 +16,11 @@ from ..clock import Clock
 __all__ = ["Ghost", "lay", "session_of"]
 
 SESSION = b"SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-END = b"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2::timestamptz"
+# One that waits for a synchronous standby has committed, and holds back what it wrote until the standby has it. Ended, it
+# would let everybody see what no standby may have.
+END = b"""
+SELECT CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
+FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2::timestamptz"""
 PAUSE = 0.005
 TRIES = 400
 

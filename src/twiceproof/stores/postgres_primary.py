@@ -31,8 +31,13 @@ SELECT CASE WHEN NOT pg_is_in_recovery() THEN
     END,
     CASE current_setting('synchronous_standby_names') WHEN '' THEN 'asynchronous' ELSE 'synchronous' END,
     (SELECT value FROM twiceproof_facts WHERE name = 'server')"""
-NOTE = b"UPDATE twiceproof_facts SET value = $2 WHERE name = 'server' AND value = $1 RETURNING name"
-SUCCEED = b"WITH noted AS (" + NOTE + b") " + SKIP.encode() + b" FROM noted"
+# Without waiting for a standby: a successor may have none yet, and be read all the same.
+_NOTED = b"""
+WITH noted AS (UPDATE twiceproof_facts SET value = $2 WHERE name = 'server' AND value = $1
+    RETURNING set_config('synchronous_commit', 'local', true))
+"""
+NOTE = _NOTED + b"SELECT FROM noted"
+SUCCEED = _NOTED + SKIP.encode() + b" FROM noted"
 
 Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 
