@@ -16,8 +16,8 @@ from ..clock import Clock
 __all__ = ["Ghost", "lay", "session_of"]
 
 SESSION = b"SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-# One that waits for a synchronous standby has committed, and holds back what it wrote until the standby has it. Ended, it
-# would let everybody see what no standby may have.
+# One that waits for a synchronous standby has committed, and holds back what it wrote until the standby has it. If it
+# were ended, everybody would see what no standby may have.
 END = b"""
 SELECT CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2::timestamptz"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import sys
@@ -113,6 +114,8 @@ class Node:
         return self.spare() or self.open()
 
     def spare(self) -> Link | None:
+        if self._doomed:  # nothing is tried again before they are killed, which opening another link does
+            return None
         try:
             return self._spare.pop()
         except IndexError:  # also when another thread was quicker
@@ -181,10 +184,13 @@ class Node:
         What was sent on them may still lie in a buffer: an insert that arrives after its retry has landed
         and been removed would bring the record back. A restarted server numbers afresh: leave it alone.
         """
-        ids = [number for server, number in self._doomed if server == self.server]
+        doomed = list(self._doomed)
+        ids = [number for server, number in doomed if server == self.server]
         if ids:
             link.ask(*(("CLIENT", "KILL", "ID", number) for number in ids))
-        self._doomed = []  # not before the server has answered
+        for one in doomed:  # not before the server has answered, and not those that broke meanwhile
+            with contextlib.suppress(ValueError):  # another thread has done the same
+                self._doomed.remove(one)
 
 
 def facts_of(text: bytes) -> dict[str, str]:
