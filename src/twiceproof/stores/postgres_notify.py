@@ -127,12 +127,18 @@ class Listener:
 
     def _start(self, heard: Heard) -> None:
         with self._mutex:
-            if self._thread is None:
-                self._stop, stopped = socket.socketpair()
-                self._thread = threading.Thread(
-                    target=self._run, args=(heard, stopped), name="twiceproof-listen", daemon=True
-                )
-                self._thread.start()
+            if self._thread is not None:
+                return
+            stop, stopped = socket.socketpair()
+            run = (heard, stopped)
+            thread = threading.Thread(target=self._run, args=run, name="twiceproof-listen", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread to be had: who waits looks by itself, and the next one tries again
+                stop.close()
+                stopped.close()
+                return
+            self._stop, self._thread = stop, thread
 
     def close(self) -> None:
         with self._mutex:
