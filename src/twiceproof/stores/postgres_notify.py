@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import select
+import selectors
 import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import psycopg
 from psycopg import pq
@@ -195,5 +196,9 @@ def _begin_to_listen(db: psycopg.Connection, stopped: socket.socket) -> bool:
     return True
 
 
-def _readable(*sources: int | socket.socket, timeout: float | None) -> set[int | socket.socket]:
-    return set(select.select(sources, [], [], timeout)[0])
+def _readable(*sources: int | socket.socket, timeout: float | None) -> set[Any]:
+    """Not by `select`, which fails in a process with a thousand open files."""
+    with selectors.DefaultSelector() as waiting:
+        for source in sources:
+            waiting.register(source, selectors.EVENT_READ)
+        return {key.fileobj for key, _ in waiting.select(timeout)}
