@@ -38,7 +38,7 @@ def _template() -> tuple[Path, Path]:
     for programs in postgres_programs():
         directory = keeper.directory("pg-template")
         try:
-            _initdb(programs, directory)
+            initdb(programs, directory)
         except (OSError, StartFailed) as error:
             keeper.remove(directory)
             tried.append(f"{programs}: {error}")
@@ -48,7 +48,11 @@ def _template() -> tuple[Path, Path]:
     raise Unavailable(f"PostgreSQL cannot be had: {found}")
 
 
-def _initdb(programs: Path, directory: Path) -> None:
+def chosen_programs() -> Path:
+    return _template()[0]
+
+
+def initdb(programs: Path, directory: Path) -> None:
     command = [str(programs / "initdb"), "-D", str(directory / "data"), "-E", "UTF8", "--no-locale"]
     # --no-sync: only this first copy is not flushed, and a power cut would take the whole directory.
     run([*command, "-U", "postgres", "-A", "trust", "--no-sync", "--no-instructions"], directory)
@@ -127,7 +131,7 @@ class PostgresServer(ServerProcess):
         lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
         (self.directory / "data" / "harness.conf").write_text("".join(lines))
         (self.directory / "data" / "harness.conf").chmod(0o644)
-        return [str(_template()[0] / "postgres"), "-D", str(self.directory / "data"), "-k", ""]
+        return [str(chosen_programs() / "postgres"), "-D", str(self.directory / "data"), "-k", ""]
 
     def ready(self) -> bool:
         """Read from postmaster.pid, like pg_ctl: a connection might reach a stranger on a stolen port."""

@@ -178,6 +178,25 @@ def test_an_answer_that_never_comes_is_given_up(postgres_dsn, proxy):
     link.close()
 
 
+def test_a_server_that_falls_silent_before_it_has_said_who_we_are_is_given_up(postgres_dsn, proxy):
+    """In between connecting and the first question there are others: who we are to it, and is our lost session gone."""
+    dsn = proxy.url(postgres_dsn)
+
+    def connect_and_lose():
+        db = psycopg.connect(dsn, autocommit=True)
+        proxy.hold()
+        return db
+
+    link = Link(connect_and_lose, system_clock, patience=0.2, writes=True)
+    told = []
+    asking = threading.Thread(target=lambda: told.append(_fault_of(link)), daemon=True)
+    asking.start()
+    asking.join(5)
+    proxy.resume()
+    asking.join(5)
+    assert told == [False]  # the question itself was not sent
+
+
 def test_a_server_that_is_away_for_a_moment_costs_no_error(store, proxy):
     proxy.refuse()
     proxy.cut()

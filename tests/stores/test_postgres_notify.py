@@ -1,5 +1,7 @@
 """A pause ends early when another process changes something, and simply ends where it cannot be told."""
 
+import os
+import socket
 import threading
 import time
 
@@ -71,6 +73,24 @@ def test_a_heartbeat_wakes_nobody(stores):
     two.write(Remove(HERE, fence=held.fence)).block()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_process_with_a_thousand_open_files_hears_all_the_same(stores):
+    """`select` knows only the first 1,024 of them."""
+    one, _ = stores
+    pair = socket.socketpair()
+    try:
+        many = [os.dup(pair[0].fileno()) for _ in range(1_100)]
+    except OSError:
+        pytest.skip("this process may not open so many files")
+    try:
+        one.pause("space", 0.001).block()
+        wait_until(lambda: one.engine._listener._hears)
+    finally:
+        for number in many:
+            os.close(number)
+        for end in pair:
+            end.close()
 
 
 def test_a_listener_that_lost_its_connection_listens_again_and_has_everyone_look(postgres_dsn, fault_proxy):

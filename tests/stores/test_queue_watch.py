@@ -103,3 +103,31 @@ def test_a_listener_whose_connection_broke_no_longer_vouches_for_hearing(postgre
     assert waiting.woken.wait(PATIENT)
     assert store.engine.listen(store.bell.ring_where) == UNHEARD
     store.close()
+
+
+def test_where_no_thread_is_to_be_had_nobody_relies_on_hearing_and_the_next_one_is_tried(stores, monkeypatch):
+    """A hint is no reason to fail: who waits looks by itself, and the store can be closed."""
+    here, _ = stores
+    start = threading.Thread.start
+
+    def exhausted(thread):
+        if thread.name in ("twiceproof-listen", "twiceproof-watch"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    watch = here.watch([queue_place("q")])
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.Thread.start", exhausted)
+        here.pause("space", 0.001).block()
+        watch.wait(0.001)
+        assert here.engine.listen(here.bell.ring_where) == UNHEARD
+    listening(here)
+
+
+def test_a_store_closes_whose_listener_never_had_a_thread(stores, monkeypatch):
+    def exhausted(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", exhausted)
+    stores[0].pause("space", 0.001).block()
+    stores[0].close()

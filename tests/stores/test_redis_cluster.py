@@ -9,12 +9,13 @@ from redis.crc import key_slot
 
 from tests.servers import ValkeyCluster
 from twiceproof.errors import Misuse, StoreUnavailable
-from twiceproof.records import Address, Batch, Check, Insert, Remove, Replace, Written
+from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores import redis_target
 from twiceproof.stores.base import Again
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import RedisEngine
 from twiceproof.stores.redis_lanes import META_KEY, lane_of
+from twiceproof.stores.redis_links import Link
 
 pytestmark = pytest.mark.server
 
@@ -55,6 +56,21 @@ def test_a_group_of_batches_goes_to_all_servers_at_once(store):
     assert all(isinstance(answer, Written) for answer in answers)
     found = store.engine.fetch([batch.writes[0].at for batch in batches])
     assert [answer.record.nonce for answer in found] == [batch.nonce for batch in batches]
+
+
+def test_an_interrupted_group_leaves_no_connection_with_work_on_it_alive(store, monkeypatch):
+    """Each server was sent its part: whoever tries again must not meet it later."""
+    batches = [Batch([claim(f"space {nth}")], f"nonce-{nth}") for nth in range(60)]
+    store.engine.fetch([batch.writes[0].at for batch in batches])
+
+    def interrupted(link):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Link, "receive", interrupted)
+        store.engine.commit(batches)
+    assert [len(node._doomed) for node in store.engine._nodes.all()] == [1, 1, 1]
+    assert all(isinstance(answer, Written | Conflict) for answer in store.engine.commit(batches))
 
 
 def test_the_longest_overdue_comes_first_whatever_server_has_it(store):

@@ -130,6 +130,45 @@ def test_a_straggler_cannot_bring_back_what_was_removed(
     engine.close()
 
 
+def test_a_straggler_cannot_bring_back_what_was_removed_by_way_of_a_readers_connection(
+    proxy, valkey_server: ValkeyServer, redis_url, monkeypatch
+):
+    """A reader's connection was in use while the other broke, and is free when the commit is tried again."""
+    monkeypatch.setattr(redis_target, "SECONDS_TO_ANSWER", 0.2)
+    engine = RedisEngine(proxy.url(redis_url))
+    engine.fetch([AT])
+    (node,) = engine._nodes.all()
+    node.port = valkey_server.port
+    reading = node.open()
+    proxy.hold(replies=False)
+    with pytest.raises(Disconnected):
+        engine.commit([Batch([claim()], "nonce-1")])
+    node.give_back(reading)
+    (landed,) = engine.commit([Batch([claim()], "nonce-1")])
+    engine.commit([Batch([Remove(AT, fence=landed.fence)], "nonce-2")])
+    proxy.resume()
+    wait_until(lambda: not proxy._links)
+    assert engine.fetch([AT])[0].record is None
+    engine.close()
+
+
+def test_a_connection_that_breaks_while_others_are_killed_is_not_forgotten(redis_url):
+    engine = RedisEngine(redis_url)
+    (node,) = engine._nodes.all()
+
+    class Meanwhile:
+        """A commit's connection breaks on another thread."""
+
+        def ask(self, *commands):
+            node._doomed.append((node.server, 2))
+
+    node._doomed.append((node.server, 1))
+    node._silence(Meanwhile())
+    assert node._doomed == [(node.server, 2)]
+    node._doomed.clear()
+    engine.close()
+
+
 def test_a_server_that_is_away_for_too_long_is_an_error_that_says_so(killable_valkey: ValkeyServer):
     store = GroupedStore(RedisEngine(killable_valkey.url), patience=0.1)
     killable_valkey.kill()

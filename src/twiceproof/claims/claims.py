@@ -13,6 +13,7 @@ from ..errors import Misuse, StoreError
 from ..observe.duplicates import Duplicates
 from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
 from ..stores.base import Store
+from ..stores.signals import is_a_signals
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
 from .evidence import KEEP, Evidence, evidence_write
 from .insist import Insist
@@ -58,11 +59,12 @@ class Claims:
             sent = self.clock.monotonic()
             try:
                 written: Outcome = yield self.store.write(move.write)
-            except (Exception, GeneratorExit):
+            except GeneratorExit:
                 raise
             except BaseException as error:
                 # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-                yield from self._give_back(ask, found, error)
+                if not isinstance(error, Exception) or is_a_signals(error):
+                    yield from self._give_back(ask, found, error)
                 raise
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)

@@ -57,9 +57,9 @@ class Heartbeat:
         """From now on, until it is dropped."""
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
-        self._holds[id(hold)] = hold
         if self._thread is None or pace / 2 < self._tick:
             self._start(pace)
+        self._holds[id(hold)] = hold
 
     def drop(self, hold: Hold) -> None:
         self._holds.pop(id(hold), None)
@@ -68,8 +68,9 @@ class Heartbeat:
         with self._changed:
             self._tick = min(self._tick, pace / 2)
             if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name="twiceproof-heartbeat", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="twiceproof-heartbeat", daemon=True)
+                thread.start()
+                self._thread = thread  # not before: one that could not be started would be relied on for ever
             self._changed.notify()
 
     def _run(self) -> None:

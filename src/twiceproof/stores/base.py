@@ -75,9 +75,10 @@ class Engine(Protocol):
     `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
     raise `Disconnected`, and is then called again. An engine that hears of changes in other processes may also
     have `listen(ring)`: called when somebody waits, it passes on which spaces are meant, and answers for how long
-    one may wait without looking (None: it hears of every change). And it may say, for speed alone, that it is `instant`
-    (a commit waits for nobody, so that even an event loop may do it on the spot) or `remote` (a commit is mostly a
-    server's work, and ours is done meanwhile).
+    one may wait without looking (None: it hears of every change). One whose records can be seen before they are as safe
+    as acknowledged ones has `confirm()`, which returns when all that could be seen before is. And it may say, for
+    speed alone, that it is `instant` (a commit waits for nobody, so that even an event loop may do it on the spot) or
+    `remote` (a commit is mostly a server's work, and ours is done meanwhile).
     """
 
     batch_limit: int

@@ -232,10 +232,10 @@ class GroupedStore:
     def _commit_alone(self, batch: Batch) -> Outcome | Again | Exception:
         """After a group failed as a whole. The fault may have come after it landed: look for our own nonce."""
         (answer,) = self._commit([batch])
-        if isinstance(answer, Conflict):
-            recognised = self._recognise(batch, answer)
-            return recognised if isinstance(recognised, Written) else answer
-        return answer
+        if not isinstance(answer, Conflict):
+            return answer
+        recognised = self._recognised(batch, answer)
+        return answer if isinstance(recognised, Lost) else recognised
 
     def _give_up(self, batch: Batch) -> StoreUnavailable:
         unsure = batch.nonce in self._unsure
@@ -249,6 +249,10 @@ class GroupedStore:
         self._unsure.discard(batch.nonce)
         if isinstance(answer, Exception):
             return _no_answer(answer, unsure=True)
+        return self._recognised(batch, answer)
+
+    def _recognised(self, batch: Batch, answer: Outcome) -> Outcome | Exception:
+        """A fault on the way is this batch's alone: others of its group have their answers."""
         try:
             return self._recognise(batch, answer)
         except StoreError as error:
@@ -261,8 +265,15 @@ class GroupedStore:
         marked = _marked(batch)
         for found in self._fetch(marked) if marked else ():
             if found.record is not None and found.record.nonce == batch.nonce:
+                self._confirm()
                 return Written(found.record.version, found.record.fence, found.now)
         return Lost(answer.at, answer.found, answer.now)
+
+    def _confirm(self) -> None:
+        """What can be seen need not be as safe yet as what is acknowledged."""
+        confirm = getattr(self.engine, "confirm", None)
+        if confirm is not None:
+            self._persist(confirm)
 
     def _ring(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
         self.bell.ring(

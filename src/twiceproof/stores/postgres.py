@@ -23,6 +23,7 @@ from .postgres_doctor import (
 from .postgres_join import WHERE, PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
+from .postgres_primary import Primary
 from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
 from .postgres_schema import is_current, migrate
 from .rings import rings
@@ -30,6 +31,10 @@ from .rings import rings
 __all__ = ["PostgresEngine"]
 
 FETCH = b"SELECT twiceproof_fetch($1, $2, $3, $4)"
+# Something of its own in the log: committed when the standbys have that, and so all that came before.
+CONFIRM = b"""
+SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
+    THEN pg_logical_emit_message(true, 'twiceproof', ''::text) END"""
 DUE = b"SELECT twiceproof_due($1, $2, $3, $4, $5)"
 SCAN = """
 SELECT clock.now, (page.r).id, twiceproof_json(page.r) FROM (SELECT twiceproof_now() AS now) AS clock
@@ -64,9 +69,11 @@ class PostgresEngine:
         self._clock = clock
         self._parameters = _parameters(url)
         self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
-        self._commits = Link(self._connect, clock, PATIENCE, writes=True)
-        self._reads = Link(self._connect, clock, PATIENCE)
-        self._side = Link(self._connect, clock, SIDE_PATIENCE)
+        self._primary = Primary()
+        greet = self._primary.greet
+        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, writes=True)
+        self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
+        self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
         self._links = (self._commits, self._reads, self._side)
         self._notifier = Notifier(self._side.ask, clock.sleep)
         self._listener = Listener(self._connect, self._side.ask)
@@ -79,6 +86,7 @@ class PostgresEngine:
             if not is_current(settings.applied):
                 with self._side.session() as db:
                     migrate(db)
+            self._primary.open(self._side.ask)
             self.joins.learn()
         except Disconnected as error:
             raise StoreUnavailable(
@@ -113,6 +121,10 @@ class PostgresEngine:
             for place in rings(batch)
         )
         return answers
+
+    def confirm(self) -> None:
+        """A restart, or whoever ends a session that waits for a standby, lets all see what no standby may have."""
+        self._commits.ask(CONFIRM)
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
         return found(_one(self._reads.ask(FETCH, fetch_values(addresses))))

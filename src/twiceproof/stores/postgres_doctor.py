@@ -10,6 +10,7 @@ import psycopg
 from ..clock import Clock
 from ..errors import StoreUnsafe
 from .base import Finding
+from .postgres_primary import DRAW_NO_NUMBER_TWICE, LOOK, Server
 from .postgres_schema import APPLIED
 
 __all__ = ["FACTS", "SETTINGS", "SETTINGS_OF_AN_EMPTY_DATABASE", "Settings", "examine", "refuse_unsafe"]
@@ -17,10 +18,6 @@ __all__ = ["FACTS", "SETTINGS", "SETTINGS_OF_AN_EMPTY_DATABASE", "Settings", "ex
 OLDEST = 140_000
 MOST_SKEW = 1.0
 FEW_CONNECTIONS = 20
-DRAW_NO_NUMBER_TWICE = (
-    "So that no number is drawn twice, run SELECT setval('twiceproof_number', nextval('twiceproof_number')"
-    " + 1099511627776); then UPDATE twiceproof_facts SET value = '{server}' WHERE name = 'server'."
-)
 
 _SETTINGS = """
 SELECT json_build_object(
@@ -59,10 +56,7 @@ SELECT json_build_object(
     'lock_timeout', current_setting('lock_timeout'),
     'connections', current_setting('max_connections')::int,
     'pid', pg_backend_pid(),
-    'now', extract(epoch FROM clock_timestamp()),
-    'system', (SELECT system_identifier::text FROM pg_control_system()),
-    'timeline', (SELECT timeline_id FROM pg_control_checkpoint()),
-    'seen', (SELECT value FROM twiceproof_facts WHERE name = 'server')
+    'now', extract(epoch FROM clock_timestamp())
 )"""
 
 
@@ -73,13 +67,6 @@ class Facts(msgspec.Struct, frozen=True):
     connections: int
     pid: int
     now: float
-    system: str
-    timeline: int
-    seen: str | None
-
-    @property
-    def server(self) -> str:
-        return f"{self.system}/{self.timeline}"
 
 
 def refuse_unsafe(settings: Settings) -> None:
@@ -158,7 +145,7 @@ def examine(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Fi
         _timeout("lock_timeout", facts.lock_timeout),
         _skew(skew),
         _connections(facts.connections),
-        _server(facts),
+        _server(db),
     ]
 
 
@@ -209,11 +196,13 @@ def _connections(most: int) -> Finding:
     return Finding(level, "max_connections", str(most), advice)
 
 
-def _server(facts: Facts) -> Finding:
+def _server(db: psycopg.Connection) -> Finding:
     """After a promotion or a restore, numbers drawn before may be drawn again."""
-    if facts.seen not in (None, facts.server):
+    now, _, noted = db.execute(LOOK).fetchone() or ("", "", None)
+    seen = now if noted is None else Server.read(noted).name
+    if seen != now:
         return Finding(
-            "warn", "server", f"another server or timeline than before ({facts.seen}, now {facts.server})",
-            DRAW_NO_NUMBER_TWICE.format(server=facts.server),
+            "warn", "server", f"another server or timeline than before ({seen}, now {now})",
+            DRAW_NO_NUMBER_TWICE.format(server=now),
         )  # fmt: skip
-    return Finding("ok", "server", facts.server)
+    return Finding("ok", "server", now)

@@ -6,6 +6,8 @@ by the old session waking up. So the old session is ended before anything is sen
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import psycopg
 from msgspec import Struct
 
@@ -13,29 +15,35 @@ from ..clock import Clock
 
 __all__ = ["Ghost", "lay", "session_of"]
 
-SESSION = "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-END = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s::timestamptz"
+SESSION = b"SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+# One that waits for a synchronous standby has committed, and holds back what it wrote until the standby has it. If it
+# were ended, everybody would see what no standby may have.
+END = b"""
+SELECT CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
+FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2::timestamptz"""
 PAUSE = 0.005
 TRIES = 400
 
+Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
+
 
 class Ghost(Struct, frozen=True):
-    pid: int
-    started: str
+    pid: bytes
+    started: bytes
 
 
-def session_of(db: psycopg.Connection) -> Ghost | None:
+def session_of(ask: Ask, pid: int) -> Ghost | None:
     """Who we are to the server. None behind a pooler: that session is shared, and not ours to end."""
-    row = db.execute(SESSION).fetchone()
-    if row is None or row[0] != db.info.backend_pid:
-        return None
-    return Ghost(*row)
+    for there, started in ask(SESSION, ()):
+        if there == str(pid).encode() and started is not None:
+            return Ghost(there, started)
+    return None
 
 
-def lay(ghost: Ghost, db: psycopg.Connection, clock: Clock) -> None:
+def lay(ghost: Ghost, ask: Ask, clock: Clock) -> None:
     """End the session, and see that it is gone."""
     for _ in range(TRIES):
-        if db.execute(END, (ghost.pid, ghost.started)).fetchone() is None:
+        if not ask(END, (ghost.pid, ghost.started)):
             return
         clock.sleep(PAUSE)
     raise psycopg.OperationalError("the session that was lost is still at work and cannot be ended")

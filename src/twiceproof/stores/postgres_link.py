@@ -14,6 +14,7 @@ from ..clock import Clock, jitter
 from .base import Disconnected
 from .postgres_faults import READ_ONLY, Refused, named
 from .postgres_ghost import Ghost, lay, session_of
+from .signals import let_signals_through
 
 __all__ = ["Link"]
 
@@ -21,6 +22,9 @@ TRANSIENT_TRIES = 20
 TRANSIENT_PAUSE = 0.005
 GLANCE = 0.2  # while no answer comes, so often is looked whether we were closed
 GRACE = 1.0  # how long closing waits for whoever is still asking
+
+Rows = list[list[bytes | None]]
+Ask = Callable[[bytes, Sequence[bytes]], Rows]
 
 
 class Link:
@@ -31,9 +35,16 @@ class Link:
     """
 
     def __init__(
-        self, connect: Callable[[], psycopg.Connection], clock: Clock, patience: float, *, writes: bool = False
+        self,
+        connect: Callable[[], psycopg.Connection],
+        clock: Clock,
+        patience: float,
+        *,
+        greet: Callable[[Ask], None] | None = None,
+        writes: bool = False,
     ) -> None:
         self._connect = connect
+        self._greet = greet  # whoever is there, before anything else is asked
         self._clock = clock
         self._patience = patience
         self._writes = writes
@@ -45,7 +56,7 @@ class Link:
         self._asked_after = 0
         self._leaked: list[object] = []
 
-    def ask(self, sql: bytes, values: Sequence[bytes | None] = ()) -> list[list[bytes | None]]:
+    def ask(self, sql: bytes, values: Sequence[bytes | None] = ()) -> Rows:
         """The rows of the answer. What is asked must be one statement, and harmless if rolled back."""
         came_after = self._closings
         with self._mutex:
@@ -106,20 +117,18 @@ class Link:
         self._db = self._session = self._ghost = None
         self._mutex = threading.Lock()
 
-    def _exchange(self, sql: bytes, values: Sequence[bytes | None]) -> list[list[bytes | None]]:
+    def _exchange(self, sql: bytes, values: Sequence[bytes | None]) -> Rows:
         libpq = self._opened().pgconn
         try:
             result = _answer(libpq, sql, values, self._waits)
         except (psycopg.Error, OSError) as error:
             self._lose()
+            let_signals_through(error)
             raise Disconnected(error, sent=True) from error
         except BaseException:
             self._lose()  # Ctrl-C in the middle: the answer to this would be taken for the next one's
             raise
-        if result.status != pq.ExecStatus.TUPLES_OK:
-            raise _refusal(result)
-        columns = range(result.nfields)
-        return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
+        return _rows(result)
 
     def _waits(self, libpq: pq.abc.PGconn, events: int) -> int:
         """A network that has gone silent must not keep us from being closed: looked at every now and then."""
@@ -144,23 +153,41 @@ class Link:
     def _opened(self) -> psycopg.Connection:
         if self._db is not None and _is_stale(self._db.pgconn):
             self._drop()
-        if self._db is None:
-            try:
-                self._db = self._connect()
-                if self._was_closed():
-                    raise _closed()
-                if self._writes:
-                    self._exorcise(self._db)
-            except psycopg.Error as error:
-                self._drop()
-                raise Disconnected(error, sent=False) from None
-        return self._db
+        if self._db is not None:
+            return self._db
+        try:
+            return self._open()
+        except (psycopg.Error, OSError) as error:
+            let_signals_through(error)
+            raise Disconnected(error, sent=False) from None
 
-    def _exorcise(self, db: psycopg.Connection) -> None:
+    def _open(self) -> psycopg.Connection:
+        db = self._connect()
+        try:
+            if self._was_closed():
+                raise _closed()
+            self._session = self._introduce(db)
+        except BaseException:
+            _close(db)
+            raise
+        self._db = db  # not before: what is asked on it must meet the right server, and no ghost
+        return db
+
+    def _introduce(self, db: psycopg.Connection) -> Ghost | None:
+        def ask(sql: bytes, values: Sequence[bytes]) -> Rows:
+            try:
+                return _rows(_answer(db.pgconn, sql, values, self._waits))
+            except Refused as error:
+                raise (Disconnected(error, sent=False) if error.disconnects else named(error)) from None
+
+        if self._greet is not None:
+            self._greet(ask)
+        if not self._writes:
+            return None
         if self._ghost is not None:
-            lay(self._ghost, db, self._clock)
+            lay(self._ghost, ask, self._clock)
             self._ghost = None
-        self._session = session_of(db)
+        return session_of(ask, db.info.backend_pid)
 
     def _lose(self) -> None:
         """Drop a connection that may still be carrying out what it was sent."""
@@ -171,8 +198,12 @@ class Link:
         db, self._db = self._db, None
         self._session = None
         if db is not None:
-            with contextlib.suppress(psycopg.Error):
-                db.close()
+            _close(db)
+
+
+def _close(db: psycopg.Connection) -> None:
+    with contextlib.suppress(psycopg.Error):
+        db.close()
 
 
 def _is_stale(libpq: pq.abc.PGconn) -> bool:
@@ -180,7 +211,8 @@ def _is_stale(libpq: pq.abc.PGconn) -> bool:
     try:
         if _wait(libpq, select.POLLIN, 0.0):
             libpq.consume_input()
-    except (psycopg.Error, OSError):
+    except (psycopg.Error, OSError) as error:
+        let_signals_through(error)
         return True
     return libpq.status != pq.ConnStatus.OK
 
@@ -217,6 +249,13 @@ def _wait(libpq: pq.abc.PGconn, events: int, seconds: float) -> int:
     poller.register(libpq.socket, events)
     ready = poller.poll(seconds * 1000)
     return ready[0][1] if ready else 0
+
+
+def _rows(result: pq.abc.PGresult) -> Rows:
+    if result.status != pq.ExecStatus.TUPLES_OK:
+        raise _refusal(result)
+    columns = range(result.nfields)
+    return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
 
 def _refusal(result: pq.abc.PGresult) -> Refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import struct
 import sys
@@ -14,6 +15,7 @@ from redis.exceptions import AuthenticationError, RedisError
 
 from .redis_faults import Broken, IsReplica, is_turned_away, named, understood
 from .redis_target import Target
+from .signals import let_signals_through
 
 __all__ = ["Command", "Link", "Node", "facts_of"]
 
@@ -44,6 +46,7 @@ class Link:
         try:
             self._sock.sendall(wire)
         except OSError as error:
+            let_signals_through(error)
             raise Broken(_told(error), sent=True) from error  # part of it may have left
 
     def receive(self) -> Any:
@@ -56,6 +59,7 @@ class Link:
                     raise ConnectionError("the server closed the connection")
                 replies.feed(data)
         except (OSError, ProtocolError) as error:
+            let_signals_through(error)
             raise Broken(_told(error), sent=True) from error
         if type(reply) is ReplyError and is_turned_away(reply):
             raise Broken(reply, sent=False)
@@ -110,6 +114,8 @@ class Node:
         return self.spare() or self.open()
 
     def spare(self) -> Link | None:
+        if self._doomed:  # nothing is tried again before they are killed, which opening another link does
+            return None
         try:
             return self._spare.pop()
         except IndexError:  # also when another thread was quicker
@@ -149,6 +155,7 @@ class Node:
             raise named("NOAUTH") from error
         except (Broken, RedisError, OSError) as error:
             link.close()
+            let_signals_through(error)
             raise Broken(error, sent=False) from error  # none of the caller's work has left yet
         except BaseException:
             link.close()
@@ -177,10 +184,13 @@ class Node:
         What was sent on them may still lie in a buffer: an insert that arrives after its retry has landed
         and been removed would bring the record back. A restarted server numbers afresh: leave it alone.
         """
-        ids = [number for server, number in self._doomed if server == self.server]
+        doomed = list(self._doomed)
+        ids = [number for server, number in doomed if server == self.server]
         if ids:
             link.ask(*(("CLIENT", "KILL", "ID", number) for number in ids))
-        self._doomed = []  # not before the server has answered
+        for one in doomed:  # not before the server has answered, and not those that broke meanwhile
+            with contextlib.suppress(ValueError):  # another thread has done the same
+                self._doomed.remove(one)
 
 
 def facts_of(text: bytes) -> dict[str, str]:

@@ -24,6 +24,8 @@ EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and los
 OURS = (Broken, NotNow, Elsewhere, StoreError)  # anything else is no word of a server's: a signal's, or a bug
 REFUSED = 0  # epoch.lua's answer for a replica that took over
 
+UnderWay = tuple[Node, Link, Sequence[int], Broken | None]
+
 
 class Call(Struct, frozen=True):
     """One run of a script on the server of a lane."""
@@ -107,7 +109,22 @@ class Nodes:
         if len(calls) == 1:
             return [self.ask_one(calls[0])]
         replies: list[Any] = [None] * len(calls)
-        under_way = []
+        under_way: list[UnderWay] = []
+        try:
+            self._send_out(calls, replies, under_way)
+            while under_way:
+                self._collect(*under_way.pop(0), calls, replies)
+        except BaseException:  # an interrupt: what the other servers were sent may be carried out at any time
+            for node, link, _, broken in under_way:
+                if broken is None:
+                    node.drop(link, sent=True)
+            raise
+        for reply in replies:
+            if isinstance(reply, Exception):
+                self._noted(reply)
+        return replies
+
+    def _send_out(self, calls: Sequence[Call], replies: list[Any], under_way: list[UnderWay]) -> None:
         for node, places in self._by_node(calls, replies).items():
             try:
                 link = self._borrow(node, [calls[i].lane for i in places])
@@ -115,12 +132,6 @@ class Nodes:
                 _fill(replies, places, error)
                 continue
             under_way.append((node, link, places, self._send(node, link, [calls[i] for i in places])))
-        for node, link, places, broken in under_way:
-            self._collect(node, link, places, broken, calls, replies)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                self._noted(reply)
-        return replies
 
     def ask_one(self, call: Call) -> Any:
         """The reply to one call, or an exception."""

@@ -55,12 +55,16 @@ class Listener:
 
     def _start(self, heard: Heard) -> None:
         with self._mutex:
-            if self._thread is None:
-                stopped = self._stopped = threading.Event()
-                self._thread = threading.Thread(
-                    target=self._run, args=(heard, stopped), name="twiceproof-listen", daemon=True
-                )
-                self._thread.start()
+            if self._thread is not None:
+                return
+            stopped = self._stopped = threading.Event()
+            run = (heard, stopped)
+            thread = threading.Thread(target=self._run, args=run, name="twiceproof-listen", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread to be had: who waits looks by itself, and the next one tries again
+                return
+            self._thread = thread
 
     def close(self) -> None:
         with self._mutex:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["is_a_signals"]
+__all__ = ["is_a_signals", "let_signals_through"]
 
 
 def is_a_signals(error: BaseException) -> bool:
@@ -22,6 +22,27 @@ def is_a_signals(error: BaseException) -> bool:
         return False
     handlers = {code for number in signal.valid_signals() for code in _code_of(signal.getsignal(number))}
     return any(code in handlers for code in _way(error))
+
+
+def let_signals_through(error: BaseException) -> None:
+    """For whoever takes an error for a broken connection. A time limit may well be told by a TimeoutError, and a driver
+    makes an error of its own of that.
+    """
+    inner: BaseException | None = error
+    while inner is not None:
+        if is_a_signals(inner):
+            raise inner
+        inner = _made_of(inner)
+
+
+def _made_of(error: BaseException) -> BaseException | None:
+    """What was caught on the way to where this one was raised; not what a caller of ours was just dealing with."""
+    inner, step = error.__context__, error.__traceback__
+    while inner is not None and inner.__traceback__ is not None and step is not None:
+        if step.tb_frame is inner.__traceback__.tb_frame:
+            return inner
+        step = step.tb_next
+    return None
 
 
 def _way(error: BaseException) -> Iterator[CodeType]:

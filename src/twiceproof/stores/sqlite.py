@@ -21,7 +21,7 @@ from .sqlite_join import SqliteJoins
 from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_schema import create_private, migrate
-from .sqlite_watch import FileWatch, Heard
+from .sqlite_watch import UNHEARD, FileWatch, Heard
 
 __all__ = ["SqliteEngine"]
 
@@ -156,8 +156,7 @@ class SqliteEngine:
 
     def listen(self, heard: Heard) -> float | None:
         """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
-        self._watch.start(heard)
-        return None
+        return None if self._watch.start(heard) else UNHEARD
 
     def _data_version(self) -> int | None:
         """Asked of the writing connection, whose own commits do not count. None: it is at work just now."""

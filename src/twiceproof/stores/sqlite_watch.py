@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["FileWatch"]
+__all__ = ["UNHEARD", "FileWatch"]
 
 EVERY = 0.05
+UNHEARD = 0.8  # how long to rely on hearing where nobody looks
 LINGER = 100  # looks with nobody waiting before it goes to sleep
 
 Heard = Callable[[Callable[[str], bool]], bool]
@@ -27,15 +28,21 @@ class FileWatch:
         self._wanted = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, heard: Heard) -> None:
+    def start(self, heard: Heard) -> bool:
+        """Whether we look. False: no thread was to be had; the next one tries again."""
         self._wanted.set()
         if self._thread is not None:
-            return
+            return True
         with self._mutex:
             if self._thread is None:
                 self._stopped.clear()
-                self._thread = threading.Thread(target=self._run, args=(heard,), name="twiceproof-watch", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, args=(heard,), name="twiceproof-watch", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return False
+                self._thread = thread
+            return True
 
     def close(self) -> None:
         with self._mutex:

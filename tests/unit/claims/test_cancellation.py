@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -105,6 +107,51 @@ def test_a_take_cancelled_again_and_again_gives_the_key_back_where_reads_take_ti
 
     asyncio.run(scene())
     app.close()
+
+
+class TimeIsUp(Exception):
+    """The soft time limit of a job runner: an ordinary exception, out of a signal's handler."""
+
+
+@pytest.fixture
+def limit() -> Iterator[Callable[[], None]]:
+    """Hits at once."""
+
+    def ring(*_: Any) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    yield lambda: signal.raise_signal(signal.SIGALRM)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_take_hit_by_a_time_limit_gives_the_key_back(meddled: Any, limit: Callable[[], None]) -> None:
+    """Left held, the key would lapse, and wait for a person for nothing."""
+    app, engine = meddled
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> str:
+        return "paid"
+
+    engine.after = limit
+    with pytest.raises(TimeIsUp):
+        pay(1)
+    assert pay.look(1) is None
+    assert pay(1) == "paid"
+
+
+def test_a_take_whose_store_breaks_by_itself_gives_nothing_back(meddled: Any) -> None:
+    """The twin: whether it landed is for the next one to see."""
+    app, engine = meddled
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> str:
+        return "paid"
+
+    engine.after = lambda: (_ for _ in ()).throw(TimeIsUp)
+    with pytest.raises(TimeIsUp):
+        pay(1)
+    assert isinstance(pay.look(1), Busy)
 
 
 def cancelled_take(desk: Any, **how: Any) -> None:

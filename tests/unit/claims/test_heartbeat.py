@@ -184,6 +184,41 @@ def test_where_no_more_threads_are_to_be_had_claims_are_kept_alive_all_the_same(
         assert pay(1) == "paid"
 
 
+def test_a_thread_that_could_not_be_had_once_is_had_the_next_time(tmp_path: Any, monkeypatch: Any) -> None:
+    """Or no claim of this process would be renewed any more, and all would lapse under their work."""
+    start, refusals = threading.Thread.start, ["once"]
+
+    def exhausted(thread: threading.Thread) -> None:
+        if thread.name == "twiceproof-heartbeat" and refusals:
+            raise RuntimeError(f"can't start new thread {refusals.pop()}")
+        start(thread)
+
+    monkeypatch.setattr("threading.Thread.start", exhausted)
+    with App(f"sqlite:///{tmp_path}/beat.db") as app:
+        renewed = threading.Semaphore(0)
+        renew = app._heartbeat._renew
+        app._heartbeat._renew = lambda held: (renewed.release(), renew(held))[1]
+
+        @app.once(key="order:{order}", lease=1)
+        def pay(order: int) -> str:
+            assert renewed.acquire(timeout=10)
+            return "paid"
+
+        with pytest.raises(RuntimeError):
+            pay(1)
+        assert app._heartbeat._holds == {}
+        assert pay(1) == "paid"
+
+
+def test_an_app_closes_whose_heartbeats_never_had_a_thread(tmp_path: Any, monkeypatch: Any) -> None:
+    def exhausted(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", exhausted)
+    with App(f"sqlite:///{tmp_path}/beat.db") as app, pytest.raises(RuntimeError), app.claim("ship", "order:1"):
+        raise AssertionError
+
+
 def test_a_blocked_event_loop_does_not_stop_the_heartbeats(tmp_path: Any) -> None:
     with App(f"sqlite:///{tmp_path}/beat.db") as app:
         renewed = threading.Semaphore(0)

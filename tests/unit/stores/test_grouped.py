@@ -162,6 +162,18 @@ def test_when_reading_back_fails_the_outcome_is_unsure(store, engine, clock):
     assert caught.value.unsure is True
 
 
+def test_when_reading_back_fails_after_a_group_was_taken_apart_only_that_batch_is_unsure(store, engine):
+    """Its neighbours' writes have landed, and must not be told that nothing was written."""
+    store.write(Insert(at("taken"), "")).block()
+    engine.fetch = lambda addresses: (_ for _ in ()).throw(Disconnected(OSError("cut"), sent=True))
+    engine.fail(RuntimeError("one of them is bad"))
+    first, second, third = write_together(store, *([Insert(at(key), "")] for key in ("first", "taken", "third")))
+    assert isinstance(first, Written)
+    assert isinstance(second, StoreUnavailable)
+    assert second.unsure is True
+    assert isinstance(third, Written)
+
+
 def test_a_write_after_the_trouble_is_judged_afresh(store, engine):
     engine.lose_reply()
     store.write(Insert(at(), "")).block()

@@ -11,7 +11,7 @@ from twiceproof.errors import StoreUnavailable
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.signals import is_a_signals
+from twiceproof.stores.signals import is_a_signals, let_signals_through
 
 
 class TimeIsUp(Exception):
@@ -53,6 +53,36 @@ def test_the_same_exception_raised_by_the_work_itself_is_the_works(handler):
     with pytest.raises(TimeIsUp) as caught:
         raise TimeIsUp
     assert not is_a_signals(caught.value)
+
+
+class DriversOwn(Exception):
+    """What a driver makes of what it catches."""
+
+
+def wrapped(work):
+    try:
+        work()
+    except Exception as error:
+        raise DriversOwn from error
+
+
+def test_a_signals_exception_that_a_driver_has_wrapped_is_let_through(handler):
+    with pytest.raises(TimeIsUp):
+        try:
+            wrapped(lambda: wrapped(interrupted))
+        except DriversOwn as error:
+            let_signals_through(error)
+
+
+def test_a_drivers_own_error_stays_one_while_the_caller_deals_with_a_signal(handler):
+    """The twin: Python chains it to that one, too."""
+    try:
+        interrupted()
+    except TimeIsUp:
+        try:
+            wrapped(lambda: int("x"))
+        except DriversOwn as error:
+            let_signals_through(error)
 
 
 def test_those_whom_the_interrupted_leads_for_are_not_told_its_exception(handler):

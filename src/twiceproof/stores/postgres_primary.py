@@ -1,0 +1,122 @@
+"""The server that holds the ledger, and whether one that took its place may be trusted with it.
+
+A standby that was promoted may lack what its primary acknowledged last, and would draw the same fences again. The
+server is known by its system and its timeline, which every promotion and every restore changes. The database remembers
+them, and whether commits waited for a standby: if they did, nothing acknowledged is missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+
+import psycopg
+from msgspec import Struct
+
+from ..errors import StoreError, StoreUnsafe
+from .base import Finding
+
+__all__ = ["DRAW_NO_NUMBER_TWICE", "LOOK", "Primary", "Server"]
+
+# Above more numbers than a server can have drawn and lost.
+SKIP = "SELECT setval('twiceproof_number', nextval('twiceproof_number') + 1099511627776)"
+ACCEPT = "UPDATE twiceproof_facts SET value = '{server}' WHERE name = 'server'"
+DRAW_NO_NUMBER_TWICE = f"So that no number is drawn twice, run {SKIP}; then {ACCEPT}."
+
+# The timeline as the log has it: the control file names the former one until the first checkpoint is over.
+LOOK = b"""
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN
+        (SELECT system_identifier FROM pg_control_system()) || '/'
+        || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+    END,
+    CASE current_setting('synchronous_standby_names') WHEN '' THEN 'asynchronous' ELSE 'synchronous' END,
+    (SELECT value FROM twiceproof_facts WHERE name = 'server')"""
+# Without waiting for a standby: a successor may have none yet, and be read all the same.
+_NOTED = b"""
+WITH noted AS (UPDATE twiceproof_facts SET value = $2 WHERE name = 'server' AND value = $1
+    RETURNING set_config('synchronous_commit', 'local', true))
+"""
+NOTE = _NOTED + b"SELECT FROM noted"
+SUCCEED = _NOTED + SKIP.encode() + b" FROM noted"
+
+Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
+
+
+class Server(Struct, frozen=True):
+    system: str
+    timeline: int
+    commits: str = ""  # "synchronous" or "asynchronous"; "" if nobody has noted it
+
+    @classmethod
+    def read(cls, text: str) -> Server:
+        system, _, rest = text.partition("/")
+        timeline, _, commits = rest.partition("/")
+        return cls(system, int(timeline) if timeline.isdecimal() else 0, commits)
+
+    @property
+    def name(self) -> str:
+        return f"{self.system}/{self.timeline}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}/{self.commits}" if self.commits else self.name
+
+    def follows(self, former: Server) -> bool:
+        """Whether its log goes on where the other's was left. A former primary's does not."""
+        return self.system == former.system and self.timeline >= former.timeline
+
+
+class Primary:
+    """Known from the opening on. Every new connection may lead to another server."""
+
+    def __init__(self) -> None:
+        self._known: Server | None = None
+
+    def open(self, ask: Ask) -> None:
+        """By what the database remembers. Of one that was moved, and of what came before this was noted, the doctor
+        tells.
+        """
+        try:
+            now, noted = _look(ask)
+        except (StoreError, psycopg.Error):  # a server that does not say who it is cannot be watched
+            return
+        self._judge(ask, now, noted, noted if noted.commits and noted.system == now.system else now)
+
+    def greet(self, ask: Ask) -> None:
+        """Before anything else is asked on a new connection."""
+        if self._known is not None:
+            self._judge(ask, *_look(ask), self._known)
+
+    def _judge(self, ask: Ask, now: Server, noted: Server, known: Server) -> None:
+        if now.follows(known) and now.name == noted.name:  # as before, or accepted by somebody's word
+            if now != noted:
+                _note(ask, NOTE, noted, now)
+        elif now.name != known.name:
+            if not now.follows(known) or known.commits != "synchronous":
+                raise _taken_over(now, known)
+            _note(ask, SUCCEED, noted, now)
+        self._known = now
+
+
+def _look(ask: Ask) -> tuple[Server, Server]:
+    ((name, commits, noted),) = ask(LOOK, ())
+    if name is None:  # its answers may be old, and it may be about to be promoted
+        raise psycopg.OperationalError("the server is a standby, which takes no writes")
+    return Server.read(f"{name.decode()}/{(commits or b'').decode()}"), Server.read((noted or b"").decode())
+
+
+def _note(ask: Ask, statement: bytes, noted: Server, now: Server) -> None:
+    with contextlib.suppress(StoreError):  # a role that may not write this works all the same
+        ask(statement, [noted.text.encode(), now.text.encode()])
+
+
+def _taken_over(now: Server, known: Server) -> StoreUnsafe:
+    advice = (
+        f"Settle what was under way, then accept this server as it is. {DRAW_NO_NUMBER_TWICE.format(server=now.name)}"
+        if now.follows(known)
+        else "Lead the address back, or open the store again to go on with what is there."
+    )
+    finding = Finding(
+        "refuse", "failover", f"another server has taken over ({known.name} before, now {now.name})", advice
+    )
+    return StoreUnsafe(f"{finding.found}: acknowledged writes may be lost. {finding.advice}", findings=[finding])
