@@ -222,3 +222,9 @@ def test_a_first_pause_that_would_be_cut_short_is_refused() -> None:
     with pytest.raises(Misuse, match="give a longer most="):
         Retry(first="1h")
     assert Retry(first="1h", most="1h").first == 3_600
+
+
+def test_a_step_may_be_tried_thousands_of_times() -> None:
+    patient = Retry(attempts=5_000, most="1m", within="30d")
+    assert [patient.delay(starts, 0.0, None, lambda: 1.0) for starts in (1, 7, 1_025, 4_999)] == [1, 60, 60, 60]
+    assert patient.delay(5_000, 0.0, None, lambda: 1.0) is None
