@@ -493,14 +493,17 @@ def test_an_item_that_comes_again_with_other_contents_is_left_alone(
     assert "other contents" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "key", ["order:{order[id]}", lambda order: f"order:{order['id']}"], ids=["template", "function"]
+)
 def test_an_item_that_cannot_be_started_holds_up_no_other_and_is_asked_for_again(
-    noon: Stage, caplog: pytest.LogCaptureFixture
+    noon: Stage, key: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = noon.process()
     items: list[dict[str, int]] = [{"id": 1}, {"number": 2}, {"id": 3}]
     asked: list[Any] = []
 
-    @app.flow(key="order:{order[id]}")
+    @app.flow(key=key)
     def sync(order: dict[str, int]) -> None:
         noon.do(f"order {order['id']}")
 
