@@ -218,7 +218,7 @@ class App(
         self.flows[flow.name] = flow
 
     def _refuse_namesake(self, name: str, function: Callable[..., Any]) -> None:
-        """Two under one name, guarded functions or flows, would share their claims and answer each other's duplicates."""
+        """Two under one name, guarded functions or flows, would share claims and answer each other's duplicates."""
         known: Once | Flow | None = self.flows.get(name) or self.operations.get(name)
         if known is not None and _place(known.function) != _place(function):
             raise Misuse(

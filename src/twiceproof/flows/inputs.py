@@ -102,8 +102,8 @@ class Inputs:
         except msgspec.ValidationError as error:
             wanted = inspect.formatannotation(declared(self._function, name))
             raise Misuse(
-                f"{self._name} declares {name}: {wanted}, but was given something else ({error}); correct the annotation "
-                "or the call."
+                f"{self._name} declares {name}: {wanted}, but was given something else ({error}); correct the "
+                "annotation or the call."
             ) from None
         except TypeError:  # a class of its own kind, found out only now
             return msgspec.json.decode(raw)
