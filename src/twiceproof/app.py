@@ -210,24 +210,21 @@ class App(
         return Guard(self.claims, self._heartbeat, policy, best_effort=self.settings.best_effort)
 
     def _register(self, once: Once) -> None:
-        """Two functions under one name would answer each other's duplicates."""
-        known = self.operations.get(once.policy.operation)
-        if known is not None and _place(known.function) != _place(once.function):
-            raise Misuse(
-                f"{_place(known.function)} and {_place(once.function)} are both the operation "
-                f'"{once.policy.operation}"; give one of them another name=.'
-            )
+        self._refuse_namesake(once.policy.operation, once.function)
         self.operations[once.policy.operation] = once
 
     def _register_flow(self, flow: Flow) -> None:
-        """A flow and a guarded function under one name would share their claims."""
-        known: Any = self.flows.get(flow.name) or self.operations.get(flow.name)
-        if known is not None and _place(known.function) != _place(flow.function):
-            raise Misuse(
-                f"{_place(known.function)} and {_place(flow.function)} are both called "
-                f'"{flow.name}"; give one of them another name=.'
-            )
+        self._refuse_namesake(flow.name, flow.function)
         self.flows[flow.name] = flow
+
+    def _refuse_namesake(self, name: str, function: Callable[..., Any]) -> None:
+        """Two under one name, guarded functions or flows, would share claims and answer each other's duplicates."""
+        known: Once | Flow | None = self.flows.get(name) or self.operations.get(name)
+        if known is not None and _place(known.function) != _place(function):
+            raise Misuse(
+                f'{_place(known.function)} and {_place(function)} are both called "{name}"; give one of them another '
+                "name=."
+            )
 
     # -- tenants ---------------------------------------------------------------------------------
 

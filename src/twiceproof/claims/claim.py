@@ -19,6 +19,7 @@ __all__ = [
     "NO_RESULT",
     "QUEUED",
     "REVIEW",
+    "RUN",
     "TRIMMED",
     "WAITING",
     "Claim",
@@ -42,6 +43,7 @@ QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on 
 
 KIND = "claim"
 SELF = "self"
+RUN = "run_"  # how a run's id begins
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
 
 
@@ -126,12 +128,12 @@ def address_of(tenant: str, operation: str, key: str) -> Address:
 
 def run_id(space: str) -> str:
     """A run's id follows from what it is about, so that a second start finds the first, and leads back to it."""
-    return "run_" + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
+    return RUN + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def space_of_run(run: str) -> str:
     """The way back, without an index that could disagree."""
-    text = run.removeprefix("run_")
+    text = run.removeprefix(RUN)
     try:
         space = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except ValueError:

@@ -9,7 +9,7 @@ from ..errors import Misuse
 from ..stores.base import Store
 from .aside import Aside
 from .claim import space_of_run
-from .shelf import Kept, Shelf, file_of, run_of
+from .shelf import Kept, Shelf, file_of, is_ours, run_of
 
 __all__ = ["DAY", "orphans", "remove_orphans"]
 
@@ -20,7 +20,9 @@ PAGE = 1_000
 def orphans(store: Store, shelf: Shelf, now: float, *, older_than: float = DAY) -> Operation[list[Kept]]:
     """Old ones only: what is new may be about to be recorded."""
     before = now - older_than
-    found: list[Kept] = yield from Aside(lambda: [kept for kept in shelf.listing() if kept.changed_at < before])
+    found: list[Kept] = yield from Aside(
+        lambda: [kept for kept in shelf.listing() if kept.changed_at < before and is_ours(kept.path)]
+    )
     lost: list[Kept] = []
     for run, mine in groupby(sorted(found, key=lambda kept: kept.path), key=lambda kept: run_of(kept.path)):
         known = (yield from _files_of(store, run)) if run else set()

@@ -8,7 +8,6 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from ..drive import Operation
 from ..errors import Misuse, ResultTypeWarning
 from ..records import Address, Insert
 from ..stores.base import Store
+from .annotations import declared
 from .claim import NO_RESULT, Claim, Spill
 from .outcomes import Held
 from .shelving import TEXT, load
@@ -127,9 +127,9 @@ class ResultType:
     def prepare(self) -> None:
         """Before the effect runs: a type that cannot be stored is the author's mistake, found out early."""
         if self._decode is None:
-            declared = _declared(self._function)
-            self._typed = declared is not Any
-            self._decode = _decoder(declared, self._name)
+            returned = declared(self._function, "return")
+            self._typed = returned is not Any
+            self._decode = _decoder(returned, self._name)
 
     def restore(self, text: str | bytes | Raw) -> Any:
         if self._decode is None:
@@ -164,17 +164,6 @@ class ResultType:
             )
 
 
-def _declared(function: Callable[..., Any]) -> Any:
-    """The return annotation alone: a parameter's type that exists only for type checkers must not hide it."""
-    written = getattr(function, "__annotations__", {})
-    only = SimpleNamespace(__annotations__={name: written[name] for name in ("return",) if name in written})
-    try:
-        hints = typing.get_type_hints(only, getattr(inspect.unwrap(function), "__globals__", {}))
-    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
-        return Any
-    return hints.get("return", Any)
-
-
 def _refuse_customs(info: msgspec.inspect.Type) -> None:
     """The decoder takes any class at all, and finds out only when the work is done that it cannot make one."""
     for custom in _customs(info, set()):
@@ -195,14 +184,14 @@ def _customs(part: Any, seen: set[int]) -> Iterator[type]:
             yield from _customs(getattr(part, name), seen)
 
 
-def _decoder(declared: Any, name: str) -> Callable[[Any], Any]:
-    if declared in (Any, object) or isinstance(declared, typing.TypeVar):
+def _decoder(returned: Any, name: str) -> Callable[[Any], Any]:
+    if returned in (Any, object) or isinstance(returned, typing.TypeVar):
         return msgspec.json.decode
     try:
-        _refuse_customs(msgspec.inspect.type_info(declared))
-        return msgspec.json.Decoder(declared).decode
+        _refuse_customs(msgspec.inspect.type_info(returned))
+        return msgspec.json.Decoder(returned).decode
     except TypeError as error:
-        shown = inspect.formatannotation(declared)
+        shown = inspect.formatannotation(returned)
         raise Misuse(
             f"{name} returns {shown}, which has no JSON form ({error}); return a dataclass, a msgspec.Struct or "
             "plain values, or annotate it -> None."

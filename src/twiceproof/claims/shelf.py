@@ -10,11 +10,13 @@ from typing import BinaryIO, Protocol
 from msgspec import Struct
 
 from ..errors import Misuse
+from .claim import RUN
 
-__all__ = ["Kept", "Shelf", "file_of", "open_shelf", "path_of", "run_of"]
+__all__ = ["HALF", "Kept", "Shelf", "file_of", "is_ours", "open_shelf", "path_of", "run_of"]
 
 CHUNK = 200  # file systems end names at 255 bytes; the id of a run may be longer
 SUFFIX = ".res"
+HALF = ".half-"  # how a file is called while it is written
 
 
 class Kept(Struct, frozen=True):
@@ -50,9 +52,15 @@ def file_of(key: str) -> str:
 
 
 def run_of(path: str) -> str:
-    """The way back. "" for what is no resource: a half-written file, somebody else's."""
+    """The way back. "" for a half-written file."""
     *parts, name = path.split("/")
     return "".join(parts) if name.endswith(SUFFIX) else ""
+
+
+def is_ours(path: str) -> bool:
+    """Whether it has a name that we give: others, the ledger itself perhaps, may lie in the same place."""
+    name = path.rsplit("/", 1)[-1]
+    return path.startswith(RUN) and (name.endswith(SUFFIX) or name.startswith(HALF))
 
 
 @functools.cache

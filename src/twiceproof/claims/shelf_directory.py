@@ -12,11 +12,10 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ..errors import Misuse, StoreUnavailable
-from .shelf import Kept
+from .shelf import HALF, Kept
 
 __all__ = ["DirectoryShelf"]
 
-HALF = ".half-"  # how a file is called while it is written
 TRIES = 3
 
 

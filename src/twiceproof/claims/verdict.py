@@ -8,7 +8,7 @@ from typing import Literal
 from ..errors import NotDone
 from .claim import Fault
 
-__all__ = ["Verdict", "fault_of", "judge"]
+__all__ = ["Verdict", "fault_of", "judge", "worst"]
 
 Verdict = Literal["clean", "ambiguous", "other"]
 
@@ -33,7 +33,7 @@ LONGEST_MESSAGE = 500
 def judge(error: BaseException) -> Verdict:
     """Clean: may be tried again. Ambiguous: nobody knows. Other: neither, so not without a word."""
     if isinstance(error, BaseExceptionGroup):
-        return _worst({judge(one) for one in error.exceptions})
+        return worst({judge(one) for one in error.exceptions})
     names = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, CLEAN) or not CLEAN_NAMES.isdisjoint(names):
         return "clean"
@@ -51,7 +51,7 @@ def _inner(error: BaseException) -> Verdict:
     return judge(reason) if isinstance(reason, Exception) and reason is not error else "other"
 
 
-def _worst(verdicts: set[Verdict]) -> Verdict:
+def worst(verdicts: set[Verdict]) -> Verdict:
     """Of several errors at once: one that leaves a doubt leaves it for all of them."""
     if "ambiguous" in verdicts:
         return "ambiguous"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from ..claims.annotations import declared
 from ..claims.claim import NO_RESULT, Spill
 from ..claims.claims import Claims
 from ..claims.results import Packed, refuse_not_a_number, resource_address, unpack
@@ -39,7 +39,6 @@ class Inputs:
         self._name = name
         self._parameters = inspect.signature(function).parameters
         self._positional = [p.name for p in self._parameters.values() if p.kind is inspect.Parameter.POSITIONAL_ONLY]
-        self._types: dict[str, Any] | None = None
         self._decoders: dict[str, Callable[[Raw], Any]] = {}
         self._awaited = inspect.iscoroutinefunction(function)
         if any(p.kind in VARIADIC for p in self._parameters.values()):
@@ -101,9 +100,10 @@ class Inputs:
         try:
             return decode(raw)
         except msgspec.ValidationError as error:
+            wanted = inspect.formatannotation(declared(self._function, name))
             raise Misuse(
-                f"{self._name} declares {name}: {inspect.formatannotation(self._declared(name))}, but was given "
-                f"something else ({error}); correct the annotation or the call."
+                f"{self._name} declares {name}: {wanted}, but was given something else ({error}); correct the "
+                "annotation or the call."
             ) from None
         except TypeError:  # a class of its own kind, found out only now
             return msgspec.json.decode(raw)
@@ -111,15 +111,10 @@ class Inputs:
     def _decoder(self, name: str) -> Callable[[Raw], Any]:
         """Made once: to read a type takes longer than to read a value by it."""
         try:
-            decode = msgspec.json.Decoder(self._declared(name)).decode
+            decode = msgspec.json.Decoder(declared(self._function, name)).decode
         except TypeError:  # an annotation that has no JSON form: plain values are better than none
             decode = msgspec.json.decode
         return self._decoders.setdefault(name, decode)
-
-    def _declared(self, name: str) -> Any:
-        if self._types is None:
-            self._types = _hints(self._function)
-        return self._types.get(name, Any)
 
 
 def lay_out(claims: Claims, space: str, packed: Packed) -> Operation[None]:
@@ -135,10 +130,3 @@ def own(store: Store, at: Address, work: Work) -> Operation[None]:
     record = (yield from store.read(resource_address(at.space, work.spill.ref))).record
     if record is not None and record.queue:
         yield from store.write(Replace(record.at, None, record.state, version=record.version))
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(inspect.unwrap(function))
-    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
-        return {}

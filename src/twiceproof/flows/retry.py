@@ -15,6 +15,9 @@ from ..keys.duration import seconds
 __all__ = ["DEFAULT_RETRY", "NO_RETRY", "Retry", "as_retry"]
 
 
+DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would have failed for that
+
+
 class Retry(Struct, frozen=True):
     """`attempts` counts starts: a killed attempt counts. `within` is counted from the first of them."""
 
@@ -38,7 +41,8 @@ class Retry(Struct, frozen=True):
         """Seconds until the next start; None: there is none. `asked` is what the other side said (Retry-After)."""
         if starts >= self.attempts:
             return None
-        span: float = max(jitter(min(self.first * 2.0 ** (starts - 1), self.most), roll), asked or 0.0)
+        doubled = self.first * 2.0 ** min(starts - 1, DOUBLINGS)
+        span: float = max(jitter(min(doubled, self.most), roll), asked or 0.0)
         return None if spent + span > self.within else span
 
     def may_start(self, starts: int, spent: float) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC
 from typing import Any, get_args
 
-from ..claims.verdict import Verdict, judge
+from ..claims.verdict import Verdict, judge, worst
 from ..errors import Misuse
 
 __all__ = ["Judge", "Verdicts", "retry_after"]
@@ -36,6 +36,8 @@ class Verdicts:
             found = word(error) if isinstance(error, kind) else None
             if found is not None:
                 return found
+        if isinstance(error, BaseExceptionGroup):  # a task group's: the user's words are about what is in it
+            return worst({self.judge(one) for one in error.exceptions})
         return judge(error)
 
 

@@ -82,11 +82,24 @@ def test_ignoring_what_is_not_there_is_refused_when_it_is_written(memory: App, i
         def pay(order: int, db: Any) -> None: ...
 
 
+@pytest.mark.parametrize("first", ["flow", "once"])
+def test_a_flow_and_a_guarded_function_under_one_name_are_refused(memory: App, first: str) -> None:
+    second = "once" if first == "flow" else "flow"
+
+    @getattr(memory, first)(key="order:{order}", name="pay")
+    def pay(order: int) -> None: ...
+
+    with pytest.raises(Misuse, match='are both called "pay"; give one of them another name='):
+
+        @getattr(memory, second)(key="order:{order}", name="pay")
+        def charge(order: int) -> None: ...
+
+
 def test_two_functions_under_one_name_are_refused(memory: App) -> None:
     @memory.once(key="order:{order}", name="pay")
     def pay(order: int) -> None: ...
 
-    with pytest.raises(Misuse, match='are both the operation "pay"; give one of them another name='):
+    with pytest.raises(Misuse, match='are both called "pay"; give one of them another name='):
 
         @memory.once(key="order:{order}", name="pay")
         def charge(order: int) -> None: ...

@@ -125,6 +125,20 @@ def test_a_message_that_was_surely_not_sent_may_be_sent_by_the_next_repeat(offic
     assert len(office.told) == 1
 
 
+def test_what_was_surely_not_told_is_told_with_the_next_repeat_of_the_same_process(office: Office) -> None:
+    refused = [NotDone("refused")]
+
+    def recovers(notice: Notice) -> None:
+        if refused:
+            raise refused.pop()
+        office.told.append(notice)
+
+    app = office.process(recovers)
+    block_(app, 3)
+    block_(app, 1)
+    assert [notice.count for notice in office.told] == [4]
+
+
 def test_a_message_that_may_have_been_sent_is_not_sent_again_at_once(office: Office) -> None:
     def lost(notice: Notice) -> None:
         raise TimeoutError("no answer")

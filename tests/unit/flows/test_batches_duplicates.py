@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -54,6 +55,33 @@ def test_a_duplicate_is_undone_once_however_often_it_is_reported(stage: Stage) -
     assert shop.compensate() == "voided"
     assert Shop(stage, stage.process()).compensate() == "voided"
     assert stage.effects == {"invoice": 1, "void inv_2": 1}
+
+
+@dataclass
+class Invoice:
+    total: str
+    id: str
+
+
+def test_a_receipt_is_the_same_as_an_object_and_as_the_dict_that_it_is_kept_as(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def void(result: Invoice) -> None:
+        stage.do(f"void {result.id}")
+
+    @app.step(undo=void)
+    def invoice(order: int) -> Invoice:
+        return Invoice("9.99", "inv_1")
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> None:
+        invoice(order)
+
+    sync(1)
+    for receipt in (Invoice("9.99", "inv_2"), {"id": "inv_2", "total": "9.99"}, {"total": "9.99", "id": "inv_2"}):
+        app.compensate_duplicate(invoice, result=receipt, by="ann", **KEY)
+    assert stage.effects == {"void inv_2": 1}
 
 
 def test_another_receipt_is_another_duplicate(stage: Stage) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -24,6 +25,9 @@ from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
 
 from .stage import Died, Stage
+
+if TYPE_CHECKING:
+    from nowhere import Nowhere
 
 ONCE = Retry(attempts=1)
 
@@ -650,6 +654,17 @@ def test_an_awaited_start_is_refused_in_the_same_way(stage: Stage) -> None:
         return await (await buy.start(1, 70)).state
 
     assert asyncio.run(both()) == "queued"
+
+
+def test_a_type_that_exists_only_for_type_checkers_hides_no_other(stage: Stage) -> None:
+    app, seen = stage.process(), []
+
+    @app.flow(key="order:{order}")
+    def buy(order: int, total: Decimal, client: Nowhere | None = None) -> None:
+        seen.append(total)
+
+    buy(1, Decimal("1.10"))
+    assert seen == [Decimal("1.10")]
 
 
 def test_a_run_from_before_the_annotation_changed_is_still_answered(stage: Stage) -> None:

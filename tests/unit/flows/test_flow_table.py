@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import Any
 
@@ -222,3 +223,34 @@ def test_a_first_pause_that_would_be_cut_short_is_refused() -> None:
     with pytest.raises(Misuse, match="give a longer most="):
         Retry(first="1h")
     assert Retry(first="1h", most="1h").first == 3_600
+
+
+def test_a_step_may_be_tried_thousands_of_times() -> None:
+    patient = Retry(attempts=5_000, most="1m", within="30d")
+    assert [patient.delay(starts, 0.0, None, lambda: 1.0) for starts in (1, 7, 1_025, 4_999)] == [1, 60, 60, 60]
+    assert patient.delay(5_000, 0.0, None, lambda: 1.0) is None
+
+
+class Unheard(Exception):
+    """A client's own error, which says nothing by itself."""
+
+
+def test_what_the_user_says_of_an_error_holds_for_a_task_group_too(stage: Stage) -> None:
+    app = stage.process()
+    app.classify(Unheard, "ambiguous")
+
+    @app.step(repeat="never")
+    async def pay(order: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(send())
+
+    async def send() -> None:
+        stage.do("pay")
+        raise Unheard
+
+    @app.flow(key="order:{order}")
+    async def sync(order: int) -> None:
+        await pay(order)
+
+    with pytest.raises(NeedsReview):
+        asyncio.run(sync(1))

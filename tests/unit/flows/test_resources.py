@@ -414,6 +414,20 @@ def test_orphans_of_crashed_attempts_are_found_and_removed_after_a_day(place: st
     world.close()
 
 
+@pytest.mark.parametrize("place", ["dir", "s3"], indirect=True)
+def test_what_others_keep_in_the_same_place_is_no_orphan(place: str) -> None:
+    """The ledger itself, for one: of a database that is in use, the file itself may be days old."""
+    world = World(place)
+    app = world.process()
+    shelf: Shelf = open_shelf(place)
+    for path in ("shop.db", "README", "photos/cat.res", "run_up.log"):
+        shelf.put(path, io.BytesIO(b"not ours"))
+    shelf.put("run_nonsense/.half-x", io.BytesIO(b"ours, and of no use"))
+    changed = max(kept.changed_at for kept in shelf.listing())
+    assert [kept.path for kept in block(orphans(app.store, shelf, changed + DAY + 60))] == ["run_nonsense/.half-x"]
+    world.close()
+
+
 # -- forks ------------------------------------------------------------------------------------------
 
 

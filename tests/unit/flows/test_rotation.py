@@ -68,10 +68,26 @@ def shop(app: App) -> Any:
 def test_every_kind_of_record_is_rotated() -> None:
     """A kind that is missing here would keep its old key for ever."""
     text = "\n".join(path.read_text() for path in SRC.rglob("*.py") if "prove" not in path.parts)
-    declared = set(re.findall(r'\bKIND = (?:"[^"]*", )?"([a-z]+)"', text))
+    declared = set(re.findall(r'\b(?:KIND|LOCK) = (?:"[^"]*", )?"([a-z]+)"', text))
     declared |= set(re.findall(r'Address\([^()\n]+, "([a-z]+)", ', text))
-    assert {"claim", "step", "token", "signing"} <= declared
+    assert {"claim", "step", "token", "signing", "undo"} <= declared
     assert declared - {"probe", "doctor"} <= set(KINDS)  # what only tries a store out leaves nothing in it
+
+
+def test_every_row_is_counted_once(vault: Vault) -> None:
+    app = vault.app(OLD)
+    app.parts.url = "https://shop.example.com"
+
+    @app.flow(key="order:{order}")
+    def paid(order: int) -> None:
+        app.callback_url("paid")
+        app.wait_for("paid")
+
+    with pytest.raises(Waiting):
+        paid(1)
+    rows = [vault.inner.scan(kind, None, None, None, 100).records for kind in set(KINDS)]
+    assert [record.at.kind for records in rows for record in records].count("callback") == 1
+    assert keys_in_use(app.store) == {"old": sum(map(len, rows))}
 
 
 def test_plain_and_old_rows_are_sealed_anew_and_stay_what_they_are(vault: Vault) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, Retry, Waiting
+from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, PriorFailure, Retry, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
 from twiceproof.flows.history.fork import plan_fork
@@ -181,6 +181,37 @@ def test_a_fork_from_the_step_that_failed_tries_it_under_the_new_key(office: Off
     assert forked.kept == ("book",)
     resume(office)
     assert office.app.attach(forked.run).result() == "inv_2"
+
+
+def test_a_fork_keeps_what_was_done_at_the_third_try(stage: Stage) -> None:
+    """The step it begins with has not ended, and more ends than there are steps lie before it."""
+    app, closed = stage.process(), [NotDone("closed")] * 3
+
+    @app.step(repeat="safe", retry=ONCE)
+    def bill(order: int) -> None:
+        if closed:
+            raise closed.pop()
+        stage.do("bill")
+
+    @app.step(repeat="safe", retry=Retry(first="1h", most="1h"))
+    def post(order: int) -> None:
+        raise NotDone("closed")
+
+    @app.flow(key="order:{order}", name="office")
+    def office(order: int) -> None:
+        bill(order)
+        post(order)
+
+    for call in (office, office.retry, office.retry):
+        with pytest.raises(NotDone):
+            call(1)
+    with pytest.raises(Waiting):
+        office.retry(1)
+    app.attach(flow="office", key="order:1").cancel(by="ann")
+    with pytest.raises(Cancelled):
+        office(1)
+    forked = app.fork_run("office/order:1", key="order:1b", from_step="post")
+    assert (forked.kept, forked.again) == (("bill",), ("post",))
 
 
 def test_a_fork_cannot_keep_what_was_undone(stage: Stage) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from twiceproof import App, Misuse, Polled
 from twiceproof.drive import await_, block
 from twiceproof.flows.triggers.ticks import make_ticks, passed
+from twiceproof.prove.checklist import source as reading
+from twiceproof.prove.target import target_of
 
 from .stage import Died, Stage
 
@@ -121,6 +125,38 @@ def test_each_tick_has_its_run(noon: Stage) -> None:
         noon.clock.advance(60)
         look(app)
     assert noon.effects == {"12:01": 1, "12:02": 1, "12:03": 1}
+
+
+@dataclass
+class Summary:
+    total: Decimal
+
+
+def test_a_scheduled_function_gets_its_tick_and_gives_its_result_with_their_types(noon: Stage) -> None:
+    """Annotations that are text are read in the module of the function, not in ours."""
+    app, ticks = noon.process(), []
+
+    @app.every("1m")
+    def sum_up(when: datetime) -> Summary:
+        ticks.append(when)
+        return Summary(Decimal("1.50"))
+
+    prepare(app)
+    noon.clock.advance(60)
+    look(app)
+    assert ticks == [datetime(2026, 3, 2, 12, 1, tzinfo=UTC)]
+    assert app.attach(app.runs(flow="sum_up")[0].run).result() == Summary(Decimal("1.50"))
+
+
+def test_a_scheduled_function_is_proved_and_checked_as_it_was_written(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("1m")
+    def tidy() -> App:
+        return app
+
+    assert target_of(tidy, datetime(2026, 3, 2, tzinfo=UTC)).app is app
+    assert reading.Source(tidy.flow.function).file == __file__
 
 
 def test_ten_schedulers_start_one_run_per_tick(noon: Stage) -> None:
@@ -457,14 +493,17 @@ def test_an_item_that_comes_again_with_other_contents_is_left_alone(
     assert "other contents" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "key", ["order:{order[id]}", lambda order: f"order:{order['id']}"], ids=["template", "function"]
+)
 def test_an_item_that_cannot_be_started_holds_up_no_other_and_is_asked_for_again(
-    noon: Stage, caplog: pytest.LogCaptureFixture
+    noon: Stage, key: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = noon.process()
     items: list[dict[str, int]] = [{"id": 1}, {"number": 2}, {"id": 3}]
     asked: list[Any] = []
 
-    @app.flow(key="order:{order[id]}")
+    @app.flow(key=key)
     def sync(order: dict[str, int]) -> None:
         noon.do(f"order {order['id']}")
 

@@ -51,7 +51,8 @@ class Duplicate(Struct, frozen=True):
 
     @property
     def raw(self) -> bytes:
-        return _encode(self.receipt)
+        """The same for a dataclass and for the dict that it becomes: the order of its fields tells nothing apart."""
+        return _encode(msgspec.json.decode(_encode(self.receipt)))
 
     @property
     def name(self) -> str:
@@ -137,7 +138,7 @@ def _refuse_the_good_one(session: Session, duplicate: Duplicate) -> Operation[No
         )
     for entry in kept:
         text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
-        if text and _encode(msgspec.json.decode(text)) == _encode(msgspec.json.decode(duplicate.raw)):
+        if text and _encode(msgspec.json.decode(text)) == duplicate.raw:
             raise Misuse(
                 f"This is what the run itself recorded for {entry.name}: undoing it would undo the good one. Pass the "
                 "duplicate's receipt, cancel the run, or say good_too=True."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from msgspec import Struct, structs
@@ -98,7 +99,7 @@ def _before(entries: Sequence[Entry], step: str) -> list[Entry]:
     if found is None:
         names = ", ".join(entry.name for entry in entries) or "none"
         raise Misuse(f"{step} is not in this run's ledger; there are: {names}.")
-    limit = found.note.order or len(entries) + 1
+    limit = found.note.order or math.inf  # not its number of entries: what was tried again has ended more than once
     kept = [entry for entry in entries if entry.state == STEP_DONE and entry.note.order < limit and entry is not found]
     undone = {entry.name for entry in entries} & {UNDO + entry.name for entry in kept}
     if undone:

@@ -26,8 +26,8 @@ from ..work import work_of
 __all__ = ["KINDS", "Rotated", "keys_in_use", "rotate"]
 
 # Every kind of record there is. A test looks for those that are missing.
-KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "schedule", "poll", "rate", "mark",
-         "duplicates", "notice", "letter", "link", "callback", "signing", "token", "tenant", *POINTERS)  # fmt: skip
+KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
+         "duplicates", "notice", "letter", "link", "signing", "token", "tenant", *POINTERS)  # fmt: skip
 PAGE = 100
 
 Fate = Literal["sealed", "current", "held", "changed"]

@@ -90,6 +90,9 @@ class TriggerApi:
         return declare
 
 
+_TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+
+
 def _tick_key(tick: datetime) -> str:
     return tick.isoformat()
 
@@ -112,8 +115,8 @@ def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _named_like(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    functools.update_wrapper(wrapper, function)
-    del wrapper.__wrapped__  # type: ignore[attr-defined]  # its signature is not the function's
+    functools.update_wrapper(wrapper, function)  # also leads back to it: annotations are read where it was written
+    wrapper.__signature__ = _TICK  # type: ignore[attr-defined]
     returned = getattr(function, "__annotations__", {}).get("return")
     wrapper.__annotations__ = {"tick": datetime, **({"return": returned} if returned is not None else {})}
     return wrapper

@@ -12,7 +12,7 @@ from msgspec import Raw, structs
 
 from ...claims.claim import body_of
 from ...drive import Call, Operation, Raised
-from ...errors import Misuse, PayloadMismatch
+from ...errors import Misuse, PayloadMismatch, StoreError
 from ...records import Insert, Record, Replace, Written
 from ...stores.base import Store
 from ..flow import HIGH
@@ -90,8 +90,10 @@ class PollDuty(Duty):
             try:
                 yield from _start(poll, item)
                 started += 1
-            except (Misuse, TypeError) as error:  # it must neither hold up the others, nor be passed over in silence
-                log.error("%s: an item cannot be started, the cursor stays before it: %s", poll.name, error)
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it must neither hold up the others, nor be passed over in silence
+                log.error("%s: an item cannot be started, the cursor stays before it: %r", poll.name, error)
                 refused += 1
         if refused:
             return structs.replace(note, started=note.started + started)
