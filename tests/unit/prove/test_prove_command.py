@@ -152,6 +152,11 @@ def test_what_is_not_a_flow_is_refused(shop: Path) -> None:
     assert done.exit_code == 2 and "under @app.flow" in done.output
 
 
+def test_a_flow_that_is_not_there_leads_to_those_that_are(shop: Path) -> None:
+    done = CliRunner().invoke(cli, ["prove", "shop:welcom", "--event", "order.json", "--files", "out"])
+    assert done.exit_code == 2 and "has no 'welcom'; try shop:welcome." in done.output
+
+
 def test_a_key_that_is_another_one_each_time_is_told_before_anything_is_played(shop: Path) -> None:
     changing = "key=lambda order: f'{order[\"id\"]}:{__import__(\"time\").time_ns()}'"
     (shop / "shop.py").write_text(CODE.replace('key="order:{order[id]}"', changing))
