@@ -15,13 +15,11 @@ from .output import json_text, show_text
 
 __all__ = ["connector"]
 
-EPILOG = """\b
+ONE = """\b
 Examples:
   twiceproof connector {name} --url https://hooks.example.com -o {file}
   twiceproof connector {name} --host hooks.example.com > {file}
 """
-
-
 EPILOG = """\b
 Examples:
   twiceproof connector power-automate --url https://hooks.example.com -o twiceproof.swagger.json
@@ -43,7 +41,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@connector.command("power-automate", epilog=EPILOG.format(name="power-automate", file="twiceproof.swagger.json"))
+@connector.command("power-automate", epilog=ONE.format(name="power-automate", file="twiceproof.swagger.json"))
 @_options
 def power_automate(host: str | None, url: str | None, output: str | None) -> None:
     """A custom connector for Power Automate, Power Apps and Logic Apps."""
@@ -52,7 +50,7 @@ def power_automate(host: str | None, url: str | None, output: str | None) -> Non
     _write(made(_address(host, url)), output, "make.powerautomate.com, Custom connectors, Import an OpenAPI file")
 
 
-@connector.command("n8n", epilog=EPILOG.format(name="n8n", file="twiceproof.n8n.json"))
+@connector.command("n8n", epilog=ONE.format(name="n8n", file="twiceproof.n8n.json"))
 @_options
 def n8n(host: str | None, url: str | None, output: str | None) -> None:
     """A workflow for n8n: claim, branch, work, mark as done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ __all__ = ["Answer", "knock"]
 
 PATIENCE = 30.0  # seconds; a late answer is worth more than none
 LONGEST = 4_000
+UNSENT = re.compile("[^!-~]")  # what may not stand in a request line as it is
 KEPT_ASIDE = ("poison", "mismatch")
 
 
@@ -65,10 +67,14 @@ def _door(url: str, query: str, patience: float) -> tuple[http.client.HTTPConnec
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
+        host.encode("idna")  # as the connection will; a name that cannot be asked for is no fault of the server
     except ValueError:
         host, port = "", None
-    if not host or parts.scheme not in ("http", "https"):
-        raise Misuse(f"{url!r} is no URL to send to; write it like http://127.0.0.1:8000/hooks/stripe")
+    if not host or parts.scheme not in ("http", "https") or UNSENT.search(f"{parts.path}?{parts.query}"):
+        raise Misuse(
+            f"{url!r} is no URL to send to; write it like http://127.0.0.1:8000/hooks/stripe, other letters "
+            "percent-encoded."
+        )
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     asked = "&".join(part for part in (parts.query, query) if part)
     return kind(host, port, timeout=patience), (parts.path or "/") + (f"?{asked}" if asked else "")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from importlib import import_module
+from inspect import getattr_static
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
 from ..app import App
+from ..claims.once import Once
 from ..errors import Misuse, TwiceproofError
+from ..flows.flow import Flow
 
 __all__ = ["load", "load_app"]
 
 
 def load_app(name: str) -> App:
     """The app that is meant."""
-    module, found = _load(name, "an app", "shop:app for app in shop.py")
+    module, found = _load(name, "an app", "shop:app for app in shop.py", _apps_in)
     if not isinstance(found, App):
         raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
     return found
@@ -25,24 +29,34 @@ def load_app(name: str) -> App:
 
 def load(name: str) -> object:
     """Whatever is meant: a flow, for one."""
-    return _load(name, "a flow", "shop:sync_order for sync_order in shop.py")[1]
+    return _load(name, "a flow", "shop:sync_order for sync_order in shop.py", _flows_in)[1]
 
 
-def _load(name: str, what: str, example: str) -> tuple[ModuleType, object]:
+def _load(name: str, what: str, example: str, others: Callable[[ModuleType], str]) -> tuple[ModuleType, object]:
     """Imported with the current directory first. What the module itself raises is told in one line, with its place."""
     module_name, colon, attr = name.partition(":")
-    if not (module_name and colon and attr):
+    if not (module_name.strip("./") and colon and attr):
         raise Misuse(f"{name!r} does not name {what}; write it as module:attr, for example {example}.")
-    module = _imported(module_name)
+    if "/" in module_name or module_name.startswith("."):
+        raise _a_file(module_name, attr)
+    module = _imported(module_name, attr)
     found: object = module
     for part in attr.split("."):
         if not hasattr(found, part):
-            raise Misuse(f"{module_name} has no {attr!r}; {_apps_in(module)}")
+            raise Misuse(f"{module_name} has no {attr!r}; {others(module)}")
         found = getattr(found, part)
     return module, found
 
 
-def _imported(name: str) -> ModuleType:
+def _a_file(name: str, attr: str) -> Misuse:
+    """Below the current directory the module is named by its path; elsewhere one has to go there first."""
+    path = Path(name.removesuffix(".py"))
+    if path.is_absolute() or ".." in path.parts:
+        return Misuse(f"Name the module, not its file; go to {path.parent} first, and say {path.name}:{attr}")
+    return Misuse(f"Name the module, not its file: {'.'.join(path.parts).lstrip('.')}:{attr}")
+
+
+def _imported(name: str, attr: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path[:1]:
         sys.path.insert(0, here)
@@ -53,7 +67,7 @@ def _imported(name: str) -> ModuleType:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
             raise _broken(name, error) from error  # it is there, and misses something itself
         if name.endswith(".py"):
-            raise Misuse(f"Name the module, not its file: {name.removesuffix('.py').replace('/', '.')}:app") from None
+            raise _a_file(name, attr) from None
         raise Misuse(
             f"There is no module {name!r} in {here}, nor elsewhere on Python's path; go to its directory first."
         ) from None
@@ -87,6 +101,20 @@ def _apps_in(module: ModuleType) -> str:
     if not names:
         return f'there is no App in {module.__name__}; make one there: app = App("sqlite:///shop.db")'
     return f"try {' or '.join(f'{module.__name__}:{name}' for name in names)}."
+
+
+def _flows_in(module: ModuleType) -> str:
+    names = [name for name, value in vars(module).items() if _is_flow(value)]
+    if not names:
+        return f"nothing in {module.__name__} is under @app.flow or @app.once."
+    return f"try {' or '.join(f'{module.__name__}:{name}' for name in names)}."
+
+
+def _is_flow(value: object) -> bool:
+    """Looked at from outside: a module may hold things that cannot be asked for an attribute yet, or do something."""
+    return isinstance(getattr_static(value, "flow", None), Flow) or isinstance(
+        getattr_static(value, "once", None), Once
+    )
 
 
 def _a(noun: str) -> str:

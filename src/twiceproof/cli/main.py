@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -107,7 +108,7 @@ def main() -> None:
         # A terminal that cannot show a letter must not turn an answer into a traceback.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    cli(prog_name="twiceproof")
+    cli(prog_name="twiceproof", color=False if os.environ.get("NO_COLOR") else None)  # no-color.org; rich looks itself
 
 
 if __name__ == "__main__":

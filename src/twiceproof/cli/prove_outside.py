@@ -93,7 +93,8 @@ class Outside(Struct, frozen=True):
         from ..prove.worlds.files import Files
         from ..prove.worlds.table import TableWorld
 
-        found: list[World] = [stack.enter_context(closing(Files(Path(name)))) for name in self.files]
+        apart = len(self.files) > 1
+        found: list[World] = [stack.enter_context(closing(Files(Path(name), apart=apart))) for name in self.files]
         found += [stack.enter_context(closing(TableWorld(_private(name)))) for name in self.table]
         return [*found, Calls(list(self.calls))] if self.calls else found
 

@@ -81,20 +81,32 @@ def read_private(path: Path, option: str = "--store") -> str:
     """A URL kept in a file. Others must not be able to read it: it holds a password."""
     try:
         mode = path.stat().st_mode
-        text = path.read_text().strip()
+        text = path.read_text("utf-8").strip()
     except OSError as error:
         raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint=option) from None
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{path} is not text; write the URL into it.", param_hint=option) from None
     if stat.S_IMODE(mode) & 0o077:
         raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint=option)
+    if not text:
+        raise click.BadParameter(f"{path} is empty; write the URL into it.", param_hint=option)
     return text
 
 
+def _refuse_empty(option: str, value: str | None) -> None:
+    """A variable that a script did not set: what stands in for it is the default, another ledger than was meant."""
+    if value == "":
+        raise click.BadParameter("it is empty; say which is meant, or leave the option out.", param_hint=option)
+
+
 def _take_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    _refuse_empty("--store", value)
     if value:
         ctx.ensure_object(Target).point(value)
 
 
 def _take_tenant(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    _refuse_empty("--tenant", value)
     if value:
         ctx.ensure_object(Target).given_tenant = value
 

@@ -167,9 +167,14 @@ class Prover:
         return self._outcomes[scene.name]
 
     def _is_doubtful(self, scene: Scene, verdict: Verdict) -> bool:
-        """A simulated process that is killed goes on in its own `except` or `finally`, which a real one does not."""
-        if verdict.good or not scene.scripts or self._processes or self._store.startswith("memory:"):
+        """Simulated processes share their memory, and one that is killed goes on in its own `except` or `finally`.
+
+        Second kills are hundreds: what memory hides in them, the first has shown.
+        """
+        if not scene.scripts or self._processes or self._store.startswith("memory:"):
             return False
+        if verdict.good:
+            return len(scene.scripts) == 1 and all(fault.what != "lose" for fault in scene.scripts[0])
         return any(beat.what == BODY and beat.world.keys() & verdict.extra for beat in self._play(scene).beats)
 
     def _die_in_earnest(self, scene: Scene) -> bool:
@@ -178,7 +183,10 @@ class Prover:
             self._lies_in_memory = bool(self._played(CLEAN, real=True).error)
         if self._lies_in_memory:
             return False
-        self._outcomes[scene.name] = self._comparable(self._played(scene, real=True))
+        outcome = self._played(scene, real=True)
+        if outcome.error or is_missed(scene, outcome):
+            return False
+        self._outcomes[scene.name] = self._comparable(outcome)
         return True
 
     def _played(self, scene: Scene, *, real: bool = False) -> Outcome:

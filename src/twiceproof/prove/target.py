@@ -41,8 +41,17 @@ def target_of(function: Any, *args: Any, **kwargs: Any) -> Target:
     flow = _flow_of(function)
     if flow is None:
         raise Misuse("prove needs a function under @app.flow or @app.once; name one, such as shop:sync_order.")
-    flow.key(args, kwargs)  # what it cannot be called with is told before anything is played
+    _refuse_changing(flow.key(args, kwargs), flow.key(args, kwargs))  # with what it cannot be called, is told here too
     return Target(_app_of(flow), flow, function, args, kwargs)
+
+
+def _refuse_changing(key: str, again: str) -> None:
+    """No two deliveries would be known as one, and the play could not find its own run."""
+    if key != again:
+        raise Misuse(
+            f"The key is another one each time it is asked for ({key!r}, then {again!r}), so every delivery is new; "
+            "make it of an id that the event carries."
+        )
 
 
 def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

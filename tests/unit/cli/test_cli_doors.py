@@ -98,6 +98,11 @@ def test_what_is_decided_gets_no_link(run, charge):
 
 
 @pytest.mark.parametrize("tool", ["power-automate", "n8n"])
+def test_the_help_of_a_connector_shows_how_to_write_that_one(run, tool):
+    assert f"twiceproof connector {tool} --url https://hooks.example.com -o twiceproof." in run("connector", tool, "-h").stdout
+
+
+@pytest.mark.parametrize("tool", ["power-automate", "n8n"])
 def test_a_connector_needs_an_address(run, tool, tmp_path, monkeypatch):
     monkeypatch.delenv("TWICEPROOF_URL", raising=False)
     assert "TWICEPROOF_URL" in run("connector", tool, code=2).stderr

@@ -150,6 +150,25 @@ def test_the_url_can_be_read_from_a_private_file(run, ledger, tmp_path):
     run("claims", "list", store="@nowhere.url", code=2)
 
 
+@pytest.mark.parametrize(
+    ("held", "said"), [(b"", "store.url is empty"), (b" \n", "store.url is empty"), (b"\xff\xfe", "is not text")]
+)
+def test_a_private_file_that_holds_no_url_does_not_lead_to_another_ledger(run, ledger, tmp_path, held, said):
+    """The environment names a ledger, too: a person who named one of their own would settle claims in that."""
+    kept = tmp_path / "store.url"
+    kept.write_bytes(held)
+    kept.chmod(0o600)
+    told = run("claims", "list", store="@store.url", env={"TWICEPROOF_STORE": ledger.url}, code=2)
+    assert said in told.stderr and "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("option", ["--store", "--tenant"])
+def test_an_option_that_a_script_left_empty_does_not_lead_to_another_ledger(run, ledger, option):
+    env = {"TWICEPROOF_STORE": ledger.url}
+    for words in ((option, "", "claims", "list"), ("claims", "list", option, "")):
+        assert f"{option}: it is empty" in run(*words, store=None, env=env, code=2).stderr
+
+
 def test_a_suggested_command_never_holds_the_password(run, run_json, ledger, monkeypatch):
     """The ledger is opened all the same: only the URL's form matters here."""
     from twiceproof.stores.open import open_store

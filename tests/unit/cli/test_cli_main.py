@@ -137,3 +137,10 @@ def test_on_a_narrow_terminal_a_claim_is_one_line(ledger, no_rich, rich):
     assert "review" in line and "run_" not in narrow and "OWNER" not in narrow
     wide, _ = on_terminal("--store", ledger.url, "claims", "list", env={} if rich else no_rich)
     assert "run_" in wide and "OWNER" in wide
+
+
+def test_where_no_colour_is_wanted_there_is_none(ledger):
+    ledger.call("timeout")
+    words = ("--store", ledger.url, "claims", "show", "ship", "order:timeout")
+    assert "\x1b[" in on_terminal(*words)[0]
+    assert "\x1b[" not in on_terminal(*words, env={"NO_COLOR": "1"})[0]

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 app = App("memory://")
 told: list[str] = []
+added: set[str] = set()
 
 
 def add(directory: str, line: str) -> None:
@@ -77,6 +78,18 @@ def remembering(order: dict[str, Any]) -> None:
     nothing()
 
 
+@app.step(repeat="safe")  # as long as the process lives
+def add_what_is_not_remembered(directory: str) -> None:
+    if directory not in added:
+        add(directory, "added")
+        added.add(directory)
+
+
+@app.flow(key="forgetful")
+def forgetful(order: dict[str, Any]) -> None:
+    add_what_is_not_remembered(order["out"])
+
+
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     (tmp_path / "out").mkdir()
@@ -113,6 +126,16 @@ def test_a_process_that_is_killed_runs_no_finally(out: Path) -> None:
 
 def test_what_a_simulated_process_did_in_its_finally_is_tried_with_a_real_one(out: Path) -> None:
     assert played(leaving, out, "kill-effect-1-before", processes=False).verdicts[0].word == "same"
+
+
+@pytest.mark.parametrize("scene", ["kill-write-2-before", "kill-effect-1-after", "paused-1"])
+def test_what_a_process_remembered_is_gone_with_it(out: Path, scene: str) -> None:
+    """Simulated processes share their memory: what stands in it alone would pass for safe."""
+    assert played(forgetful, out, scene, processes=False).verdicts[0].word == "twice"
+
+
+def test_a_process_whose_answer_was_lost_still_remembers(out: Path) -> None:
+    assert played(forgetful, out, "lost-1", processes=False).verdicts[0].word == "same"
 
 
 def test_eight_at_once_are_eight_processes(out: Path) -> None:

@@ -152,6 +152,25 @@ def test_what_is_not_a_flow_is_refused(shop: Path) -> None:
     assert done.exit_code == 2 and "under @app.flow" in done.output
 
 
+def test_a_flow_that_is_not_there_leads_to_those_that_are(shop: Path) -> None:
+    done = CliRunner().invoke(cli, ["prove", "shop:welcom", "--event", "order.json", "--files", "out"])
+    assert done.exit_code == 2 and "has no 'welcom'; try shop:welcome." in done.output
+
+
+def test_a_key_that_is_another_one_each_time_is_told_before_anything_is_played(shop: Path) -> None:
+    changing = "key=lambda order: f'{order[\"id\"]}:{__import__(\"time\").time_ns()}'"
+    (shop / "shop.py").write_text(CODE.replace('key="order:{order[id]}"', changing))
+    done = run("--files", "out")
+    assert done.exit_code == 2 and "The key is another one each time" in done.output
+
+
+@pytest.mark.parametrize("text", ["[]", "[1]", '"POST /charges"'])
+def test_answers_that_are_no_object_are_refused_with_a_next_move(shop: Path, text: str) -> None:
+    (shop / "answers.json").write_text(text)
+    done = run("--http", "pay.test", "--http-answers", "answers.json")
+    assert done.exit_code == 2 and '{"POST /charges": {"status": 201' in done.output
+
+
 def test_the_fixture_returns_the_report_of_a_safe_flow(prove: Callable[..., Report]) -> None:
     report = prove(safe.effect_in_the_body, {"id": 7}, world=lambda: list(safe.outside), depth=1)
     assert report.good and report.expected == {"mail 7": 1} and report.unobserved == ()

@@ -15,12 +15,16 @@ LEFT_OUT = {"__pycache__", ".twiceproof-prove"}
 
 
 class Files:
-    """A file is known by its name and its lines, so that a line written twice is seen as such."""
+    """A file is known by its name and its lines, so that a line written twice is seen as such.
 
-    def __init__(self, directory: Path) -> None:
+    `apart`: its name begins with the directory's, because others are looked at where files may be called alike.
+    """
+
+    def __init__(self, directory: Path, *, apart: bool = False) -> None:
         if not directory.is_dir():
             raise Misuse(f"{directory} is not a directory; --files takes the directory that the flow writes into.")
         self._directory = directory
+        self._begins = f"{directory}/" if apart else ""
         self._kept = Path(tempfile.mkdtemp(prefix="twiceproof-prove-")) / "files"
         shutil.copytree(directory, self._kept, ignore=shutil.ignore_patterns(*LEFT_OUT))
 
@@ -34,7 +38,7 @@ class Files:
         for path in self._paths():
             if path.is_file():
                 for line in _lines(path):
-                    name = f"{path.relative_to(self._directory)}: {line}"
+                    name = f"{self._begins}{path.relative_to(self._directory)}: {line}"
                     seen[name] = seen.get(name, 0) + 1
         return seen
 

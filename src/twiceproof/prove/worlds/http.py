@@ -20,7 +20,7 @@ class HttpWorld(StandIn):
     """
 
     def __init__(self, hosts: list[str], *, answers: dict[str, Any] | None = None, honours_keys: bool = False) -> None:
-        super().__init__(hosts, HttpService(answers_from(answers or {}), honours_keys=honours_keys))
+        super().__init__(hosts, HttpService(answers_from({} if answers is None else answers), honours_keys=honours_keys))
 
     @property
     def url(self) -> str:

@@ -49,6 +49,8 @@ def matches(pattern: str, asked: str) -> bool:
 
 def answers_from(given: dict[str, Any]) -> Answers:
     """Checked where they are given; a wrong one would be found in mid-play."""
+    if not isinstance(given, dict):
+        raise Misuse('Answers are given by request; write {"POST /charges": {"status": 201, "body": {"id": "ch_1"}}}.')
     try:
         known = {_pattern(name): msgspec.convert(value, Answer) for name, value in given.items()}
     except msgspec.ValidationError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,7 +61,11 @@ class Worlds:
             world.reset()
 
     def look(self) -> dict[str, int]:
-        return {what: count for world in self._worlds for what, count in world.look().items()}
+        """Added up: what two of them call by one name would otherwise hide in one what happened in the other."""
+        seen: Counter[str] = Counter()
+        for world in self._worlds:
+            seen.update(world.look())
+        return dict(seen)
 
 
 def losing(world: World) -> list[Losing]:
