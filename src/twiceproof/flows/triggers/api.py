@@ -83,6 +83,8 @@ class TriggerApi:
         span = seconds(overlap, name="overlap", positive=False)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if inspect.isasyncgenfunction(function):
+                raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
             poll = Poll(name or function.__name__, function, make_ticks(every, tz), flow, span, since)
             self.polls.add(poll)
             return function
