@@ -288,6 +288,25 @@ def test_settings_of_a_flow_are_refused_where_the_flow_is_there_already(noon: St
     app.every("1m")(tidy)
 
 
+def test_a_flow_that_has_no_place_for_the_tick_is_refused_when_it_is_scheduled(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.flow(key="nightly")
+    def nightly() -> None: ...
+
+    @app.flow(key="{day}:{shop}")
+    def count(day: datetime, shop: str) -> None: ...
+
+    @app.flow(key="{day}", stable=("day",))
+    def late(day: datetime, shop: str = "main") -> None: ...
+
+    for flow in (nightly, count):
+        with pytest.raises(Misuse, match=f"{flow.flow.name} cannot be called with a tick.*one parameter"):  # type: ignore[attr-defined]
+            app.every("1m")(flow)
+    app.every("1m")(late)
+    assert app.schedules.queues() == ["default/late@schedule"]
+
+
 def test_a_second_schedule_of_one_flow_is_refused(noon: Stage) -> None:
     app = noon.process()
     tidy = clockwork(noon, app)

@@ -57,6 +57,7 @@ class TriggerApi:
             elif options or name is not None:
                 given = ", ".join(f"{option}=" for option in ("name",) * (name is not None) + tuple(options))
                 raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
+            _refuse_without_place(flow)
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
             return function
 
@@ -94,6 +95,17 @@ class TriggerApi:
 
 def _tick_key(tick: datetime) -> str:
     return tick.isoformat()
+
+
+def _refuse_without_place(flow: Flow) -> None:
+    """At the tick it would be too late: nobody is there to see that it never runs."""
+    try:
+        inspect.signature(flow.function).bind(datetime.min)
+    except TypeError:
+        raise Misuse(
+            f"{flow.name} cannot be called with a tick; give it one parameter for it, a datetime, and put that into "
+            "its key; or leave @app.flow away, and @app.every makes a flow of the function."
+        ) from None
 
 
 def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:
