@@ -228,6 +228,7 @@ class App(
                 f'"{flow.name}"; give one of them another name=.'
             )
         self.flows[flow.name] = flow
+        self.parts.lives[flow.name] = flow.policy.life
 
     # -- tenants ---------------------------------------------------------------------------------
 
