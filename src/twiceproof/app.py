@@ -216,6 +216,7 @@ class App(
     def _register_flow(self, flow: Flow) -> None:
         self._refuse_namesake(flow.name, flow.function)
         self.flows[flow.name] = flow
+        self.parts.lives[flow.name] = flow.policy.life
 
     def _refuse_namesake(self, name: str, function: Callable[..., Any]) -> None:
         """Two under one name, guarded functions or flows, would share claims and answer each other's duplicates."""

@@ -23,7 +23,7 @@ from .results import SPILL_LIMIT, Packed, resource_address
 from .shelf import Shelf
 from .states import Answer, Ask, Begin, Lifetime, Move, Park, decide, finish_times, glance, is_expired, is_lapsed
 
-__all__ = ["Claims", "Decide", "is_beckoned"]
+__all__ = ["FOR_EVER", "Claims", "Decide", "is_beckoned"]
 
 Decide = Callable[[Ask, Record | None, float], Move]
 

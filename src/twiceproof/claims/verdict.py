@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Literal
 
 from ..errors import NotDone
 from .claim import Fault
+from .driver_errors import of_driver
 
 __all__ = ["Verdict", "fault_of", "judge", "worst"]
 
@@ -16,16 +18,25 @@ Verdict = Literal["clean", "ambiguous", "other"]
 CLEAN = (NotDone, ConnectionRefusedError, socket.gaierror)
 # The request may have arrived, and no answer came back.
 AMBIGUOUS = (TimeoutError, ConnectionError)
+# Said of a connection that could not be made, and, after minutes of silence, of one on which all was sent.
+UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 MAYBE_DONE_STATUS = frozenset({408, 409, 425})
 # HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
 CLEAN_NAMES = frozenset({
     "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
-    "ConnectTimeoutError", "SSLCertVerificationError", "SMTPConnectError", "SMTPHeloError", "SMTPAuthenticationError",
-    "SMTPSenderRefused", "SMTPRecipientsRefused", "SMTPDataError",
+    "ConnectTimeoutError", "EndpointConnectionError", "SSLCertVerificationError", "SMTPConnectError", "SMTPHeloError",
+    "SMTPAuthenticationError", "SMTPSenderRefused", "SMTPRecipientsRefused", "SMTPDataError",
 })  # fmt: skip
 AMBIGUOUS_NAMES = frozenset({
-    "TransportError", "Timeout", "TimeoutExpired", "ConnectionError", "ClientConnectionError", "ClientPayloadError",
-    "SMTPServerDisconnected", "IncompleteRead", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError",
+    "TransportError", "Timeout", "TimeoutError", "TimeoutExpired", "ConnectionError", "ConnectionClosedError",
+    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "SMTPServerDisconnected", "IncompleteRead",
+    "IncompleteReadError", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError", "ProxyError",
+    "MaxRetryError", "ChunkedEncodingError",
+})  # fmt: skip
+# Names that other packages give to other things.
+AMBIGUOUS_CLASSES = frozenset({
+    "requests.exceptions.ContentDecodingError", "requests.exceptions.RetryError", "urllib3.exceptions.DecodeError",
+    "urllib3.exceptions.ResponseError", "httpx.DecodingError", "httpx2.DecodingError",
 })  # fmt: skip
 LONGEST_MESSAGE = 500
 
@@ -35,20 +46,45 @@ def judge(error: BaseException) -> Verdict:
     if isinstance(error, BaseExceptionGroup):
         return worst({judge(one) for one in error.exceptions})
     names = {kind.__name__ for kind in type(error).__mro__}
-    if isinstance(error, CLEAN) or not CLEAN_NAMES.isdisjoint(names):
+    if isinstance(error, CLEAN) or not CLEAN_NAMES.isdisjoint(names) or _while_connecting(error):
         return "clean"
-    if isinstance(error, AMBIGUOUS) or not AMBIGUOUS_NAMES.isdisjoint(names) or not isinstance(error, Exception):
+    if isinstance(error, AMBIGUOUS) or not isinstance(error, Exception):
         return "ambiguous"
     status = _http_status(error)
-    if status is None:
-        return _inner(error)
-    return "clean" if 400 <= status < 500 and status not in MAYBE_DONE_STATUS else "ambiguous"
+    if status is not None:
+        return "clean" if 400 <= status < 500 and status not in MAYBE_DONE_STATUS else "ambiguous"
+    doubt = _leaves_a_doubt(error, names)
+    found = of_driver(error) or _inner(error, known=doubt)
+    return "ambiguous" if doubt and found == "other" else found
 
 
-def _inner(error: BaseException) -> Verdict:
-    """urllib and urllib3 hand on what went wrong as the `reason` of an error of their own."""
-    reason = getattr(error, "reason", None)
-    return judge(reason) if isinstance(reason, Exception) and reason is not error else "other"
+def _while_connecting(error: BaseException) -> bool:
+    """Whether it came out of the socket's own making: nothing was sent on a connection that never was."""
+    frame = error.__traceback__ if isinstance(error, OSError) else None
+    while frame is not None:
+        if frame.tb_frame.f_code is socket.create_connection.__code__:
+            return True
+        frame = frame.tb_next
+    return False
+
+
+def _leaves_a_doubt(error: Exception, names: set[str]) -> bool:
+    if isinstance(error, OSError) and error.errno in UNREACHABLE:
+        return True
+    classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
+    return not (AMBIGUOUS_NAMES.isdisjoint(names) and AMBIGUOUS_CLASSES.isdisjoint(classes))
+
+
+def _inner(error: BaseException, *, known: bool) -> Verdict:
+    """By what it hands on: `reason` (urllib, urllib3) or `orig` (SQLAlchemy); what is known to be a client's also by
+    `original_error` (a proxy), by its first argument (requests), or by `error` among its words (botocore)."""
+    told = [getattr(error, "reason", None), getattr(error, "orig", None)]
+    if known:
+        words = getattr(error, "kwargs", None)
+        told += [getattr(error, "original_error", None), *error.args[:1]]
+        told += [words.get("error")] if isinstance(words, dict) else []
+    reason = next((one for one in told if isinstance(one, Exception) and one is not error), None)
+    return "other" if reason is None else judge(reason)
 
 
 def worst(verdicts: set[Verdict]) -> Verdict:
@@ -59,14 +95,12 @@ def worst(verdicts: set[Verdict]) -> Verdict:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp and urllib alike."""
-    carriers = (getattr(error, "response", None), error)
-    for name in ("status_code", "status", "code"):
-        for carrier in carriers:
-            status = getattr(carrier, name, None)
-            if isinstance(status, int) and 400 <= status < 600:
-                return status
-    return None
+    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, botocore."""
+    answer = getattr(error, "response", None)
+    told = [getattr(carrier, name, None) for name in ("status_code", "status", "code") for carrier in (answer, error)]
+    if isinstance(answer, dict):
+        told.append((answer.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
+    return next((status for status in told if isinstance(status, int) and 400 <= status < 600), None)
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:

@@ -59,7 +59,7 @@ class Handle:
 
     def cancel(self, by: str = "") -> Operation[str]:
         """Stop it before its next step, and undo what was done. Says the state it is in then."""
-        return cancel(self.parts.store, self.at, by or self.parts.owner())
+        return cancel(self.parts.store, self.at, by or self.parts.owner(), self.parts.life_of(self.at))
 
     def _there(self, found: Found) -> Record:
         if found.record is None or is_expired(found.record, found.now):

@@ -6,9 +6,11 @@ import copy
 import random
 from collections.abc import Callable
 
-from ..claims.claims import Claims
+from ..claims.claims import FOR_EVER, Claims
 from ..claims.heartbeat import Heartbeat
+from ..claims.states import Lifetime
 from ..clock import Clock, Ids
+from ..records import Address
 from .context import session_var
 from .courier import Courier
 from .verdicts import Verdicts
@@ -45,6 +47,7 @@ class Parts:
         self.roll = roll
         self.courier = Courier()
         self.verdicts = Verdicts()
+        self.lives: dict[str, Lifetime] = {}  # of the flows that are declared here
         self._draining = False
 
     @property
@@ -56,6 +59,10 @@ class Parts:
     @tenant.setter
     def tenant(self, name: str) -> None:
         self._tenant = name
+
+    def life_of(self, at: Address) -> Lifetime:
+        """How long an ended run is kept; for ever, if its flow is not declared here."""
+        return self.lives.get(at.space.split("/", 2)[1], FOR_EVER)
 
     @property
     def draining(self) -> bool:

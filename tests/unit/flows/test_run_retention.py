@@ -47,6 +47,27 @@ def everything(stage: Stage) -> list[Address]:
     return [record.at for kind in kinds for record in stage.engine.scan(kind, PLACE.space, None, None, 10_000).records]
 
 
+@pytest.mark.parametrize(("keep_failed", "state"), [("forever", "failed"), ("7d", "")])
+def test_a_run_that_was_cancelled_before_it_began_is_kept_as_long_as_its_flow_says(
+    stage: Stage, keep_failed: str, state: str
+) -> None:
+    handle = declare(stage, stage.process(), keep_failed=keep_failed).start(1)
+    assert handle.cancel("ann") == "failed"
+    stage.clock.advance(6 * DAY)
+    assert handle.state == "failed"
+    for days in (2, 400):
+        stage.clock.advance(days * DAY)
+        assert handle.state == state
+
+
+def test_a_run_that_is_cancelled_where_its_flow_is_not_known_is_kept_for_ever(stage: Stage) -> None:
+    declare(stage, stage.process()).start(1)
+    handle = stage.process().attach(flow="sync", key="order:1")
+    assert handle.cancel("ann") == "failed"
+    stage.clock.advance(400 * DAY)
+    assert handle.state == "failed"
+
+
 def add_piece(app: App, kind: str) -> None:
     app.store.write(Insert(Address(PLACE.space, kind, "paid"), "{}")).block()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, Polled
+from twiceproof import App, Misuse, Polled, StoreUnavailable
 from twiceproof.drive import await_, block
 from twiceproof.flows.triggers.ticks import make_ticks, passed
 from twiceproof.prove.checklist import source as reading
@@ -324,6 +324,25 @@ def test_settings_of_a_flow_are_refused_where_the_flow_is_there_already(noon: St
     app.every("1m")(tidy)
 
 
+def test_a_flow_that_has_no_place_for_the_tick_is_refused_when_it_is_scheduled(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.flow(key="nightly")
+    def nightly() -> None: ...
+
+    @app.flow(key="{day}:{shop}")
+    def count(day: datetime, shop: str) -> None: ...
+
+    @app.flow(key="{day}", stable=("day",))
+    def late(day: datetime, shop: str = "main") -> None: ...
+
+    for flow in (nightly, count):
+        with pytest.raises(Misuse, match=f"{flow.flow.name} cannot be called with a tick.*one parameter"):  # type: ignore[attr-defined]
+            app.every("1m")(flow)
+    app.every("1m")(late)
+    assert app.schedules.queues() == ["default/late@schedule"]
+
+
 def test_a_second_schedule_of_one_flow_is_refused(noon: Stage) -> None:
     app = noon.process()
     tidy = clockwork(noon, app)
@@ -520,3 +539,87 @@ def test_an_item_that_cannot_be_started_holds_up_no_other_and_is_asked_for_again
     assert noon.effects == {"order 1": 1, "order 2": 1, "order 3": 1}
     assert asked == [None, None, 2]
     assert caplog.text.count("cannot be started, the cursor stays") == 1
+
+
+def broken_pages(since: Any) -> Any:
+    yield {"id": 1}
+    raise ConnectionResetError("a hiccup")
+
+
+def broken_cursor(since: Any) -> Any:
+    return Polled([{"id": 1}], cursor=object())
+
+
+def no_items(since: Any) -> Any:
+    return "id 1"
+
+
+@pytest.mark.parametrize("function", [broken_pages, broken_cursor, no_items])
+def test_a_source_that_breaks_while_it_is_read_is_asked_again_at_the_next_tick(
+    noon: Stage, caplog: pytest.LogCaptureFixture, function: Any
+) -> None:
+    app = noon.process()
+    asked: list[Any] = []
+
+    @app.flow(key="order:{order[id]}")
+    def sync(order: dict[str, int]) -> None:
+        noon.do(f"order {order['id']}")
+
+    @app.poll(every="1m", start=sync)
+    def orders(since: Any) -> Any:
+        asked.append(since)
+        return function(since) if len(asked) == 1 else [{"id": 1}, {"id": 2}]
+
+    prepare(app)
+    for _ in range(3):
+        while look(app):
+            pass
+        noon.clock.advance(60)
+    assert noon.effects == {"order 1": 1, "order 2": 1}
+    assert asked == [None, None, datetime.fromtimestamp(NOON + 90 - 600, UTC)]
+    assert caplog.text.count("orders could not be polled, will try again") == 1
+
+
+def test_an_item_whose_key_breaks_holds_up_no_other(noon: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    app = noon.process()
+
+    def key(order: dict[str, int]) -> str:
+        return f"order:{1 // order['id']}:{order['id']}"
+
+    @app.flow(key=key)
+    def sync(order: dict[str, int]) -> None:
+        noon.do(f"order {order['id']}")
+
+    @app.poll(every="1m", start=sync)
+    def orders(since: Any) -> list[dict[str, int]]:
+        return [{"id": 0}, {"id": 1}]
+
+    prepare(app)
+    while look(app):
+        pass
+    assert noon.effects == {"order 1": 1}
+    assert "cannot be started, the cursor stays" in caplog.text
+
+
+def test_a_store_that_is_away_while_items_are_started_is_not_taken_for_the_source(noon: Stage) -> None:
+    source, app = Source(noon), noon.process()
+    polling(noon, app, source)
+    source.add(1)
+
+    def away(*_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("away")
+        yield
+
+    app.flows["sync"].start = away  # type: ignore[method-assign]
+    (record,) = app.store.due("poll", queues=app.polls.queues(), hide=0.0).block().records
+    with pytest.raises(StoreUnavailable):
+        block(app.polls.carry_out(record))
+
+
+def test_an_async_generator_is_no_source(noon: Stage) -> None:
+    app = noon.process()
+    with pytest.raises(Misuse, match="async generator"):
+
+        @app.poll(every="1m", start=clockwork(noon, app))
+        async def pages(since: Any) -> Any:
+            yield since

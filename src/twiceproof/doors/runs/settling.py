@@ -7,12 +7,12 @@ from typing import Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...claims.claim import DONE, FAILED, NO_RESULT, Settlement, claim_of
-from ...claims.claims import Claims
+from ...claims.claims import FOR_EVER, Claims
 from ...claims.outcomes import Done
 from ...claims.states import Lifetime, is_expired
 from ...drive import Operation
 from ...errors import Misuse
-from ...flows.history.review import FOR_EVER, Settled, Word, settle_run
+from ...flows.history.review import Settled, Word, settle_run
 from ...records import Address
 from ..claim_service.bodies import given
 from ..reply import Reply, json_reply, problem

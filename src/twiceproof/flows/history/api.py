@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Raw
 
 from ...claims.claim import NO_RESULT, REVIEW, address_of
-from ...claims.states import Lifetime
 from ...drive import block
 from ...errors import Misuse
 from ...keys import validate_key
@@ -20,7 +19,7 @@ from ..parts import Parts
 from ..tenancy import own_run
 from .again import retry_run
 from .fork import Forked, fork_run
-from .review import FOR_EVER, Settled, Verdict, Word, settle_run
+from .review import Settled, Verdict, Word, settle_run
 from .run_shape import RunShape, WholeRun
 from .runs import EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
 
@@ -80,7 +79,7 @@ class HistoryApi:
         kept = NO_RESULT if result is NOTHING else Raw(msgspec.json.encode(result))
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)
-        return block(settle_run(self.parts.store, at, word, life=self._life(at)))
+        return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at)))
 
     def retry_run(self, run: str) -> str:
         """Queue a run that failed, or whose flow had changed under it: what is done stays done."""
@@ -102,7 +101,3 @@ class HistoryApi:
 
     def _place(self, run: str) -> Address:
         return own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
-
-    def _life(self, at: Address) -> Lifetime:
-        known = self.flows.get(at.space.split("/", 2)[1])
-        return known.policy.life if known else FOR_EVER

@@ -20,6 +20,7 @@ from ...claims.claim import (
     claim_of,
     run_id,
 )
+from ...claims.claims import FOR_EVER
 from ...claims.evidence import KIND as EVIDENCE
 from ...claims.evidence import read_evidence
 from ...claims.results import unpack
@@ -37,7 +38,6 @@ from .runs import entries_in, require_run
 __all__ = ["Settled", "Verdict", "Word", "queued", "settle_run"]
 
 Verdict = Literal["happened", "did-not-happen", "undo", "abandon"]
-FOR_EVER = Lifetime(keep=None, keep_failed=None)
 
 
 class Word(Struct, frozen=True):

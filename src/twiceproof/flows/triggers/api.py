@@ -57,6 +57,7 @@ class TriggerApi:
             elif options or name is not None:
                 given = ", ".join(f"{option}=" for option in ("name",) * (name is not None) + tuple(options))
                 raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
+            _refuse_without_place(flow)
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
             return function
 
@@ -83,6 +84,8 @@ class TriggerApi:
         span = seconds(overlap, name="overlap", positive=False)
 
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if inspect.isasyncgenfunction(function):
+                raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
             poll = Poll(name or function.__name__, function, make_ticks(every, tz), flow, span, since)
             self.polls.add(poll)
             return function
@@ -95,6 +98,17 @@ _TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONA
 
 def _tick_key(tick: datetime) -> str:
     return tick.isoformat()
+
+
+def _refuse_without_place(flow: Flow) -> None:
+    """At the tick it would be too late: nobody is there to see that it never runs."""
+    try:
+        inspect.signature(flow.function).bind(datetime.min)
+    except TypeError:
+        raise Misuse(
+            f"{flow.name} cannot be called with a tick; give it one parameter for it, a datetime, and put that into "
+            "its key; or leave @app.flow away, and @app.every makes a flow of the function."
+        ) from None
 
 
 def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:

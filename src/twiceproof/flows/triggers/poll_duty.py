@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -65,12 +65,11 @@ class PollDuty(Duty):
             return  # another worker polls
         note, now = poll_note_of(record.body), taken.now
         finding = yield from Call(lambda: poll.function(poll.since_of(note)))
-        if isinstance(finding, Raised):
-            if not isinstance(finding.error, Exception):
-                raise finding.error
-            log.error("%s could not be polled, will try again: %r", poll.name, finding.error)
-        else:
-            note = yield from self._start_all(poll, note, finding.value, now)
+        try:
+            note = yield from self._start_all(poll, note, _polled(finding, poll.name), now)
+        except _SourceBroke as broke:  # also in the middle of its items: the next tick asks again
+            log.error("%s could not be polled, will try again: %r", poll.name, broke.__cause__)
+            finding = Raised(broke)
         note = structs.replace(note, next=poll.ticks.after(now))
         yield from self._move_on(poll, note, taken, now, polled=not isinstance(finding, Raised))
 
@@ -83,10 +82,9 @@ class PollDuty(Duty):
                 return
             after = structs.replace(after, version=written.found.version)
 
-    def _start_all(self, poll: Poll, note: PollNote, found: Any, now: float) -> Operation[PollNote]:
-        polled = found if isinstance(found, Polled) else Polled(found or ())
+    def _start_all(self, poll: Poll, note: PollNote, polled: Polled, now: float) -> Operation[PollNote]:
         started = refused = 0
-        for item in _items(polled, poll.name):
+        for item in _items(polled):
             try:
                 yield from _start(poll, item)
                 started += 1
@@ -97,8 +95,11 @@ class PollDuty(Duty):
                 refused += 1
         if refused:
             return structs.replace(note, started=note.started + started)
-        cursor = note.cursor if polled.cursor is None else Raw(msgspec.json.encode(polled.cursor))
-        return structs.replace(note, cursor=cursor, until=now, started=note.started + started)
+        return structs.replace(note, cursor=_cursor(note, polled), until=now, started=note.started + started)
+
+
+class _SourceBroke(Exception):
+    """What the user's function gave cannot be read; why is its cause."""
 
 
 def _place(poll: Poll) -> tuple[str, str]:
@@ -106,12 +107,32 @@ def _place(poll: Poll) -> tuple[str, str]:
     return poll.function.__module__, poll.function.__qualname__
 
 
-def _items(polled: Polled, name: str) -> Iterable[Any]:
+def _polled(finding: Returned | Raised, name: str) -> Polled:
+    if isinstance(finding, Raised):
+        if not isinstance(finding.error, Exception):
+            raise finding.error
+        raise _SourceBroke from finding.error
+    found = finding.value
+    polled = found if isinstance(found, Polled) else Polled(found or ())
     if isinstance(polled.items, str | bytes | dict) or not isinstance(polled.items, Iterable):
-        raise TypeError(
-            f"{name} returned {type(polled.items).__name__}; return a list of items, or Polled(items, cursor)."
-        )
-    return polled.items
+        kind = type(polled.items).__name__
+        raise _SourceBroke from TypeError(f"{name} returned {kind}; return a list of items, or Polled(items, cursor).")
+    return polled
+
+
+def _items(polled: Polled) -> Iterator[Any]:
+    """A generator runs the user's code for each of its items."""
+    try:
+        yield from polled.items
+    except Exception as error:
+        raise _SourceBroke from error
+
+
+def _cursor(note: PollNote, polled: Polled) -> Raw:
+    try:
+        return note.cursor if polled.cursor is None else Raw(msgspec.json.encode(polled.cursor))
+    except Exception as error:
+        raise _SourceBroke from error
 
 
 def _start(poll: Poll, item: Any) -> Operation[None]:

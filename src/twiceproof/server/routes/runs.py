@@ -108,7 +108,7 @@ async def stop(call: Call) -> Reply:
     by = body_of(call, WordBody).by
     at = await await_(run_named(call))
     who = call.principal.name or (validate_key(by) if by else "http")
-    return await _moved(call, cancel(call.app.store, at, who))
+    return await _moved(call, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
 
 
 async def again(call: Call) -> Reply:
