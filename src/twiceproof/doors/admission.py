@@ -35,7 +35,7 @@ from ..observe.told import tell
 from ..records import Address
 from .envelope import Envelope
 from .hook import AGAIN, Hook
-from .letters import keep_letter
+from .letters import Letter, keep_letter
 from .redact import redact
 from .source import Event, Poison, Word
 from .together import Together
@@ -97,14 +97,14 @@ class Admission:
         tell(self.hook.name, admitted.word, key=event.id, run=admitted.run)
         return admitted
 
-    def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
+    def keep_aside(self, reason: str, event: str = "") -> Operation[Letter]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
         letter = yield from keep_letter(
-            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
+            self.parts.claims, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
             allowed=self.hook.source.needs,
         )  # fmt: skip
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
-        return letter.id
+        return letter
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
@@ -180,7 +180,9 @@ class Admission:
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
         reason = f"{type(error).__name__}: {error}"
-        yield from self.keep_aside(reason, name_of(event))
+        letter = yield from self.keep_aside(reason, name_of(event))
+        if not letter.is_whole and not self.hook.redact:  # acknowledged, it would be lost
+            return Admitted("failed", reason=reason)
         return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
