@@ -49,6 +49,7 @@ class DoorServer:
         assert self._child.stdout is not None
         host, _, port = self._child.stdout.readline().strip().rpartition("//")[2].partition(":")
         self.address = (host, int(port))
+        self._url = url
         self._ids = itertools.count(1)
 
     def nothing(self) -> Contender:
@@ -58,13 +59,15 @@ class DoorServer:
         return self._contender("new webhooks", "/hooks/measured", lambda: _event(f"new_{next(self._ids)}"))
 
     def duplicates(self, count: int) -> Contender:
-        """Of so many events, taken in before."""
+        """Of so many events, taken in before, and their runs done."""
         known = itertools.count()
         first = self._contender(
             "first", "/hooks/measured", lambda: _event(f"known_{next(known)}"), connections=1
         ).callers
         first.time(count)
         first.close()
+        with make_app(self._url) as app:  # a run that is not done is looked at each time: it may have failed
+            app.worker().run(until_idle=True)
         again = itertools.cycle(range(count))
         return self._contender("duplicate webhooks", "/hooks/measured", lambda: _event(f"known_{next(again)}"))
 
@@ -119,7 +122,7 @@ def make_app(url: str) -> App:
 
     @app.flow(key="order:{event[id]}")
     def sync(event: dict[str, Any]) -> None:
-        """Left to workers, of which there are none here."""
+        """Left to workers, of which there are none while it is measured."""
 
     app.webhook(Measured(), secret=SECRET, start=sync)
     return app

@@ -56,5 +56,5 @@ def _shape(letter: Letter) -> dict[str, Any]:
         "received_at": letter.received_at,
         "size": letter.size,
         "digest": letter.digest,
-        "can_be_replayed": bool(letter.body),
+        "can_be_replayed": letter.is_whole,
     }

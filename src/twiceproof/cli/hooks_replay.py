@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Misuse
+from ..errors import Misuse, ResultNotKept
 from .failures import NEGATIVE
 from .output import show_json, show_table, show_text
 from .target import Target, json_option
@@ -68,6 +68,6 @@ def _replayed(app: App, name: str) -> list[dict[str, Any]]:
 
     try:
         admitted = block(replay_letter(app.parts, app.hooks, name))
-    except Misuse as error:
+    except (Misuse, ResultNotKept) as error:
         return [{"letter": name, "outcome": "refused", "run": "", "reason": str(error)}]
     return [{"letter": name, "outcome": one.word, "run": one.run, "reason": one.reason} for one in admitted]

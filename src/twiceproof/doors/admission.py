@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ..claims.claim import FAILED, address_of, space_of_run
+from ..claims.claim import DONE, FAILED, HELD, QUEUED, WAITING, address_of, space_of_run
 from ..claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch, TakeOutcome
 from ..claims.results import Packed
 from ..claims.states import Ask, claim_for
@@ -25,8 +25,10 @@ from ..errors import (
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
+    Stale,
     StoreError,
 )
+from ..flows.handle import Handle
 from ..flows.history.again import retry_run
 from ..flows.parts import Parts
 from ..flows.tenancy import own_run
@@ -35,7 +37,7 @@ from ..observe.told import tell
 from ..records import Address
 from .envelope import Envelope
 from .hook import AGAIN, Hook
-from .letters import keep_letter
+from .letters import Letter, keep_letter
 from .redact import redact
 from .source import Event, Poison, Word
 from .together import Together
@@ -43,6 +45,8 @@ from .together import Together
 __all__ = ["Admission", "Admitted", "name_of"]
 
 log = logging.getLogger("twiceproof.doors")
+
+UNDER_WAY = (QUEUED, HELD, WAITING)
 
 
 class Admitted(Struct, frozen=True):
@@ -97,14 +101,14 @@ class Admission:
         tell(self.hook.name, admitted.word, key=event.id, run=admitted.run)
         return admitted
 
-    def keep_aside(self, reason: str, event: str = "") -> Operation[str]:
+    def keep_aside(self, reason: str, event: str = "") -> Operation[Letter]:
         """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
         letter = yield from keep_letter(
-            self.parts.store, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
+            self.parts.claims, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
             allowed=self.hook.source.needs,
         )  # fmt: skip
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
-        return letter.id
+        return letter
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
@@ -147,7 +151,7 @@ class Admission:
             return (yield from self._refuse(event, error))
         yield from self._complete(ask, held, Note(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
-            return (yield from self._outcome_of(run))
+            return (yield from self._outcome_of(run, "new"))
         return Admitted("new", run)
 
     def _start(self, event: Event) -> Operation[str]:
@@ -165,22 +169,24 @@ class Admission:
         packed = Packed(inline=Raw(msgspec.json.encode(note)))
         yield from self.parts.claims.complete(held, claim_for(ask, held.attempt), packed, self.hook.policy.life)
 
-    def _outcome_of(self, run: str) -> Operation[Admitted]:
-        """Wait for the run's end, as long as the hook says. What takes longer is answered as begun."""
-        handle = self.hook.flow.handle(space_of_run(run).split("/", 2)[2])
+    def _outcome_of(self, run: str, word: Word) -> Operation[Admitted]:
+        """Wait for the run's end, as long as the hook says. What ends well, or takes longer, is answered by `word`."""
+        handle = Handle(self.parts, self._claim_of(run), run, self.hook.flow.results)
         try:
             yield from handle.result(self.hook.wait)
         except NeedsReview:
             return Admitted("review", run)
         except (PriorFailure, FlowError):
             return Admitted("failed", run)
-        except (TimeoutError, ResultNotKept):
+        except (TimeoutError, ResultNotKept, Stale, Misuse):  # Misuse: it was forgotten meanwhile
             pass
-        return Admitted("new", run)
+        return Admitted(word, run)
 
     def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
         reason = f"{type(error).__name__}: {error}"
-        yield from self.keep_aside(reason, name_of(event))
+        letter = yield from self.keep_aside(reason, name_of(event))
+        if not letter.is_whole and not self.hook.redact:  # acknowledged, it would be lost
+            return Admitted("failed", reason=reason)
         return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
@@ -188,24 +194,40 @@ class Admission:
     def _come_again(self, done: Done) -> Operation[Admitted]:
         """A duplicate; but one whose run failed is tried again: a deliberate redelivery means just that."""
         note = msgspec.json.decode(done.result, type=Note) if done.result else Note()
-        if note.run and self.hook.on_failed == "retry" and (yield from self._retried(note.run)):
-            return Admitted("new", note.run)
-        return Admitted("duplicate", note.run)
+        if not note.run or (self.hook.on_failed == "keep" and self.hook.wait is None):
+            return Admitted("duplicate", note.run)
+        state = yield from self._state_of(note.run)
+        word: Word = "duplicate"
+        if state == FAILED and self.hook.on_failed == "retry":
+            word = "new" if (yield from self._retried(note.run)) else "duplicate"
+            state = yield from self._state_of(note.run)  # somebody else may have been quicker
+        if self.hook.wait is None or state not in UNDER_WAY:
+            return Admitted(word, note.run)
+        return (yield from self._outcome_of(note.run, word))
 
-    def _retried(self, run: str) -> Operation[bool]:
+    def _state_of(self, run: str) -> Operation[str]:
+        """What is done stays done: only that is remembered. A run under way may have failed a moment later."""
         now = self.parts.clock.monotonic()
         if self.hook.lately.has(run, now):
-            return False
+            return DONE
         try:
-            at = own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
-            found = yield from self.parts.store.read(at)
-            if found.record is None or found.record.state != FAILED:
-                self.hook.lately.add(run, now)
-                return False
-            yield from retry_run(self.parts.store, at)
-        except Misuse:  # what it did was undone, somebody else was quicker, or the run is not ours to retry
+            found = (yield from self.parts.store.read(self._claim_of(run))).record
+        except Misuse:  # not ours to look at
+            return DONE
+        if found is not None and found.state != DONE:
+            return found.state
+        self.hook.lately.add(run, now)
+        return DONE
+
+    def _retried(self, run: str) -> Operation[bool]:
+        try:
+            yield from retry_run(self.parts.store, self._claim_of(run))
+        except Misuse:  # what it did was undone, or somebody else was quicker
             return False
         return True
+
+    def _claim_of(self, run: str) -> Address:
+        return own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
 
 
 def name_of(event: Event) -> str:

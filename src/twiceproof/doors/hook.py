@@ -35,7 +35,7 @@ class Hook(Struct, frozen=True):
     wait: float | None = None  # seconds for which the answer waits for the run's end; None: it does not
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
-    lately: Lately = field(default_factory=Lately)  # runs that had not failed a moment ago
+    lately: Lately = field(default_factory=Lately)  # runs that were done a moment ago
 
     def of(self, tenant: str) -> Hook:
         """The same hook for another tenant: its events and runs are apart."""

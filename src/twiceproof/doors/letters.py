@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -10,24 +10,29 @@ import msgspec
 from msgspec import Struct
 
 from ..claims.claim import body_of, space_of
+from ..claims.claims import Claims
+from ..claims.shelving import drop
 from ..claims.states import EXPIRE
 from ..drive import Operation
 from ..errors import Misuse
-from ..records import Address, Insert, Record, Remove
+from ..records import Address, Insert, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .envelope import Envelope
+from .letter_body import INLINE, fits, gather, inline, pieces, places
 
-__all__ = ["Letter", "find_letter", "keep_letter", "letters", "remove_letter"]
+__all__ = ["Letter", "body_of_letter", "find_letter", "keep_letter", "letters", "remove_letter"]
 
 KIND = "letter"
-KEEP = 30 * 86_400.0
-LARGEST = 256 * 1024
+DAY = 86_400.0
+KEEP = 30 * DAY
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets
 PAGE = 200
 
 
 class Letter(Struct, frozen=True, omit_defaults=True):
-    """One delivery. `id` names it; its body is base64, and empty where it was too large or held declared secrets."""
+    """One delivery. `id` names it; its body is base64, in `pieces` beside it where it is large, and nowhere where it
+    held declared secrets or could not be kept.
+    """
 
     id: str
     hook: str
@@ -39,23 +44,66 @@ class Letter(Struct, frozen=True, omit_defaults=True):
     event: str = ""  # the id of the one event in it that could not be taken in; "": all of it
     received_at: float = 0.0
     tenant: str = "default"
+    pieces: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Its body was kept, so that it can be replayed."""
+        return bool(self.body or self.pieces or not self.size)
 
 
 def keep_letter(
-    store: Store, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (), event: str = "",
+    claims: Claims, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (), event: str = "",
     bare: bool = False,
 ) -> Operation[Letter]:  # fmt: skip
     """Once per body and event: a sender that insists does not fill the store. `bare` leaves the body out."""
-    digest = sha256(envelope.body).hexdigest()
+    digest, size = sha256(envelope.body).hexdigest(), len(envelope.body)
     name = f"ltr_{sha256(f'{hook} {digest} {event}'.encode()).hexdigest()[:24]}"
-    fits = not bare and len(envelope.body) <= LARGEST
+    at = _address(envelope.tenant, name)
+    body = b"" if bare or not fits(claims.store, size) else envelope.body
+    beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is
     letter = Letter(
-        name, hook, reason[:500], b64encode(envelope.body).decode() if fits else "", digest, len(envelope.body),
-        _allowed(envelope.headers, tuple(allowed)),
-        event, envelope.received_at, envelope.tenant,
+        name, hook, reason[:500], inline(body) if len(body) <= INLINE else "", digest, size,
+        _allowed(envelope.headers, tuple(allowed)), event, envelope.received_at, envelope.tenant, len(beside),
     )  # fmt: skip
-    yield from store.write(Insert(_address(envelope.tenant, name), body_of(letter), "kept", queue=EXPIRE, due_in=KEEP))
-    return letter
+    return (yield from _put(claims.store, at, letter, beside))
+
+
+def _put(store: Store, at: Address, letter: Letter, beside: Sequence[Insert]) -> Operation[Letter]:
+    """All of it at once. What is there already stays, unless it has no body and this one has."""
+    while True:
+        found = (yield from store.read(at)).record
+        if found is not None and _letter_of(found).is_whole >= letter.is_whole:
+            return _letter_of(found)
+        known = yield from _pieces_at(store, at.space, len(beside))
+        mine = Insert(at, body_of(letter), "kept", queue=EXPIRE, due_in=KEEP)
+        writes = [_over(mine, found), *(_over(piece, known.get(piece.at)) for piece in beside)]
+        if isinstance((yield from store.write(*writes)), Written):
+            return letter
+
+
+def _over(write: Insert, known: Record | None) -> Insert | Replace:
+    """What is left of an earlier letter of the same body is written anew, with a new time to go."""
+    if known is None:
+        return write
+    return Replace(write.at, write.body, write.state, version=known.version, queue=write.queue, due_in=write.due_in)
+
+
+def _pieces_at(store: Store, space: str, count: int) -> Operation[dict[Address, Record]]:
+    known = {}
+    for at in places(space, count):
+        record = (yield from store.read(at)).record
+        if record is not None:
+            known[at] = record
+    return known
+
+
+def body_of_letter(store: Store, letter: Letter) -> Operation[bytes]:
+    if not letter.is_whole:
+        raise Misuse(f"The body of {letter.id} was not kept; ask its sender to deliver it again.")
+    if not letter.pieces:
+        return b64decode(letter.body)
+    return (yield from gather(store, _address(letter.tenant, letter.id).space, letter.pieces))
 
 
 def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[Letter]]:
@@ -79,10 +127,15 @@ def find_letter(store: Store, tenant: str, name: str) -> Operation[Letter]:
 
 
 def remove_letter(store: Store, letter: Letter) -> Operation[None]:
-    """It was taken in after all."""
-    record = (yield from store.read(_address(letter.tenant, letter.id))).record
-    if record is not None:
-        yield from store.write(Remove(record.at, version=record.version))
+    """It was taken in after all. Its body goes with it, or a letter that comes now could lose its own."""
+    at = _address(letter.tenant, letter.id)
+    record = (yield from store.read(at)).record
+    if record is None:
+        return
+    beside = (yield from _pieces_at(store, at.space, letter.pieces)).values()
+    removed = yield from store.write(*(Remove(one.at, version=one.version) for one in (record, *beside)))
+    if isinstance(removed, Written):
+        yield from drop(beside)
 
 
 def _allowed(headers: dict[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:

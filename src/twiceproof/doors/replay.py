@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Mapping, Sequence
 
 from ..drive import Operation
@@ -11,7 +10,7 @@ from ..flows.parts import Parts
 from .admission import Admission, Admitted, name_of
 from .envelope import Envelope
 from .hook import Hook
-from .letters import Letter, find_letter, remove_letter
+from .letters import Letter, body_of_letter, find_letter, remove_letter
 from .source import Event, Handshake, Poison
 
 __all__ = ["replay_letter"]
@@ -22,7 +21,8 @@ TAKEN_IN = ("new", "duplicate", "review")
 def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
     """It was believed when it came; what is claimed and started is the same as then."""
     letter = yield from find_letter(parts.store, parts.tenant, name)
-    admission = Admission(parts, _hook(hooks, letter), _envelope(letter))
+    hook, body = _hook(hooks, letter), (yield from body_of_letter(parts.store, letter))
+    admission = Admission(parts, hook, Envelope(letter.hook, body, letter.headers, letter.tenant, letter.received_at))
     reading = admission.hook.source.read(admission.envelope)
     if isinstance(reading, Handshake | Poison):
         reason = reading.reason if isinstance(reading, Poison) else "it is a handshake"
@@ -51,9 +51,3 @@ def _hook(hooks: Mapping[str, Hook], letter: Letter) -> Hook:
     if letter.hook not in hooks:
         raise Misuse(f"{letter.id} came in at {letter.hook!r}, which this app does not declare; name another app.")
     return hooks[letter.hook]
-
-
-def _envelope(letter: Letter) -> Envelope:
-    if not letter.body:
-        raise Misuse(f"The body of {letter.id} was not kept; ask its sender to deliver it again.")
-    return Envelope(letter.hook, b64decode(letter.body), letter.headers, letter.tenant, letter.received_at)

@@ -187,15 +187,36 @@ def test_a_redelivery_of_an_event_whose_run_failed_tries_it_again(stage: Stage) 
     assert app.attach(first["run"]).state == "done" and stage.effects["17"] == 1
 
 
-def test_in_a_storm_of_duplicates_the_run_is_looked_at_once_in_a_few_seconds(stage: Stage) -> None:
+def test_in_a_storm_of_duplicates_a_run_that_is_done_is_looked_at_once_in_a_few_seconds(stage: Stage) -> None:
+    app = shop(stage)
+    app.receive(*posted({"id": "17"}))
+    work(app)
+    looks = [_looks(app, {"id": "17"}), _looks(app, {"id": "17"})]
+    stage.clock.advance(SPAN)
+    assert [*looks, _looks(app, {"id": "17"})] == [1, 0, 1]
+
+
+def test_a_run_under_way_is_looked_at_each_time_for_it_may_have_failed_since(stage: Stage) -> None:
     app = shop(stage)
     first = said(app.receive(*posted({"id": "17", "broken": True})))
     assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "duplicate"  # it has not failed yet
     work(app)
     assert app.attach(first["run"]).state == "failed"
-    assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "duplicate"
-    stage.clock.advance(SPAN)
     assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "new"
+
+
+def _looks(app: App, event: dict[str, Any]) -> int:
+    """How often a duplicate's run is read."""
+    read, seen = app.store.read, list[str]()
+
+    def reading(at: Any) -> Any:
+        seen.append(at.space)
+        return read(at)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app.store, "read", reading)
+        assert said(app.receive(*posted(event)))["state"] == "duplicate"
+    return sum("/sync_order/" in space for space in seen)
 
 
 def test_where_failures_are_kept_a_redelivery_is_a_duplicate(stage: Stage) -> None:
