@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ...claims.claim import body_of
-from ...drive import Call, Operation, Raised
+from ...drive import Call, Operation, Raised, Returned
 from ...errors import Misuse, PayloadMismatch, StoreError
 from ...records import Insert, Record, Replace, Written
 from ...stores.base import Store
