@@ -248,6 +248,23 @@ def test_ids_lead_both_ways(office: Office) -> None:
     assert office.app.ids("invoice:other") == []
 
 
+@pytest.mark.parametrize("external", ["run_abc123", "sync/55", "sync/order:2", "run_", "sync/", "order:1"])
+def test_an_id_of_the_outside_may_look_like_anything(stage: Stage, external: str) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe", external="{external}")
+    def make(external: str) -> None: ...
+
+    @app.flow(key="order:{order}")
+    def sync(order: int, external: str) -> None:
+        make(external)
+
+    assert app.ids(external) == []
+    sync(1, external)
+    assert [(link.key, link.external) for link in app.ids(external)] == [("order:1", external)]
+    assert app.ids("sync/order:1") == app.ids(app.attach(flow="sync", key="order:1").id) == app.ids(external)
+
+
 def test_several_runs_may_meet_at_one_id(stage: Stage) -> None:
     app = stage.process()
 
