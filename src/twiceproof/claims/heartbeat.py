@@ -7,6 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from ..clock import Clock, system_clock
@@ -57,12 +58,14 @@ class Heartbeat:
         """From now on, until it is dropped."""
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
+        hold.context = copy_context()
         if self._thread is None or pace / 2 < self._tick:
             self._start(pace)
         self._holds[id(hold)] = hold
 
     def drop(self, hold: Hold) -> None:
         self._holds.pop(id(hold), None)
+        hold.context = None  # it may know the hold in turn
 
     def _start(self, pace: float) -> None:
         with self._changed:
@@ -113,7 +116,7 @@ class Heartbeat:
             self._beat_one(hold)
         except Exception as error:  # noqa: BLE001 - it is tried again until the lease is over
             if not self._stopped:
-                log.warning("heartbeat of %s failed, will try again: %s", hold.ask.at.space, error)
+                _warn(hold, "heartbeat of %s failed, will try again: %s", error)
         finally:
             hold.beating = False
 
@@ -124,7 +127,7 @@ class Heartbeat:
             hold.beat_at = self._clock.monotonic() + answer.lease / BEATS_PER_LEASE
         elif id(hold) in self._holds:  # otherwise the work ended meanwhile, and its last word moved the fence
             hold.lost = answer
-            log.warning("lost the claim %s: it is now %s", hold.ask.at.space, answer.state or "gone")
+            _warn(hold, "lost the claim %s: it is now %s", answer.state or "gone")
 
     def _do_chore(self) -> None:
         if self._chore is not None:
@@ -142,6 +145,13 @@ class Heartbeat:
         if self._helpers is not None:
             self._helpers.shutdown(wait=False, cancel_futures=True)
             self._helpers.shutdown(wait=_are_over(self._beats))
+
+
+def _warn(hold: Hold, message: str, what: object) -> None:
+    """From the context of its holder: on this thread nobody would know which event the line belongs to."""
+    ask = hold.ask
+    about = {"run": ask.run, "flow": ask.operation, "key": ask.key}
+    (hold.context or copy_context()).run(log.warning, message, ask.at.space, what, extra=about)
 
 
 def _make_helpers() -> ThreadPoolExecutor:

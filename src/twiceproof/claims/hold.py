@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 
 from ..stores.base import Store
 from .outcomes import Held, LostHold
@@ -14,7 +14,7 @@ __all__ = ["Hold", "come_outside", "enclosing", "go_inside"]
 class Hold:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
-    __slots__ = ("active", "ask", "beat_at", "beating", "held", "lost", "store", "token")
+    __slots__ = ("active", "ask", "beat_at", "beating", "context", "held", "lost", "store", "token")
 
     def __init__(self, ask: Ask, held: Held) -> None:
         self.ask = ask
@@ -23,6 +23,7 @@ class Hold:
         self.active = True
         self.beat_at = 0.0
         self.beating = False
+        self.context: Context | None = None  # of whoever holds it: what is logged about it elsewhere is part of that
         self.store: Store | None = None
         self.token: Token[tuple[Hold, ...]] | None = None
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import click
 
-from ..claims.claim import KIND, SELF, validate_name
+from ..claims.claim import validate_name
 from ..drive import Operation, block
+from ..errors import Misuse
 from ..flows.history.runs import Filter, address_of_run, list_runs
 from ..flows.ids import IdLink, ids_of, runs_behind
-from ..records import Address
 from ..stores.base import Store
 from .failures import NotFound
 from .ledger import opened
@@ -51,12 +53,11 @@ def show(target: Target, /, **given: str) -> None:
 
 
 def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
-    """Outside ids have an index; a key alone, without its flow, has none and is looked for."""
-    if name.startswith("run_"):
-        return (yield from ids_of(store, address_of_run(tenant, name)))
+    """Outside ids have an index, and may look like a run's; a key without its flow has none and is looked for."""
     links = yield from runs_behind(store, tenant, name)
-    if not links and "/" in name:
-        links = yield from ids_of(store, Address(f"{tenant}/{name}", KIND, SELF))
+    if not links:
+        with contextlib.suppress(Misuse):  # neither the id of a run, nor FLOW/KEY
+            links = yield from ids_of(store, address_of_run(tenant, name))
     if not links:
         for run in (yield from list_runs(store, Filter(tenant, key=name), limit=MOST)).runs:
             links += yield from ids_of(store, address_of_run(tenant, run.run))

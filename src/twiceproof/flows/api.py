@@ -27,7 +27,7 @@ from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
 from .flow import Flow, Priority, rank_of
-from .handle import Handle, RunHandle
+from .handle import AttachedHandle, Handle, RunHandle
 from .limits.limits import make_limits
 from .nested import guarding
 from .order.by import By, Places
@@ -187,7 +187,9 @@ class FlowApi:
         """The key to send along with an effect: the same for every attempt at this step, in every process."""
         attempt = current_attempt()
         if attempt is None:
-            raise Misuse("app.effect_key() belongs to a step; call it inside a function under @app.step.")
+            raise Misuse(
+                "app.effect_key() belongs to a step of a run; call it inside a function under @app.step, and call the step from a flow."
+            )
         return attempt.effect_key
 
     def correlation(self) -> str:
@@ -224,8 +226,8 @@ class FlowApi:
         """`with app.correlate(request_id):` gives runs that are called or started inside this correlation id."""
         return giving(correlation)
 
-    def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> RunHandle:
-        """A handle on a run of any process: by its id, or by flow and key."""
+    def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
+        """A handle on a run of any process: by its id, or by flow and key. Await it where you must not block."""
         if run is not None:
             at = own_run(self.parts.tenant, Address(space_of_run(run), "claim", "self"))
         elif flow is not None and key is not None:
@@ -234,7 +236,7 @@ class FlowApi:
             raise Misuse("app.attach needs the id of a run, or flow= and key=.")
         known = self.flows.get(at.space.split("/", 2)[1])
         results = known.results if known else ResultType(_plain, "run")
-        return RunHandle(Handle(self.parts, at, run_id(at.space), results), block)
+        return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
 
 
 def _history(result: Duration | None, history: Duration | None) -> Duration | None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from ..claims.claim import HELD, REVIEW
 from ..claims.outcomes import Done, Failed, InReview
 from ..claims.results import ResultType, unpack
 from ..claims.states import glance, is_expired, is_lapsed
-from ..drive import Operation
+from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept
 from ..records import Address, Found, Record
 from .cancel import cancel
 from .order.stale import stale, stale_error
 from .parts import Parts
 
-__all__ = ["Handle", "RunHandle"]
+__all__ = ["AttachedHandle", "Handle", "RunHandle"]
 
 LONGEST_PAUSE = 1.0
 
@@ -119,3 +120,19 @@ class RunHandle:
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
+
+
+class AttachedHandle(RunHandle):
+    """What `app.attach` returns. It blocks; `await app.attach(…)` is one of which each of these is awaited.
+
+    The flow's own kind cannot tell: a `def` program may look at a run of an `async def` flow, and the other way round.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        super().__init__(handle, block)
+
+    def __await__(self) -> Generator[Any, Any, RunHandle]:
+        return self._awaiting().__await__()
+
+    async def _awaiting(self) -> RunHandle:
+        return RunHandle(self._handle, await_)

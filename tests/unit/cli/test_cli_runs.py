@@ -223,8 +223,23 @@ def test_an_outside_id_leads_to_its_run_and_back(run, run_json):
     assert "order:done" in run("ids", "show", "bank:ch_done").stdout
 
 
-def test_an_id_that_nobody_knows_is_a_negative_answer(run):
-    assert "external=" in run("ids", "show", "bank:nothing", code=1).stderr
+@pytest.mark.parametrize("name", ["bank:nothing", "run_abc123", "buy/nothing", "no flow/x"])
+def test_an_id_that_nobody_knows_is_a_negative_answer(run, name):
+    assert "external=" in run("ids", "show", name, code=1).stderr
+
+
+@pytest.mark.parametrize("external", ["run_abc123", "buy/55", "no flow/x"])
+def test_an_id_of_the_outside_may_look_like_a_run(run_json, shop, external):
+    @shop.app.step(repeat="safe", external="{external}")
+    def make(external: str) -> None: ...
+
+    @shop.app.flow(key="made:{external}")
+    def making(external: str) -> None:
+        make(external)
+
+    making(external)
+    (link,) = run_json("ids", "show", external)["ids"]
+    assert (link["flow"], link["external"]) == ("making", external)
 
 
 def test_a_run_that_is_to_be_undone_is_shown_so_and_afterwards_as_undone(run, shop):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, StepFailed
+from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, StepFailed, Waiting
 from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
 
@@ -269,3 +269,57 @@ def test_an_awaited_undo_is_awaited(stage: Stage) -> None:
 
     asyncio.run(main())
     assert stage.effects == {"void inv_2": 1}
+
+
+def renamed(stage: Stage, name: str) -> tuple[App, Any, Any]:
+    """A release in which the invoice's step has this name."""
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def void(result: dict[str, str]) -> None:
+        stage.do(f"void {result['id']}")
+
+    @app.step(undo=void, name=name)
+    def invoice(order: int) -> dict[str, str]:
+        return {"id": "inv_1"}
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> str:
+        invoice(order)
+        app.sleep("10s")
+        return "ok"
+
+    return app, sync, invoice
+
+
+def words_of(app: App) -> list[tuple[str, ...]]:
+    return [move.words for move in app.history("sync/order:1").next]
+
+
+def test_a_run_whose_flow_changed_goes_on_after_a_duplicate_was_undone(stage: Stage) -> None:
+    app, sync, invoice = renamed(stage, "invoice")
+    with pytest.raises(Waiting):
+        sync(1)
+    stage.clock.advance(11)
+    with pytest.raises(NeedsReview):
+        renamed(stage, "bill")[1](1)
+    before = words_of(app)
+    app.compensate_duplicate(invoice, result={"id": "inv_2"}, by="ann", **KEY)
+    assert words_of(app) == before
+    assert ("review", "settle", "sync/order:1", "--undo") in before
+    assert app.retry_run("sync/order:1") == "queued"
+    assert sync(1) == "ok"
+    assert stage.effects == {"void inv_2": 1}
+
+
+def test_a_run_that_was_given_up_can_be_tried_again_after_a_duplicate_was_undone(stage: Stage) -> None:
+    app, sync, invoice = renamed(stage, "invoice")
+    with pytest.raises(Waiting):
+        sync(1)
+    stage.clock.advance(11)
+    with pytest.raises(NeedsReview):
+        renamed(stage, "bill")[1](1)
+    app.compensate_duplicate(invoice, result={"id": "inv_2"}, by="ann", **KEY)
+    app.settle_run("sync/order:1", "abandon", by="ann")
+    assert words_of(app) == [("runs", "retry", "sync/order:1")]
+    assert app.retry_run("sync/order:1") == "queued"

@@ -145,6 +145,26 @@ def test_a_run_is_found_from_another_process_by_id_and_by_key(stage: Stage) -> N
         other.attach("run_nonsense")
 
 
+def test_on_an_event_loop_a_run_of_any_process_is_attached_to_by_awaiting(stage: Stage) -> None:
+    app, other = stage.process(), stage.process()
+
+    @app.flow(key="order:{order}")
+    async def sync(order: int) -> str:
+        return "done"
+
+    async def look() -> None:
+        run = (await sync.start(1)).id
+        handle = await other.attach(run)
+        assert handle.id == run
+        assert await handle.state == "queued"
+        assert await handle.cancel("ann") == "failed"
+        with pytest.raises(PriorFailure, match="cancelled by ann"):
+            await handle.result(timeout=0.0)
+
+    asyncio.run(look())
+    assert other.attach(flow="sync", key="order:1").state == "failed"  # and elsewhere it blocks, whatever the flow is
+
+
 def test_a_direct_call_resumes_a_lapsed_run_and_leaves_a_live_one_alone(stage: Stage) -> None:
     with pytest.raises(Died):
         one_step(stage, stage.process(2))(1)

@@ -7,7 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, PriorFailure, Retry, Waiting
+from twiceproof import (
+    App,
+    Cancelled,
+    Misuse,
+    NeedsReview,
+    NotDone,
+    PriorFailure,
+    Rejected,
+    Retry,
+    Waiting,
+    WaitTimedOut,
+)
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
 from twiceproof.flows.history.fork import plan_fork
@@ -268,6 +279,35 @@ def test_a_plan_of_a_fork_writes_nothing(office: Office) -> None:
         office.app.history("office/order:3")
 
 
+def test_what_came_too_late_or_was_rejected_is_asked_for_anew_or_caught_before_it_is_tried_again(stage: Stage) -> None:
+    """Both are answers that stay: a retry of the same code fails the same way."""
+    app = stage.process()
+
+    @app.flow(key="wait:{n}")
+    def wait(n: int) -> Any:
+        return app.wait_for("paid", timeout="1h")
+
+    @app.flow(key="ask:{n}")
+    def ask(n: int) -> Any:
+        return app.approve("pay", show=n, timeout="1h")
+
+    for flow in (wait, ask):
+        with pytest.raises(Waiting):
+            flow(1)
+    (approval,) = app.approvals()
+    app.decide(approval.id, False, by="ann")
+    stage.clock.advance(4_000)
+    for flow, error in ((wait, WaitTimedOut), (ask, Rejected)):
+        with pytest.raises(error):
+            flow(1)
+        name = f"{flow.__name__}/{flow.__name__}:1"
+        anew, again = app.history(name).next
+        assert anew.words == ("runs", "fork", name, "--key", "KEY")
+        assert (f"Once the flow catches {error.__name__}" in again.why, again.words) == (True, ("runs", "retry", name))
+        with pytest.raises(error):
+            flow.retry(1)
+
+
 # -- ids -------------------------------------------------------------------------------------------
 
 
@@ -277,6 +317,23 @@ def test_ids_lead_both_ways(office: Office) -> None:
     assert (link.flow, link.key, link.step, link.external) == ("office", "order:10492", "bill", "invoice:inv_1")
     assert office.app.ids("order:10492") == office.app.ids(link.run) == office.app.ids("office/order:10492") == [link]
     assert office.app.ids("invoice:other") == []
+
+
+@pytest.mark.parametrize("external", ["run_abc123", "sync/55", "sync/order:2", "run_", "sync/", "order:1"])
+def test_an_id_of_the_outside_may_look_like_anything(stage: Stage, external: str) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe", external="{external}")
+    def make(external: str) -> None: ...
+
+    @app.flow(key="order:{order}")
+    def sync(order: int, external: str) -> None:
+        make(external)
+
+    assert app.ids(external) == []
+    sync(1, external)
+    assert [(link.key, link.external) for link in app.ids(external)] == [("order:1", external)]
+    assert app.ids("sync/order:1") == app.ids(app.attach(flow="sync", key="order:1").id) == app.ids(external)
 
 
 def test_several_runs_may_meet_at_one_id(stage: Stage) -> None:

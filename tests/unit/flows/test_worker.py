@@ -8,10 +8,11 @@ import logging
 import sys
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from twiceproof import App, Misuse, NotDone, StoreUnavailable
+from twiceproof import App, ClaimLost, Misuse, NotDone, StoreUnavailable
 from twiceproof.claims.claim import body_of, claim_of
 from twiceproof.drive import Inline, Operation, block
 from twiceproof.flows.run_states import MOST_CRASHES
@@ -530,6 +531,59 @@ def test_every_line_of_a_run_has_its_correlation_id_also_those_of_other_loggers(
     ]
     assert '"correlation":"req-9","run":"run_' in lines[1][1]
     assert '"step":"call","message":"in the step"' in lines[1][1]
+
+
+def _frozen(shop):
+    """A flow whose first holder stands still past its lease: another takes the run over, and the first wakes up."""
+
+    def declare(app, freeze):
+        @app.step(repeat="safe")
+        def slow() -> None:
+            freeze()
+
+        @app.flow(key="order:{n}")
+        def talk(n: int) -> None:
+            slow()
+
+        return talk
+
+    other = shop.process()
+    declare(other, lambda: None)
+
+    def freeze():
+        shop.clock.advance(60)
+        assert threads.submit(shop.work, other).result(PATIENT) == 1
+        threads.submit(shop.app._heartbeat.beat).result(PATIENT)
+
+    threads = ThreadPoolExecutor(1)
+    return declare(shop.app, freeze)
+
+
+def _about_the_loss(lines):
+    return [text.split(" ", 3)[3] for text, _ in lines if "lost" in text]
+
+
+def test_what_is_said_of_a_run_that_was_lost_has_its_correlation_id(shop, lines):
+    talk = _frozen(shop)
+    with shop.app.correlate("req-9"):
+        talk.start(1)
+    shop.work()
+    lost, left = _about_the_loss(lines)
+    assert lost.startswith("[req-9] talk order:1: lost the claim default/talk/order:1")
+    assert left.startswith("[req-9] talk order:1: left default/talk/order:1 behind")
+    for _, as_json in lines[-2:]:
+        assert '"correlation":"req-9","run":"run_' in as_json
+        assert '"flow":"talk","key":"order:1"' in as_json
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_call_that_lost_its_run_is_told_with_its_correlation_id(shop, lines, given):
+    talk = _frozen(shop)
+    with shop.app.correlate("req-9") if given else contextlib.nullcontext(), pytest.raises(ClaimLost):
+        talk(1)
+    (lost,) = _about_the_loss(lines)
+    id_ = "req-9" if given else shop.app.attach(flow="talk", key="order:1").id
+    assert lost.startswith(f"[{id_}] talk order:1: lost the claim default/talk/order:1")
 
 
 def test_a_line_outside_of_runs_has_none(lines):

@@ -11,7 +11,7 @@ from ...records import Address, Check, Record, Written
 from ...stores.base import Store
 from ..entry import FAILED as STEP_FAILED
 from ..entry import UNKNOWN, Entry, entry_write, tried_anew
-from ..undo import is_undo
+from ..undo import undoes
 from ..work import with_work, work_of
 from .review import queued
 from .runs import entries_in, require_run
@@ -39,7 +39,7 @@ def _refuse(record: Record, entries: Sequence[Entry]) -> None:
     run = claim_of(record).run
     if record.state not in (FAILED, REVIEW):
         raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: twiceproof runs show {run}")
-    if any(is_undo(entry.name) for entry in entries):
+    if undoes({entry.name for entry in entries}):
         raise Misuse(
             "What this run did was undone, or is being undone: it cannot go on. Start it as something new: "
             f"twiceproof runs fork {run} --key KEY"

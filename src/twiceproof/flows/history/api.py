@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -92,12 +93,12 @@ class HistoryApi:
     def ids(self, name: str) -> list[IdLink]:
         """From a run, or the key of one, to the ids that its steps got outside; or from such an id back to runs."""
         store, tenant = self.parts.store, self.parts.tenant
-        if name.startswith("run_") or name.partition("/")[0] in self.flows:
-            return block(ids_of(store, self._place(name)))
         links = block(runs_behind(store, tenant, name))
+        with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
+            links += block(ids_of(store, self._place(name)))
         for flow in self.flows:
             links += block(ids_of(store, address_of(tenant, flow, validate_key(name))))
-        return links
+        return list(dict.fromkeys(links))
 
     def _place(self, run: str) -> Address:
         return own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))

@@ -10,12 +10,16 @@ from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_o
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
 from ..stop import INNER_REVIEW
+from ..undo import undoes
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
 from ..waits.arrivals import WAIT
 from .run_shape import MoveShape, StepShape, WholeRun
 
 __all__ = ["next_moves"]
+
+# Answers that stay on record: tried again, the same code meets them again.
+ANSWERED = {"WaitTimedOut": "What it waited for did not come in time", "Rejected": "Somebody said no"}
 
 
 def next_moves(whole: WholeRun) -> WholeRun:
@@ -64,7 +68,7 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
         yield MoveShape(f"Once {what}, go on:", ("runs", "retry", name))
     for step in asked:
         yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
-    if not any(step.is_undo for step in whole.steps):
+    if not _was_undone(whole):
         yield from _of_undo(asked, settle)
     yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
 
@@ -97,7 +101,15 @@ def _of_undo(unknown: list[StepShape], settle: tuple[str, ...]) -> Iterator[Move
 
 
 def _of_failure(whole: WholeRun, name: str) -> Iterator[MoveShape]:
-    if any(step.is_undo for step in whole.steps):
+    if _was_undone(whole):
         yield MoveShape("It was undone. To do it anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
+    elif whole.fault is not None and (kind := whole.fault["type"]) in ANSWERED:
+        yield MoveShape(f"{ANSWERED[kind]}. To ask anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
+        yield MoveShape(f"Once the flow catches {kind}, go on:", ("runs", "retry", name))
     else:
         yield MoveShape("To try what failed again (what is done stays done):", ("runs", "retry", name))
+
+
+def _was_undone(whole: WholeRun) -> bool:
+    """The run itself; that a duplicate of one of its effects was undone takes nothing from it."""
+    return undoes({step.name for step in whole.steps})

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ...drive import Operation
 from ...records import Record
+from .log import About
 
 __all__ = ["Duty"]
 
@@ -28,6 +29,10 @@ class Duty(Protocol):
         """Do what a record that has fallen due asks for. It is hidden from other workers for a few seconds: take it by
         its version, or it is handed out again."""
         raise NotImplementedError
+
+    def about(self, record: Record) -> About:
+        """Which run the log's lines are about while it is carried out, if it is one."""
+        return About()
 
     def awaits(self, record: Record) -> bool:
         """Whether it must be carried out on an event loop."""

@@ -30,6 +30,7 @@ class About(Struct, frozen=True):
 
 
 NOTHING = About()
+OURS = "twiceproof"
 
 about_var: ContextVar[About] = ContextVar("twiceproof_about", default=NOTHING)
 
@@ -39,11 +40,19 @@ class RunFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = _about()
+        if not about.run and record.name.startswith(OURS):
+            about = _told(record, about.correlation)
         for name in FIELDS:
             if not hasattr(record, name):
                 setattr(record, name, getattr(about, name))
         record.about = _line(about)
         return True
+
+
+def _told(record: logging.LogRecord, correlation: str) -> About:
+    """What a line of our own says by itself, where nobody is inside the run that it is about."""
+    run, flow, key = (getattr(record, name, "") for name in ("run", "flow", "key"))
+    return About(correlation or run, run, flow, key)
 
 
 def _about() -> About:

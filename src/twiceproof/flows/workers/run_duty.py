@@ -54,20 +54,15 @@ class RunDuty(Duty):
         raise Misuse(f"No flow is declared for {record.queue}; declare it, or leave its runs to workers that have it.")
 
     def carry_out(self, record: Record) -> Operation[None]:
-        token = about_var.set(_about(record))
-        try:
-            ended = yield from self._flow(record).resume(record)
-            if ended is None:  # somebody else has it; if nobody does, it must not come round at once for ever
-                yield from postpone(self._store, record, NOT_OURS)
-            else:
-                _tell(ended)
-        finally:
-            about_var.reset(token)
+        ended = yield from self._flow(record).resume(record)
+        if ended is None:  # somebody else has it; if nobody does, it must not come round at once for ever
+            yield from postpone(self._store, record, NOT_OURS)
+        else:
+            _tell(ended)
 
-
-def _about(record: Record) -> About:
-    claim = claim_of(record)
-    return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
+    def about(self, record: Record) -> About:
+        claim = claim_of(record)
+        return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
 
 
 def _tell(ended: Ended) -> None:

@@ -10,6 +10,8 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ...claims.claim import run_id
 from ...drive import Operation, block
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
@@ -17,6 +19,7 @@ from ...records import Record
 from ...stores.rings import SOON, queue_place
 from ..parts import Parts
 from .duty import Duty
+from .log import About, about_var
 from .places import Places
 from .postpone import postpone
 from .scout import Scout
@@ -172,24 +175,27 @@ class Worker:
 
     def _carry(self, duty: Duty, record: Record) -> Operation[None]:
         began = self.parts.clock.monotonic()
+        about = _about(duty, record)
+        token = about_var.set(about)
         try:
             yield from duty.carry_out(record)
         except CannotOpen as error:  # nor will it be readable in a moment
-            log.error("could not carry out %s: %s", record.at.space, error, extra=_about(record))
+            log.error("could not carry out %s: %s", record.at.space, error, extra=_fields(about))
             yield from self._put_off(record)
         except (StoreError, ClaimLost) as error:  # due again when its time is over
-            log.warning("left %s behind: %s", record.at.space, error, extra=_about(record))
+            log.warning("left %s behind: %s", record.at.space, error, extra=_fields(about))
         except Exception:
-            log.exception("could not carry out %s", record.at.space, extra=_about(record))
+            log.exception("could not carry out %s", record.at.space, extra=_fields(about))
             yield from self._put_off(record)
         finally:
+            about_var.reset(token)
             self._pace += (max(0.001, self.parts.clock.monotonic() - began) - self._pace) / 8
 
     def _put_off(self, record: Record) -> Operation[None]:
         try:
             yield from postpone(self.parts.store, record, PUT_OFF)
         except StoreError as error:
-            log.warning("could not put off %s: %s", record.at.space, error, extra=_about(record))
+            log.warning("could not put off %s: %s", record.at.space, error, extra=_fields(about_var.get()))
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -217,5 +223,14 @@ def _awaits(duty: Duty, record: Record) -> bool:
         return False
 
 
-def _about(record: Record) -> dict[str, str]:
-    return {"run": run_id(record.at.space), "key": record.at.space.split("/", 2)[-1]}
+def _about(duty: Duty, record: Record) -> About:
+    try:
+        return duty.about(record)
+    except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out meets too: its place says enough
+        run = run_id(record.at.space)
+        return About(run, run, *record.at.space.split("/", 2)[1:])
+
+
+def _fields(about: About) -> dict[str, str]:
+    """Also for handlers without our filter."""
+    return {name: value for name, value in structs.asdict(about).items() if value}
