@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 __all__ = ["Hand"]
+
+log = logging.getLogger("twiceproof")
 
 Tasks = SimpleQueue["Callable[[], None] | None"]
 
@@ -50,4 +53,7 @@ class Hand:
 
 def _run(tasks: Tasks) -> None:
     while (task := tasks.get()) is not None:
-        task()
+        try:
+            task()
+        except BaseException as error:  # if this thread ended, all who hand over later would wait for ever
+            log.error("the store's thread goes on after an error that nobody was told: %r", error, exc_info=error)

@@ -17,6 +17,7 @@ from ..records import Address, Batch, Due, Found, Outcome, Page
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
 from .sqlite_faults import begin_immediate, translate, translated
+from .sqlite_file import SameFile
 from .sqlite_join import SqliteJoins
 from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
@@ -42,7 +43,7 @@ class SqliteEngine:
     def __init__(
         self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0
     ) -> None:
-        self.path = path
+        self.path = path = path.absolute()  # whoever changes the directory later, a daemon or a test, keeps this file
         self.durability = durability
         self._clock = clock
         self._patience = patience
@@ -52,6 +53,7 @@ class SqliteEngine:
         self._leaked: list[object] = []
         self._writing = threading.Lock()
         self._numbers = Numbers()
+        self._file = SameFile(path)
         self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
         self._forking = False
@@ -65,6 +67,7 @@ class SqliteEngine:
             db = self._open()  # others may be creating the same file: SQLite's own patience is wanted here
             migrate(db, self._clock, self._patience)
             self._readers.append(db)
+        self._file.learn()
         with self._transaction() as (db, now):
             note_host(db, now)
 
@@ -101,7 +104,9 @@ class SqliteEngine:
             db = self._writer = self._writer or self._open_writer()
             try:
                 begin_immediate(db, self._clock, self._patience)
-                yield db, self._clock.now()
+                now = self._clock.now()
+                self._file.look(now)
+                yield db, now
                 db.execute("COMMIT")
             except BaseException:  # also an interrupt, wherever it hits: a transaction left open blocks every process
                 self._numbers.forget()
@@ -181,6 +186,7 @@ class SqliteEngine:
         return db
 
     def _open(self) -> sqlite3.Connection:
+        self._file.insist()
         db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
         db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
         db.execute("PRAGMA cache_size=-65536")

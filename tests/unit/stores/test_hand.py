@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from twiceproof.stores.hand import Hand
 
 PATIENT = 20.0
@@ -72,4 +74,19 @@ def test_after_a_reset_it_has_a_thread_of_its_own():
     hand.do(done.set)
     assert done.wait(PATIENT)
     assert hand._thread is not old
+    hand.stop()
+
+
+@pytest.mark.parametrize("error", [MemoryError("no room"), SystemExit(1)])
+def test_what_goes_wrong_with_one_task_is_told_and_the_next_one_is_done(caplog, error):
+    """Or whoever hands something over later would wait for ever."""
+
+    def fails():
+        raise error
+
+    hand, done = Hand("test-hand"), threading.Event()
+    hand.do(fails)
+    hand.do(done.set)
+    assert done.wait(PATIENT)
+    assert type(error).__name__ in caplog.text
     hand.stop()
