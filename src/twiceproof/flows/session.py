@@ -16,7 +16,7 @@ from ..errors import Misuse, WaitSwallowed
 from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
-from .context import Unwind
+from .context import Unwind, is_interrupt
 from .entry import DONE, Entry, Note
 from .ledger import Ledger
 from .names import asked_of, changes, numbered, with_id
@@ -49,6 +49,7 @@ class Session:
         self.patience = patience  # how long a retry may hold this caller up; longer ones are left to workers
         self.open = True
         self.stop: Stop | None = None
+        self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
         self.calls: dict[str, Calling] = {}
         self.unvisited: set[str] = set()
         self.undoing = bool(self.work.undoing)  # somebody said stop
@@ -94,8 +95,27 @@ class Session:
             self.calls[name] = calling
             self.visit(name, calling.asked)
             return (yield from carry_out(self, calling))
+        except BaseException as error:
+            self._mind(error)
+            raise
         finally:
             self._under_way.discard(name)
+
+    def do(self, operation: Operation[Any]) -> Any:
+        """Anything else that the flow's function asks for, the way it waits."""
+        return self.drive(self._minding(operation))
+
+    def _minding(self, operation: Operation[Any]) -> Operation[Any]:
+        try:
+            return (yield from operation)
+        except BaseException as error:
+            self._mind(error)
+            raise
+
+    def _mind(self, error: BaseException) -> None:
+        """Swallowed and gone on from, it would leave the outcome open, and not be met again in a replay."""
+        if self.cut is None and is_interrupt(error):
+            self.cut = error
 
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
         with self._mutex:
@@ -254,6 +274,8 @@ class Session:
         self._here.stop = None
 
     def refuse_if_stopped(self) -> None:
+        if self.cut is not None:
+            raise Unwind  # past `except Exception`: one that tries again and again would do so for ever
         if self.stop is not None or (self.ledger.abreast and self._here.stop is not None):
             raise WaitSwallowed(
                 f"{self.claim.operation} for {self.claim.key!r} went on after it was told to stop; let BaseException "
