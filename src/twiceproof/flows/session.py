@@ -17,9 +17,9 @@ from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
 from .context import Unwind, is_interrupt
-from .entry import DONE, Entry, Note
+from .entry import DONE, FAILED, Entry, Note
 from .ledger import Ledger
-from .names import asked_of, changes, numbered, with_id
+from .names import asked_of, changes, has_id, numbered, with_id
 from .parts import Parts
 from .step import Step
 from .stop import Review, Stop, Undo, Wait
@@ -62,6 +62,7 @@ class Session:
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
+        self._called: set[str] = set()  # by an id of their own, in this replay
         self._orders = itertools.count(1)
         self._mutex = threading.Lock()
 
@@ -119,12 +120,33 @@ class Session:
 
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
         with self._mutex:
+            if own is not None:
+                name = with_id(step.name, own)
             if name is None:
-                name = self._next_name(step.name) if own is None else with_id(step.name, own)
-            elif name in self._under_way:
-                raise Misuse(f"{name} is already under way in this run; wait for it.")
+                name = self._next_name(step.name)
+            else:
+                self._refuse_second(step, name)
             self._under_way.add(name)
             return name
+
+    def _refuse_second(self, step: Step, name: str) -> None:
+        """One id for two calls: at once both would act, and in sequence the second would be passed over in silence."""
+        if step.guards_itself or self._is_from_before(name):
+            return
+        if name in self._under_way:
+            raise Misuse(f"{name} is already under way in this run; wait for it, or give each call an id of its own.")
+        if name in self._called and not self.compensating:
+            raise Misuse(
+                f"{name} was called before in this run: two calls have the same id, and the second was not done. Use an "
+                "id that tells them apart, or merge them."
+            )
+        if has_id(name):
+            self._called.add(name)
+
+    def _is_from_before(self, name: str) -> bool:
+        """Finished by a release that let two calls have one id: its runs go on as they began."""
+        entry = self.ledger.entries.get(name)
+        return entry is not None and entry.state in (DONE, FAILED) and not entry.note.sole
 
     def _next_name(self, stem: str) -> str:
         """By number, in sequence: at once, nobody could say which is the second."""
@@ -182,7 +204,7 @@ class Session:
     def _came_before(self, other: str, entry: Entry | None) -> bool:
         """Not what ran beside others or has an id of its own: these come in any order, and are missed at the end."""
         known = self.ledger.entries[other]
-        if known.note.beside or other.endswith("]"):
+        if known.note.beside or has_id(other):
             return False
         return entry is None or (known.state == DONE and known.note.order < (entry.note.order or known.note.order + 1))
 
