@@ -218,7 +218,7 @@ class FlowApi:
     def sleep(self, duration: Duration) -> Any:
         """Go on after this long. Nothing is held meanwhile. Awaited in an `async def` flow."""
         session = inside_flow("app.sleep")
-        return session.drive(sleep(session, seconds(duration, name="sleep", positive=False)))
+        return session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
 
     # -- from outside ----------------------------------------------------------------------------
 

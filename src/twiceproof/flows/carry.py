@@ -18,6 +18,7 @@ from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked
 from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .failing import failed_before, park, raised, refuse_if_undoing, take_back
 from .ids import catch_up, point_back
+from .names import has_id
 from .nap import Nap
 from .order.turns import has_turn, passed_by
 from .probing import probe
@@ -118,15 +119,15 @@ def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) 
 
 def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Note:
     """What is known as an attempt begins."""
-    repeat = calling.step.plan.repeat.kind
+    repeat, sole = calling.step.plan.repeat.kind, has_id(calling.name)
     if entry is None and not act.intent:
-        return Note(calling.asked, repeat, act.starts)
+        return Note(calling.asked, repeat, act.starts, sole=sole)
     now = session.ledger.now()
     crashed = session.left_no_trace(calling.step)
     first = (entry.note.first_at if entry else None) or (session.last_time() if crashed else now)
     fault = entry.note.fault if entry else None
     doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
-    return Note(calling.asked, repeat, act.starts, first_at=first, began_at=now, fault=fault, doubt=doubt)
+    return Note(calling.asked, repeat, act.starts, first_at=first, began_at=now, fault=fault, doubt=doubt, sole=sole)
 
 
 def _still_ours(session: Session) -> Operation[None]:

@@ -11,8 +11,8 @@ from ..drive import await_
 from ..errors import Misuse
 from .names import effect_key
 
-__all__ = ["Attempt", "Unwind", "attempt_var", "current_attempt", "current_session", "inside_flow", "plain_session",
-           "session_var"]  # fmt: skip
+__all__ = ["Attempt", "Unwind", "attempt_var", "current_attempt", "current_session", "inside_flow", "is_interrupt",
+           "plain_session", "session_var"]  # fmt: skip
 
 if TYPE_CHECKING:
     from .session import Session
@@ -33,6 +33,11 @@ class Attempt(Struct, frozen=True):
 
 class Unwind(BaseException):
     """Leaves the flow's function without an end: it waits, or a person must decide. `except Exception` lets it pass."""
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody told the process, or this task of it, to stop."""
+    return not isinstance(error, Exception | Unwind)
 
 
 session_var: ContextVar[Session | None] = ContextVar("twiceproof_run", default=None)

@@ -14,6 +14,7 @@ from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
 from .entry import FAILED, RETRY, STARTED, UNKNOWN, Entry, Note
+from .names import has_id
 from .repeat import SAFE
 from .stop import INNER_REVIEW, WAITS_FOR_RUN, Review, Undo, Wait
 from .verdicts import retry_after
@@ -106,7 +107,7 @@ def take_back(session: Session, calling: Calling, note: Note) -> None:
 def park(session: Session, calling: Calling, entry: Entry | None, reason: str) -> NoReturn:
     """Once: a run that is parked again for the same reason writes nothing new about it."""
     if entry is None or entry.state != UNKNOWN:
-        old = entry.note if entry else Note(calling.asked, calling.step.plan.repeat.kind)
+        old = entry.note if entry else Note(calling.asked, calling.step.plan.repeat.kind, sole=has_id(calling.name))
         session.finished(calling.name, UNKNOWN, structs.replace(old, reason=reason))
     session.halt(Review(f"{calling.name}: {reason}"))
 

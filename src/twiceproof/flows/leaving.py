@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..claims.claim import DONE, FAILED, REVIEW, Claim
 from ..drive import Operation
 from ..records import Conflict, Replace, Write
-from .ending import Asleep, End, Ended, GivenBack, Reviewed, as_queued, as_review, as_waiting
+from .ending import Asleep, End, Ended, Reviewed, as_queued, as_review, as_waiting
 from .entry import UNKNOWN
 from .nested import state_of, wake_parent
 from .run_states import MOST_CRASHES
@@ -70,6 +70,7 @@ def left(session: Session, *, adrift: bool) -> Claim:
 
 
 def give_back(session: Session, error: BaseException) -> Operation[Ended]:
+    """What became of the run."""
     while True:
         try:
             return (yield from _given_back(session, error))
@@ -84,11 +85,16 @@ def _given_back(session: Session, error: BaseException) -> Operation[Ended]:
     unknown = [entry.name for entry in session.ledger.entries.values() if entry.state == UNKNOWN]
     if unknown:
         reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
-        yield from _last(session, as_review(at, claim, reason))
-    elif interrupts > MOST_CRASHES:
+        return (yield from _parked(session, claim, reason))
+    if interrupts > MOST_CRASHES:
         reason = f"whoever took it was stopped, {interrupts} times now, by {type(error).__name__} at last"
-        yield from _last(session, as_review(at, claim, reason))
-    else:  # one that interrupts itself would come round for ever: ever more slowly, and not for ever
-        pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
-        yield from _last(session, as_queued(at, claim, session.hold.held.queue, pause))
-    return GivenBack(error)
+        return (yield from _parked(session, claim, reason))
+    # One that interrupts itself would come round for ever: ever more slowly, and not for ever.
+    pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
+    yield from _last(session, as_queued(at, claim, session.hold.held.queue, pause))
+    return Asleep(f"was cut off by {type(error).__name__}, and is gone on with", session.ledger.now() + pause)
+
+
+def _parked(session: Session, claim: Claim, reason: str) -> Operation[Ended]:
+    yield from _last(session, as_review(session.hold.held.at, claim, reason))
+    return Reviewed(reason)

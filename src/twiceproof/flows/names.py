@@ -10,7 +10,7 @@ import msgspec
 
 from ..keys import validate_key
 
-__all__ = ["asked_of", "changes", "effect_key", "numbered", "with_id"]
+__all__ = ["asked_of", "changes", "effect_key", "has_id", "numbered", "with_id"]
 
 SHORT = 12
 LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
@@ -56,6 +56,11 @@ def with_id(name: str, own: str) -> str:
     if len(valid) > LONGEST_ID:
         valid = blake2b(valid.encode(), digest_size=16).hexdigest()
     return f"{name}[{valid}]"
+
+
+def has_id(name: str) -> bool:
+    """A step's own name holds no brackets."""
+    return name.endswith("]")
 
 
 def effect_key(space: str, name: str) -> str:

@@ -37,7 +37,7 @@ def guarding(
         async def alone(*args: Any, **kwargs: Any) -> Any:
             return await await_(call(args, kwargs))
 
-        step = Step(alone, ASK_AGAIN, name=name, own_id=key)
+        step = Step(alone, ASK_AGAIN, name=name, own_id=key, guards_itself=True)
 
         @functools.wraps(function)
         async def awaiting(*args: Any, **kwargs: Any) -> Any:
@@ -50,7 +50,7 @@ def guarding(
     def plainly(*args: Any, **kwargs: Any) -> Any:
         return block(call(args, kwargs))
 
-    inner = Step(plainly, ASK_AGAIN, name=name, own_id=key)
+    inner = Step(plainly, ASK_AGAIN, name=name, own_id=key, guards_itself=True)
 
     @functools.wraps(function)
     def blocking(*args: Any, **kwargs: Any) -> Any:

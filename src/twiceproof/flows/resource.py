@@ -98,7 +98,7 @@ def _driver(app: ResourceApi | None) -> Drive:
     if session is None:
         return block
     if attempt is None:
-        return session.drive
+        return session.do
     return await_ if awaits(session, attempt) else block
 
 

@@ -15,8 +15,8 @@ from ..claims.verdict import fault_of
 from ..drive import Call, Operation, Raised, Returned
 from ..errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
 from ..records import Remove
-from .context import Unwind, attempt_var, session_var
-from .ending import Ended, Fell, Finished, Reviewed, as_done, as_failed, as_review
+from .context import Unwind, attempt_var, is_interrupt, session_var
+from .ending import Ended, Fell, Finished, GivenBack, Reviewed, as_done, as_failed, as_review
 from .entry import FAILED, tried_anew
 from .leaving import Beckoned, give_back, left, lie_down
 from .parts import Parts
@@ -103,13 +103,16 @@ def _finish(
     try:
         if isinstance(finding, Raised) and isinstance(finding.error, (ClaimLost, StoreError)):
             raise finding.error
+        if session.stop is None and session.cut is not None and not _is_interrupted(finding):
+            return (yield from give_back(session, session.cut))  # swallowed: nobody stops, but the run does
         if session.stop is None and isinstance(finding, Returned) and not session.undoing:
             if session.unvisited:
                 gone = ", ".join(sorted(session.unvisited))
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
             return (yield from _complete(session, policy, results, finding.value))
         if session.stop is None and isinstance(finding, Raised) and not isinstance(finding.error, Exception):
-            return (yield from give_back(session, finding.error))
+            yield from give_back(session, finding.error)
+            return GivenBack(finding.error)
         if isinstance(finding, Raised) and isinstance(finding.error, WaitSwallowed):
             session.halt(Review(str(finding.error)))
         if session.stop is None or isinstance(session.stop, Undo):
@@ -117,6 +120,10 @@ def _finish(
     except Unwind:
         pass
     return (yield from _stop(session, policy))
+
+
+def _is_interrupted(finding: Returned | Raised) -> bool:
+    return isinstance(finding, Raised) and is_interrupt(finding.error)
 
 
 def _error_of(finding: Returned | Raised) -> BaseException:

@@ -16,10 +16,10 @@ from ..errors import Misuse, WaitSwallowed
 from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
-from .context import Unwind
-from .entry import DONE, Entry, Note
+from .context import Unwind, is_interrupt
+from .entry import DONE, FAILED, Entry, Note
 from .ledger import Ledger
-from .names import asked_of, changes, numbered, with_id
+from .names import asked_of, changes, has_id, numbered, with_id
 from .parts import Parts
 from .step import Step
 from .stop import Review, Stop, Undo, Wait
@@ -49,6 +49,7 @@ class Session:
         self.patience = patience  # how long a retry may hold this caller up; longer ones are left to workers
         self.open = True
         self.stop: Stop | None = None
+        self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
         self.calls: dict[str, Calling] = {}
         self.unvisited: set[str] = set()
         self.undoing = bool(self.work.undoing)  # somebody said stop
@@ -61,6 +62,7 @@ class Session:
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
+        self._called: set[str] = set()  # by an id of their own, in this replay
         self._orders = itertools.count(1)
         self._mutex = threading.Lock()
 
@@ -94,17 +96,57 @@ class Session:
             self.calls[name] = calling
             self.visit(name, calling.asked)
             return (yield from carry_out(self, calling))
+        except BaseException as error:
+            self._mind(error)
+            raise
         finally:
             self._under_way.discard(name)
 
+    def do(self, operation: Operation[Any]) -> Any:
+        """Anything else that the flow's function asks for, the way it waits."""
+        return self.drive(self._minding(operation))
+
+    def _minding(self, operation: Operation[Any]) -> Operation[Any]:
+        try:
+            return (yield from operation)
+        except BaseException as error:
+            self._mind(error)
+            raise
+
+    def _mind(self, error: BaseException) -> None:
+        """Swallowed and gone on from, it would leave the outcome open, and not be met again in a replay."""
+        if self.cut is None and is_interrupt(error):
+            self.cut = error
+
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
         with self._mutex:
+            if own is not None:
+                name = with_id(step.name, own)
             if name is None:
-                name = self._next_name(step.name) if own is None else with_id(step.name, own)
-            elif name in self._under_way:
-                raise Misuse(f"{name} is already under way in this run; wait for it.")
+                name = self._next_name(step.name)
+            else:
+                self._refuse_second(step, name)
             self._under_way.add(name)
             return name
+
+    def _refuse_second(self, step: Step, name: str) -> None:
+        """One id for two calls: at once both would act, and in sequence the second would be passed over in silence."""
+        if step.guards_itself or self._is_from_before(name):
+            return
+        if name in self._under_way:
+            raise Misuse(f"{name} is already under way in this run; wait for it, or give each call an id of its own.")
+        if name in self._called and not self.compensating:
+            raise Misuse(
+                f"{name} was called before in this run: two calls have the same id, and the second was not done. Use an "
+                "id that tells them apart, or merge them."
+            )
+        if has_id(name):
+            self._called.add(name)
+
+    def _is_from_before(self, name: str) -> bool:
+        """Finished by a release that let two calls have one id: its runs go on as they began."""
+        entry = self.ledger.entries.get(name)
+        return entry is not None and entry.state in (DONE, FAILED) and not entry.note.sole
 
     def _next_name(self, stem: str) -> str:
         """By number, in sequence: at once, nobody could say which is the second."""
@@ -162,7 +204,7 @@ class Session:
     def _came_before(self, other: str, entry: Entry | None) -> bool:
         """Not what ran beside others or has an id of its own: these come in any order, and are missed at the end."""
         known = self.ledger.entries[other]
-        if known.note.beside or other.endswith("]"):
+        if known.note.beside or has_id(other):
             return False
         return entry is None or (known.state == DONE and known.note.order < (entry.note.order or known.note.order + 1))
 
@@ -254,6 +296,8 @@ class Session:
         self._here.stop = None
 
     def refuse_if_stopped(self) -> None:
+        if self.cut is not None:
+            raise Unwind  # past `except Exception`: one that tries again and again would do so for ever
         if self.stop is not None or (self.ledger.abreast and self._here.stop is not None):
             raise WaitSwallowed(
                 f"{self.claim.operation} for {self.claim.key!r} went on after it was told to stop; let BaseException "

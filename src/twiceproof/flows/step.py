@@ -44,6 +44,7 @@ class Step:
         undo: Step | None = None,
         external: Callable[[dict[str, Any]], str] | None = None,
         transaction: Transaction | None = None,
+        guards_itself: bool = False,
     ) -> None:
         if not callable(function):
             raise Misuse('@app.step takes keywords only; write it as @app.step(repeat="safe").')
@@ -54,6 +55,7 @@ class Step:
         self.undo = undo
         self.external = external
         self.transaction = transaction  # its work and its entry are one
+        self.guards_itself = guards_itself  # a claim or a run of its own: asked twice, it acts once
         self.arguments = Arguments(function)
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)

@@ -47,7 +47,7 @@ def undo_all(session: Session) -> Operation[int]:
     """How many steps were undone. Leaves by Unwind if one waits, or a person must decide."""
     _refuse_unknown(session)
     _refuse_uncalled(session)
-    session.stop = None
+    session.stop = session.cut = None
     session.compensating = True
     session.unvisited = {name for name in session.unvisited if is_undo(name)}
     undone = 0

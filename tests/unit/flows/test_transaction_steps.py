@@ -86,6 +86,20 @@ def test_its_own_id_tells_calls_in_a_loop_apart(app, path):
     assert entries(path) == {"put[a]": "done", "put[b]": "done"}
 
 
+def test_two_calls_with_one_id_write_one_row(app, path):
+    @app.transaction(id="{name}", name="put")
+    def reserve(connection, name):
+        connection.execute("INSERT INTO stock VALUES (? || random())", (name,))
+
+    @app.flow(key="k")
+    def buy():
+        app.gather(lambda: reserve("a"), lambda: reserve("a"))
+
+    with pytest.raises(Misuse, match=r"put\[a\]"):
+        buy()
+    assert len(rows(path)) == 1
+
+
 # -- the connection ------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...drive import Call, Raised, Request, Returned
 from ...errors import ClaimLost, StoreError, WaitSwallowed
-from ..context import Unwind
+from ..context import is_interrupt
 from .branch import Branch, branch_var
 
 __all__ = ["Abreast", "Findings", "is_fatal"]
@@ -20,9 +20,9 @@ Findings = list[Returned | Raised | None]  # None: not begun, because another on
 
 def is_fatal(finding: Returned | Raised | None) -> bool:
     """Whether the whole run is over: the claim or the store is lost, or the process is told to stop."""
-    if not isinstance(finding, Raised) or isinstance(finding.error, Unwind):
+    if not isinstance(finding, Raised):
         return False
-    return isinstance(finding.error, ClaimLost | StoreError | WaitSwallowed) or not isinstance(finding.error, Exception)
+    return isinstance(finding.error, ClaimLost | StoreError | WaitSwallowed) or is_interrupt(finding.error)
 
 
 class Abreast(Request[Findings]):

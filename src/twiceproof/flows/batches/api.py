@@ -35,7 +35,7 @@ class BatchApi:
         others go on to their own ends first.
         """
         session = inside_flow("app.gather")
-        return session.drive(gather(session, calls, limit))
+        return session.do(gather(session, calls, limit))
 
     def each(
         self,
@@ -56,7 +56,7 @@ class BatchApi:
         if on_failure not in ("raise", "collect"):
             raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
         batch = Batch(step_of(step, "app.each"), list(items), key)
-        return session.drive(each(session, batch, concurrency, collect=on_failure == "collect"))
+        return session.do(each(session, batch, concurrency, collect=on_failure == "collect"))
 
     def progress(self, run: str) -> Progress:
         """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""

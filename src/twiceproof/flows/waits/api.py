@@ -47,12 +47,12 @@ class WaitApi:
         session = inside_flow("app.wait_for")
         span = _span(timeout, default is not NOTHING)
         otherwise = NO_RESULT if default is NOTHING else packed(default, "default=")
-        return session.drive(wait_for(session, name, span, otherwise))
+        return session.do(wait_for(session, name, span, otherwise))
 
     def callback_url(self, name: str) -> Any:
         """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
         session = inside_flow("app.callback_url")
-        return session.drive(callback_url(session, name))
+        return session.do(callback_url(session, name))
 
     def approve(
         self, name: str, *, show: Any = None, timeout: Duration | None = None,
@@ -67,7 +67,7 @@ class WaitApi:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
         span, shown = _span(timeout, default is not None), packed(show, "show=")
         who = requester and validate_key(requester)
-        return session.drive(approve(session, name, shown, digest(show), span, DEFAULTS[default], who))
+        return session.do(approve(session, name, shown, digest(show), span, DEFAULTS[default], who))
 
     def approval_url(self, name: str, *, show: Any = None, to: str = "", valid: Duration = "7d") -> str:
         """A page where one person can decide about `app.approve(name, show=…)`: for a mail or a message.
@@ -95,7 +95,7 @@ class WaitApi:
         none has come in time a person is asked.
         """
         session = inside_flow("app.remote")
-        return session.drive(remote(session, start, callback, _span(timeout), retry or Retry()))
+        return session.do(remote(session, start, callback, _span(timeout), retry or Retry()))
 
     # -- from outside ----------------------------------------------------------------------------
 
