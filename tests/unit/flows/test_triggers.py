@@ -159,6 +159,23 @@ def test_a_scheduled_function_is_proved_and_checked_as_it_was_written(noon: Stag
     assert reading.Source(tidy.flow.function).file == __file__
 
 
+def test_a_tick_whose_key_is_taken_holds_up_none_after_it(noon: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """One run a day, tried every six hours."""
+    app = noon.process()
+
+    @app.every("6h", catch_up="all", overlap="queue")
+    @app.flow(key=lambda tick: f"{tick:%A}")
+    def daily(tick: datetime) -> None:
+        noon.do(f"{tick:%A}")
+
+    prepare(app)
+    for _ in range(6):
+        noon.clock.advance(6 * 3_600)
+        look(app)
+    assert noon.effects == {"Monday": 1, "Tuesday": 1, "Wednesday": 1}
+    assert "its key is taken" in caplog.text
+
+
 def test_ten_schedulers_start_one_run_per_tick(noon: Stage) -> None:
     apps = [noon.process() for _ in range(10)]
     for app in apps:
