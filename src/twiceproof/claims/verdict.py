@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
 from typing import Literal
 
 from ..errors import NotDone
@@ -17,6 +18,7 @@ CLEAN = (NotDone, ConnectionRefusedError, socket.gaierror)
 # The request may have arrived, and no answer came back.
 AMBIGUOUS = (TimeoutError, ConnectionError)
 MAYBE_DONE_STATUS = frozenset({408, 409, 425})
+STATUS_NAMES = ("status_code", "status", "code", "http_status")
 # HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
 CLEAN_NAMES = frozenset({
     "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
@@ -26,6 +28,7 @@ CLEAN_NAMES = frozenset({
 AMBIGUOUS_NAMES = frozenset({
     "TransportError", "Timeout", "TimeoutExpired", "ConnectionError", "ClientConnectionError", "ClientPayloadError",
     "SMTPServerDisconnected", "IncompleteRead", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError",
+    "TimeoutError", "ConnectionClosedError", "APIConnectionError", "ServiceResponseError",
 })  # fmt: skip
 LONGEST_MESSAGE = 500
 
@@ -59,14 +62,13 @@ def worst(verdicts: set[Verdict]) -> Verdict:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp and urllib alike."""
-    carriers = (getattr(error, "response", None), error)
-    for name in ("status_code", "status", "code"):
-        for carrier in carriers:
-            status = getattr(carrier, name, None)
-            if isinstance(status, int) and 400 <= status < 600:
-                return status
-    return None
+    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, Stripe, boto."""
+    response = getattr(error, "response", None)
+    found = [getattr(carrier, name, None) for name in STATUS_NAMES for carrier in (response, error)]
+    metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None  # botocore's: parsed already
+    if isinstance(metadata, Mapping):
+        found.append(metadata.get("HTTPStatusCode"))
+    return next((status for status in found if isinstance(status, int) and 400 <= status < 600), None)
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:
