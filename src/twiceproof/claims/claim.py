@@ -29,6 +29,7 @@ __all__ = [
     "address_of",
     "body_of",
     "claim_of",
+    "is_run_id",
     "run_id",
     "space_of",
     "space_of_run",
@@ -141,6 +142,14 @@ def space_of_run(run: str) -> str:
     if space.count("/") < 2 or run_id(space) != run:
         raise Misuse(f"{run[:80]!r} is not the id of a run, nor FLOW/KEY; list them with: twiceproof runs list")
     return space
+
+
+def is_run_id(text: str) -> bool:
+    """What only begins like one may be an id that the outside gave."""
+    try:
+        return bool(space_of_run(text))
+    except Misuse:
+        return False
 
 
 def validate_name(what: str, name: str) -> str:

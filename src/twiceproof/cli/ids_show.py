@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..claims.claim import KIND, SELF, validate_name
+from ..claims.claim import KIND, SELF, is_run_id, validate_name
 from ..drive import Operation, block
 from ..flows.history.runs import Filter, address_of_run, list_runs
 from ..flows.ids import IdLink, ids_of, runs_behind
@@ -52,7 +52,7 @@ def show(target: Target, /, **given: str) -> None:
 
 def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
     """Outside ids have an index; a key alone, without its flow, has none and is looked for."""
-    if name.startswith("run_"):
+    if is_run_id(name):
         return (yield from ids_of(store, address_of_run(tenant, name)))
     links = yield from runs_behind(store, tenant, name)
     if not links and "/" in name:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-import msgspec
-from msgspec import Raw
-
-from ...claims.claim import NO_RESULT, REVIEW, address_of
+from ...claims.claim import NO_RESULT, REVIEW, address_of, is_run_id
+from ...claims.results import said
 from ...claims.states import Lifetime
 from ...drive import block
 from ...errors import Misuse
@@ -77,7 +75,7 @@ class HistoryApi:
     ) -> Settled:
         """A person's word about a run in review: "happened" (with the step's result, or a piece of evidence adopted
         as such), "did-not-happen", "undo" (with `did=` where an outcome is unknown), or "abandon"."""
-        kept = NO_RESULT if result is NOTHING else Raw(msgspec.json.encode(result))
+        kept = NO_RESULT if result is NOTHING else said(result)
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)
         return block(settle_run(self.parts.store, at, word, life=self._life(at)))
@@ -93,9 +91,11 @@ class HistoryApi:
     def ids(self, name: str) -> list[IdLink]:
         """From a run, or the key of one, to the ids that its steps got outside; or from such an id back to runs."""
         store, tenant = self.parts.store, self.parts.tenant
-        if name.startswith("run_") or name.partition("/")[0] in self.flows:
+        if is_run_id(name):
             return block(ids_of(store, self._place(name)))
         links = block(runs_behind(store, tenant, name))
+        if "/" in name and name.partition("/")[0] in self.flows:
+            links += block(ids_of(store, self._place(name)))
         for flow in self.flows:
             links += block(ids_of(store, address_of(tenant, flow, validate_key(name))))
         return links
