@@ -192,7 +192,8 @@ def _customs(part: Any, seen: set[int]) -> Iterator[type]:
         return
     seen.add(id(part))
     if isinstance(part, msgspec.inspect.CustomType):
-        yield part.cls
+        if part.cls is not object:  # which anything is
+            yield part.cls
     elif isinstance(part, tuple):
         for item in part:
             yield from _customs(item, seen)
