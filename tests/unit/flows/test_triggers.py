@@ -81,6 +81,16 @@ def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime
     assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
 
 
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [(datetime(2026, 10, 24, 12, tzinfo=UTC), 4), (datetime(2026, 3, 28, 12, tzinfo=UTC), 0)],
+    ids=["the hour comes twice", "the hour is left out"],
+)
+def test_when_the_clocks_change_half_hours_are_counted_by_the_clock(day: datetime, expected: int) -> None:
+    ticks = make_ticks("*/30 2 * * *", "Europe/Paris")
+    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
+
+
 @pytest.mark.parametrize("span", ["0.1s", "1.1s", "59.9s"])
 def test_of_intervals_that_are_no_whole_seconds_too_each_tick_has_a_later_one(span: str) -> None:
     ticks = make_ticks(span, "UTC")
