@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, Polled
+from twiceproof import App, KeyRefused, Misuse, Polled
 from twiceproof.drive import await_, block
 from twiceproof.flows.triggers.ticks import make_ticks, passed
 from twiceproof.prove.checklist import source as reading
@@ -156,6 +156,27 @@ def test_a_scheduled_function_gets_its_tick_and_gives_its_result_with_their_type
     look(app)
     assert ticks == [datetime(2026, 3, 2, 12, 1, tzinfo=UTC)]
     assert app.attach(app.runs(flow="sum_up")[0].run).result() == Summary(Decimal("1.50"))
+
+
+@pytest.mark.parametrize(
+    "by_hand",
+    [datetime(2026, 3, 2, 13, 1, tzinfo=timezone(timedelta(hours=1))), "2026-03-02T12:01:00Z"],
+    ids=["in another zone", "as text"],
+)
+def test_a_tick_that_is_started_by_hand_is_the_schedules_own(noon: Stage, by_hand: Any) -> None:
+    app = noon.process()
+    tidy = clockwork(noon, app)
+    tidy.start(by_hand)
+    noon.clock.advance(60)
+    look(app)
+    look(app)
+    assert noon.effects.total() == 1
+
+
+@pytest.mark.parametrize("tick", ["tomorrow", 5, None])
+def test_what_is_no_tick_is_refused(noon: Stage, tick: Any) -> None:
+    with pytest.raises(KeyRefused, match="is no tick"):
+        clockwork(noon, noon.process()).start(tick)
 
 
 def test_a_scheduled_function_is_proved_and_checked_as_it_was_written(noon: Stage) -> None:
