@@ -19,6 +19,7 @@ from ..records import Record
 from .claim import HELD, claim_of
 from .hold import Hold
 from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch, Parked
+from .pasted import pasted
 from .states import Ask
 
 __all__ = [
@@ -44,7 +45,7 @@ def named(ask: Ask) -> str:
 
 def show(ask: Ask) -> str:
     tenant = "" if ask.tenant == "default" else f" --tenant {ask.tenant}"
-    return f"twiceproof{ask.where} claims show {ask.operation} {ask.key!r}{tenant}"
+    return f"twiceproof{ask.where} claims show{tenant} {ask.operation} {pasted(ask.key)}"
 
 
 def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
