@@ -19,6 +19,7 @@ from ..records import Record
 from .claim import HELD, claim_of
 from .hold import Hold
 from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch, Parked
+from .pasted import pasted
 from .states import Ask
 
 __all__ = [
@@ -44,7 +45,7 @@ def named(ask: Ask) -> str:
 
 def show(ask: Ask) -> str:
     tenant = "" if ask.tenant == "default" else f" --tenant {ask.tenant}"
-    return f"twiceproof{ask.where} claims show {ask.operation} {ask.key!r}{tenant}"
+    return f"twiceproof{ask.where} claims show{tenant} {ask.operation} {pasted(ask.key)}"
 
 
 def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
@@ -85,8 +86,8 @@ def waiting(ask: Ask, parked: Parked) -> Waiting:
 
 
 def refuse_other_payload(outer: Ask, ask: Ask) -> None:
-    """A call for the same key from inside the work is part of it only if it asks for the same."""
-    if outer.fingerprint != ask.fingerprint:
+    """A call for the same key from inside the work is part of it unless it asks for something else."""
+    if ask.fingerprint and outer.fingerprint and outer.fingerprint != ask.fingerprint:
         raise refusal(ask, Mismatch(outer.fingerprint, ask.fingerprint, HELD, outer.run))
 
 

@@ -15,7 +15,7 @@ import msgspec.inspect
 from msgspec import Raw, Struct
 
 from ..drive import Operation
-from ..errors import Misuse, ResultTypeWarning
+from ..errors import Misuse, ResultTypeWarning, ValueRefused
 from ..records import Address, Insert
 from ..stores.base import Store
 from .annotations import declared
@@ -24,7 +24,7 @@ from .outcomes import Held
 from .shelving import TEXT, load
 from .states import EXPIRE
 
-__all__ = ["SPILL_LIMIT", "Packed", "ResultType", "pack", "resource_address", "unpack"]
+__all__ = ["SPILL_LIMIT", "Packed", "ResultType", "json_of", "pack", "resource_address", "said", "unpack"]
 
 KIND = "resource"
 INLINE_LIMIT = 64 * 1024
@@ -61,10 +61,8 @@ def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: 
     `mark` tells the results of one run's steps apart; `most` is what there is room for.
     """
     try:
-        encoded = _encode(value)
-        if b"null" in encoded:
-            refuse_not_a_number(value)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        encoded = json_of(value)
+    except ValueError as error:
         return Packed(spill=Spill("", 0, reason=f"{type(value).__name__} has no JSON form: {error}"))
     if len(encoded) <= INLINE_LIMIT:
         return Packed(inline=Raw(encoded))
@@ -80,7 +78,26 @@ def _short(mark: str) -> str:
     return "-" + sha256(mark.encode()).hexdigest()[:12] if mark else ""
 
 
-def refuse_not_a_number(value: Any) -> None:
+def said(result: Any) -> Raw:
+    """What a person says that something returned. Refused while it can be said differently."""
+    try:
+        return Raw(json_of(result))
+    except ValueError as error:
+        raise ValueRefused(f"The result has no JSON form ({error}); say it with plain data.") from None
+
+
+def json_of(value: Any) -> bytes:
+    """Raises ValueError, saying why, for what has no JSON form, or one that comes back as something else."""
+    try:
+        encoded = _encode(value)
+        if b"null" in encoded:
+            _refuse_not_a_number(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise ValueError(str(error)) from error
+    return encoded
+
+
+def _refuse_not_a_number(value: Any) -> None:
     """The encoder writes NaN as null, and a replay would then differ from the first answer."""
     if isinstance(value, Raw):  # came in as JSON
         return
@@ -175,7 +192,8 @@ def _customs(part: Any, seen: set[int]) -> Iterator[type]:
         return
     seen.add(id(part))
     if isinstance(part, msgspec.inspect.CustomType):
-        yield part.cls
+        if part.cls is not object:  # which anything is
+            yield part.cls
     elif isinstance(part, tuple):
         for item in part:
             yield from _customs(item, seen)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from msgspec import Struct, structs
 
 from ..drive import Operation
+from ..errors import CannotOpen
 from ..records import Address, Check, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, body_of, claim_of
@@ -14,6 +17,8 @@ from .shelving import drop
 from .states import EXPIRE, TRIM
 
 __all__ = ["PASS", "Swept", "sweep"]
+
+log = logging.getLogger("twiceproof")
 
 BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
 KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", *POINTERS)
@@ -38,16 +43,23 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
     for kind in KINDS:
         due = yield from store.due(kind, queues=(EXPIRE, TRIM), limit=limit, hide=60.0)
         for record in due.records:
-            gone = yield from _clear(store, record)
-            if gone < 0:
-                continue
-            counts["pieces"] += gone
-            write = yield from _last(store, record)
-            written = yield from store.write(write)
-            if isinstance(written, Written) and _counts(write):
-                counts[_name(record)] += 1
-                yield from drop([record])
+            try:
+                yield from _sweep_one(store, record, counts)
+            except CannotOpen as error:  # said each time it comes round: the others must not wait for it
+                log.error("left lying: %s", error)
     return Swept(**counts)
+
+
+def _sweep_one(store: Store, record: Record, counts: dict[str, int]) -> Operation[None]:
+    gone = yield from _clear(store, record)
+    if gone < 0:
+        return
+    counts["pieces"] += gone
+    write = yield from _last(store, record)
+    written = yield from store.write(write)
+    if isinstance(written, Written) and _counts(write):
+        counts[_name(record)] += 1
+        yield from drop([record])
 
 
 def _clear(store: Store, record: Record) -> Operation[int]:

@@ -59,7 +59,8 @@ class Tally:
 
     def _reset(self) -> None:
         """A forked child has records of its own."""
-        self._pages: dict[str, tuple[Address, str]] = {}  # by space: where it was written, and its version
+        self._name = ""  # under which all of them are written: whatever we forget, none is written a second time
+        self._pages: dict[str, str] = {}  # the versions of the latest, by space
         self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
         self._errand: Errand | None = None
 
@@ -96,12 +97,13 @@ class Tally:
 
     def _write(self, tenant: str, hour: int, rows: Sequence[Blocked]) -> Operation[None]:
         space, body = space_of(tenant, OPERATION, str(hour)), body_of(rows)
-        at, version = self._pages.get(space) or (Address(space, KIND, self._ids()), "")
+        self._name = self._name or self._ids()
+        at, version = Address(space, KIND, self._name), self._pages.get(space, "")
         while True:
             written = yield from self._store.write(_page_write(at, body, version))
             if isinstance(written, Written):
-                self._pages = {name: page for name, page in self._pages.items() if _hour(name) >= hour - 1}
-                self._pages[space] = at, written.version
+                self._pages = {name: known for name, known in self._pages.items() if _hour(name) >= hour - 1}
+                self._pages[space] = written.version
                 return
             version = "" if written.found is None else written.found.version  # an earlier write of ours, unheard
 

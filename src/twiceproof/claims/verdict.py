@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Mapping
 from typing import Literal
 
 from ..errors import NotDone
@@ -21,6 +22,7 @@ AMBIGUOUS = (TimeoutError, ConnectionError)
 # Said of a connection that could not be made, and, after minutes of silence, of one on which all was sent.
 UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 MAYBE_DONE_STATUS = frozenset({408, 409, 425})
+STATUS_NAMES = ("status_code", "status", "code", "http_status")
 # HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
 CLEAN_NAMES = frozenset({
     "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
@@ -31,7 +33,7 @@ AMBIGUOUS_NAMES = frozenset({
     "TransportError", "Timeout", "TimeoutError", "TimeoutExpired", "ConnectionError", "ConnectionClosedError",
     "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "SMTPServerDisconnected", "IncompleteRead",
     "IncompleteReadError", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError", "ProxyError",
-    "MaxRetryError", "ChunkedEncodingError",
+    "MaxRetryError", "ChunkedEncodingError", "APIConnectionError", "ServiceResponseError",
 })  # fmt: skip
 # Names that other packages give to other things.
 AMBIGUOUS_CLASSES = frozenset({
@@ -95,12 +97,13 @@ def worst(verdicts: set[Verdict]) -> Verdict:
 
 
 def _http_status(error: BaseException) -> int | None:
-    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, botocore."""
-    answer = getattr(error, "response", None)
-    told = [getattr(carrier, name, None) for name in ("status_code", "status", "code") for carrier in (answer, error)]
-    if isinstance(answer, dict):
-        told.append((answer.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
-    return next((status for status in told if isinstance(status, int) and 400 <= status < 600), None)
+    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, Stripe, boto."""
+    response = getattr(error, "response", None)
+    found = [getattr(carrier, name, None) for name in STATUS_NAMES for carrier in (response, error)]
+    metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None  # botocore's: parsed already
+    if isinstance(metadata, Mapping):
+        found.append(metadata.get("HTTPStatusCode"))
+    return next((status for status in found if isinstance(status, int) and 400 <= status < 600), None)
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:

@@ -13,7 +13,7 @@ from msgspec import Raw
 from ..claims.annotations import declared
 from ..claims.claim import NO_RESULT, Spill
 from ..claims.claims import Claims
-from ..claims.results import Packed, refuse_not_a_number, resource_address, unpack
+from ..claims.results import Packed, json_of, resource_address, unpack
 from ..claims.shelving import placed
 from ..drive import Operation
 from ..errors import Misuse, NotDone, ValueRefused
@@ -47,10 +47,8 @@ class Inputs:
     def pack(self, arguments: dict[str, Any], run: str, room: int) -> Packed:
         """A large input lies beside the run's claim. `room` is how large it may be."""
         try:
-            encoded = _encode(arguments)
-            if b"null" in encoded:
-                refuse_not_a_number(arguments)
-        except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+            encoded = json_of(arguments)
+        except ValueError as error:
             raise ValueRefused(
                 f"{self._name} was given something with no JSON form ({error}); pass ids and plain data, and open "
                 "connections inside its steps."

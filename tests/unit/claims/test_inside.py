@@ -159,6 +159,13 @@ def test_a_task_started_inside_is_part_of_it_while_it_runs(app: App) -> None:
     assert asyncio.run(pay(1)) == 2
 
 
+@pytest.mark.parametrize(("outer", "inner"), [({"n": 1}, None), (None, {"n": 1}), ({"n": 1}, {"n": 1})])
+def test_the_same_key_inside_itself_is_part_of_the_work_if_one_has_no_payload(app: App, outer: Any, inner: Any) -> None:
+    """As it is one after the other: where nothing is said of what is asked, nothing differs."""
+    with app.claim("ship", "order:1", payload=outer), app.claim("ship", "order:1", payload=inner) as nested:
+        assert nested.held
+
+
 def test_the_same_key_inside_itself_with_another_payload_is_refused(app: App) -> None:
     @app.once(key="order:{order}")
     def pay(order: int, total: int) -> int:

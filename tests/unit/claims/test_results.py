@@ -100,13 +100,17 @@ def raw(order: int) -> bytes:
     return b"\x00\xff"
 
 
+def anything(order: int) -> dict[str, object]:
+    return {"a": [1, "b", None]}
+
+
 def plain(order: int):  # type: ignore[no-untyped-def]
     return {"a": [1, 2.5, None, True, "é\0"]}
 
 
 @pytest.mark.parametrize(
     "body",
-    [receipt, invoice, moment, amount, ident, pair, group, nothing, several, raw, huge, tree, plain],
+    [receipt, invoice, moment, amount, ident, pair, group, nothing, several, raw, huge, tree, anything, plain],
     ids=lambda f: f.__name__,
 )
 def test_a_declared_result_comes_back_equal_and_of_its_type(memory: App, style: Any, body: Any) -> None:

@@ -210,6 +210,25 @@ def test_what_could_not_be_told_is_told_later(engine: Any, clock: ManualClock) -
     assert counted(app) == {("", "ship", "order:1"): 2}
 
 
+def test_a_page_that_could_not_be_told_for_hours_is_not_counted_twice(
+    engine: Any, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first part is in the store already, and newer pages come to be told before it."""
+    faulty = FaultyEngine(engine)
+    app = process(faulty, clock)
+    duplicates = app.claims.duplicates
+    take = duplicates.take
+    monkeypatch.setattr(duplicates, "take", lambda: dict(sorted(take().items(), reverse=True)))
+    duplicates.blocked("ship", "order:1")
+    app.tally.flush()
+    duplicates.blocked("ship", "order:1")
+    faulty.fail(_down())
+    app.tally.flush()
+    clock.advance(3 * 3_600)
+    duplicates.blocked("ship", "order:1")
+    assert counted(app) == {("", "ship", "order:1"): 3}
+
+
 def _down() -> TwiceproofError:
     from twiceproof import StoreUnavailable
 

@@ -38,7 +38,17 @@ def urllib_error(status: Any) -> urllib.error.HTTPError:
     return urllib.error.HTTPError("http://x", status, "", None, None)  # type: ignore[arg-type]
 
 
-CARRIERS = [WithResponse, WithStatus, urllib_error]
+class WithHttpStatus(Exception):  # stripe
+    def __init__(self, status: Any) -> None:
+        self.http_status, self.code = status, "card_declined"
+
+
+class WithMetadata(Exception):  # botocore
+    def __init__(self, status: Any) -> None:
+        self.response = {"Error": {"Code": "Unwell"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+CARRIERS = [WithResponse, WithStatus, urllib_error, WithHttpStatus, WithMetadata]
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
@@ -175,6 +185,10 @@ def client_error(*names: str) -> Exception:
         (("HTTPError", "ProtocolError"), "ambiguous"),
         (("HTTPError", "TimeoutError", "ConnectTimeoutError", "NewConnectionError"), "clean"),
         (("HTTPError", "LocationParseError"), "other"),
+        (("RedisError", "TimeoutError"), "ambiguous"),
+        (("BotoCoreError", "HTTPClientError", "ConnectionClosedError"), "ambiguous"),
+        (("StripeError", "APIConnectionError"), "ambiguous"),
+        (("AzureError", "ServiceResponseError"), "ambiguous"),
         (("ClientError", "ClientConnectionError", "ServerDisconnectedError"), "ambiguous"),  # aiohttp
         (("ClientError", "ClientConnectionError", "ClientOSError", "ClientConnectorError"), "clean"),
     ],

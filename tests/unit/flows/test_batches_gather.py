@@ -46,6 +46,34 @@ def test_results_come_in_the_order_of_the_calls(stage: Stage) -> None:
     assert stage.effects == {"left": 1, "right": 1}
 
 
+@pytest.mark.parametrize("threads", [0, 1, 2])
+def test_where_no_more_threads_are_to_be_had_those_that_are_do_all_the_work(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    app, left = stage.process(), [threads]
+    start = threading.Thread.start
+
+    def scarce(thread: threading.Thread) -> None:
+        if thread.name == "twiceproof-branch":
+            if not left[0]:
+                raise RuntimeError("can't start new thread")
+            left[0] -= 1
+        start(thread)
+
+    @app.step(repeat="safe", id="{number}")
+    def count(number: int) -> int:
+        stage.do("count")
+        return number
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> list[int]:
+        return app.gather(*(lambda number=number: count(number) for number in range(5)))
+
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    assert sync(1) == [0, 1, 2, 3, 4]
+    assert stage.effects == {"count": 5}
+
+
 def test_awaited_results_come_in_the_order_of_the_calls(stage: Stage) -> None:
     app = stage.process()
     gate = asyncio.Event()

@@ -12,10 +12,11 @@ import pytest
 
 from twiceproof import App, CannotOpen, Misuse, Waiting
 from twiceproof.claims.claim import address_of
+from twiceproof.claims.retention import sweep
 from twiceproof.drive import block
 from twiceproof.flows.history.rotation import KINDS, Rotated, _renew, keys_in_use, rotate
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.records import Address, Insert, Replace
+from twiceproof.records import Address, Batch, Insert, Replace
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.keyring import Keyring
 from twiceproof.stores.memory import MemoryEngine
@@ -50,12 +51,12 @@ def vault() -> Vault:
     return Vault()
 
 
-def shop(app: App) -> Any:
+def shop(app: App, **options: Any) -> Any:
     @app.step(repeat="safe")
     def save(order: int) -> str:
         return f"saved {order}"
 
-    @app.flow(key="order:{order}", name="sync")
+    @app.flow(key="order:{order}", name="sync", **options)
     def sync(order: int) -> str:
         saved = save(order)
         if order > 100:
@@ -209,6 +210,29 @@ def test_one_that_changes_meanwhile_is_not_written_over(vault: Vault) -> None:
     assert end.value.value == "changed"
     assert both.read(at).block().record.body == "2"  # type: ignore[union-attr]
     assert block(_renew(both, raw)) == "changed"
+
+
+def test_a_run_that_cannot_be_opened_does_not_keep_others_from_being_forgotten(vault: Vault) -> None:
+    sync = shop(vault.app(OLD), keep="1d")
+    sync(1)
+    step = vault.inner.scan("step", None, None, None, 10).records[0]
+    vault.clock.advance(1)
+    app = vault.app({**NEW, **OLD})
+    rotate(app.store)
+    # All but its step, which is put back as it was.
+    vault.inner.commit([Batch([Replace(step.at, step.body, step.state, version=_version(vault, step.at))], "n")])
+    app = vault.app(NEW)
+    shop(app, keep="1d")(2)
+    vault.clock.advance(2 * 86_400)
+    block(sweep(app.store))
+    left = [record.at.space for record in vault.inner.scan("claim", None, None, None, 10).records]
+    assert left == ["default/sync/order:1"]
+
+
+def _version(vault: Vault, at: Address) -> str:
+    record = vault.inner.fetch([at])[0].record
+    assert record is not None
+    return record.version
 
 
 def test_without_keys_there_is_nothing_to_rotate_to(vault: Vault) -> None:

@@ -108,6 +108,16 @@ def test_the_time_that_a_step_took_is_known_where_its_start_was_written_down(sta
     assert step.took == pytest.approx(7)
 
 
+def test_runs_are_found_however_their_key_is_typed(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="{name}")
+    def greet(name: str) -> None: ...
+
+    greet("Caf\u00e9 Noir")
+    assert len(app.runs(key="Cafe\u0301 Noir")) == len(app.runs(prefix="Cafe\u0301")) == 1
+
+
 def test_runs_are_listed_by_state_key_and_time(office: Office) -> None:
     office.flow(1)
     office.stage.clock.advance(100)
@@ -334,6 +344,22 @@ def test_an_id_of_the_outside_may_look_like_anything(stage: Stage, external: str
     sync(1, external)
     assert [(link.key, link.external) for link in app.ids(external)] == [("order:1", external)]
     assert app.ids("sync/order:1") == app.ids(app.attach(flow="sync", key="order:1").id) == app.ids(external)
+
+
+@pytest.mark.parametrize("given", ["run_abc123", "assistant", "assistant/7"])
+def test_an_id_of_the_outside_may_look_like_one_of_ours(stage: Stage, given: str) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe", external="{result}")
+    def ask() -> str:
+        return given
+
+    @app.flow(key="order:{order}")
+    def assistant(order: int) -> str:
+        return ask()
+
+    assistant(1)
+    assert [link.key for link in app.ids(given)] == ["order:1"]
 
 
 def test_several_runs_may_meet_at_one_id(stage: Stage) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from msgspec import Raw
 
-from twiceproof import App, ClaimLost, Misuse, NeedsReview, PriorFailure, Waiting
+from twiceproof import App, ClaimLost, Misuse, NeedsReview, PriorFailure, ValueRefused, Waiting
 from twiceproof.claims.claim import Fault, address_of
 from twiceproof.claims.evidence import Evidence, evidence_write
 from twiceproof.drive import block
@@ -71,6 +72,29 @@ def shop(stage: Stage) -> Shop:
 
 
 # -- the four verdicts -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("result", [math.nan, {"total": math.inf}, object()])
+def test_a_result_that_would_come_back_as_another_is_refused(shop: Shop, result: Any) -> None:
+    with pytest.raises(ValueRefused, match="no JSON form"):
+        shop.settle("happened", result=result)
+    assert shop.app.attach(flow="buy", key="order:1").state == "review"
+
+
+@pytest.mark.parametrize("result", [math.nan, object()])
+def test_a_claims_result_that_would_come_back_as_another_is_refused_too(stage: Stage, result: Any) -> None:
+    app = stage.process()
+
+    @app.once(key="order:{order}")
+    def weigh(order: int) -> float:
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        weigh(1)
+    with pytest.raises(ValueRefused, match="no JSON form"):
+        app.settle("weigh", "order:1", "happened", by="ann", result=result)
+    with pytest.raises(NeedsReview):
+        weigh(1)
 
 
 def test_what_happened_is_recorded_with_its_result_and_the_run_goes_on(shop: Shop) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, Polled, StoreUnavailable
+from twiceproof import App, KeyRefused, Misuse, Polled, StoreUnavailable
 from twiceproof.drive import await_, block
 from twiceproof.flows.triggers.ticks import make_ticks, passed
 from twiceproof.prove.checklist import source as reading
@@ -81,6 +81,16 @@ def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime
     assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
 
 
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [(datetime(2026, 10, 24, 12, tzinfo=UTC), 4), (datetime(2026, 3, 28, 12, tzinfo=UTC), 0)],
+    ids=["the hour comes twice", "the hour is left out"],
+)
+def test_when_the_clocks_change_half_hours_are_counted_by_the_clock(day: datetime, expected: int) -> None:
+    ticks = make_ticks("*/30 2 * * *", "Europe/Paris")
+    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
+
+
 @pytest.mark.parametrize("span", ["0.1s", "1.1s", "59.9s"])
 def test_of_intervals_that_are_no_whole_seconds_too_each_tick_has_a_later_one(span: str) -> None:
     ticks = make_ticks(span, "UTC")
@@ -148,6 +158,27 @@ def test_a_scheduled_function_gets_its_tick_and_gives_its_result_with_their_type
     assert app.attach(app.runs(flow="sum_up")[0].run).result() == Summary(Decimal("1.50"))
 
 
+@pytest.mark.parametrize(
+    "by_hand",
+    [datetime(2026, 3, 2, 13, 1, tzinfo=timezone(timedelta(hours=1))), "2026-03-02T12:01:00Z"],
+    ids=["in another zone", "as text"],
+)
+def test_a_tick_that_is_started_by_hand_is_the_schedules_own(noon: Stage, by_hand: Any) -> None:
+    app = noon.process()
+    tidy = clockwork(noon, app)
+    tidy.start(by_hand)
+    noon.clock.advance(60)
+    look(app)
+    look(app)
+    assert noon.effects.total() == 1
+
+
+@pytest.mark.parametrize("tick", ["tomorrow", 5, None])
+def test_what_is_no_tick_is_refused(noon: Stage, tick: Any) -> None:
+    with pytest.raises(KeyRefused, match="is no tick"):
+        clockwork(noon, noon.process()).start(tick)
+
+
 def test_a_scheduled_function_is_proved_and_checked_as_it_was_written(noon: Stage) -> None:
     app = noon.process()
 
@@ -157,6 +188,23 @@ def test_a_scheduled_function_is_proved_and_checked_as_it_was_written(noon: Stag
 
     assert target_of(tidy, datetime(2026, 3, 2, tzinfo=UTC)).app is app
     assert reading.Source(tidy.flow.function).file == __file__
+
+
+def test_a_tick_whose_key_is_taken_holds_up_none_after_it(noon: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    """One run a day, tried every six hours."""
+    app = noon.process()
+
+    @app.every("6h", catch_up="all", overlap="queue")
+    @app.flow(key=lambda tick: f"{tick:%A}")
+    def daily(tick: datetime) -> None:
+        noon.do(f"{tick:%A}")
+
+    prepare(app)
+    for _ in range(6):
+        noon.clock.advance(6 * 3_600)
+        look(app)
+    assert noon.effects == {"Monday": 1, "Tuesday": 1, "Wednesday": 1}
+    assert "its key is taken" in caplog.text
 
 
 def test_ten_schedulers_start_one_run_per_tick(noon: Stage) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from ...claims.outcomes import Busy, Failed, Held, InReview, Mismatch, Parked
+from ...claims.pasted import pasted
 from ...claims.states import Ask
 from ..reply import Reply, json_reply, problem, retry_after
 
@@ -132,7 +133,7 @@ def settling(ask: Ask) -> str:
     return (
         f'Find out whether it happened, then settle it: POST /v1/reviews/{ask.run} {{"verdict": "happened"}} or '
         '{"verdict": "did-not-happen"}; or type: '
-        f"twiceproof claims settle {ask.operation} {ask.key!r} --happened (or --did-not-happen)."
+        f"twiceproof claims settle --happened {ask.operation} {pasted(ask.key)} (or with --did-not-happen)."
     )
 
 

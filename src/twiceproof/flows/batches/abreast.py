@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import inspect
 import threading
@@ -67,13 +68,15 @@ class Abreast(Request[Findings]):
             threading.Thread(target=self._work, args=(context,), name="twiceproof-branch", daemon=True)
             for _ in range(self._limit)
         ]
-        for thread in threads:
-            thread.start()
+        begun: list[threading.Thread] = []
         try:
-            _join(threads)
+            _begin(threads, begun)
+            if not begun:
+                self._work(context)
+            _join(begun)
         except BaseException:  # interrupted: what is under way is waited for, nothing new is begun
             self._stopped = True
-            _join(threads)
+            _join(begun)
             raise
         return self._findings
 
@@ -115,6 +118,14 @@ class Abreast(Request[Findings]):
     async def _awaited(self, number: int) -> Any:
         answer = self._call(number)
         return await answer if inspect.isawaitable(answer) else answer
+
+
+def _begin(threads: list[threading.Thread], begun: list[threading.Thread]) -> None:
+    """As many as can be had: those that run do the work of all."""
+    with contextlib.suppress(RuntimeError):  # no more threads; the others would go on while the run ends without them
+        for thread in threads:
+            thread.start()
+            begun.append(thread)
 
 
 def _join(threads: list[threading.Thread]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from unicodedata import normalize
 
 from msgspec import Raw, Struct
+from msgspec.structs import force_setattr
 
 from ...claims.claim import (
     DONE,
@@ -65,6 +67,11 @@ class Filter(Struct, frozen=True):
     prefix: str = ""  # of the key
     since: float | None = None
     until: float | None = None
+
+    def __post_init__(self) -> None:
+        """Keys are kept in Unicode's normal form: typed in another, they would not be found."""
+        for name in ("key", "prefix"):
+            force_setattr(self, name, normalize("NFC", getattr(self, name)))
 
     def meant(self, record: Record) -> bool:
         tenant, flow, key = record.at.space.split("/", 2)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, MutableMapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...claims.once import refuse_generators
 from ...claims.policy import Duration
-from ...errors import Misuse
+from ...errors import KeyRefused, Misuse
 from ...keys.duration import seconds
 from ..flow import Flow
 from .poll import Poll
@@ -96,8 +96,13 @@ class TriggerApi:
 _TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 
 
-def _tick_key(tick: datetime) -> str:
-    return tick.isoformat()
+def _tick_key(tick: Any) -> str:
+    """One text for one moment, in any zone, and as the text that comes over HTTP: it is the schedule's own tick."""
+    try:
+        moment = datetime.fromisoformat(tick) if isinstance(tick, str) else tick
+        return (moment.astimezone(UTC) if moment.tzinfo else moment).isoformat()
+    except (AttributeError, ValueError):
+        raise KeyRefused(f"{tick!r:.60} is no tick; give the time of one, such as 2026-03-02T12:00:00Z.") from None
 
 
 def _refuse_without_place(flow: Flow) -> None:

@@ -34,7 +34,7 @@ class Interval:
 
 
 class Cron:
-    """Five fields, as cron has them. When clocks go back, an hour that comes twice has its tick once."""
+    """Five fields, as cron has them. When clocks change, a fixed time of day has one tick; a `*` follows the clock."""
 
     def __init__(self, text: str, zone: str) -> None:
         self._text = text

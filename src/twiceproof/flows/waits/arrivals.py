@@ -9,7 +9,7 @@ from msgspec import Raw, Struct
 
 from ...claims.claim import DONE, NO_RESULT, SELF, WAITING, body_of, claim_of
 from ...claims.claim import KIND as CLAIM
-from ...claims.results import refuse_not_a_number
+from ...claims.results import json_of
 from ...claims.states import is_expired
 from ...drive import Operation
 from ...errors import NoSuchWait, ValueRefused
@@ -25,8 +25,6 @@ WAIT = "wait:"  # how the ledger names a wait for one
 ARRIVED, TIMEOUT = "arrived", "timeout"
 ENDED = "ended"  # never stored: its run is done, and nobody will ask for it
 MOST = 256 * 1024
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Arrival(Struct, frozen=True, omit_defaults=True):
@@ -55,10 +53,8 @@ def arrival_of(record: Record) -> Arrival:
 def packed(value: Any, what: str) -> Raw:
     """A value on its way into the ledger. What cannot be kept is refused before anything is claimed."""
     try:
-        encoded = _encode(value)
-        if b"null" in encoded:
-            refuse_not_a_number(value)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        encoded = json_of(value)
+    except ValueError as error:
         raise ValueRefused(f"{what} has no JSON form ({error}); pass plain data.") from None
     if len(encoded) > MOST:
         raise ValueRefused(f"{what} has {len(encoded):,} bytes, more than {MOST:,}; pass a reference instead.")
