@@ -107,7 +107,8 @@ def test_what_is_decided_gets_no_link(run, charge):
 
 @pytest.mark.parametrize("tool", ["power-automate", "n8n"])
 def test_the_help_of_a_connector_shows_how_to_write_that_one(run, tool):
-    assert f"twiceproof connector {tool} --url https://hooks.example.com -o twiceproof." in run("connector", tool, "-h").stdout
+    shown = run("connector", tool, "-h").stdout
+    assert f"twiceproof connector {tool} --url https://hooks.example.com -o twiceproof." in shown
 
 
 @pytest.mark.parametrize("tool", ["power-automate", "n8n"])
