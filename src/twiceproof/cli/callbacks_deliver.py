@@ -8,6 +8,7 @@ import click
 from msgspec import Raw
 
 from ..drive import block
+from ..flows.entry import KIND as STEP
 from ..flows.waits.arrivals import KIND, Delivered
 from ..flows.waits.arrivals import deliver as deliver_arrival
 from ..flows.waits.waiting import wait_name
@@ -16,6 +17,7 @@ from .failures import NEGATIVE
 from .ledger import opened
 from .output import show_json, show_text
 from .run_named import named_run
+from .shell import command
 from .target import Target, target_options
 from .word import read_result
 
@@ -54,9 +56,21 @@ def deliver(target: Target, run: str, name: str, payload: str) -> None:
     with opened(target) as store:
         at = Address(named_run(target, store, run).space, KIND, wait_name(name))
         told: Delivered = block(deliver_arrival(store, at, raw, mark=secrets.token_hex(8)))
+        awaited = store.read(Address(at.space, STEP, at.key)).block().record is not None
     if target.json:
-        show_json({"run": run, "name": name, "first": told.first, "state": told.state, "answer": told.answer})
+        show_json({
+            "run": run, "name": name, "first": told.first, "state": told.state, "answer": told.answer,
+            "awaited": awaited,
+        })  # fmt: skip
     else:
-        show_text(f"{run}, {name}: {'delivered; the run goes on.' if told.first else WORDS[told.state]}")
+        show_text(f"{run}, {name}: {_came_to(target, run, awaited) if told.first else WORDS[told.state]}")
     if not told.first:
         raise click.exceptions.Exit(NEGATIVE)
+
+
+def _came_to(target: Target, run: str, awaited: bool) -> str:
+    """What comes early answers the wait at once; a name that was mistyped is never asked for."""
+    if awaited:
+        return "delivered; the run goes on."
+    look = command(target, "runs", "show", about=(run,))
+    return f"kept; the run does not wait for it yet. See what it waits for: {look}"

@@ -103,7 +103,10 @@ def _place(folder: Path | None, *, keep: bool) -> Iterator[Path]:
 def _chosen(folder: Path | None) -> Path:
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="twiceproof-demo-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Misuse(f"{folder} cannot be made a directory ({error.strerror}); choose another --dir.") from None
     for name in (LEDGER, PLAN):
         if (folder / name).exists():
             # An earlier run's claims would answer this one's messages, and nothing would be done.

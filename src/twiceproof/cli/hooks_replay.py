@@ -9,7 +9,7 @@ import click
 from ..errors import Misuse, ResultNotKept
 from .failures import NEGATIVE
 from .output import show_json, show_table, show_text
-from .target import Target, json_option
+from .target import Target, json_option, no_target
 
 if TYPE_CHECKING:
     from ..app import App
@@ -31,6 +31,7 @@ The exit code is 1 if one of them still cannot be taken in; it is then kept.
 @click.option("--all", "everything", is_flag=True, help="All that were kept aside, the oldest first.")
 @click.option("--hook", metavar="NAME", default="", help="With --all: only those of this webhook.")
 @json_option
+@no_target
 @click.pass_obj
 def replay(target: Target, app: str, letter: tuple[str, ...], everything: bool, hook: str) -> None:
     """Read deliveries again that were kept aside, and start what they say.

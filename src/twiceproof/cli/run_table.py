@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..flows.history.run_shape import RunShape
 from .clean import clean
-from .output import show_table
+from .output import show_table, with_rich
 from .span import span
 
 __all__ = ["shortened", "show_runs"]
@@ -19,7 +19,8 @@ LEAST = 16  # letters of a reason that are shown however wide the rest is
 def show_runs(runs: Sequence[RunShape]) -> None:
     rows = [(f"{run.flow}@{run.version}", run.key, run.word, span(run.age), run.reason) for run in runs]
     columns = list(zip(HEAD, *rows, strict=True))[:4]
-    others = sum(2 + max(len(clean(cell)) for cell in column) for column in columns)
+    gap, edges = (3, 2) if with_rich() else (2, 0)
+    others = edges + sum(gap + max(len(clean(cell)) for cell in column) for column in columns)
     room = max(LEAST, shutil.get_terminal_size().columns - others)
     show_table(HEAD, [(*row[:4], shortened(row[4], room)) for row in rows])
 

@@ -11,8 +11,8 @@ from ..errors import Misuse
 from ..keys.duration import seconds
 from .failures import NEGATIVE
 from .output import show_text
-from .target import Target
-from .work import refuse_target, take_json
+from .target import Target, no_target
+from .work import take_json
 
 __all__ = ["serve"]
 
@@ -74,8 +74,7 @@ when their leases are over; 2 refused to start.
 @click.option("--insecure", is_flag=True, help="Beyond this machine without any token. Everybody may do everything.")
 @click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json,
               help="Tell the address as one JSON line on stdout, log in JSON lines on stderr.")  # fmt: skip
-@click.option("--store", hidden=True, expose_value=False, callback=refuse_target)
-@click.option("--tenant", hidden=True, expose_value=False, callback=refuse_target)
+@no_target
 @click.pass_context
 def serve(
     ctx: click.Context, app: str, host: str, port: int, no_worker: bool, concurrency: int, drain: str, deadline: str,

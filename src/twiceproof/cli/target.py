@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..errors import Misuse
 from .secrets import has_password
 
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Target", "json_option", "options_about", "read_private", "target_options"]
+__all__ = ["Target", "json_option", "no_target", "options_about", "read_private", "target_options"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -134,3 +135,15 @@ def options_about(store_help: str) -> Callable[[F], F]:
 
 
 target_options = options_about(STORE_HELP)
+
+
+def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    target = ctx.ensure_object(Target)
+    if value or target.given_store or target.given_tenant:
+        raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
+
+
+def no_target(command: F) -> F:
+    """For what works on an app's own store. Wherever they stand on the line: another one would be passed over."""
+    tenant = click.option("--tenant", hidden=True, expose_value=False, callback=_refuse_target)
+    return click.option("--store", hidden=True, expose_value=False, callback=_refuse_target)(tenant(command))

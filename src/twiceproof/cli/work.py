@@ -16,13 +16,13 @@ from ..keys.duration import seconds
 from .clean import clean
 from .failures import NEGATIVE
 from .secrets import shown_url
-from .target import Target
+from .target import Target, no_target
 
 if TYPE_CHECKING:
     from ..app import App
     from ..flows.workers.worker import Worker
 
-__all__ = ["refuse_target", "take_json", "work"]
+__all__ = ["take_json", "work"]
 
 log = logging.getLogger("twiceproof.work")
 
@@ -38,13 +38,6 @@ which others recover when their leases are over.
 
 def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.ensure_object(Target).json |= value
-
-
-def refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    """Wherever they stand on the line: a worker on another store than the app's would serve nobody."""
-    target = ctx.ensure_object(Target)
-    if value or target.given_store or target.given_tenant:
-        raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
 
 
 @click.command(epilog=EPILOG, short_help="Carry out runs, until told to stop.")
@@ -64,8 +57,7 @@ def refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> 
 @click.option(
     "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines, on stderr."
 )
-@click.option("--store", hidden=True, expose_value=False, callback=refuse_target)
-@click.option("--tenant", hidden=True, expose_value=False, callback=refuse_target)
+@no_target
 @click.pass_context
 def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool) -> None:
     """Carry out runs: what was started, has slept long enough, or was left behind.

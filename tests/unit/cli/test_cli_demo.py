@@ -97,6 +97,11 @@ def test_with_keep_it_says_where_and_how_to_look(run, played, monkeypatch, tmp_p
     assert f"runs show bill_order/order:7 --store sqlite:///{place}/twiceproof.db" in text
 
 
+def test_a_directory_that_cannot_be_made_is_told(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "choose another --dir" in run("demo", "--dir", str(tmp_path / "file" / "below"), code=2).stderr
+
+
 @pytest.mark.parametrize("name", ["twiceproof.db", "plan.json"])
 def test_an_earlier_demo_is_not_written_over(run, tmp_path, name):
     (tmp_path / name).write_text("mine")

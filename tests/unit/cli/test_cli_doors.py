@@ -56,6 +56,14 @@ def test_a_callback_delivered_by_hand_ends_the_wait_once(run, run_json, payment)
     assert run_json("callbacks", "list", "--all", "--flow", "other")["callbacks"] == []
 
 
+def test_what_the_run_does_not_wait_for_is_kept_and_told_so(run, run_json, payment):
+    """A name that was mistyped must not look as if the run went on."""
+    told = run("callbacks", "deliver", "take_payment/order:1", "payed").stdout
+    assert "goes on" not in told and "does not wait for it yet" in told and "runs show take_payment/order:1" in told
+    assert run_json("callbacks", "deliver", "take_payment/order:1", "piad")["awaited"] is False
+    assert run_json("callbacks", "deliver", "take_payment/order:1", "paid")["awaited"] is True
+
+
 def test_a_payload_that_is_no_json_is_told_by_its_own_name(run, payment):
     assert "--payload" in run("callbacks", "deliver", "take_payment/order:1", "paid", "--payload", "{", code=2).stderr
 
@@ -99,7 +107,8 @@ def test_what_is_decided_gets_no_link(run, charge):
 
 @pytest.mark.parametrize("tool", ["power-automate", "n8n"])
 def test_the_help_of_a_connector_shows_how_to_write_that_one(run, tool):
-    assert f"twiceproof connector {tool} --url https://hooks.example.com -o twiceproof." in run("connector", tool, "-h").stdout
+    shown = run("connector", tool, "-h").stdout
+    assert f"twiceproof connector {tool} --url https://hooks.example.com -o twiceproof." in shown
 
 
 @pytest.mark.parametrize("tool", ["power-automate", "n8n"])

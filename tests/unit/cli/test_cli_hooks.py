@@ -249,6 +249,17 @@ def test_an_unknown_letter_does_not_stop_the_others(letter):
     assert "hooks letters" in told[0]["reason"]
 
 
+@pytest.mark.parametrize("option", ["--store", "--tenant"])
+def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter, option):
+    """A ledger that was named would be passed over, and the app's own be written to."""
+    forget()
+    for words in ([option, "other", "hooks", "replay", "hookshop:app", "--all"],
+                  ["hooks", "replay", "hookshop:app", "--all", option, "other"]):  # fmt: skip
+        told = CliRunner().invoke(cli, words)
+        assert told.exit_code == 2 and "An app names its own store and tenant" in told.output
+    assert hooks_json("letters")["letters"][0]["id"] == letter
+
+
 def test_which_letters_must_be_said(here):
     assert "--all" in hooks("replay", "hookshop:app", code=2).stderr
     assert "--all" in hooks("replay", "hookshop:app", "ltr_1", "--all", code=2).stderr

@@ -144,3 +144,14 @@ def test_where_no_colour_is_wanted_there_is_none(ledger):
     words = ("--store", ledger.url, "claims", "show", "ship", "order:timeout")
     assert "\x1b[" in on_terminal(*words)[0]
     assert "\x1b[" not in on_terminal(*words, env={"NO_COLOR": "1"})[0]
+
+
+@pytest.mark.parametrize("rich", [True, False])
+def test_on_a_terminal_of_80_columns_a_run_is_one_line(shop, ledger, no_rich, rich):
+    shop.call("timeout", "timeout-again")
+    env = {**({} if rich else no_rich), "COLUMNS": "80"}
+    shown, _ = on_terminal("--store", ledger.url, "review", "list", env=env)
+    lines = shown.partition("KEY")[2].partition("Look at one")[0].splitlines()[1:]
+    runs = [line for line in lines if line.strip(" ─")]
+    assert runs and all("review" in line for line in runs)
+    assert max(map(len, runs)) <= 80 + len("\x1b[33m\x1b[0m")

@@ -122,6 +122,17 @@ def numbered_outside(order: Order) -> None:
     mail({"id": str(app.uuid())})
 
 
+@app.flow(key="order:{order[id]}")
+def dated(order: Order) -> str:
+    mail(order)
+    return app.now().isoformat()
+
+
+@app.flow(key="order:{order[id]}")
+def dated_outside(order: Order) -> None:
+    mail({"id": app.now().isoformat()})
+
+
 @app.flow(key="order:{order[id]}", on_duplicate="wait", limit=1)
 def in_turn(order: Order) -> None:
     mail(order)
@@ -136,6 +147,13 @@ def test_a_result_that_is_another_one_each_time_is_not_compared() -> None:
 def test_an_outside_that_is_another_one_each_time_is_refused() -> None:
     with pytest.raises(Misuse, match="Two clean runs do different things"):
         played_twice(numbered_outside)
+
+
+def test_the_time_at_which_it_is_done_is_no_repeat() -> None:
+    """Whoever goes on after a kill does so later: the clean run beside it must not be of one moment, either."""
+    assert not prove(dated, {"id": 1}, world=seen, depth=1).compares_result
+    with pytest.raises(Misuse, match="Two clean runs do different things"):
+        prove(dated_outside, {"id": 1}, world=seen, depth=1)
 
 
 def test_those_who_wait_for_their_turn_do_not_outlive_the_lease_of_the_one_who_works() -> None:

@@ -158,7 +158,7 @@ def test_a_flow_that_is_not_there_leads_to_those_that_are(shop: Path) -> None:
 
 
 def test_a_key_that_is_another_one_each_time_is_told_before_anything_is_played(shop: Path) -> None:
-    changing = "key=lambda order: f'{order[\"id\"]}:{__import__(\"time\").time_ns()}'"
+    changing = 'key=lambda order: f\'{order["id"]}:{__import__("time").time_ns()}\''
     (shop / "shop.py").write_text(CODE.replace('key="order:{order[id]}"', changing))
     done = run("--files", "out")
     assert done.exit_code == 2 and "The key is another one each time" in done.output

@@ -22,7 +22,7 @@ from .steps import Look
 
 __all__ = ["RealPlay"]
 
-Opening = Callable[[float | None], tuple[Engine, ManualClock]]
+Opening = Callable[[float], tuple[Engine, ManualClock]]
 Part = Literal["all", "some", "rest", "one"]
 IN_MEMORY = (
     "what is looked at lies in each process' own memory; with processes of their own it must lie outside: files, "
@@ -33,12 +33,12 @@ IN_MEMORY = (
 class RealPlay:
     """`opening` gives a process its own connections, at the play's time. Time is handed from one to the next."""
 
-    def __init__(self, target: Target, scene: Scene, opening: Opening, look: Look) -> None:
+    def __init__(self, target: Target, scene: Scene, opening: Opening, look: Look, begins: float) -> None:
         self._target = target
         self._scene = scene
         self._opening = opening
         self._look = look
-        self._wall: float | None = None
+        self._wall = begins
         self._gate: Gate | None = None
         self._begun = 0
         self._beats: list[Beat] = []
@@ -88,15 +88,15 @@ class RealPlay:
         if isinstance(message, Paused):
             self._let_lapse()
             self._follow(self._begin((), "rest"))
-            life.wake(self._wall or 0.0)
+            life.wake(self._wall)
             return
-        self._wall = max(self._wall or 0.0, message.wall)
+        self._wall = max(self._wall, message.wall)
         if isinstance(message, Told):
             self._beats.append(message.beat)
             self._fired += message.fired
 
     def _let_lapse(self) -> None:
-        self._wall = (self._wall or 0.0) + self._target.flow.policy.lease + OVER
+        self._wall += self._target.flow.policy.lease + OVER
 
     # -- in a process of its own -----------------------------------------------------------------
 

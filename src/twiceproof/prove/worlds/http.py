@@ -20,7 +20,8 @@ class HttpWorld(StandIn):
     """
 
     def __init__(self, hosts: list[str], *, answers: dict[str, Any] | None = None, honours_keys: bool = False) -> None:
-        super().__init__(hosts, HttpService(answers_from({} if answers is None else answers), honours_keys=honours_keys))
+        known = answers_from({} if answers is None else answers)
+        super().__init__(hosts, HttpService(known, honours_keys=honours_keys))
 
     @property
     def url(self) -> str:
