@@ -69,5 +69,8 @@ def _replayed(app: App, name: str) -> list[dict[str, Any]]:
     try:
         admitted = block(replay_letter(app.parts, app.hooks, name))
     except (Misuse, ResultNotKept) as error:
-        return [{"letter": name, "outcome": "refused", "run": "", "reason": str(error)}]
-    return [{"letter": name, "outcome": one.word, "run": one.run, "reason": one.reason} for one in admitted]
+        return [{"letter": name, "event": "", "outcome": "refused", "run": "", "reason": str(error)}]
+    return [
+        {"letter": name, "event": one.event, "outcome": one.word, "run": one.run, "reason": one.reason}
+        for one in admitted
+    ]

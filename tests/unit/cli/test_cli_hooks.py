@@ -217,7 +217,7 @@ def letter(here, monkeypatch):
 def test_what_was_kept_aside_is_listed_with_its_reason(letter):
     assert "a bug" in hooks("letters").stdout
     (shape,) = hooks_json("letters", "--hook", "stripe")["letters"]
-    assert set(shape) == {"id", "hook", "event", "reason", "received_at", "size", "digest", "can_be_replayed"}
+    assert set(shape) == {"id", "hook", "events", "reason", "received_at", "size", "digest", "can_be_replayed"}
     assert (shape["id"], shape["hook"], shape["can_be_replayed"]) == (letter, "stripe", True)
     assert hooks_json("letters", "--hook", "code") == {"letters": [], "more": False}
 

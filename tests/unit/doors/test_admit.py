@@ -77,7 +77,7 @@ def test_other_contents_under_the_same_id_are_kept_aside_and_never_answered_as_t
     other = said(app.receive(*posted({"id": "17", "total": 2})))
     assert (other["state"], other["status"]) == ("mismatch", 200)
     assert "run" not in other and first["run"]
-    assert [letter.event for letter in block(letters(app.store, "default"))] == ["17"]
+    assert [letter.meant for letter in block(letters(app.store, "default"))] == [("17",)]
 
 
 @pytest.mark.parametrize("secret", ["", "another", SECRET + " "])
@@ -252,7 +252,7 @@ def test_an_id_that_is_no_text_is_kept_aside_in_a_letter_that_can_be_read(stage:
     app.receive(*posted([{"id": odd}, {"id": "2"}]))
     work(app)
     assert stage.effects == {"2": 1}
-    assert {letter.event for letter in block(letters(app.store, "default"))} == {str(odd)}
+    assert {letter.meant for letter in block(letters(app.store, "default"))} == {(str(odd),)}
 
 
 def test_the_same_event_twice_in_one_list_is_one(stage: Stage) -> None:
