@@ -33,6 +33,7 @@ from ..flows.history.again import retry_run
 from ..flows.parts import Parts
 from ..flows.tenancy import own_run
 from ..keys import fingerprint, validate_key
+from ..observe.duplicates import source_var
 from ..observe.told import tell
 from ..records import Address
 from .envelope import Envelope
@@ -176,7 +177,11 @@ class Admission:
         arguments = self.hook.arguments(event)
         if arguments is None:
             return ""
-        handle = yield from self.hook.flow.start(*arguments)
+        door = source_var.set(self.hook.name)  # what the flow's own key blocks is counted under it
+        try:
+            handle = yield from self.hook.flow.start(*arguments)
+        finally:
+            source_var.reset(door)
         return handle.id
 
     def _complete(self, ask: Ask, held: Held, note: Note) -> Operation[None]:

@@ -205,6 +205,21 @@ def test_a_run_under_way_is_looked_at_each_time_for_it_may_have_failed_since(sta
     assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "new"
 
 
+def test_duplicates_are_counted_under_their_webhook_also_those_that_the_flows_own_key_blocks(stage: Stage) -> None:
+    app = shop(stage)
+
+    @app.webhook(Post(), secret=SECRET, start=_flow(app), name="post")
+    def order_of(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"id": payload["order"]}
+
+    for event in ("a", "b", "b", "c"):
+        app.receive(*posted({"id": event, "order": "17"}))
+    asyncio.run(app.receiving(*posted([{"id": "d", "order": "17"}, {"id": "e", "order": "17"}])))
+    block(app.flows["sync_order"].start(({"id": "17"},), {}))  # by hand: no webhook's
+    seen = {(row.source, row.key): row.count for row in app.duplicates()}
+    assert seen == {("post", "order:17"): 4, ("post", "b"): 1, ("", "order:17"): 1}
+
+
 def _looks(app: App, event: dict[str, Any]) -> int:
     """How often a duplicate's run is read."""
     read, seen = app.store.read, list[str]()
