@@ -56,8 +56,8 @@ class Notifier:
             sent += 1
             if sent > MOST_AT_ONCE:
                 return
-            self._told[name] = row.first_at, row.count
-            self._notify(name, row, fresh)
+            if self._notify(name, row, fresh):
+                self._told[name] = row.first_at, row.count
 
     def _fresh(self, name: Name, row: Blocked) -> int:
         hour, told = self._told.get(name, (0.0, 0))
@@ -66,7 +66,8 @@ class Notifier:
     def _is_quiet(self, name: Name) -> bool:
         return self._quiet_until.get(name, 0.0) > self._clock.monotonic()
 
-    def _notify(self, name: Name, row: Blocked, fresh: int) -> None:
+    def _notify(self, name: Name, row: Blocked, fresh: int) -> bool:
+        """Whether somebody has been told, or may have been: what was not told counts on."""
         at = self._place(name)
         written = block(self._claim(at))
         if len(self._quiet_until) >= MOST_KNOWN:
@@ -74,7 +75,7 @@ class Notifier:
             self._told.clear()
         if not isinstance(written, Written):
             self._quiet_until[name] = self._clock.monotonic() + written
-            return
+            return False
         self._quiet_until[name] = self._clock.monotonic() + self._quiet
         notice = Notice(f"dup_{at.key[:24]}_{written.version}", *name, fresh, row.first_at, row.last_at)
         try:
@@ -83,8 +84,10 @@ class Notifier:
             log.warning("a notice of blocked duplicates was not sent: %s", error)
             block(self._release(at, written))  # surely not sent: the next repeat may try again
             self._quiet_until.pop(name, None)
+            return False
         except Exception as error:  # noqa: BLE001 - perhaps sent: once more after the quiet period, not now
             log.warning("a notice of blocked duplicates may not have been sent: %s: %s", type(error).__name__, error)
+        return True
 
     def _place(self, name: Name) -> Address:
         tenant, *rest = name
