@@ -9,7 +9,8 @@ import click
 from ..errors import Misuse, ResultNotKept
 from .failures import NEGATIVE
 from .output import show_json, show_table, show_text
-from .target import Target, json_option
+from .target import Target, json_option, tenant_option
+from .work import refuse_store
 
 if TYPE_CHECKING:
     from ..app import App
@@ -30,6 +31,8 @@ The exit code is 1 if one of them still cannot be taken in; it is then kept.
 @click.argument("letter", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that were kept aside, the oldest first.")
 @click.option("--hook", metavar="NAME", default="", help="With --all: only those of this webhook.")
+@click.option("--store", hidden=True, expose_value=False, callback=refuse_store)
+@tenant_option
 @json_option
 @click.pass_obj
 def replay(target: Target, app: str, letter: tuple[str, ...], everything: bool, hook: str) -> None:
@@ -42,8 +45,9 @@ def replay(target: Target, app: str, letter: tuple[str, ...], everything: bool, 
     if bool(letter) is everything:
         raise Misuse("Name the letters to replay, or say --all; list them with: twiceproof hooks letters")
     with load_app(app) as found:
-        names = letter or _all(found, hook)
-        shapes = [shape for name in names for shape in _replayed(found, name)]
+        tenants = found.of(target.given_tenant) if target.given_tenant else found
+        names = letter or _all(tenants, hook)
+        shapes = [shape for name in names for shape in _replayed(tenants, name)]
     if target.json:
         show_json({"replayed": shapes})
     elif not shapes:

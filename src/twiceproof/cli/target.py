@@ -15,7 +15,7 @@ from .secrets import has_password
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Target", "json_option", "options_about", "read_private", "target_options"]
+__all__ = ["Target", "json_option", "options_about", "read_private", "target_options", "tenant_option"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,13 +110,17 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def tenant_option(command: F) -> F:
+    named = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)
+    return named(command)
+
+
 def options_about(store_help: str) -> Callable[[F], F]:
     """`--store`, `--tenant` and `--json`, where `--store` means something of its own."""
 
     def decorate(command: F) -> F:
-        tenant = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)
         store = click.option("--store", metavar="URL", expose_value=False, callback=_take_store, help=store_help)
-        return store(tenant(json_option(command)))
+        return store(tenant_option(json_option(command)))
 
     return decorate
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..app import App
     from ..flows.workers.worker import Worker
 
-__all__ = ["refuse_target", "take_json", "work"]
+__all__ = ["refuse_store", "refuse_target", "take_json", "work"]
 
 log = logging.getLogger("twiceproof.work")
 
@@ -38,6 +38,12 @@ which others recover when their leases are over.
 
 def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.ensure_object(Target).json |= value
+
+
+def refuse_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    """Ignored, it would be another ledger that is meant."""
+    if value or ctx.ensure_object(Target).given_store:
+        raise Misuse("An app names its own store; set TWICEPROOF_STORE for App().")
 
 
 def refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:

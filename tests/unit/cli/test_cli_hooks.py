@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from click.testing import CliRunner
 from tests.sources.listener import Listener
 
 from twiceproof import App
+from twiceproof.cli.load import load_app
 from twiceproof.cli.main import cli
+from twiceproof.doors.sources.catalogue import find_source
 
 SECRET = "a secret that nobody should see"
 APP = """
@@ -249,3 +252,42 @@ def test_an_unknown_letter_does_not_stop_the_others(letter):
 def test_which_letters_must_be_said(here):
     assert "--all" in hooks("replay", "hookshop:app", code=2).stderr
     assert "--all" in hooks("replay", "hookshop:app", "ltr_1", "--all", code=2).stderr
+
+
+@pytest.fixture
+def acmes(here):
+    """A letter of another tenant, kept by a server that serves several."""
+    write_app(broken=True, module="hookshop_broken")
+    sent = find_source("stripe").sample(SECRET, time.time())
+    forget()
+    with load_app("hookshop_broken:app") as app:
+        app.of("acme").receive("stripe", sent.body, sent.headers.items())
+    return hooks_json("letters", "--tenant", "acme")["letters"][0]["id"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_tenants_letter_is_replayed_for_that_tenant(acmes, before):
+    told = replayed(["hookshop:app", acmes], ["--tenant", "acme"], before=before)
+    assert [one["outcome"] for one in told] == ["new"]
+    assert not hooks_json("letters", "--tenant", "acme")["letters"]
+    with App("sqlite:///shop.db") as app:
+        assert [run.tenant for run in app.of("acme").runs()] == ["acme"] and not app.runs()
+
+
+def test_all_letters_are_those_of_the_tenant_that_is_named(acmes):
+    assert replayed(["hookshop:app", "--all"], []) == []
+    assert [one["letter"] for one in replayed(["hookshop:app", "--all"], ["--tenant", "acme"])] == [acmes]
+
+
+def test_a_ledger_that_is_not_the_apps_own_is_refused(letter):
+    other, command = ["--store", "sqlite:///other.db"], ["hooks", "replay"]
+    for words in ([*other, *command], [*command, *other]):
+        forget()
+        result = CliRunner().invoke(cli, [*words, "hookshop:app", letter])
+        assert result.exit_code == 2 and "TWICEPROOF_STORE" in result.stderr
+
+
+def replayed(words, tenant, *, before=False):
+    forget()
+    line = [*tenant, "hooks", "replay", *words] if before else ["hooks", "replay", *words, *tenant]
+    return json.loads(CliRunner().invoke(cli, ["--json", *line]).stdout)["replayed"]
