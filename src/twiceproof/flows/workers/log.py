@@ -36,7 +36,7 @@ about_var: ContextVar[About] = ContextVar("twiceproof_about", default=NOTHING)
 
 
 class RunFilter(logging.Filter):
-    """Give it to a handler: every record, of any logger, then has `correlation`, `run`, `flow`, `key`, `step`, `door`."""
+    """Give it to a handler: every record of any logger then has `correlation`, `run`, `flow`, `key`, `step`, `door`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = _about()
