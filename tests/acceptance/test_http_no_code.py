@@ -80,6 +80,19 @@ def test_a_flow_that_failed_is_tried_again(shop):
     assert flow("Mark as done", **which, token=claim["token"])["status"] == 409
 
 
+def test_a_request_that_power_automate_repeats_by_itself_is_still_the_one_that_claimed(shop):
+    flow = PowerAutomate(power_automate(shop.url), shop)
+    first, repeated = (flow("Claim once", **ORDER, request_id="08585-run-1") for _ in range(2))
+    assert first["claimed"] and repeated["claimed"] and repeated["token"] == first["token"]
+    assert flow("Claim once", **ORDER, request_id="08585-run-2")["claimed"] is False
+
+
+def test_the_request_id_is_among_the_fields_that_a_maker_sees():
+    claim = power_automate("https://hooks.example.com")["paths"]["/v1/claims/{operation}/{key}"]["put"]
+    fields = next(one["schema"]["properties"] for one in claim["parameters"] if one["in"] == "body")
+    assert fields["request_id"]["x-ms-visibility"] == "important"
+
+
 def test_a_connector_with_a_token_and_without(shop):
     token = shop.token("flow", "ingest")
     assert PowerAutomate(power_automate(shop.url), shop, token)("Claim once", **ORDER)["claimed"] is True
@@ -115,6 +128,14 @@ def test_a_workflow_run_three_times_works_once(shop):
         assert flow.run(work, **ORDER)[-1].startswith("Not ours")
     assert shipped == [1]
     assert shop("GET", "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC")["result"] == {"parcel": "P-1"}
+
+
+@pytest.mark.parametrize("lost", ["Claim once", "Mark as done"])
+def test_a_workflow_that_lost_an_answer_does_its_work_and_the_next_one_does_not(shop, lost):
+    flow, shipped = N8n(n8n(shop.url), shop), []
+    assert flow.run(lambda item: shipped.append(1), **ORDER, lost=lost)[-1] == "Mark as done"
+    assert flow.run(lambda item: shipped.append(2), **ORDER)[-1].startswith("Not ours")
+    assert shipped == [1]
 
 
 def test_a_workflow_whose_work_failed_is_tried_again(shop):

@@ -13,8 +13,10 @@ import msgspec
 import pytest
 
 from tests.acceptance.http_shop import HttpShop
+from tests.acceptance.no_code import PowerAutomate
 from twiceproof.doors.claim_service.answers import Claimed, Ended, Prior, Renewed
 from twiceproof.doors.claim_service.look import ClaimView
+from twiceproof.doors.connectors.power_automate import power_automate
 from twiceproof.server.policy import POLICY
 from twiceproof.server.principal import Scope
 from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
@@ -68,16 +70,31 @@ def test_the_commands_of_a_page_for_makers_do_what_they_say(page, tmp_path):
     run_all(page, tmp_path, "http://127.0.0.1:8000")
 
 
+def test_what_the_page_has_power_automate_fill_in_outlives_its_own_retries(shop):
+    """It repeats a request four times by itself; the fields are those that the page names."""
+    shop.start()
+    text = (HOW_TO / "no-code/power-automate.md").read_text("utf-8")
+    flow = PowerAutomate(power_automate(shop.url), shop)
+    schema = next(one["schema"] for one in flow.actions["Claim once"][2]["parameters"] if one["in"] == "body")
+    named = {field["x-ms-summary"]: name for name, field in schema["properties"].items()}
+    step = text.partition("→ **Claim once**")[2].partition("\n2. ")[0]
+    filled = {"payload": {"order": 17}, "lease": "30m", "request_id": "08585", "repeat": "never", "link": "x"}
+    given = {named[label]: filled[named[label]] for label in re.findall(r"- \*\*(.+?)\*\*", step) if label in named}
+    answers = [flow("Claim once", operation="ship", key="order-17", **given) for _ in range(2)]
+    assert [one["claimed"] for one in answers] == [True, True]
+
+
 @pytest.mark.parametrize("tool", ["zapier", "make"])
 def test_what_a_page_has_a_tool_send_claims_once_and_completes(tool, shop):
     """The bodies and addresses of the page, filled in as the tool would."""
     text = (HOW_TO / f"no-code/{tool}.md").read_text("utf-8")
     shop.start()
-    claim = re.search(r'\{"lease": "30m"\}', text)[0]
+    claim = re.search(r'\{"lease": "30m".*?\}(?=`)', text)[0]
     complete = next(body for body in re.findall(r'`(\{"token".*?\})`', text) if "result" in body)
     path = re.search(r"https://hooks\.example\.com(/v1/claims/ship/)", text)[1] + "order-17"
     first = shop("PUT", f"{path}?always200=true", claim.encode())
     assert first["claimed"] is True
+    assert shop("PUT", f"{path}?always200=true", claim.encode())["claimed"] is ("request_id" in claim)
     sent = re.sub(r'("token": ")(…|\{\{.*?\}\})"', lambda found: f'{found[1]}{first["token"]}"', complete)
     assert shop("POST", f"{path}/complete?always200=true", sent.encode()).status == 200
     again = shop("PUT", f"{path}?always200=true", claim.encode())

@@ -40,10 +40,14 @@ def letters(target: Target, hook: str, limit: int) -> None:
     if not found:
         show_text("Nothing was kept aside.")
         return
-    show_table(HEAD, [(x.id, x.hook, moment(x.received_at), x.size, x.reason) for x in found[:limit]])
+    show_table(HEAD, [(x.id, x.hook, moment(x.received_at), x.size, _why(x)) for x in found[:limit]])
     if len(found) > limit:
         show_text(f"There are {len(found) - limit} more; say --limit {limit * 10}.")
     show_text("When what stood in the way is gone: twiceproof hooks replay MODULE:APP LETTER")
+
+
+def _why(letter: Letter) -> str:
+    return f"{letter.reason} ({len(letter.meant):,} events)" if len(letter.meant) > 1 else letter.reason
 
 
 def _shape(letter: Letter) -> dict[str, Any]:
@@ -51,7 +55,7 @@ def _shape(letter: Letter) -> dict[str, Any]:
     return {
         "id": letter.id,
         "hook": letter.hook,
-        "event": letter.event,
+        "events": letter.meant,
         "reason": letter.reason,
         "received_at": letter.received_at,
         "size": letter.size,

@@ -9,7 +9,7 @@ import click
 from ..errors import Misuse, ResultNotKept
 from .failures import NEGATIVE
 from .output import show_json, show_table, show_text
-from .target import Target, json_option, no_target
+from .target import Target, json_option, no_store, tenant_option
 
 if TYPE_CHECKING:
     from ..app import App
@@ -30,8 +30,9 @@ The exit code is 1 if one of them still cannot be taken in; it is then kept.
 @click.argument("letter", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that were kept aside, the oldest first.")
 @click.option("--hook", metavar="NAME", default="", help="With --all: only those of this webhook.")
+@tenant_option
 @json_option
-@no_target
+@no_store
 @click.pass_obj
 def replay(target: Target, app: str, letter: tuple[str, ...], everything: bool, hook: str) -> None:
     """Read deliveries again that were kept aside, and start what they say.
@@ -43,8 +44,9 @@ def replay(target: Target, app: str, letter: tuple[str, ...], everything: bool, 
     if bool(letter) is everything:
         raise Misuse("Name the letters to replay, or say --all; list them with: twiceproof hooks letters")
     with load_app(app) as found:
-        names = letter or _all(found, hook)
-        shapes = [shape for name in names for shape in _replayed(found, name)]
+        tenants = found.of(target.given_tenant) if target.given_tenant else found
+        names = letter or _all(tenants, hook)
+        shapes = [shape for name in names for shape in _replayed(tenants, name)]
     if target.json:
         show_json({"replayed": shapes})
     elif not shapes:
@@ -70,5 +72,8 @@ def _replayed(app: App, name: str) -> list[dict[str, Any]]:
     try:
         admitted = block(replay_letter(app.parts, app.hooks, name))
     except (Misuse, ResultNotKept) as error:
-        return [{"letter": name, "outcome": "refused", "run": "", "reason": str(error)}]
-    return [{"letter": name, "outcome": one.word, "run": one.run, "reason": one.reason} for one in admitted]
+        return [{"letter": name, "event": "", "outcome": "refused", "run": "", "reason": str(error)}]
+    return [
+        {"letter": name, "event": one.event, "outcome": one.word, "run": one.run, "reason": one.reason}
+        for one in admitted
+    ]

@@ -16,7 +16,16 @@ from .secrets import has_password
 if TYPE_CHECKING:
     from ..settings import Settings
 
-__all__ = ["Target", "json_option", "no_target", "options_about", "read_private", "target_options"]
+__all__ = [
+    "Target",
+    "json_option",
+    "no_store",
+    "no_target",
+    "options_about",
+    "read_private",
+    "target_options",
+    "tenant_option",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -123,18 +132,27 @@ def json_option(command: F) -> F:
     )(command)
 
 
+def tenant_option(command: F) -> F:
+    named = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)
+    return named(command)
+
+
 def options_about(store_help: str) -> Callable[[F], F]:
     """`--store`, `--tenant` and `--json`, where `--store` means something of its own."""
 
     def decorate(command: F) -> F:
-        tenant = click.option("--tenant", metavar="NAME", expose_value=False, callback=_take_tenant, help=TENANT_HELP)
         store = click.option("--store", metavar="URL", expose_value=False, callback=_take_store, help=store_help)
-        return store(tenant(json_option(command)))
+        return store(tenant_option(json_option(command)))
 
     return decorate
 
 
 target_options = options_about(STORE_HELP)
+
+
+def _refuse_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+    if value or ctx.ensure_object(Target).given_store:
+        raise Misuse("An app names its own store; set TWICEPROOF_STORE for App().")
 
 
 def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -143,7 +161,12 @@ def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) ->
         raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
 
 
+def no_store(command: F) -> F:
+    """For what works on an app's own store. Wherever it stands on the line: another one would be passed over."""
+    return click.option("--store", hidden=True, expose_value=False, callback=_refuse_store)(command)
+
+
 def no_target(command: F) -> F:
-    """For what works on an app's own store. Wherever they stand on the line: another one would be passed over."""
+    """And for every tenant of the app."""
     tenant = click.option("--tenant", hidden=True, expose_value=False, callback=_refuse_target)
     return click.option("--store", hidden=True, expose_value=False, callback=_refuse_target)(tenant(command))

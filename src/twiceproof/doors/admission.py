@@ -33,6 +33,7 @@ from ..flows.history.again import retry_run
 from ..flows.parts import Parts
 from ..flows.tenancy import own_run
 from ..keys import fingerprint, validate_key
+from ..observe.duplicates import source_var
 from ..observe.told import tell
 from ..records import Address
 from .envelope import Envelope
@@ -47,6 +48,7 @@ __all__ = ["Admission", "Admitted", "name_of"]
 log = logging.getLogger("twiceproof.doors")
 
 UNDER_WAY = (QUEUED, HELD, WAITING)
+REFUSED: tuple[Word, ...] = ("mismatch", "poison")
 
 
 class Admitted(Struct, frozen=True):
@@ -56,6 +58,7 @@ class Admitted(Struct, frozen=True):
     run: str = ""
     retry_in: float = AGAIN
     reason: str = ""  # why it could not be taken in
+    event: str = ""  # its name; "" of what could not be read
 
 
 class Note(Struct, frozen=True, omit_defaults=True):
@@ -76,16 +79,25 @@ class Admission:
         self.envelope = envelope
 
     def of(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
+        """The same, and the delivery is kept aside where one of them could not be taken in: once for all of them."""
+        admitted = yield from self.each(read)
+        refused = [one for one in admitted if one.word in REFUSED]
+        if not refused:
+            return admitted
+        letter = yield from self._keep_aside(refused)
+        if letter.is_whole or self.hook.redact:
+            return admitted
+        # Acknowledged, it would be lost. What has no name could not be read, and would come again for days.
+        return [structs.replace(one, word="failed") if one.word in REFUSED and one.event else one for one in admitted]
+
+    def each(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
         """Each on its own: one that cannot be read or taken in does not harm its neighbours."""
         spoilt = next((one for one in read if isinstance(one, Poison)), None)
         admitted = yield from self._each([one for one in read if isinstance(one, Event)])
-        return admitted if spoilt is None else [*admitted, (yield from self._set_aside(spoilt))]
-
-    def _set_aside(self, spoilt: Poison) -> Operation[Admitted]:
-        """The delivery as a whole: what has no id cannot be named. Replayed, its other events are duplicates."""
-        yield from self.keep_aside(spoilt.reason)
+        if spoilt is None:
+            return admitted
         tell(self.hook.name, "poison")
-        return Admitted("poison", reason=spoilt.reason)
+        return [*admitted, Admitted("poison", reason=spoilt.reason)]
 
     def _each(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         if len(events) == 1:  # nearly always
@@ -97,30 +109,34 @@ class Admission:
         return admitted + ((yield from Together([self._heard(event) for event in again])) if again else [])
 
     def _heard(self, event: Event) -> Operation[Admitted]:
-        admitted = yield from self._admit(event)
+        admitted = structs.replace((yield from self._admit(event)), event=name_of(event))
         tell(self.hook.name, admitted.word, key=event.id, run=admitted.run)
         return admitted
 
-    def keep_aside(self, reason: str, event: str = "") -> Operation[Letter]:
-        """For people to look at, and to replay. A delivery with declared secrets leaves only its digest."""
+    def _keep_aside(self, refused: Sequence[Admitted]) -> Operation[Letter]:
+        """For people to look at, and to replay: as a whole where something in it has no name; then its other events
+        are duplicates. A delivery with declared secrets leaves only its digest.
+        """
+        first = next((one for one in refused if not one.event), refused[0])
+        events = [one.event for one in refused] if first.event else []
         letter = yield from keep_letter(
-            self.parts.claims, self.hook.name, self.envelope, reason, event=event, bare=bool(self.hook.redact),
+            self.parts.claims, self.hook.name, self.envelope, first.reason, events=events, bare=bool(self.hook.redact),
             allowed=self.hook.source.needs,
         )  # fmt: skip
-        log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, reason)
+        log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, first.reason)
         return letter
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
             ask = self._ask(event)
         except Misuse as error:
-            return (yield from self._refuse(event, error))
+            return _refused(error)
         taken = yield from self.parts.claims.take(ask)
         if isinstance(taken, Held):
             return (yield from self._take_in(event, ask, taken))
         if isinstance(taken, Mismatch):
             other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
-            return (yield from self._refuse(event, other))
+            return _refused(other)
         admitted = (yield from self._come_again(taken)) if isinstance(taken, Done) else _told(taken)
         if admitted.word != "new":
             self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
@@ -148,7 +164,7 @@ class Admission:
             raise
         except Exception as error:  # noqa: BLE001 - a mapping or a flow that cannot take this event: a person's to see
             yield from self.parts.claims.release(held)  # so that a redelivery is tried again
-            return (yield from self._refuse(event, error))
+            return _refused(error)
         yield from self._complete(ask, held, Note(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
             return (yield from self._outcome_of(run, "new"))
@@ -161,7 +177,11 @@ class Admission:
         arguments = self.hook.arguments(event)
         if arguments is None:
             return ""
-        handle = yield from self.hook.flow.start(*arguments)
+        door = source_var.set(self.hook.name)  # what the flow's own key blocks is counted under it
+        try:
+            handle = yield from self.hook.flow.start(*arguments)
+        finally:
+            source_var.reset(door)
         return handle.id
 
     def _complete(self, ask: Ask, held: Held, note: Note) -> Operation[None]:
@@ -181,13 +201,6 @@ class Admission:
         except (TimeoutError, ResultNotKept, Stale, Misuse):  # Misuse: it was forgotten meanwhile
             pass
         return Admitted(word, run)
-
-    def _refuse(self, event: Event, error: Exception) -> Operation[Admitted]:
-        reason = f"{type(error).__name__}: {error}"
-        letter = yield from self.keep_aside(reason, name_of(event))
-        if not letter.is_whole and not self.hook.redact:  # acknowledged, it would be lost
-            return Admitted("failed", reason=reason)
-        return Admitted("mismatch" if isinstance(error, PayloadMismatch) else "poison", reason=reason)
 
     # -- an event that came before ---------------------------------------------------------------
 
@@ -235,6 +248,11 @@ def name_of(event: Event) -> str:
     keep all of them from being read.
     """
     return str(event.id).encode("utf-8", "backslashreplace").decode()
+
+
+def _refused(error: Exception) -> Admitted:
+    word: Word = "mismatch" if isinstance(error, PayloadMismatch) else "poison"
+    return Admitted(word, reason=f"{type(error).__name__}: {error}")
 
 
 def _told(taken: TakeOutcome) -> Admitted:

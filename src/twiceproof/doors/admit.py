@@ -15,7 +15,7 @@ from .admission import Admission, Admitted
 from .envelope import Envelope
 from .hook import AGAIN, Hook
 from .reply import Reply, problem
-from .source import Handshake, Poison, Word
+from .source import Handshake, Poison, Reading, Source, Word
 
 __all__ = ["admit"]
 
@@ -62,12 +62,20 @@ def _refusal(hook: Hook, envelope: Envelope, parts: Parts) -> Operation[Reply | 
 
 def _believed(admission: Admission) -> Operation[Reply]:
     source = admission.hook.source
-    reading = source.read(admission.envelope)
+    reading = _read(source, admission.envelope)
     if isinstance(reading, Handshake):
         return reading.reply
     admitted = yield from admission.of([reading] if isinstance(reading, Poison) else reading)
     heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
     return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
+
+
+def _read(source: Source, envelope: Envelope) -> Reading:
+    """A source of the user's own may mind no depth, and Python's JSON ends at some."""
+    try:
+        return source.read(envelope)
+    except RecursionError:
+        return Poison("its body is nested too deep to be read")
 
 
 def _unbelieved() -> Reply:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..claims.claim import body_of, space_of
 from ..claims.claims import Claims
@@ -15,18 +15,19 @@ from ..claims.shelving import drop
 from ..claims.states import EXPIRE
 from ..drive import Operation
 from ..errors import Misuse
-from ..records import Address, Insert, Record, Remove, Replace, Written
+from ..records import Address, Found, Insert, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .envelope import Envelope
 from .letter_body import INLINE, fits, gather, inline, pieces, places
 
-__all__ = ["Letter", "body_of_letter", "find_letter", "keep_letter", "letters", "remove_letter"]
+__all__ = ["Letter", "body_of_letter", "find_letter", "keep_letter", "letters", "strike"]
 
 KIND = "letter"
 DAY = 86_400.0
 KEEP = 30 * DAY
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets
 PAGE = 200
+MOST_NAMES = 256 * 1024  # characters
 
 
 class Letter(Struct, frozen=True, omit_defaults=True):
@@ -41,10 +42,16 @@ class Letter(Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     size: int = 0
     headers: dict[str, str] = {}
-    event: str = ""  # the id of the one event in it that could not be taken in; "": all of it
+    event: str = ""  # of one event, as letters were written before they had several
     received_at: float = 0.0
     tenant: str = "default"
     pieces: int = 0
+    events: tuple[str, ...] = ()
+
+    @property
+    def meant(self) -> tuple[str, ...]:
+        """The ids of the events in it that could not be taken in; none: all of it."""
+        return self.events or ((self.event,) if self.event else ())
 
     @property
     def is_whole(self) -> bool:
@@ -53,33 +60,57 @@ class Letter(Struct, frozen=True, omit_defaults=True):
 
 
 def keep_letter(
-    claims: Claims, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (), event: str = "",
-    bare: bool = False,
+    claims: Claims, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (),
+    events: Sequence[str] = (), bare: bool = False,
 ) -> Operation[Letter]:  # fmt: skip
-    """Once per body and event: a sender that insists does not fill the store. `bare` leaves the body out."""
+    """Once per body: neither a sender that insists nor an array of events fills the store. `bare` keeps no body."""
     digest, size = sha256(envelope.body).hexdigest(), len(envelope.body)
-    name = f"ltr_{sha256(f'{hook} {digest} {event}'.encode()).hexdigest()[:24]}"
+    name = f"ltr_{sha256(f'{hook} {digest} '.encode()).hexdigest()[:24]}"
     at = _address(envelope.tenant, name)
     body = b"" if bare or not fits(claims.store, size) else envelope.body
     beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is
     letter = Letter(
         name, hook, reason[:500], inline(body) if len(body) <= INLINE else "", digest, size,
-        _allowed(envelope.headers, tuple(allowed)), event, envelope.received_at, envelope.tenant, len(beside),
+        _allowed(envelope.headers, tuple(allowed)), "", envelope.received_at, envelope.tenant, len(beside),
+        _within(events),
     )  # fmt: skip
     return (yield from _put(claims.store, at, letter, beside))
 
 
+def _within(events: Sequence[str]) -> tuple[str, ...]:
+    """More than a record holds are not named: all of it is replayed, and what was taken in is a duplicate."""
+    return () if sum(map(len, events)) > MOST_NAMES else tuple(events)
+
+
 def _put(store: Store, at: Address, letter: Letter, beside: Sequence[Insert]) -> Operation[Letter]:
-    """All of it at once. What is there already stays, unless it has no body and this one has."""
+    """All of it at once. What is there already stays, and gets what it lacks: events, or its body."""
     while True:
-        found = (yield from store.read(at)).record
-        if found is not None and _letter_of(found).is_whole >= letter.is_whole:
-            return _letter_of(found)
-        known = yield from _pieces_at(store, at.space, len(beside))
-        mine = Insert(at, body_of(letter), "kept", queue=EXPIRE, due_in=KEEP)
-        writes = [_over(mine, found), *(_over(piece, known.get(piece.at)) for piece in beside)]
+        found = yield from store.read(at)
+        known = None if found.record is None else _letter_of(found.record)
+        merged = _merged(known, letter)
+        if known == merged:
+            return merged
+        anew = known is None or letter.is_whole > known.is_whole
+        writes = [_kept(at, merged, found, KEEP if anew else None)]
+        if anew:
+            there = yield from _pieces_at(store, at.space, len(beside))
+            writes += [_over(piece, there.get(piece.at)) for piece in beside]
         if isinstance((yield from store.write(*writes)), Written):
-            return letter
+            return merged
+
+
+def _merged(known: Letter | None, new: Letter) -> Letter:
+    if known is None:
+        return new
+    every = () if not (known.meant and new.meant) else tuple(dict.fromkeys(known.meant + new.meant))
+    return structs.replace(new if new.is_whole > known.is_whole else known, events=_within(every))
+
+
+def _kept(at: Address, letter: Letter, found: Found, keep: float | None) -> Insert | Replace:
+    """Without `keep` it goes when it would have gone: its body does, too."""
+    due = found.record.due_at if found.record else None
+    left = None if due is None else max(0.0, due - found.now)
+    return _over(Insert(at, body_of(letter), "kept", queue=EXPIRE, due_in=keep or left), found.record)
 
 
 def _over(write: Insert, known: Record | None) -> Insert | Replace:
@@ -126,14 +157,21 @@ def find_letter(store: Store, tenant: str, name: str) -> Operation[Letter]:
     return _letter_of(record)
 
 
-def remove_letter(store: Store, letter: Letter) -> Operation[None]:
-    """It was taken in after all. Its body goes with it, or a letter that comes now could lose its own."""
+def strike(store: Store, letter: Letter, left: Sequence[str]) -> Operation[None]:
+    """What was taken in after all is struck out. Where nothing is left, letter and body go together: a letter that
+    comes now could lose its own.
+    """
     at = _address(letter.tenant, letter.id)
-    record = (yield from store.read(at)).record
-    if record is None:
+    found = yield from store.read(at)
+    if found.record is None or _letter_of(found.record) != letter:
+        return  # added to meanwhile: the next replay strikes it out
+    if left and tuple(left) == letter.meant:
+        return
+    if left:
+        yield from store.write(_kept(at, structs.replace(letter, event="", events=tuple(left)), found, None))
         return
     beside = (yield from _pieces_at(store, at.space, letter.pieces)).values()
-    removed = yield from store.write(*(Remove(one.at, version=one.version) for one in (record, *beside)))
+    removed = yield from store.write(*(Remove(one.at, version=one.version) for one in (found.record, *beside)))
     if isinstance(removed, Written):
         yield from drop(beside)
 

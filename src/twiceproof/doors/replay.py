@@ -10,7 +10,7 @@ from ..flows.parts import Parts
 from .admission import Admission, Admitted, name_of
 from .envelope import Envelope
 from .hook import Hook
-from .letters import Letter, body_of_letter, find_letter, remove_letter
+from .letters import Letter, body_of_letter, find_letter, strike
 from .source import Event, Handshake, Poison
 
 __all__ = ["replay_letter"]
@@ -29,19 +29,26 @@ def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operati
         raise Misuse(
             f"{letter.id} still cannot be read: {reason}. Correct the source's options, or leave it to expire."
         )
-    admitted = yield from admission.of(_meant(letter, reading))
-    if all(one.word in TAKEN_IN for one in admitted):
-        yield from remove_letter(parts.store, letter)
+    admitted = yield from admission.each(_meant(letter, reading))
+    if letter.meant or all(one.word in TAKEN_IN for one in admitted):
+        yield from strike(parts.store, letter, _left(letter, admitted))
     return admitted
 
 
+def _left(letter: Letter, admitted: Sequence[Admitted]) -> list[str]:
+    """Also what its source does not find in it any more."""
+    taken = {one.event for one in admitted if one.word in TAKEN_IN}
+    taken -= {one.event for one in admitted if one.word not in TAKEN_IN}
+    return [name for name in letter.meant if name not in taken]
+
+
 def _meant(letter: Letter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
-    if not letter.event:
+    if not letter.meant:
         return reading
-    found = [one for one in reading if isinstance(one, Event) and name_of(one) == letter.event]
+    found = [one for one in reading if isinstance(one, Event) and name_of(one) in letter.meant]
     if not found:  # where nothing is taken in, nothing went wrong, and the letter would be removed
         raise Misuse(
-            f"{letter.id} has no event {letter.event[:80]!r} any more, as its source now reads it. Correct the "
+            f"{letter.id} has no event {letter.meant[0][:80]!r} any more, as its source now reads it. Correct the "
             "source's options, or leave it to expire."
         )
     return found

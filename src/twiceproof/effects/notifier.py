@@ -67,7 +67,7 @@ class Notifier:
         return self._quiet_until.get(name, 0.0) > self._clock.monotonic()
 
     def _notify(self, name: Name, row: Blocked, fresh: int) -> bool:
-        """False: it was surely not sent, and the next repeat may try again."""
+        """Whether somebody has been told, or may have been: what was not told counts on."""
         at = self._place(name)
         written = block(self._claim(at))
         if len(self._quiet_until) >= MOST_KNOWN:
@@ -75,7 +75,7 @@ class Notifier:
             self._told.clear()
         if not isinstance(written, Written):
             self._quiet_until[name] = self._clock.monotonic() + written
-            return True
+            return False
         self._quiet_until[name] = self._clock.monotonic() + self._quiet
         notice = Notice(f"dup_{at.key[:24]}_{written.version}", *name, fresh, row.first_at, row.last_at)
         try:

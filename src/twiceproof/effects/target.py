@@ -73,8 +73,9 @@ def read_target(
         _refuse_scheme(parts.scheme, http)
         or ("it carries a user name or password" if "@" in parts.netloc else "")
         or ("it has a fragment" if "#" in url else "")
-        or _refuse_host(host, allowed)
     )
+    if not why and (inside := _refuse_host(host, allowed)):
+        raise _not_allowed(url, inside, opens=":" not in host and not _refuse_disguise(host))
     port = PORTS.get(parts.scheme, 0) if port is None else port
     if not why and (port < 1 or (ports is not None and port not in ports)):
         why = f"port {port} is not open to callbacks"
@@ -151,9 +152,8 @@ def _refuse_name(host: str) -> str:
     return ""
 
 
-def _not_allowed(url: object, why: str) -> NotAllowed:
+def _not_allowed(url: object, why: str, *, opens: bool = False) -> NotAllowed:
+    """`opens`: the host stands in the way, and nothing else: to name it helps."""
     shown = str(url).partition("?")[0].partition("#")[0][:120] if "@" not in str(url) else "the URL"
-    return NotAllowed(
-        f"{shown!r} is not called: {why}. Use a public https address, or open this one with allow=.",
-        url=shown, reason=why,
-    )  # fmt: skip
+    move = "Use a public https address, or open this one with allow=" if opens else "Write it as https://HOST/PATH"
+    return NotAllowed(f"{shown!r} is not called: {why}. {move}.", url=shown, reason=why)

@@ -26,7 +26,10 @@ class Gone(Exception):
     """The caller hung up. Nobody is there to be answered."""
 
 
-async def read_body(headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int, share: Share) -> bytes:
+async def read_body(
+    headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int | None, share: Share
+) -> bytes:  # fmt: skip
+    """Without `depth`, brackets are not counted: in a picture they mean nothing."""
     declared = headers.get(b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > largest:
         raise Refused(_too_large(largest))
@@ -35,7 +38,7 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, largest: i
     if encoding is not None:
         body = unpacked(body, encoding.strip().lower(), largest)
         share.grow(len(body))
-    if too_deep(body, depth):
+    if depth is not None and too_deep(body, depth):
         raise Refused(_too_deep(depth))
     return body
 

@@ -136,7 +136,8 @@ class Handling:
         if principal.tenant != app.settings.tenant:
             app = app.of(principal.tenant)
         largest = route.largest if route.room is None else route.room(app, params)
-        body = await read_body(self.headers, self.receive, largest, desk.limits.depth, share)
+        depth = desk.limits.depth if route.is_looked_into else None
+        body = await read_body(self.headers, self.receive, largest, depth, share)
         self.began = time.perf_counter()  # how slowly it came is not our doing
         if desk.under_way >= desk.limits.requests:
             desk.station.metrics.refused("busy")

@@ -23,7 +23,7 @@ class Limits(Struct, frozen=True):
     headers: Annotated[int, _of("headers")] = 100
     deadline: Annotated[float, _of("seconds in which head and body must be here, however slowly they come")] = 10.0
     idle: Annotated[float, _of("seconds between two requests of one connection")] = 30.0
-    depth: Annotated[int, _of("brackets inside each other in JSON")] = 64
+    depth: Annotated[int, _of("brackets inside each other in JSON; a webhook's source counts its own")] = 64
     per_token: Annotated[float, _of("requests per second of one token")] = 1_000.0
     # This machine's own are not counted.
     per_source: Annotated[float, _of("requests per second of one address without a good token")] = 1_000.0

@@ -17,6 +17,7 @@ from ..errors import (
     TwiceproofError,
     Waiting,
 )
+from .principal import Scope
 
 __all__ = [
     "ambiguous",
@@ -57,10 +58,15 @@ def unauthorized(detail: str) -> Reply:
     )  # fmt: skip
 
 
-def forbidden(scope: str) -> Reply:
+def forbidden(scope: Scope) -> Reply:
+    """The next move is one that can be made: not every scope is a grant."""
+    more, grant = {
+        Scope.OPERATOR: (", of the app's own tenant", Scope.READ),
+        Scope.PROVEN: (", or none at all", Scope.INGEST),
+    }.get(scope, ("", scope))
     return problem(
         403, "forbidden", "This token may not do that.",
-        next_move=f"Use a token that has it: twiceproof tokens create NAME --scope {scope}",
+        next_move=f"Use a token that may{more}: twiceproof tokens create NAME --scope {grant}",
     )  # fmt: skip
 
 

@@ -12,11 +12,12 @@ from ..app import App
 from ..doors.reply import JSON, Reply
 from .call import Call
 
-__all__ = ["Answer", "Handle", "Route"]
+__all__ = ["ANY", "LARGEST", "Answer", "Handle", "Route"]
 
 Handle = Callable[[Call], Awaitable[Reply]]
 
 LARGEST = 1024 * 1024  # bytes
+ANY = "*/*"
 
 
 class Answer(Struct, frozen=True):
@@ -49,3 +50,8 @@ class Route(Struct, frozen=True):
     room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
     signs_on: Callable[[App, Mapping[str, str]], bool] | None = None  # whether Authorization holds no token of ours
     tag: str = ""
+
+    @property
+    def is_looked_into(self) -> bool:
+        """Whether a body is JSON here, or refused. What may be anything is read by whoever knows its sender."""
+        return self.media != ANY

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from click.testing import CliRunner
 from tests.sources.listener import Listener
 
 from twiceproof import App
+from twiceproof.cli.load import load_app
 from twiceproof.cli.main import cli
+from twiceproof.doors.sources.catalogue import find_source
 
 SECRET = "a secret that nobody should see"
 APP = """
@@ -220,7 +223,7 @@ def letter(here, monkeypatch):
 def test_what_was_kept_aside_is_listed_with_its_reason(letter):
     assert "a bug" in hooks("letters").stdout
     (shape,) = hooks_json("letters", "--hook", "stripe")["letters"]
-    assert set(shape) == {"id", "hook", "event", "reason", "received_at", "size", "digest", "can_be_replayed"}
+    assert set(shape) == {"id", "hook", "events", "reason", "received_at", "size", "digest", "can_be_replayed"}
     assert (shape["id"], shape["hook"], shape["can_be_replayed"]) == (letter, "stripe", True)
     assert hooks_json("letters", "--hook", "code") == {"letters": [], "more": False}
 
@@ -249,17 +252,55 @@ def test_an_unknown_letter_does_not_stop_the_others(letter):
     assert "hooks letters" in told[0]["reason"]
 
 
-@pytest.mark.parametrize("option", ["--store", "--tenant"])
-def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter, option):
+def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter):
     """A ledger that was named would be passed over, and the app's own be written to."""
     forget()
-    for words in ([option, "other", "hooks", "replay", "hookshop:app", "--all"],
-                  ["hooks", "replay", "hookshop:app", "--all", option, "other"]):  # fmt: skip
+    for words in (["--store", "other", "hooks", "replay", "hookshop:app", "--all"],
+                  ["hooks", "replay", "hookshop:app", "--all", "--store", "other"]):  # fmt: skip
         told = CliRunner().invoke(cli, words)
-        assert told.exit_code == 2 and "An app names its own store and tenant" in told.output
+        assert told.exit_code == 2 and "An app names its own store" in told.output
     assert hooks_json("letters")["letters"][0]["id"] == letter
 
 
 def test_which_letters_must_be_said(here):
     assert "--all" in hooks("replay", "hookshop:app", code=2).stderr
     assert "--all" in hooks("replay", "hookshop:app", "ltr_1", "--all", code=2).stderr
+
+
+@pytest.fixture
+def acmes(here):
+    """A letter of another tenant, kept by a server that serves several."""
+    write_app(broken=True, module="hookshop_broken")
+    sent = find_source("stripe").sample(SECRET, time.time())
+    forget()
+    with load_app("hookshop_broken:app") as app:
+        app.of("acme").receive("stripe", sent.body, sent.headers.items())
+    return hooks_json("letters", "--tenant", "acme")["letters"][0]["id"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_tenants_letter_is_replayed_for_that_tenant(acmes, before):
+    told = replayed(["hookshop:app", acmes], ["--tenant", "acme"], before=before)
+    assert [one["outcome"] for one in told] == ["new"]
+    assert not hooks_json("letters", "--tenant", "acme")["letters"]
+    with App("sqlite:///shop.db") as app:
+        assert [run.tenant for run in app.of("acme").runs()] == ["acme"] and not app.runs()
+
+
+def test_all_letters_are_those_of_the_tenant_that_is_named(acmes):
+    assert replayed(["hookshop:app", "--all"], []) == []
+    assert [one["letter"] for one in replayed(["hookshop:app", "--all"], ["--tenant", "acme"])] == [acmes]
+
+
+def test_a_ledger_that_is_not_the_apps_own_is_refused(letter):
+    other, command = ["--store", "sqlite:///other.db"], ["hooks", "replay"]
+    for words in ([*other, *command], [*command, *other]):
+        forget()
+        result = CliRunner().invoke(cli, [*words, "hookshop:app", letter])
+        assert result.exit_code == 2 and "TWICEPROOF_STORE" in result.stderr
+
+
+def replayed(words, tenant, *, before=False):
+    forget()
+    line = [*tenant, "hooks", "replay", *words] if before else ["hooks", "replay", *words, *tenant]
+    return json.loads(CliRunner().invoke(cli, ["--json", *line]).stdout)["replayed"]

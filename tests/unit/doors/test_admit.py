@@ -77,7 +77,7 @@ def test_other_contents_under_the_same_id_are_kept_aside_and_never_answered_as_t
     other = said(app.receive(*posted({"id": "17", "total": 2})))
     assert (other["state"], other["status"]) == ("mismatch", 200)
     assert "run" not in other and first["run"]
-    assert [letter.event for letter in block(letters(app.store, "default"))] == ["17"]
+    assert [letter.meant for letter in block(letters(app.store, "default"))] == [("17",)]
 
 
 @pytest.mark.parametrize("secret", ["", "another", SECRET + " "])
@@ -205,6 +205,21 @@ def test_a_run_under_way_is_looked_at_each_time_for_it_may_have_failed_since(sta
     assert said(app.receive(*posted({"id": "17", "broken": True})))["state"] == "new"
 
 
+def test_duplicates_are_counted_under_their_webhook_also_those_that_the_flows_own_key_blocks(stage: Stage) -> None:
+    app = shop(stage)
+
+    @app.webhook(Post(), secret=SECRET, start=_flow(app), name="post")
+    def order_of(payload: dict[str, Any]) -> dict[str, Any]:
+        return {"id": payload["order"]}
+
+    for event in ("a", "b", "b", "c"):
+        app.receive(*posted({"id": event, "order": "17"}))
+    asyncio.run(app.receiving(*posted([{"id": "d", "order": "17"}, {"id": "e", "order": "17"}])))
+    block(app.flows["sync_order"].start(({"id": "17"},), {}))  # by hand: no webhook's
+    seen = {(row.source, row.key): row.count for row in app.duplicates()}
+    assert seen == {("post", "order:17"): 4, ("post", "b"): 1, ("", "order:17"): 1}
+
+
 def _looks(app: App, event: dict[str, Any]) -> int:
     """How often a duplicate's run is read."""
     read, seen = app.store.read, list[str]()
@@ -252,7 +267,7 @@ def test_an_id_that_is_no_text_is_kept_aside_in_a_letter_that_can_be_read(stage:
     app.receive(*posted([{"id": odd}, {"id": "2"}]))
     work(app)
     assert stage.effects == {"2": 1}
-    assert {letter.event for letter in block(letters(app.store, "default"))} == {str(odd)}
+    assert {letter.meant for letter in block(letters(app.store, "default"))} == {(str(odd),)}
 
 
 def test_the_same_event_twice_in_one_list_is_one(stage: Stage) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,14 @@ import msgspec
 import pytest
 
 from twiceproof import App
+from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import sweep
 from twiceproof.doors import letter_body
 from twiceproof.doors.letters import Letter, letters
 from twiceproof.doors.replay import replay_letter
+from twiceproof.doors.source import Poison
 from twiceproof.drive import block
+from twiceproof.records import Address, Insert, Remove
 
 from ..flows.stage import Stage
 from .post import SECRET, Post, posted
@@ -161,3 +166,133 @@ def test_an_empty_body_is_kept_too(stage: Stage) -> None:
     assert shop.deliver(b"") == (200, "poison")
     shop.bug = False
     assert shop.replay(shop.letters()[0]) == ["new"]
+
+
+# -- many events in one delivery -------------------------------------------------------------------
+
+
+def some(count: int) -> list[dict[str, str]]:
+    return [{"id": f"i{number}", "pad": "x" * 150} for number in range(count)]
+
+
+def test_a_delivery_of_many_events_is_kept_once_however_many_of_them_were_refused(stage: Stage) -> None:
+    shop = Shop(stage.process())
+    _, body, _ = posted(some(500))
+    assert shop.deliver(body) == (200, "poison")
+    (letter,) = shop.letters()
+    assert sorted(letter.events) == sorted(one["id"] for one in some(500)) and "KeyError" in letter.reason
+    kept = sum(len(record.body) for record in shop.app.store.scan("letter").block().records)
+    assert kept < 2 * len(body)
+    shop.bug = False
+    assert shop.replay(letter) == ["new"] * 500
+    assert len(shop.work()) == 500 and not shop.letters()
+
+
+class Choosy(Shop):
+    """Refuses the events that it was told to."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app)
+        self.bug = False
+        self.refused: set[str] = set()
+
+        @app.webhook(Parcel(), secret=SECRET, start=_flow(app), name="post")
+        def order_of(event: dict[str, Any]) -> str:
+            if event["id"] in self.refused:
+                raise KeyError(event["id"])
+            return str(event["id"])
+
+
+def _flow(app: App) -> Any:
+    class Declared:
+        flow = app.flows["sync"]
+
+    return Declared
+
+
+@pytest.fixture
+def choosy(stage: Stage) -> Choosy:
+    return Choosy(stage.process())
+
+
+def test_only_what_was_refused_is_replayed_and_what_still_is_stays(choosy: Choosy) -> None:
+    choosy.refused = {"i1", "i3"}
+    assert choosy.deliver(some(5)) == (200, "new")
+    (letter,) = choosy.letters()
+    assert sorted(letter.events) == ["i1", "i3"]
+    choosy.refused = {"i3"}
+    assert sorted(choosy.replay(letter)) == ["new", "poison"]
+    (letter,) = choosy.letters()
+    assert letter.events == ("i3",)
+    choosy.refused = set()
+    assert choosy.replay(letter) == ["new"] and not choosy.letters()
+    assert choosy.work() == ["i0", "i1", "i2", "i3", "i4"]
+
+
+def test_a_redelivery_leaves_the_letter_as_it_is_and_another_body_has_its_own(choosy: Choosy) -> None:
+    choosy.refused = {"i1"}
+    choosy.deliver(some(3))
+    choosy.refused = {"i1", "i2"}  # the latter was taken in before: it is a duplicate
+    choosy.deliver(some(3))
+    assert [letter.events for letter in choosy.letters()] == [("i1",)]
+    choosy.deliver(some(4)[:2])
+    assert len(choosy.letters()) == 2  # another body is another delivery
+
+
+def test_an_event_that_is_refused_later_joins_those_of_the_same_body(choosy: Choosy, stage: Stage) -> None:
+    choosy.refused = {"i1"}
+    choosy.deliver(some(3))
+    before = choosy.app.store.scan("letter").block().records[0].due_at
+    choosy.refused = {"i1", "i0"}
+    stage.clock.advance(29 * 86_400)
+    claim = choosy.app.store.read(address_of("default", "hook.post", "i0")).block().record
+    assert claim is not None
+    choosy.app.store.write(Remove(claim.at, version=claim.version)).block()  # it was forgotten
+    choosy.deliver(some(3))
+    (letter,) = choosy.letters()
+    assert sorted(letter.events) == ["i0", "i1"]
+    assert choosy.app.store.scan("letter").block().records[0].due_at == pytest.approx(before)
+
+
+def test_a_delivery_with_an_unreadable_event_is_kept_as_a_whole_and_once(stage: Stage) -> None:
+    class Torn(Parcel):
+        def read(self, envelope: Any) -> Any:
+            return [*super().read(envelope), Poison("torn")]
+
+    shop = Shop(stage.process(), Torn())
+    shop.deliver(some(3))
+    (letter,) = shop.letters()
+    assert letter.events == () and letter.reason == "torn"
+    shop.bug = False
+    assert sorted(shop.replay(letter)) == ["new", "new", "new", "poison"]
+    assert shop.letters() == [letter]
+
+
+def test_ids_that_would_fill_a_letter_are_left_out_and_the_whole_is_replayed(shop: Shop) -> None:
+    long = [{"id": f"{number}" + "x" * 900} for number in range(400)]
+    shop.deliver(long)
+    (letter,) = shop.letters()
+    assert letter.events == ()
+    shop.bug = False
+    assert shop.replay(letter) == ["new"] * 400 and not shop.letters()
+
+
+@pytest.mark.parametrize("event", ["17", ""])
+def test_a_letter_of_an_earlier_form_is_read_replayed_and_removed(shop: Shop, event: str) -> None:
+    """It names one event, or none, and there was one for each."""
+    _, body, _ = posted([{"id": "17"}, {"id": "18"}])
+    name = "ltr_" + sha256(f"post {sha256(body).hexdigest()} {event}".encode()).hexdigest()[:24]
+    old = {
+        "id": name, "hook": "post", "reason": "KeyError: 'customer'", "body": b64encode(body).decode(),
+        "digest": sha256(body).hexdigest(), "size": len(body), "received_at": 1.0,
+        **({"event": event} if event else {}),
+    }  # fmt: skip
+    at = Address(f"default/hook@letters/{name}", "letter", "self")
+    shop.app.store.write(Insert(at, msgspec.json.encode(old).decode(), "kept")).block()
+    (letter,) = shop.letters()
+    meant = [event] if event else ["17", "18"]
+    assert letter.is_whole and shop.replay(letter) == ["poison"] * len(meant)
+    assert shop.letters() == [letter]
+    shop.bug = False
+    assert shop.replay(letter) == ["new"] * len(meant)
+    assert shop.work() == meant and not shop.letters()

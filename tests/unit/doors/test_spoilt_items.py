@@ -53,7 +53,7 @@ def test_an_event_that_cannot_be_read_does_not_harm_its_neighbours(stage: Stage,
     work(app)
     assert stage.effects == {"1": 1, "2": 1}
     (letter,) = block(letters(app.store, "default"))
-    assert letter.reason and letter.event == ""
+    assert letter.reason and letter.meant == ()
 
 
 @pytest.mark.parametrize("source", SENDERS)

@@ -125,25 +125,41 @@ def test_a_message_that_was_surely_not_sent_may_be_sent_by_the_next_repeat(offic
     assert len(office.told) == 1
 
 
-def test_what_was_surely_not_told_is_told_with_the_next_repeat_of_the_same_process(office: Office) -> None:
-    refused = [NotDone("refused")]
+def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat_and_counts_them_all(office: Office) -> None:
+    refused = [1]
 
-    def recovers(notice: Notice) -> None:
+    def hook(notice: Notice) -> None:
         if refused:
-            raise refused.pop()
+            raise NotDone(f"refused {refused.pop()}")
         office.told.append(notice)
 
-    app = office.process(recovers)
+    app = office.process(hook)
     block_(app, 3)
+    assert office.told == []
     block_(app, 1)
     assert [notice.count for notice in office.told] == [4]
+    office.clock.advance(601)
+    block_(app, 3)
+    assert [notice.count for notice in office.told] == [4, 3]
+
+
+def test_repeats_while_another_process_keeps_quiet_are_told_of_afterwards(office: Office) -> None:
+    block_(office.process(), 3)
+    app = office.process()
+    block_(app, 3)
+    assert len(office.told) == 1
+    office.clock.advance(601)
+    block_(app, 1)
+    assert [notice.count for notice in office.told] == [3, 4]
 
 
 def test_a_message_that_may_have_been_sent_is_not_sent_again_at_once(office: Office) -> None:
     def lost(notice: Notice) -> None:
         raise TimeoutError("no answer")
 
-    block_(office.process(lost), 3)
+    app = office.process(lost)
+    block_(app, 3)
+    block_(app, 1)
     block_(office.process(), 3)
     assert office.told == []
 

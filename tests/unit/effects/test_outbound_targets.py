@@ -98,3 +98,31 @@ def test_a_refusal_does_not_repeat_what_may_be_secret() -> None:
         with pytest.raises(NotAllowed) as refused:
             Outbound().check(url)
         assert "hunter2" not in str(refused.value) + str(refused.value.data)
+
+
+@pytest.mark.parametrize(
+    ("url", "opened"),
+    [
+        ("https://hooks.internal/x", "hooks.internal"),
+        ("https://metadata/x", "metadata"),
+        ("https://127.0.0.1:9/x", "127.0.0.1"),
+        ("https://[::1]/x", "::1"),
+    ],
+)
+def test_allow_is_named_where_it_opens_the_way(url: str, opened: str) -> None:
+    with pytest.raises(NotAllowed, match="allow="):
+        Outbound().check(url)
+    Outbound(allow=(opened,)).check(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9999/x", "http://hooks.internal/x", "https://user:pw@hooks.internal/", "https://hooks.internal/x#f",
+        "https:///x", "https://hooks.internal\\x", "https://[fe80::1%25eth0]/", "https://hooks.internal:0/",
+    ],
+)  # fmt: skip
+def test_allow_is_not_named_where_it_opens_nothing(url: str) -> None:
+    with pytest.raises(NotAllowed) as refused:
+        Outbound(allow=("127.0.0.1", "hooks.internal", "fe80::/10")).check(url)
+    assert "allow=" not in str(refused.value) and "https://" in str(refused.value)

@@ -280,3 +280,33 @@ def test_a_source_that_breaks_while_it_verifies_believes_nothing_and_tells_nothi
     assert (here.status, here.body) == (nowhere.status, nowhere.body) and here.status == 401
     assert "breaking: whether a delivery can be believed could not be found out" in caplog.text
     assert not app.runs()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "has", "wants"),
+    [
+        ("GET", "/metrics", Scope.INGEST, "read"),
+        ("POST", "/hooks/shop", Scope.READ, "ingest"),
+        ("POST", "/v1/callbacks/x", Scope.READ, "ingest"),
+        ("PUT", "/v1/claims/ship/1", Scope.READ, "ingest"),
+        ("POST", "/v1/runs/sync", Scope.READ, "run"),
+        ("GET", "/v1/approvals/x", Scope.READ, "approve"),
+    ],
+)
+def test_the_scope_that_a_refusal_names_can_be_given_and_lets_in(app, method, path, has, wants):
+    desk = Desk(app)
+    answer = desk.call(method, path, token=desk.token(has))
+    assert (answer.status, answer.kind) == (403, "forbidden")
+    named = answer.json["next"].rpartition("--scope ")[2].split()[0].rstrip(",.;")
+    assert named == wants and Scope(named) in GRANTS
+    assert desk.call(method, path, token=desk.token(Scope(named))).status != 403
+
+
+def test_a_refusal_says_where_a_token_is_not_needed_at_all_or_must_be_of_the_apps_own_tenant(app):
+    desk = Desk(app)
+    other = desk.token(Scope.READ, tenant="acme")
+    assert "the app's own tenant" in desk.call("GET", "/metrics", token=other).json["next"]
+    reader = desk.token(Scope.READ)
+    assert desk.call("GET", "/metrics", token=reader).status == 200
+    assert "or none at all" in desk.call("POST", "/v1/callbacks/x", token=reader).json["next"]
+    assert desk.call("POST", "/v1/callbacks/x").status == 404

@@ -228,6 +228,7 @@ def test_key_and_run_are_fields_of_the_line(desk, monkeypatch):
     run = desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json["run"]
     line = json.loads(heard.getvalue())
     assert (line["key"], line["run"]) == ("17", run)
+    assert line["door"] == "shop" and "flow" not in line  # which has a flow's name of its own
 
 
 def test_spans_are_named_for_the_route(app):

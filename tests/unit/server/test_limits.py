@@ -11,6 +11,7 @@ from twiceproof.server.call import Refused
 from twiceproof.server.limits import Limits
 from twiceproof.server.rate import MOST, Buckets
 from twiceproof.server.room import SMALL, Room, Share
+from twiceproof.server.routes.table import ROUTES
 
 from .desk import Desk
 
@@ -125,11 +126,46 @@ def test_what_is_not_one_whole_packed_body_is_refused(desk, encoding, body, stat
 # -- depth ---------------------------------------------------------------------------------------
 
 
-def test_brackets_inside_each_other_are_counted(desk):
-    deep = b'{"id":"1","x":' + b"[" * 64 + b"]" * 64 + b"}"
-    assert post(desk, deep).kind == "too-deep"
-    flat = b'{"id":"1","x":[' + b"[]," * 100 + b"[]]}"
-    assert post(desk, flat).status == 200
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/octet-stream", ""])
+def test_brackets_inside_each_other_are_counted_whatever_the_body_is_said_to_be(desk, kind):
+    deep = b'{"payload":' + b"[" * 64 + b"]" * 64 + b"}"
+    answer = desk.call("PUT", "/v1/claims/ship/1", deep, [("content-type", kind)])
+    assert (answer.status, answer.kind) == (400, "too-deep")
+    flat = b'{"payload":[' + b"[]," * 100 + b"[]]}"
+    assert desk.call("PUT", "/v1/claims/ship/1", flat, [("content-type", "application/json")]).status == 201
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+def test_only_what_senders_post_is_left_to_those_who_know_it(route):
+    assert route.is_looked_into is (route.path != "/hooks/{name}" or route.method == "OPTIONS")
+
+
+@pytest.mark.parametrize("levels", [100, 900, 100_000])
+def test_a_delivery_that_is_nested_too_deep_is_kept_aside(app, desk, levels):
+    """Also where a source of the user's own reads it, and minds no depth."""
+    app.hooks["shop"].source.largest = 1_000_000
+    answer = post(desk, b'{"id":"1","x":' + b"[" * levels + b"]" * levels + b"}")
+    assert (answer.status, answer.json["state"]) == (200, "poison")
+    assert post(desk, b'{"id":"1","x":[' + b"[]," * 100 + b"[]]}").json["state"] == "new"
+
+
+@pytest.mark.parametrize("body", [b"[" * 65, b"{" * 900_000, bytes(range(256)) * 3_000])
+def test_a_cloud_event_of_plain_bytes_has_no_brackets(app, desk, body):
+    app.webhook("cloudevents", secret="code-of-mine-123", start=_taking(app))
+    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t"}
+    path, octets = "/hooks/cloudevents?code=code-of-mine-123", ("content-type", "application/octet-stream")
+    answer = desk.call("POST", path, body, [*headers.items(), octets])
+    assert (answer.status, answer.json["state"]) == (200, "new")
+    nested = desk.call("POST", path, b"[" * 65 + b"]" * 65, [*headers.items(), ("content-type", "application/json")])
+    assert (nested.status, nested.json["state"]) == (200, "poison")
+
+
+def _taking(app):
+    @app.flow(key="event:{event[id]}")
+    def take(event):
+        return 1
+
+    return take
 
 
 def test_brackets_in_text_do_not_count():

@@ -16,6 +16,7 @@ WORK = "Your work goes here"
 CLAIM_URL = "/v1/claims/{{ encodeURIComponent($json.operation) }}/{{ encodeURIComponent($json.key) }}"
 ASKED = "$('What and which').item.json"
 END_URL = f"/v1/claims/{{{{ encodeURIComponent({ASKED}.operation) }}}}/{{{{ encodeURIComponent({ASKED}.key) }}}}"
+REQUEST = "$execution.id + '-' + $itemIndex"  # the same when the node tries again by itself
 TOKEN = f"$('{CLAIM}').item.json.token"
 
 Node = dict[str, Any]
@@ -31,7 +32,7 @@ def n8n(url: str) -> dict[str, Any]:
         _node("Start", "manualTrigger", 1, 0, 0, {}),
         _node("What and which", "set", 3.4, 220, 0, _asked()),
         _request(CLAIM, 440, 0, "PUT", f"={base}{CLAIM_URL}",
-                 "={{ JSON.stringify({ payload: $json.payload, lease: '5m' }) }}"),
+                 f"={{{{ JSON.stringify({{ payload: $json.payload, lease: '5m', request_id: {REQUEST} }}) }}}}"),
         _node(IS_OURS, "if", 2.2, 660, 0, _condition()),
         {**_node(WORK, "noOp", 1, 880, -120, {}), "onError": "continueErrorOutput"},
         _request("Mark as done", 1100, -200, "POST", f"={base}{END_URL}/complete",
@@ -91,7 +92,8 @@ def _request(name: str, x: int, y: int, method: str, url: str, body: str) -> Nod
         "jsonBody": body,
         "options": {},
     }
-    return _node(name, "httpRequest", 4.2, x, y, parameters)
+    again = {"retryOnFail": True, "maxTries": 3, "waitBetweenTries": 1_000}  # an answer may be lost
+    return {**_node(name, "httpRequest", 4.2, x, y, parameters), **again}
 
 
 def _condition() -> dict[str, Any]:

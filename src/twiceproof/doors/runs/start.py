@@ -34,6 +34,11 @@ class Start(Struct, frozen=True):
     starter: str = ""
     correlation: str = ""
 
+    @property
+    def own_request(self) -> str:
+        """A caller's key is its own: another's, with another body, is no mismatch. A token's name has no slash."""
+        return f"{self.starter}/{self.request}"
+
 
 class StartedRun(Struct, frozen=True):
     """`started`: by this very request. `result` and `error` are there once it has ended."""
@@ -51,7 +56,9 @@ class StartedRun(Struct, frozen=True):
 def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     """202 for a run that goes on, 200 for one that has ended or was there before."""
     begin = _begin(flow, start)
-    begun = (yield from begin_once(flow, start.request, start.input, begin)) if start.request else (yield from begin)
+    begun = (
+        (yield from begin_once(flow, start.own_request, start.input, begin)) if start.request else (yield from begin)
+    )
     if isinstance(begun, Reply):
         return begun
     at = own_run(flow.policy.tenant, Address(space_of_run(begun.run), "claim", "self"))

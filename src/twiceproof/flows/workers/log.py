@@ -16,7 +16,7 @@ from ..correlation import given
 __all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
 
 FORMAT = "%(asctime)s %(levelname)s %(about)s%(message)s"
-FIELDS = ("correlation", "run", "flow", "key", "step")
+FIELDS = ("correlation", "run", "flow", "key", "step", "door")
 
 
 class About(Struct, frozen=True):
@@ -27,6 +27,7 @@ class About(Struct, frozen=True):
     flow: str = ""
     key: str = ""
     step: str = ""
+    door: str = ""  # of a request, by which webhook or service it came in
 
 
 NOTHING = About()
@@ -36,7 +37,7 @@ about_var: ContextVar[About] = ContextVar("twiceproof_about", default=NOTHING)
 
 
 class RunFilter(logging.Filter):
-    """Give it to a handler: every record, of any logger, then has `correlation`, `run`, `flow`, `key` and `step`."""
+    """Give it to a handler: every record of any logger then has `correlation`, `run`, `flow`, `key`, `step`, `door`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = _about()
@@ -69,7 +70,7 @@ def _line(about: About) -> str:
     if not about.run:
         return _clean(f"[{about.correlation}] ") if about.correlation else ""
     step = f" {about.step}" if about.step else ""
-    return _clean(f"[{about.correlation}] {about.flow} {about.key}{step}: ")
+    return _clean(f"[{about.correlation}] {about.flow or about.door} {about.key}{step}: ")
 
 
 def _clean(text: str) -> str:

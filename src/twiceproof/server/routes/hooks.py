@@ -8,7 +8,7 @@ from ...app import App
 from ...doors.reply import Reply
 from ...drive import await_
 from ..call import Call
-from ..route import LARGEST, Answer, Route
+from ..route import ANY, LARGEST, Answer, Route
 
 __all__ = ["ROUTES"]
 
@@ -39,7 +39,7 @@ ANSWERS = {
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/hooks/{name}", "receive_webhook", receive, "Take in what a sender posts", tag="webhooks",
-        media="*/*", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on, tolerant=True,
+        media=ANY, params=NAME, answers=ANSWERS, room=room, signs_on=signs_on, tolerant=True,
     ),
     Route(
         "OPTIONS", "/hooks/{name}", "greet_webhook", receive, "Answer a sender that asks whether it may post",

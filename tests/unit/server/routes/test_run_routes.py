@@ -135,6 +135,19 @@ def test_a_request_key_with_another_body_starts_nothing(knock, sync):
     assert len(knock("GET", "/v1/runs")["runs"]) == 1
 
 
+def test_a_request_key_is_its_callers_own(app, sync):
+    """Two callers that count from one do not meet, and neither learns what the other asked for."""
+    a, b, nobody = Knock(app, "a"), Knock(app, "b"), Knock(app)
+    orders = [{"id": number, "total": 1} for number in (1, 2, 3, 4)]
+    runs = [
+        knock("POST", "/v1/runs/sync", order, 202, idempotency_key=key)["run"]
+        for knock, order, key in zip((a, b, nobody, nobody), orders, ("k-1", "k-1", "k-1", "a/k-1"), strict=True)
+    ]
+    assert len(set(runs)) == 4
+    assert a("POST", "/v1/runs/sync", orders[0], 200, idempotency_key="k-1")["run"] == runs[0]
+    a("POST", "/v1/runs/sync", orders[1], 422, idempotency_key="k-1")
+
+
 def test_two_request_keys_for_one_order_are_one_run(knock, sync):
     """A browser that draws a new key per click does not defeat the flow's own key."""
     first = knock("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="click-1")
