@@ -216,7 +216,7 @@ class Rejected(FlowError):
 class BatchFailed(FlowError):
     """Some items failed for good, the others are done. Carries `step`, `failed` (key and fault each), `done` and `run`.
 
-    Next: call `.retry(…)`: only these are tried again.
+    Next: call `.retry(…)`: only these are tried again; where steps have an undo, catch it.
     """
 
 

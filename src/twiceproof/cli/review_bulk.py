@@ -79,3 +79,5 @@ def _tell(target: Target, found: int, settled: int, refused: Sequence[dict[str, 
     show_text(f"{found} in review, {settled} settled, {len(refused)} left as they are.")
     for one in refused[:SHOWN]:
         show_text(f"  {one['key']}: {one['why']}")
+    if len(refused) > SHOWN:
+        show_text(f"  and {len(refused) - SHOWN} more; all of them: --json")

@@ -187,7 +187,10 @@ class FlowApi:
         """The key to send along with an effect: the same for every attempt at this step, in every process."""
         attempt = current_attempt()
         if attempt is None:
-            raise Misuse("app.effect_key() belongs to a step; call it inside a function under @app.step.")
+            raise Misuse(
+                "app.effect_key() belongs to a step of a run; call it inside a function under @app.step, and call the "
+                "step from a flow."
+            )
         return attempt.effect_key
 
     def correlation(self) -> str:

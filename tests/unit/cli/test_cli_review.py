@@ -97,6 +97,15 @@ def test_only_those_of_the_time_are_settled(run_json, shop, ledger):
     assert [one["key"] for one in run_json("review", "list")["runs"]] == ["order:timeout"]
 
 
+def test_of_many_that_the_word_does_not_fit_it_is_said_how_many_are_not_told(run, shop):
+    for number in range(6):
+        shop.call(f"timeout-{number}")
+    said = run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout
+    assert "7 in review, 0 settled, 7 left as they are." in said
+    assert said.count("Say what charge returned") == 5
+    assert "and 2 more; all of them: --json" in said
+
+
 def test_what_the_word_does_not_fit_is_left_and_told(run, run_json, shop):
     answer = run_json("review", "settle", "--flow", "buy", "--happened", "--yes", code=1)
     assert (answer["found"], answer["settled"]) == (1, 0)

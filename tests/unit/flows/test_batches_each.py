@@ -412,3 +412,38 @@ def test_what_is_drawn_beside_others_after_a_batch_is_the_same_in_a_replay(stage
     assert len(seen) == 2
     assert seen[0] == seen[1]
     assert len({number for pair in seen[0] for number in pair}) == 4
+
+
+@pytest.mark.parametrize("undo", ["of the items", "of a step before", "none"])
+def test_a_batch_that_failed_says_what_can_be_done_about_it(stage: Stage, undo: str) -> None:
+    """What is undone cannot be retried: then it is started as something new."""
+    app = stage.process()
+
+    def take_back(result: int) -> None: ...
+
+    @app.step(repeat="safe", undo=take_back if undo == "of a step before" else None)
+    def open_box() -> int:
+        return 1
+
+    @app.step(repeat="safe", retry=ONCE, undo=take_back if undo == "of the items" else None)
+    def put(item: int) -> int:
+        if item == 2:
+            raise NotDone("no room")
+        return item
+
+    @app.flow(key="box:{n}")
+    def pack(n: int) -> list[int]:
+        open_box()
+        return app.each([1, 2, 3], put, key="{item}")
+
+    with pytest.raises(BatchFailed) as failed:
+        pack(1)
+    if undo == "none":
+        assert ".retry(…): only what failed is tried again" in str(failed.value)
+        with pytest.raises(BatchFailed):
+            pack.retry(1)
+    else:
+        assert "undone unless the flow catches this" in str(failed.value)
+        assert f"runs fork {failed.value.run} --key KEY" in str(failed.value)
+        with pytest.raises(Misuse, match="was undone"):
+            pack.retry(1)

@@ -323,6 +323,17 @@ def test_times_ids_and_numbers_are_the_same_in_a_replay(stage: Stage) -> None:
     assert drawn[0][0] <= drawn[0][3]
 
 
+def test_a_step_that_is_called_outside_of_a_flow_is_told_why_it_has_no_effect_key(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="keyed")
+    def pay() -> str:
+        return app.effect_key()
+
+    with pytest.raises(Misuse, match="call the step from a flow"):
+        pay()
+
+
 def test_the_effect_key_is_the_same_for_every_attempt_and_after_an_edit(stage: Stage) -> None:
     keys: list[str] = []
 

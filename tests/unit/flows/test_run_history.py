@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, Retry, Waiting
+from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, Rejected, Retry, Waiting, WaitTimedOut
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
 from twiceproof.flows.history.fork import plan_fork
@@ -235,6 +235,56 @@ def test_a_plan_of_a_fork_writes_nothing(office: Office) -> None:
     assert block(plan_fork(office.app.store, at, "order:3", "post")).again == ("post",)
     with pytest.raises(Misuse, match="no such run"):
         office.app.history("office/order:3")
+
+
+def test_what_was_abandoned_over_an_unknown_outcome_comes_back_to_review_when_it_is_tried_again(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step
+    def charge() -> None:
+        stage.do("charge")
+        raise TimeoutError("no answer")
+
+    @app.flow(key="order:{n}")
+    def pay(n: int) -> None:
+        charge()
+
+    with pytest.raises(NeedsReview):
+        pay(1)
+    app.settle_run("pay/order:1", "abandon", by="ann")
+    assert app.retry_run("pay/order:1") == "queued"
+    with pytest.raises(NeedsReview, match="charge: no answer came"):
+        pay(1)
+    assert stage.effects == {"charge": 1}
+
+
+def test_what_came_too_late_or_was_rejected_is_asked_for_anew_or_caught_before_it_is_tried_again(stage: Stage) -> None:
+    """Both are answers that stay: a retry of the same code fails the same way."""
+    app = stage.process()
+
+    @app.flow(key="wait:{n}")
+    def wait(n: int) -> Any:
+        return app.wait_for("paid", timeout="1h")
+
+    @app.flow(key="ask:{n}")
+    def ask(n: int) -> Any:
+        return app.approve("pay", show=n, timeout="1h")
+
+    for flow in (wait, ask):
+        with pytest.raises(Waiting):
+            flow(1)
+    (approval,) = app.approvals()
+    app.decide(approval.id, False, by="ann")
+    stage.clock.advance(4_000)
+    for flow, error in ((wait, WaitTimedOut), (ask, Rejected)):
+        with pytest.raises(error):
+            flow(1)
+        name = f"{flow.__name__}/{flow.__name__}:1"
+        anew, again = app.history(name).next
+        assert anew.words == ("runs", "fork", name, "--key", "KEY")
+        assert (f"Once the flow catches {error.__name__}" in again.why, again.words) == (True, ("runs", "retry", name))
+        with pytest.raises(error):
+            flow.retry(1)
 
 
 # -- ids -------------------------------------------------------------------------------------------

@@ -62,11 +62,11 @@ class Batch:
     def settled(self) -> int:
         return sum(outcome is not None for outcome in self.outcomes)
 
-    def values(self, run: str) -> list[Any]:
-        """In the items' order. Raises if any failed."""
+    def values(self, run: str, *, undoable: bool) -> list[Any]:
+        """In the items' order. Raises if any failed; `undoable`: if that is not caught, something is undone."""
         failed = [(outcome.key, outcome.fault) for outcome in self.outcomes if isinstance(outcome, ItemFailed)]
         if failed:
-            raise _failure(self.step.name, failed, len(self), run)
+            raise _failure(self.step.name, failed, len(self), run, undoable=undoable)
         return [outcome.value for outcome in self.outcomes if isinstance(outcome, ItemDone)]
 
 
@@ -94,11 +94,16 @@ def _maker(step: Step, key: ItemKey) -> Callable[[Any], str]:
     return lambda item: step.own_id(step.arguments.bind((item,), {})) or ""
 
 
-def _failure(step: str, failed: list[tuple[str, Fault]], count: int, run: str) -> BatchFailed:
+def _failure(step: str, failed: list[tuple[str, Fault]], count: int, run: str, *, undoable: bool) -> BatchFailed:
     first = "; ".join(f"{key}: {fault.type}: {fault.message}" for key, fault in failed[:SHOWN])
     more = f"; and {len(failed) - SHOWN} more" if len(failed) > SHOWN else ""
+    move = "the others are done. Run the flow again with .retry(…): only what failed is tried again."
+    if undoable:
+        move = (
+            "what is done is undone unless the flow catches this. Then start it as something new: "
+            f"twiceproof runs fork {run} --key KEY"
+        )
     return BatchFailed(
-        f"{len(failed)} of {count} items of {step} failed ({first}{more}); the others are done. Run the flow again "
-        "with .retry(…): only what failed is tried again.",
+        f"{len(failed)} of {count} items of {step} failed ({first}{more}); {move}",
         step=step, failed=failed, done=count - len(failed), run=run,
     )  # fmt: skip

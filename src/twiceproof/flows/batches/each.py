@@ -32,7 +32,14 @@ def each(session: Session, batch: Batch, concurrency: int, *, collect: bool) -> 
         yield from _carry_out(session, batch, todo, concurrency)
     elif len(batch):
         session.pass_by()  # in the first run it was a gathering
-    return _outcomes(batch) if collect else batch.values(session.claim.run)
+    return _outcomes(batch) if collect else batch.values(session.claim.run, undoable=_is_undoable(session))
+
+
+def _is_undoable(session: Session) -> bool:
+    """Whether something is undone if the run fails here: then it cannot be tried again."""
+    entries = session.ledger.entries
+    done = [calling for name, calling in session.calls.items() if name in entries and entries[name].state == DONE]
+    return any(calling.step.undo is not None for calling in done)
 
 
 def _check(session: Session, batch: Batch, concurrency: int) -> None:

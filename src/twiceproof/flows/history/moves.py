@@ -18,6 +18,9 @@ from .run_shape import MoveShape, StepShape, WholeRun
 
 __all__ = ["next_moves"]
 
+# Answers that stay on record: tried again, the same code meets them again.
+ANSWERED = {"WaitTimedOut": "What it waited for did not come in time", "Rejected": "Somebody said no"}
+
 
 def next_moves(whole: WholeRun) -> WholeRun:
     return structs.replace(whole, next=tuple(_moves(whole)))
@@ -100,6 +103,9 @@ def _of_undo(unknown: list[StepShape], settle: tuple[str, ...]) -> Iterator[Move
 def _of_failure(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     if _was_undone(whole):
         yield MoveShape("It was undone. To do it anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
+    elif whole.fault is not None and (kind := whole.fault["type"]) in ANSWERED:
+        yield MoveShape(f"{ANSWERED[kind]}. To ask anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
+        yield MoveShape(f"Once the flow catches {kind}, go on:", ("runs", "retry", name))
     else:
         yield MoveShape("To try what failed again (what is done stays done):", ("runs", "retry", name))
 
