@@ -188,7 +188,8 @@ class FlowApi:
         attempt = current_attempt()
         if attempt is None:
             raise Misuse(
-                "app.effect_key() belongs to a step of a run; call it inside a function under @app.step, and call the step from a flow."
+                "app.effect_key() belongs to a step of a run; call it inside a function under @app.step, and call the "
+                "step from a flow."
             )
         return attempt.effect_key
 
