@@ -142,7 +142,7 @@ def test_a_block_inside_a_block_of_the_same_key_with_another_payload_is_refused(
         with pytest.raises(PayloadMismatch), app.claim("ship", "order:1", payload={"other": 1}):
             raise AssertionError
 
-    ship(app, again, payload={"one": 1})
+    ship(app, again)
 
 
 def test_a_block_left_in_another_context_than_it_was_entered_in_is_recorded(app: App) -> None:
