@@ -18,7 +18,7 @@ from ..records import Remove
 from .context import Unwind, attempt_var, is_interrupt, session_var
 from .ending import Ended, Fell, Finished, GivenBack, Reviewed, as_done, as_failed, as_review
 from .entry import FAILED, tried_anew
-from .leaving import Beckoned, give_back, left, lie_down
+from .leaving import Beckoned, give_back, last, left, lie_down
 from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
@@ -109,7 +109,7 @@ def _finish(
             if session.unvisited:
                 gone = ", ".join(sorted(session.unvisited))
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
-            return (yield from _complete(session, policy, results, finding.value))
+            return (yield from _end(session, policy, results, finding.value))
         if session.stop is None and isinstance(finding, Raised) and not isinstance(finding.error, Exception):
             yield from give_back(session, finding.error)
             return GivenBack(finding.error)
@@ -132,12 +132,22 @@ def _error_of(finding: Returned | Raised) -> BaseException:
     return Misuse("it was being undone")
 
 
+def _end(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Ended]:
+    """Done, unless somebody says stop just then: what its last step did is undone, too."""
+    while not session.undoing:
+        try:
+            return (yield from _complete(session, policy, results, value))
+        except Beckoned:
+            yield from session.heed()
+    return (yield from _fail(session, policy, Misuse("it was being undone")))
+
+
 def _complete(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
     held = session.hold.held
     packed = pack(value, held, large=policy.large, most=session.parts.claims.room)
     _, due_in, _ = finish_times(DONE, policy.life)
     pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, due_in))
-    yield from session.ledger.flush(*pieces, end=as_done(held.at, session.claim, packed, policy.life))
+    yield from last(session, as_done(held.at, session.claim, packed, policy.life), *pieces)
     results.mind(value, packed)
     text = packed.inline or packed.text
     return Finished(results.restore(text) if text else value)
