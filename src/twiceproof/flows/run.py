@@ -101,8 +101,7 @@ def _finish(
 ) -> Operation[Ended]:  # fmt: skip
     """A stop counts for more than what the function made of it."""
     try:
-        if isinstance(finding, Raised) and isinstance(finding.error, (ClaimLost, StoreError)):
-            raise finding.error
+        _raise_what_is_out_of_reach(session, finding)
         if session.stop is None and session.cut is not None and not _is_interrupted(finding):
             return (yield from give_back(session, session.cut))  # swallowed: nobody stops, but the run does
         if session.stop is None and isinstance(finding, Returned) and not session.undoing:
@@ -120,6 +119,15 @@ def _finish(
     except Unwind:
         pass
     return (yield from _stop(session, policy))
+
+
+def _raise_what_is_out_of_reach(session: Session, finding: Returned | Raised) -> None:
+    """The store, or the claim: nothing can be written. Also if the function swallowed it, unless it is told to stop."""
+    error = finding.error if isinstance(finding, Raised) else None
+    if isinstance(error, ClaimLost | StoreError):
+        raise error
+    if isinstance(session.cut, ClaimLost | StoreError) and not _is_interrupted(finding):
+        raise session.cut
 
 
 def _is_interrupted(finding: Returned | Raised) -> bool:

@@ -12,7 +12,7 @@ from msgspec import structs
 from ..claims.claim import Claim, claim_of
 from ..claims.hold import Hold
 from ..drive import Operation
-from ..errors import Misuse, WaitSwallowed
+from ..errors import ClaimLost, Misuse, StoreError, WaitSwallowed
 from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
@@ -117,7 +117,7 @@ class Session:
 
     def _mind(self, error: BaseException) -> None:
         """Swallowed and gone on from, it would leave the outcome open, and not be met again in a replay."""
-        if self.cut is None and is_interrupt(error):
+        if self.cut is None and (is_interrupt(error) or isinstance(error, ClaimLost | StoreError)):
             self.cut = error
 
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
