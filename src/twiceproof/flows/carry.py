@@ -88,7 +88,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
         session.halt(GiveBack())  # between steps is where a run can be handed on
     if session.undoing:
         _refuse_if_undoing(session, calling, entry)
-    session.refuse_unvisited(calling.name)
+    session.refuse_unvisited(calling.name, acts=True)
     if session.marks_starts(calling.step):
         act = structs.replace(act, intent=True)
     note = _starting(session, calling, entry, act)
@@ -119,15 +119,18 @@ def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) 
 
 def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Note:
     """What is known as an attempt begins."""
-    repeat, sole = calling.step.plan.repeat.kind, has_id(calling.name)
+    repeat, sole, place = calling.step.plan.repeat.kind, has_id(calling.name), session.place
     if entry is None and not act.intent:
-        return Note(calling.asked, repeat, act.starts, sole=sole)
+        return Note(calling.asked, repeat, act.starts, sole=sole, place=place)
     now = session.ledger.now()
     crashed = session.left_no_trace(calling.step)
     first = (entry.note.first_at if entry else None) or (session.last_time() if crashed else now)
     fault = entry.note.fault if entry else None
     doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
-    return Note(calling.asked, repeat, act.starts, first_at=first, began_at=now, fault=fault, doubt=doubt, sole=sole)
+    return Note(
+        calling.asked, repeat, act.starts,
+        first_at=first, began_at=now, fault=fault, doubt=doubt, sole=sole, place=place,
+    )  # fmt: skip
 
 
 def _still_ours(session: Session) -> Operation[None]:

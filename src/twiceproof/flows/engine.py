@@ -162,10 +162,10 @@ def after(
     kind = plan.repeat.kind
     if kind == "never" and verdict != "clean":
         return Park("no answer came: whether it was done is unknown") if verdict == "ambiguous" else Refuse()
-    if kind == "check" and verdict != "clean":
-        return Later((plan.timeout or 0.0) + plan.repeat.settling, STARTED)
     spent = max(0.0, now - first_at)
     delay = plan.retry.delay(starts, spent, asked, roll)
+    if kind == "check" and verdict != "clean":  # asked again no sooner than it would be tried again
+        return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
     if delay is None:
         unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
         return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
@@ -181,8 +181,9 @@ def looked(plan: Plan, entry: Entry, look: Look, now: float, *, roll: Callable[[
     if isinstance(look, Unknown):
         return Park(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
     assert isinstance(look, Absent)  # noqa: S101 - the type says so
-    starts = entry.note.starts
-    if plan.retry.delay(starts, max(0.0, now - (entry.note.first_at or entry.at)), None, roll) is None:
+    starts, first = entry.note.starts, entry.note.first_at or entry.at
+    over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
+    if over or not plan.retry.may_start(starts + 1, now - first):
         if entry.note.fault is not None:
             return Refuse()
         return Park(f"it was started {starts} times, never came to an end, and the destination has not seen it")

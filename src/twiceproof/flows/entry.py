@@ -46,6 +46,7 @@ class Note(Struct, frozen=True, omit_defaults=True, gc=False):
     beside: bool = False  # others were under way at the same time
     order: int = 0  # the how-manieth completion of the run: undo goes backwards
     external: str = ""  # the id that the outside gave it
+    place: str = ""  # the branch of a gathering that it ran in
     sole: bool = False  # no other call of the run may have its id; earlier releases did not see to that
 
 

@@ -1,4 +1,4 @@
-"""Leaving a run before its end: it lies down, or is given back. A word to stop that comes meanwhile is not lost."""
+"""Leaving a run: it ends, lies down, or is given back. A word to stop that comes meanwhile is not lost."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .session import Session
 from .stop import GiveBack, Review, Stop, Wait
 from .work import with_work
 
-__all__ = ["Beckoned", "give_back", "left", "lie_down"]
+__all__ = ["Beckoned", "give_back", "last", "left", "lie_down"]
 
 EXIT_PAUSE = 60.0
 FREE_INTERRUPTS = 3  # so many come round at once
 
 
 class Beckoned(Exception):
-    """Somebody said stop as the run was lying down: that word must not be written over."""
+    """Somebody said stop as the run was left: that word must not be written over."""
 
 
 def lie_down(session: Session) -> Operation[Ended]:
@@ -28,16 +28,16 @@ def lie_down(session: Session) -> Operation[Ended]:
     claim = left(session, adrift=session.crashed)
     if isinstance(stop, Wait):
         until = None if stop.seconds is None else session.ledger.now() + stop.seconds
-        refused = yield from _last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
+        refused = yield from last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
         if refused is None:
             return (yield from _unless_ended(session, stop, Asleep(stop.why, until)))
-        yield from _last(session, as_queued(at, claim, queue))  # it came meanwhile
+        yield from last(session, as_queued(at, claim, queue))  # it came meanwhile
         return Asleep("goes on at once", session.ledger.now())
     if isinstance(stop, GiveBack):
-        yield from _last(session, as_queued(at, claim, queue))
+        yield from last(session, as_queued(at, claim, queue))
         return Asleep("given back between steps: this worker is stopping", session.ledger.now())
     reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
-    yield from _last(session, as_review(at, claim, reason))
+    yield from last(session, as_review(at, claim, reason))
     return (yield from _unless_ended(session, stop, Reviewed(reason)))
 
 
@@ -53,7 +53,7 @@ def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operatio
     return ended
 
 
-def _last(session: Session, end: End, *unless: Write) -> Operation[Conflict | None]:
+def last(session: Session, end: End, *unless: Write) -> Operation[Conflict | None]:
     """The run's last write here, made of its claim as we know it."""
 
     def checked(fence: int) -> Replace:
@@ -91,10 +91,10 @@ def _given_back(session: Session, error: BaseException) -> Operation[Ended]:
         return (yield from _parked(session, claim, reason))
     # One that interrupts itself would come round for ever: ever more slowly, and not for ever.
     pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
-    yield from _last(session, as_queued(at, claim, session.hold.held.queue, pause))
+    yield from last(session, as_queued(at, claim, session.hold.held.queue, pause))
     return Asleep(f"was cut off by {type(error).__name__}, and is gone on with", session.ledger.now() + pause)
 
 
 def _parked(session: Session, claim: Claim, reason: str) -> Operation[Ended]:
-    yield from _last(session, as_review(session.hold.held.at, claim, reason))
+    yield from last(session, as_review(session.hold.held.at, claim, reason))
     return Reviewed(reason)

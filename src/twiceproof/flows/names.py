@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -10,11 +11,12 @@ import msgspec
 
 from ..keys import validate_key
 
-__all__ = ["asked_of", "changes", "effect_key", "has_id", "numbered", "with_id"]
+__all__ = ["asked_of", "changes", "effect_key", "has_id", "numbered", "stem_of", "with_id"]
 
 SHORT = 12
 LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
 
+_OWN = re.compile(r"(?:\[.*\]|#\d+)$", re.S)
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: f"<{type(value).__qualname__}>").encode
 
 
@@ -56,6 +58,11 @@ def with_id(name: str, own: str) -> str:
     if len(valid) > LONGEST_ID:
         valid = blake2b(valid.encode(), digest_size=16).hexdigest()
     return f"{name}[{valid}]"
+
+
+def stem_of(name: str) -> str:
+    """The step's own name, without an item's id or a call's number."""
+    return _OWN.sub("", name)
 
 
 def has_id(name: str) -> bool:

@@ -18,7 +18,7 @@ from ..records import Remove
 from .context import Unwind, attempt_var, is_interrupt, session_var
 from .ending import Ended, Fell, Finished, GivenBack, Reviewed, as_done, as_failed, as_review
 from .entry import FAILED, tried_anew
-from .leaving import Beckoned, give_back, left, lie_down
+from .leaving import Beckoned, give_back, last, left, lie_down
 from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
@@ -101,15 +101,14 @@ def _finish(
 ) -> Operation[Ended]:  # fmt: skip
     """A stop counts for more than what the function made of it."""
     try:
-        if isinstance(finding, Raised) and isinstance(finding.error, (ClaimLost, StoreError)):
-            raise finding.error
+        _raise_what_is_out_of_reach(session, finding)
         if session.stop is None and session.cut is not None and not _is_interrupted(finding):
             return (yield from give_back(session, session.cut))  # swallowed: nobody stops, but the run does
         if session.stop is None and isinstance(finding, Returned) and not session.undoing:
             if session.unvisited:
                 gone = ", ".join(sorted(session.unvisited))
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
-            return (yield from _complete(session, policy, results, finding.value))
+            return (yield from _end(session, policy, results, finding.value))
         if session.stop is None and isinstance(finding, Raised) and not isinstance(finding.error, Exception):
             yield from give_back(session, finding.error)
             return GivenBack(finding.error)
@@ -122,6 +121,15 @@ def _finish(
     return (yield from _stop(session, policy))
 
 
+def _raise_what_is_out_of_reach(session: Session, finding: Returned | Raised) -> None:
+    """The store, or the claim: nothing can be written. Also if the function swallowed it, unless it is told to stop."""
+    error = finding.error if isinstance(finding, Raised) else None
+    if isinstance(error, ClaimLost | StoreError):
+        raise error
+    if isinstance(session.cut, ClaimLost | StoreError) and not _is_interrupted(finding):
+        raise session.cut
+
+
 def _is_interrupted(finding: Returned | Raised) -> bool:
     return isinstance(finding, Raised) and is_interrupt(finding.error)
 
@@ -132,12 +140,22 @@ def _error_of(finding: Returned | Raised) -> BaseException:
     return Misuse("it was being undone")
 
 
+def _end(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Ended]:
+    """Done, unless somebody says stop just then: what its last step did is undone, too."""
+    while not session.undoing:
+        try:
+            return (yield from _complete(session, policy, results, value))
+        except Beckoned:
+            yield from session.heed()
+    return (yield from _fail(session, policy, Misuse("it was being undone")))
+
+
 def _complete(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
     held = session.hold.held
     packed = pack(value, held, large=policy.large, most=session.parts.claims.room)
     _, due_in, _ = finish_times(DONE, policy.life)
     pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, due_in))
-    yield from session.ledger.flush(*pieces, end=as_done(held.at, session.claim, packed, policy.life))
+    yield from last(session, as_done(held.at, session.claim, packed, policy.life), *pieces)
     results.mind(value, packed)
     text = packed.inline or packed.text
     return Finished(results.restore(text) if text else value)

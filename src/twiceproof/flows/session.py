@@ -12,11 +12,12 @@ from msgspec import structs
 from ..claims.claim import Claim, claim_of
 from ..claims.hold import Hold
 from ..drive import Operation
-from ..errors import Misuse, WaitSwallowed
+from ..errors import ClaimLost, Misuse, StoreError, WaitSwallowed
 from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
 from .context import Unwind, is_interrupt
+from .drift import Next, missed
 from .entry import DONE, FAILED, Entry, Note
 from .ledger import Ledger
 from .names import asked_of, changes, has_id, numbered, with_id
@@ -63,6 +64,7 @@ class Session:
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
         self._called: set[str] = set()  # by an id of their own, in this replay
+        self._stems: set[tuple[str, str]] = set()  # where which step was called in it, while something is missed
         self._orders = itertools.count(1)
         self._mutex = threading.Lock()
 
@@ -115,7 +117,7 @@ class Session:
 
     def _mind(self, error: BaseException) -> None:
         """Swallowed and gone on from, it would leave the outcome open, and not be met again in a replay."""
-        if self.cut is None and is_interrupt(error):
+        if self.cut is None and (is_interrupt(error) or isinstance(error, ClaimLost | StoreError)):
             self.cut = error
 
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
@@ -127,6 +129,8 @@ class Session:
             else:
                 self._refuse_second(step, name)
             self._under_way.add(name)
+            if self.unvisited:
+                self._stems.add((self.place, step.name))
             return name
 
     def _refuse_second(self, step: Step, name: str) -> None:
@@ -190,23 +194,22 @@ class Session:
             self.halt(Review(f"the flow changed under this run: {name} was called with {what} than is in the ledger"))
         return entry
 
-    def refuse_unvisited(self, name: str) -> None:
+    def refuse_unvisited(self, name: str, *, acts: bool = False) -> None:
         """Before something is done: a step that is done and no longer called was renamed or taken out."""
         if not self.unvisited:
             return
-        entry = self.ledger.entries.get(name)
+        entries, call = self.ledger.entries, Next(name, self.place, acts and not self.compensating)
         with self._mutex:
-            gone = sorted(other for other in self.unvisited if self._came_before(other, entry))
+            gone = missed(call, entries, self.unvisited, self._stems)
         if gone:
-            what = f"{name} is new before" if entry is None else f"before {name} it no longer calls"
+            what = f"before {name} it no longer calls" if name in entries else f"{name} is new before"
             self.halt(Review(f"the flow changed under this run: {what} {', '.join(gone)}, in the ledger"))
 
-    def _came_before(self, other: str, entry: Entry | None) -> bool:
-        """Not what ran beside others or has an id of its own: these come in any order, and are missed at the end."""
-        known = self.ledger.entries[other]
-        if known.note.beside or has_id(other):
-            return False
-        return entry is None or (known.state == DONE and known.note.order < (entry.note.order or known.note.order + 1))
+    @property
+    def place(self) -> str:
+        """The branch in which the caller stands, the same in every replay. Empty: the flow's own line."""
+        here = self._here if self.ledger.abreast else self
+        return here.place if isinstance(here, Branch) else ""
 
     @property
     def has_company(self) -> bool:

@@ -163,15 +163,15 @@ def _plain_flow(steps: Callable[[Any], Any]) -> Callable[..., Any]:
 def _awaited_flow(steps: Callable[[Any], Any]) -> Callable[..., Any]:
     async def flow(order: Any) -> Any:
         calls = steps(order)
-        answer = None
         try:
+            asked = calls.send(None)
             while True:
-                answer = calls.send(answer)
-                if inspect.isawaitable(answer):
-                    try:
-                        answer = await answer
-                    except Exception as error:  # noqa: BLE001 - the flow is told
-                        answer = calls.throw(error)
+                try:
+                    answer = await asked if inspect.isawaitable(asked) else asked
+                except Exception as error:  # noqa: BLE001 - the flow is told
+                    asked = calls.throw(error)
+                else:
+                    asked = calls.send(answer)
         except StopIteration as end:
             return end.value
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Happened, NeedsReview, Waiting, check
+from twiceproof import App, Happened, NeedsReview, Retry, StepFailed, StoreUnavailable, Waiting, check
 
-from .stage import Stage
+from .stage import Stage, Style
 from .waits import work
 
 Shop = Callable[..., Any]
@@ -225,3 +225,134 @@ def test_a_wait_in_place_that_is_broken_off_is_gone_on_with(stage: Stage) -> Non
     with pytest.raises(Waiting, match="cut off by CancelledError"):
         asyncio.run(sync(1))
     assert not stage.effects
+
+
+# -- a store that is away, and a flow that swallows that -------------------------------------------
+
+
+def away(app: App, step: str) -> None:
+    """The store cannot be reached at the first write about this step."""
+    write, left = app.store.write, [step]
+
+    def failing(*writes: Any) -> Any:
+        if any(one.at.key in left for one in writes):
+            left.clear()
+            raise StoreUnavailable("the database is away")
+        return write(*writes)
+
+    app.store.write = failing  # type: ignore[method-assign]
+
+
+def transfer_shop(stage: Stage, app: App, style: Style, *, again: bool = False) -> Any:
+    def charge(order: int) -> str:
+        stage.do("charge")
+        return "charged"
+
+    def transfer(order: int) -> str:
+        stage.do("transfer")
+        return "transferred"
+
+    first, other = style.step(app, charge), style.step(app, transfer)
+
+    def steps(order: int) -> Any:
+        while True:
+            try:
+                return (yield first(order))
+            except Exception:
+                stage.do("swallowed")
+                if not again:
+                    return (yield other(order))
+
+    return style.flow(app, steps)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_flow_that_swallows_a_store_error_does_not_go_another_way(stage: Stage, style: Style, again: bool) -> None:
+    app = stage.process()
+    sync = transfer_shop(stage, app, style, again=again)
+    away(app, "charge")
+    with pytest.raises(StoreUnavailable, match="the database is away"):
+        sync(1)
+    assert stage.effects == {"swallowed": 1}
+    assert stage.record("sync", "order:1").state == "held"
+
+
+def test_nor_one_that_returns_or_fails_for_it(stage: Stage) -> None:
+    for order, fails in ((1, False), (2, True)):
+        app = stage.process()
+
+        @app.step
+        def charge(order: int) -> None:
+            stage.do("charge")
+
+        @app.flow(key="order:{order}", name="sync")
+        def sync(order: int, fails: bool = fails) -> str:
+            try:
+                charge(order)
+            except Exception:
+                if fails:
+                    raise ValueError("no") from None
+            return "done"
+
+        away(app, "charge")
+        with pytest.raises(StoreUnavailable, match="the database is away"):
+            sync(order)
+        assert stage.record("sync", f"order:{order}").state == "held"
+    assert not stage.effects
+
+
+def test_an_interrupt_after_a_swallowed_store_error_stays_one(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step
+    def charge(order: int) -> None: ...
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        try:
+            charge(order)
+        except Exception:
+            raise KeyboardInterrupt from None
+
+    away(app, "charge")
+    with pytest.raises(KeyboardInterrupt):
+        sync(1)
+
+
+def test_a_failed_step_may_be_swallowed_and_the_flow_goes_another_way(stage: Stage, style: Style) -> None:
+    app = stage.process()
+
+    def charge(order: int) -> str:
+        raise ValueError("no")
+
+    def transfer(order: int) -> str:
+        return "transferred"
+
+    first, other = style.step(app, charge), style.step(app, transfer)
+
+    def steps(order: int) -> Any:
+        try:
+            return (yield first(order))
+        except StepFailed:
+            return (yield other(order))
+
+    assert style.flow(app, steps)(1) == "transferred"
+    assert stage.record("sync", "order:1").state == "done"
+
+
+def test_a_store_error_of_a_step_s_own_is_a_failure_of_that_step(stage: Stage, style: Style) -> None:
+    """It may be another store than the ledger's."""
+    app = stage.process()
+
+    def charge(order: int) -> str:
+        raise StoreUnavailable("another database is away")
+
+    step = style.step(app, charge, repeat="safe", retry=Retry(attempts=1))
+
+    def steps(order: int) -> Any:
+        try:
+            yield step(order)
+        except StepFailed:
+            return "another way"
+
+    assert style.flow(app, steps)(1) == "another way"

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, Unknown, check, keyed
+from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, Unknown, Waiting, check, keyed
 
 from .stage import Died, Stage, Style
+from .waits import work
 
 CLEAN = [NotDone("no"), ConnectionRefusedError(), socket.gaierror()]
 AMBIGUOUS = [TimeoutError(), ConnectionResetError()]
@@ -109,6 +110,67 @@ def test_after_an_ambiguous_error_a_check_step_looks_and_adopts_what_it_finds(st
 def test_after_an_ambiguous_error_a_check_step_that_is_absent_is_done(stage: Stage, style: Style) -> None:
     assert pay_flow(stage, style, declared(stage, "check"), [TimeoutError()], done=False)(1) == "paid"
     assert stage.effects == {"pay": 1}
+
+
+class Busy(Exception):
+    """HTTP 503: ambiguous."""
+
+    status_code = 503
+
+    def __init__(self, retry_after: float | None = None) -> None:
+        super().__init__("busy")
+        self.retry_after = retry_after
+
+
+def started_at(stage: Stage, style: Style, repeat: Any, error: Exception, retry: Retry, *, every: float) -> list[float]:
+    """When a step that always fails so is started: a worker looks every so many seconds."""
+    app, times = stage.process(), []
+    app.parts.roll = lambda: 1.0
+
+    def pay(order: int) -> None:
+        times.append(stage.clock.now())
+        raise error
+
+    step = style.step(app, pay, repeat=repeat, retry=retry)
+
+    def body(order: int) -> Any:
+        return (yield step(order))
+
+    with pytest.raises(Waiting):
+        style.flow(app, body)(1)
+    for _ in range(100):
+        stage.clock.advance(every)
+        work(app)
+    return [when - times[0] for when in times]
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])
+def test_what_is_tried_again_keeps_to_the_pause_that_the_other_side_asked_for(
+    stage: Stage, style: Style, repeat: str
+) -> None:  # fmt: skip
+    kind = check(lambda order: Absent, settling=0) if repeat == "check" else repeat
+    found = started_at(stage, style, kind, Busy(600.0), Retry(attempts=4, first=10.0), every=60.0)
+    assert found == pytest.approx([0.0, 600.0, 1_200.0, 1_800.0], abs=100.0)
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])
+def test_and_waits_longer_each_time(stage: Stage, style: Style, repeat: str) -> None:
+    kind = check(lambda order: Absent, settling=0) if repeat == "check" else repeat
+    found = started_at(stage, style, kind, Busy(), Retry(attempts=4, first=100.0), every=10.0)
+    assert found == pytest.approx([0.0, 100.0, 300.0, 700.0], abs=40.0)
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])
+def test_and_no_longer_than_its_policy_allows(stage: Stage, style: Style, repeat: str) -> None:
+    kind = check(lambda order: Absent, settling=0) if repeat == "check" else repeat
+    retry = Retry(attempts=9, first=100.0, within=400.0)
+    assert len(started_at(stage, style, kind, Busy(), retry, every=10.0)) == 3
+
+
+def test_a_settling_time_that_is_longer_than_the_pause_is_waited_for(stage: Stage, style: Style) -> None:
+    kind = check(lambda order: Absent, settling=300.0)
+    found = started_at(stage, style, kind, Busy(), Retry(attempts=3, first=10.0), every=10.0)
+    assert found == pytest.approx([0.0, 300.0, 600.0], abs=40.0)
 
 
 @pytest.mark.parametrize("answer", [Unknown("busy"), "nonsense"])

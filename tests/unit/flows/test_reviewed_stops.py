@@ -9,7 +9,7 @@ import pytest
 
 from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Retry, Waiting, check
 
-from .stage import Died, Stage
+from .stage import Died, Stage, Style
 from .waits import work
 
 
@@ -49,6 +49,63 @@ def test_a_cancellation_that_comes_before_a_run_lies_down_is_heeded(stage: Stage
         waits(stage, app, then)(1)
     assert stage.record("sync", "order:1").state == "failed"
     assert stage.effects == {"reserve": 1, "unreserve": 1}
+
+
+@pytest.mark.parametrize("kind", ["never", "safe", "keyed"])
+@pytest.mark.parametrize("where", ["first", "last"])
+def test_a_cancellation_in_any_step_is_heeded_also_in_the_last(
+    stage: Stage, style: Style, where: str, kind: Any
+) -> None:  # fmt: skip
+    app = stage.process()
+
+    def unreserve(result: str) -> None:
+        stage.do(f"undo {result}")
+
+    def named(name: str) -> Any:
+        def reserve(order: int) -> str:
+            stage.do(name)
+            if name == where:
+                assert handle(app).cancel("ann") == "held"
+            return name
+
+        return style.step(app, reserve, name=name, repeat=kind, undo=style.step(app, unreserve, repeat="safe"))
+
+    first, last = named("first"), named("last")
+
+    def steps(order: int) -> Any:
+        yield first(order)
+        yield last(order)
+        return "done"
+
+    with pytest.raises(Cancelled, match="by ann"):
+        style.flow(app, steps)(1)
+    assert stage.record("sync", "order:1").state == "failed"
+    begun = ["first"] if where == "first" else ["first", "last"]
+    assert stage.effects == {name: 1 for name in [*begun, *(f"undo {done}" for done in begun)]}
+
+
+def test_a_cancellation_of_a_flow_that_does_nothing_more_is_heeded(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        assert handle(app).cancel("ann") == "held"
+        return "done"
+
+    with pytest.raises(Cancelled, match="by ann"):
+        sync(1)
+
+
+def test_a_cancellation_that_comes_when_all_is_done_changes_nothing(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        return "done"
+
+    assert sync(1) == "done"
+    assert handle(app).cancel("ann") == "done"
+    assert sync(1) == "done"
 
 
 def test_a_run_that_is_interrupted_does_not_forget_its_cancellation(stage: Stage) -> None:

@@ -25,6 +25,11 @@ class Branch:
         self.stop: Stop | None = None
         self.gatherings = 0
 
+    @property
+    def place(self) -> str:
+        """Where its steps are, for the ledger. Of a batch, which item has which number depends on what is left to do."""
+        return f"{self.path.rpartition('.')[0]}.*" if self.alone else self.path
+
 
 branch_var: ContextVar[Branch | None] = ContextVar("twiceproof_branch", default=None)
 

@@ -22,13 +22,13 @@ from ...errors import Misuse, NeedsReview, Waiting
 from ...records import Address
 from ..context import Unwind
 from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry
+from ..names import stem_of
 from ..parts import Parts
 from ..session import Drive, Session
 from ..step import Step, called_with
 from ..stop import Review, Wait
 from ..undo import UNDO
 from ..work import work_of
-from .progress import stem_of
 
 __all__ = ["Duplicate", "compensate"]
 

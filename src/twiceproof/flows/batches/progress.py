@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from ...drive import Operation
 from ...stores.base import Store
 from ..entry import KIND
+from ..names import stem_of
 
-__all__ = ["Progress", "progress_of", "stem_of"]
+__all__ = ["Progress", "progress_of"]
 
 PAGE = 1_000
 Progress = dict[str, dict[str, int]]  # step -> state -> how many
-
-_OWN = re.compile(r"(?:\[.*\]|#\d+)$", re.S)
-
-
-def stem_of(name: str) -> str:
-    """The step's own name, without an item's id or a call's number."""
-    return _OWN.sub("", name)
 
 
 def progress_of(store: Store, space: str) -> Operation[Progress]:
