@@ -78,7 +78,10 @@ class Heartbeat:
 
     def _run(self) -> None:
         while self._pause():
-            self._send_out(self._due())
+            try:
+                self._send_out(self._due())
+            except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
+                log.warning("the heartbeats failed, will try again: %s", error)
             self._do_chore()
 
     def _pause(self) -> bool:
@@ -92,13 +95,13 @@ class Heartbeat:
         """Each by a helper: one claim that cannot be renewed must not starve the others."""
         if not holds:
             return
-        helpers = self._helpers = self._helpers or _make_helpers()
         self._beats = [beat for beat in self._beats if not beat.done()]
         for hold in holds:
             hold.beating = True
             try:
-                self._beats.append(helpers.submit(self._try_beat, hold))
-            except RuntimeError:  # no thread to be had: one after the other, but if this one ends, every claim lapses
+                self._helpers = self._helpers or _make_helpers()
+                self._beats.append(self._helpers.submit(self._try_beat, hold))
+            except Exception:  # noqa: BLE001 - no thread to be had, or the main one has ended: one after the other
                 self._try_beat(hold)
 
     def beat(self) -> None:

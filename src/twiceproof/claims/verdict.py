@@ -10,13 +10,14 @@ from typing import Literal
 from ..errors import NotDone
 from .claim import Fault
 from .driver_errors import of_driver
+from .sent import Ending, sent_before
 
 __all__ = ["Verdict", "fault_of", "judge", "worst"]
 
 Verdict = Literal["clean", "ambiguous", "other"]
 
 # The request never left, or the other side said no before doing anything.
-CLEAN = (NotDone, ConnectionRefusedError, socket.gaierror)
+CLEAN = (ConnectionRefusedError, socket.gaierror)
 # The request may have arrived, and no answer came back.
 AMBIGUOUS = (TimeoutError, ConnectionError)
 # Said of a connection that could not be made, and, after minutes of silence, of one on which all was sent.
@@ -47,6 +48,13 @@ def judge(error: BaseException) -> Verdict:
     """Clean: may be tried again. Ambiguous: nobody knows. Other: neither, so not without a word."""
     if isinstance(error, BaseExceptionGroup):
         return worst({judge(one) for one in error.exceptions})
+    if isinstance(error, NotDone):
+        return "clean"
+    verdict = _of_its_own(error)
+    return "ambiguous" if verdict != "ambiguous" and _is_one_of_several(error) else verdict
+
+
+def _of_its_own(error: BaseException) -> Verdict:
     names = {kind.__name__ for kind in type(error).__mro__}
     if isinstance(error, CLEAN) or not CLEAN_NAMES.isdisjoint(names) or _while_connecting(error):
         return "clean"
@@ -54,10 +62,29 @@ def judge(error: BaseException) -> Verdict:
         return "ambiguous"
     status = _http_status(error)
     if status is not None:
-        return "clean" if 400 <= status < 500 and status not in MAYBE_DONE_STATUS else "ambiguous"
+        return "clean" if _is_refusal(status) else "ambiguous"
     doubt = _leaves_a_doubt(error, names)
-    found = of_driver(error) or _inner(error, known=doubt)
+    inner = _inner(error, known=doubt)
+    found = of_driver(error) or ("other" if inner is None else judge(inner))
     return "ambiguous" if doubt and found == "other" else found
+
+
+def _is_one_of_several(error: BaseException) -> bool:
+    """Whether a request before it, of the same call, may have been carried out: it says nothing about that one."""
+    if any(_may_be_done(ending) for ending in sent_before(error)):
+        return True
+    inner = _inner(error, known=_leaves_a_doubt(error, {kind.__name__ for kind in type(error).__mro__}))
+    return inner is not None and _is_one_of_several(inner)
+
+
+def _may_be_done(ending: Ending) -> bool:
+    if isinstance(ending, Exception):
+        return judge(ending) != "clean"
+    return ending is None or not _is_refusal(ending)
+
+
+def _is_refusal(status: int) -> bool:
+    return 400 <= status < 500 and status not in MAYBE_DONE_STATUS
 
 
 def _while_connecting(error: BaseException) -> bool:
@@ -70,23 +97,22 @@ def _while_connecting(error: BaseException) -> bool:
     return False
 
 
-def _leaves_a_doubt(error: Exception, names: set[str]) -> bool:
+def _leaves_a_doubt(error: BaseException, names: set[str]) -> bool:
     if isinstance(error, OSError) and error.errno in UNREACHABLE:
         return True
     classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
     return not (AMBIGUOUS_NAMES.isdisjoint(names) and AMBIGUOUS_CLASSES.isdisjoint(classes))
 
 
-def _inner(error: BaseException, *, known: bool) -> Verdict:
-    """By what it hands on: `reason` (urllib, urllib3) or `orig` (SQLAlchemy); what is known to be a client's also by
-    `original_error` (a proxy), by its first argument (requests), or by `error` among its words (botocore)."""
+def _inner(error: BaseException, *, known: bool) -> Exception | None:
+    """What it hands on: as `reason` (urllib, urllib3) or `orig` (SQLAlchemy); what is known to be a client's also as
+    `original_error` (a proxy), as its first argument (requests), or as `error` among its words (botocore)."""
     told = [getattr(error, "reason", None), getattr(error, "orig", None)]
     if known:
         words = getattr(error, "kwargs", None)
         told += [getattr(error, "original_error", None), *error.args[:1]]
         told += [words.get("error")] if isinstance(words, dict) else []
-    reason = next((one for one in told if isinstance(one, Exception) and one is not error), None)
-    return "other" if reason is None else judge(reason)
+    return next((one for one in told if isinstance(one, Exception) and one is not error), None)
 
 
 def worst(verdicts: set[Verdict]) -> Verdict:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from twiceproof import App, ClaimLost, InProgress, StoreUnavailable
 from twiceproof.claims.heartbeat import Heartbeat
@@ -182,6 +185,66 @@ def test_where_no_more_threads_are_to_be_had_claims_are_kept_alive_all_the_same(
             return "paid"
 
         assert pay(1) == "paid"
+
+
+LEFT_ALONE = """
+import threading
+from twiceproof import App
+
+app = App("sqlite:///beat.db?durability=process")
+renewed = threading.Semaphore(0)
+renew = app._heartbeat._renew
+app._heartbeat._renew = lambda held: (renewed.release(), renew(held))[1]
+
+@app.once(key="order:{order}", lease=0.9)
+def pay(order):
+    main.join()
+    return [renewed.acquire(timeout=10) for _ in range(3)]
+
+main = threading.main_thread()
+threading.Thread(target=lambda: print(pay(1))).start()
+"""
+
+
+def test_work_in_a_thread_that_outlives_the_main_one_keeps_its_claim(tmp_path: Any) -> None:
+    """On real time, in a process of its own: Python is ending, and starts no helpers any more."""
+    told = subprocess.run(
+        [sys.executable, "-c", LEFT_ALONE], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (told.stdout, told.stderr) == ("[True, True, True]\n", "")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't register atexit after shutdown"), MemoryError()])
+def test_where_no_helpers_are_to_be_had_at_all_claims_are_kept_alive(
+    desk: Any, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none() -> Any:
+        raise error
+
+    monkeypatch.setattr("twiceproof.claims.heartbeat._make_helpers", none)
+    heartbeat, hold, beats = _keeping(desk)
+    with kept(heartbeat, hold):
+        for count in (1, 2):
+            desk.clock.advance(10)
+            heartbeat._send_out(heartbeat._due())
+            assert (len(beats), hold.beating) == (count, False)
+    heartbeat.stop()
+
+
+def test_nothing_that_fails_ends_the_heartbeats(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are all that keeps every claim of this process alive."""
+    looks = threading.Semaphore(0)
+
+    def broken() -> Any:
+        looks.release()
+        raise RuntimeError("a bug")
+
+    heartbeat, hold, _ = _keeping(desk)
+    hold.held = structs.replace(hold.held, lease=0.01)
+    monkeypatch.setattr(heartbeat, "_due", broken)
+    with kept(heartbeat, hold):
+        assert all(looks.acquire(timeout=10) for _ in range(3))
+    heartbeat.stop()
 
 
 def test_a_thread_that_could_not_be_had_once_is_had_the_next_time(tmp_path: Any, monkeypatch: Any) -> None:

@@ -182,7 +182,8 @@ def test_a_route_that_was_lost_after_the_request_was_sent_leaves_a_doubt(number:
 
 def test_a_certificate_that_requests_does_not_believe_is_clean() -> None:
     inner = urllib3.exceptions.SSLError(ssl.SSLCertVerificationError("self-signed"))
-    assert judge(requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, "/", inner))) == "clean"
+    given_up = error_of(lambda url: urllib3.Retry(0).increment("POST", url, error=inner), "/")
+    assert judge(requests.exceptions.SSLError(given_up)) == "clean"
 
 
 def test_a_redis_that_did_not_answer_in_time_leaves_a_doubt() -> None:

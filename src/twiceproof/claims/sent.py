@@ -1,0 +1,100 @@
+"""What an HTTP client had sent before its error came: it follows redirects and tries again by itself, and the error
+tells of the last request only. A charge answered with a redirect is made, though the page behind it be a 404."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+__all__ = ["Ending", "sent_before"]
+
+# How an earlier request ended: with an error, with a status, or nobody knows how.
+Ending = Exception | int | None
+Found = list[Ending]
+
+
+def sent_before(error: BaseException) -> Found:
+    """The requests that went out on the way to it, by the answer that it carries and by the calls that it came from."""
+    answer = getattr(error, "response", None)
+    found = _of_aws(answer) if isinstance(answer, dict) else _answers(getattr(answer, "history", None))
+    found += _answers(getattr(error, "history", None))  # aiohttp
+    found += _tries(getattr(getattr(answer, "raw", None), "retries", None))  # requests, with an adapter that retries
+    seen = [look(frame) if frame.f_locals else [None] for frame, look in _frames(error)]  # cleared: nobody knows
+    if not seen and type(error).__name__ == "MaxRetryError":  # urllib3 retried, and where it says how is lost
+        return [*found, None]
+    return [*found, *(one for each in seen for one in each)]
+
+
+def _frames(error: BaseException) -> Iterator[tuple[FrameType, Callable[[FrameType], Found]]]:
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        look = LOOKS.get(frame.f_code.co_name)
+        if look is not None and frame.f_globals.get("__name__") in look[0]:
+            yield frame, look[1]
+        trace = trace.tb_next
+
+
+def _answers(history: Any) -> Found:
+    """Anything may be called `history`: only answers count, which have a status."""
+    return [status for one in _listed(history) if (status := _status_of(one)) is not None]
+
+
+def _status_of(answer: Any) -> int | None:
+    told = (getattr(answer, name, None) for name in ("status_code", "status"))
+    return next((status for status in told if isinstance(status, int)), None)
+
+
+def _tries(retries: Any) -> Found:
+    return [one.error or one.status for one in _listed(getattr(retries, "history", None))]
+
+
+def _listed(history: Any) -> Iterable[Any]:
+    return history if isinstance(history, list | tuple) else ()
+
+
+def _of_aws(answer: dict[Any, Any]) -> Found:
+    return [None] if (answer.get("ResponseMetadata") or {}).get("RetryAttempts") else []
+
+
+# -- the calls that follow a redirect or try again ---------------------------------------------------
+
+
+def _in_urllib(frame: FrameType) -> Found:
+    return [frame.f_locals.get("code")]
+
+
+def _in_requests(frame: FrameType) -> Found:
+    return _answers(frame.f_locals.get("hist")) or [None]
+
+
+def _in_httpx(frame: FrameType) -> Found:
+    return _answers(frame.f_locals.get("history"))
+
+
+def _in_aiohttp(frame: FrameType) -> Found:
+    at = frame.f_locals
+    retries = getattr(at.get("self"), "_retry_connection", False) and at.get("method") in IDEMPOTENT
+    tried_again = retries and at.get("retry_persistent_connection") is False
+    return [*_answers(at.get("history")), *([None] if tried_again else [])]
+
+
+def _in_urllib3(frame: FrameType) -> Found:
+    return _tries(frame.f_locals.get("self"))
+
+
+def _in_botocore(frame: FrameType) -> Found:
+    return [None] if frame.f_locals.get("attempts", 2) > 1 else []
+
+
+IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # what aiohttp sends once more
+# By their names: to import a client, only to know its functions, would cost each program that uses another one.
+LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {
+    "http_error_302": (frozenset({"urllib.request"}), _in_urllib),
+    "resolve_redirects": (frozenset({"requests.sessions"}), _in_requests),
+    "_send_handling_redirects": (frozenset({"httpx._client", "httpx2._client"}), _in_httpx),
+    "_request": (frozenset({"aiohttp.client"}), _in_aiohttp),
+    "increment": (frozenset({"urllib3.util.retry"}), _in_urllib3),
+    "_send_request": (frozenset({"botocore.endpoint"}), _in_botocore),
+}
