@@ -11,6 +11,7 @@ from msgspec import structs
 
 from ..clock import system_clock
 from ..errors import SchemaMismatch, StoreError, StoreUnavailable, StoreUnsafe
+from ..passwords import redacted, shown_url
 from ..settings import from_environment
 from ..stores.base import Finding
 from ..stores.open import open_store
@@ -20,7 +21,6 @@ from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE, NoLedger
 from .ledger import require_ledger, scheme_of, sqlite_path
 from .output import show_json, show_table, show_text
 from .resources import check_resources
-from .secrets import redacted, shown_url
 from .target import Target, target_options
 
 __all__ = ["doctor"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from ..errors import BadWrite, Misuse, NoSuchWait, StoreError, StoreUnsafe, TwiceproofError
+from ..passwords import redacted
 from .clean import clean
 from .output import show_json
-from .secrets import redacted
 
 __all__ = [
     "EXIT_CODES",

@@ -8,6 +8,7 @@ from msgspec import Raw, Struct
 
 from ...claims.outcomes import Busy, Failed, Held, InReview, Mismatch, Parked
 from ...claims.states import Ask
+from ...shell import typed
 from ..reply import Reply, json_reply, problem, retry_after
 
 __all__ = [
@@ -129,10 +130,11 @@ def unsafe() -> Reply:
 
 def settling(ask: Ask) -> str:
     """How a person says what happened."""
+    about = (ask.operation, ask.key)
     return (
         f'Find out whether it happened, then settle it: POST /v1/reviews/{ask.run} {{"verdict": "happened"}} or '
         '{"verdict": "did-not-happen"}; or type: '
-        f"twiceproof claims settle {ask.operation} {ask.key!r} --happened (or --did-not-happen)."
+        f"{typed('claims', 'settle', '--happened', about=about)} (or --did-not-happen)."
     )
 
 
