@@ -23,7 +23,7 @@ KEYS = [
     'o"`touch PWNED`',
     "-17",
     "--json",
-    "it's \"q\"",
+    'it\'s "q"',
     "a b",
     "a  b",
     "no-break\u00a0blank",
@@ -110,6 +110,8 @@ def test_a_store_without_a_password_is_named(url: str) -> None:
     assert store_words(url) == ("--store", url)
 
 
-@pytest.mark.parametrize("url", ["postgresql://app:pw@db/shop", "redis://:pw@cache/0", "postgresql://db/shop?password=pw"])
+@pytest.mark.parametrize(
+    "url", ["postgresql://app:pw@db/shop", "redis://:pw@cache/0", "postgresql://db/shop?password=pw"]
+)
 def test_a_store_with_a_password_is_left_to_the_environment(url: str) -> None:
     assert store_words(url) == ()

@@ -25,6 +25,8 @@ from .target import Target, target_options
 
 __all__ = ["doctor"]
 
+GIGABYTE = 1024**3
+LARGE = GIGABYTE // 2
 LEVELS = ("ok", "warn", "refuse")
 VERDICTS = {
     "ok": "Fine: this store keeps what it acknowledges.",
@@ -98,6 +100,7 @@ class Examination:
             yield _refusal("opens", error)
 
     def _examine(self) -> Iterator[Finding]:
+        _announce_if_large(sqlite_path(self.url))
         store = open_store(self.url, keys=from_environment(os.environ).keys)
         try:
             yield from store.examine()
@@ -105,6 +108,17 @@ class Examination:
             yield from check_resources(store, from_environment(os.environ).resources, system_clock)
         finally:
             store.close()
+
+
+def _announce_if_large(path: Path | None) -> None:
+    """Said before: a doctor that says nothing for minutes is taken for one that hangs, and stopped."""
+    size = 0 if path is None else sqlite_size(path)
+    if size >= LARGE:
+        click.echo(f"All {size / GIGABYTE:.1f} GiB of the file are read; this can take a while.", err=True)
+
+
+def sqlite_size(path: Path) -> int:
+    return path.stat().st_size
 
 
 def _no_ledger(error: NoLedger, path: Path | None) -> Finding:
