@@ -62,6 +62,7 @@ from .flows.workers.duty import Duty
 from .flows.workers.run_duty import RunDuty
 from .keys import fingerprint, validate_key
 from .settings import Settings, from_environment
+from .shell import store_words
 from .stores.base import Store
 from .stores.keyring import Keyring
 from .stores.open import open_store
@@ -102,7 +103,7 @@ class App(
         shelf = open_shelf(self.settings.resources) if self.settings.resources else None
         self.claims = Claims(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
-        self._where = _where(store)
+        self._where = store_words(store) if isinstance(store, str) else ()
         self._owner = Ids(_process_name)
         self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
@@ -299,13 +300,6 @@ def _refuse_uncallable(url: str) -> None:
     """Here, and not in the first run that hands out a callback: that run would fail."""
     if url and not url.startswith(("http://", "https://")):
         raise Misuse(f"url={url!r} cannot be called from outside; write it like https://hooks.example.com")
-
-
-def _where(store: object) -> str:
-    """How the command line is told of this store. Other URLs may hold a password: they are only hinted at."""
-    if not isinstance(store, str):
-        return ""
-    return f" --store {store}" if store.startswith("sqlite:") else " --store …"
 
 
 def _place(function: Callable[..., Any]) -> str:

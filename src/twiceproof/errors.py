@@ -86,7 +86,8 @@ class TwiceproofError(Exception):
 
     def __init__(self, message: str, **data: Any) -> None:
         # One line, whatever a key or a driver put into it: log shippers split on newlines.
-        super().__init__(" ".join(message.split()))
+        # Blanks inside a line stay: a command in it names the very key, and `a  b` is another than `a b`.
+        super().__init__(" ".join(line.strip() for line in message.splitlines() if line.strip()))
         self.data = data
 
     def __getattr__(self, name: str) -> Any:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sqlite3
+import subprocess
 from collections import namedtuple
 from pathlib import Path
 
@@ -168,6 +169,41 @@ def test_a_damaged_file_is_refused_and_a_whole_one_is_not(path):
     (finding,) = [sqlite_doctor._integrity(db)]
     db.close()
     assert finding.level == "refuse"
+
+
+def empty_an_index(path):
+    """A page that a disk gave back wrong: well-formed, and empty, so that no row is found by it."""
+    with sqlite3.connect(path, isolation_level=None) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+        (root,) = db.execute(
+            "SELECT rootpage FROM sqlite_master WHERE type='index' AND tbl_name='twiceproof_records' ORDER BY rowid"
+        ).fetchone()
+    db.close()
+    with path.open("r+b") as file:
+        file.seek((root - 1) * size)
+        file.write(bytes([10, 0, 0, 0, 0]) + (size % 65_536).to_bytes(2, "big") + b"\0")
+
+
+def test_an_index_that_has_lost_its_rows_is_refused(path):
+    """A claim that the index does not find is won a second time."""
+    store = GroupedStore(SqliteEngine(path))
+    store.write(Insert(Address("shop", "claim", "1"), "{}")).block()
+    store.close()
+    assert level(path, "integrity") == "ok"
+    empty_an_index(path)
+    found = findings(path)["integrity"]
+    assert (found.level, "index" in found.found) == ("refuse", True)
+
+
+@pytest.mark.parametrize("name", ["shop.db", "my shop's $(x).db"])
+def test_the_advice_about_rights_can_be_pasted_anywhere(tmp_path, name):
+    path = tmp_path / name
+    SqliteEngine(path).close()
+    path.chmod(0o644)
+    advice = findings(path)["permissions"].advice
+    subprocess.run(["bash", "-c", advice], cwd="/", check=True)
+    assert level(path, "permissions") == "ok"
 
 
 # -- hosts ---------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ def test_a_poisoned_owner_or_link_is_refused_before_anything_is_written(argument
     ("store", "hint"),
     [
         ("sqlite:///{}/shop.db", "twiceproof --store sqlite:///{}/shop.db claims show"),
-        ("memory://", "--store … claims"),
+        ("memory://", "Look at it with: twiceproof claims show"),
     ],
 )
 def test_a_hint_can_be_pasted_and_holds_no_password(store: str, hint: str, tmp_path: Path) -> None:

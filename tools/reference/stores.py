@@ -38,7 +38,7 @@ OPTIONS = {
 # Where what is found is a number or a word of the store's own: when it counts.
 WHEN = {
     "SQLite version": "older than 3.35",
-    "integrity": "`quick_check` found damage",
+    "integrity": "`integrity_check` found damage",
     "free space": "less than 1 GiB",
     "max_connections": "below 20",
     "memory": "over 90 % of `maxmemory` is used",

@@ -40,7 +40,7 @@ class Policy(Struct, frozen=True):
     lease: float = DEFAULT_LEASE
     life: Lifetime = Lifetime()
     ignore: tuple[str, ...] = ()
-    where: str = ""
+    where: tuple[str, ...] = ()
 
 
 def make_policy(
@@ -56,7 +56,7 @@ def make_policy(
     keep_result: Duration | None = None,
     keep_failed: Duration | None = None,
     ignore: Collection[str] = (),
-    where: str = "",
+    where: tuple[str, ...] = (),
 ) -> Policy:
     kept = lifetime(keep, name="keep")
     return Policy(

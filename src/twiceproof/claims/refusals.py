@@ -16,10 +16,10 @@ from ..errors import (
     Waiting,
 )
 from ..records import Record
+from ..shell import typed
 from .claim import HELD, claim_of
 from .hold import Hold
 from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch, Parked
-from .pasted import pasted
 from .states import Ask
 
 __all__ = [
@@ -44,8 +44,8 @@ def named(ask: Ask) -> str:
 
 
 def show(ask: Ask) -> str:
-    tenant = "" if ask.tenant == "default" else f" --tenant {ask.tenant}"
-    return f"twiceproof{ask.where} claims show{tenant} {ask.operation} {pasted(ask.key)}"
+    tenant = () if ask.tenant == "default" else ("--tenant", ask.tenant)
+    return typed(*ask.where, *tenant, "claims", "show", about=(ask.operation, ask.key))
 
 
 def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
@@ -79,7 +79,7 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
 def waiting(ask: Ask, parked: Parked) -> Waiting:
     return Waiting(
         f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
-        f"(twiceproof work), or call again later. Look at it with: twiceproof{ask.where} runs show {parked.run}",
+        f"(twiceproof work), or call again later. Look at it with: {typed(*ask.where, 'runs', 'show', parked.run)}",
         operation=ask.operation, key=ask.key, run=parked.run, state=parked.state, until=parked.until,
         why=parked.why,
     )  # fmt: skip

@@ -45,7 +45,7 @@ class Ask(Struct, frozen=True, gc=False):
     link: str = ""
     repeat: str = "never"  # what a lapsed lease means: "never" parks it, "safe" runs it again
     retry: bool = False  # a person's explicit word to run again what failed for good
-    where: str = ""  # what a person types to reach this store: " --store sqlite:///shop.db"
+    where: tuple[str, ...] = ()  # what a person types to reach this store: --store, sqlite:///shop.db
     reentrant: bool = False  # the owner's name is stable: the same owner may find itself
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..doors.unseen import written_out
+from ..unseen import written_out
 
 __all__ = ["clean", "clean_lines", "escaped"]
 

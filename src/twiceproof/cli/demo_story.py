@@ -10,8 +10,9 @@ from .. import demo
 from ..demo.evening import Report
 from ..demo.person import Approved, KnownStep, Settled
 from ..demo.plan import LIMIT
+from ..shell import quoted
 from .output import show_text
-from .shell import program, quoted
+from .shell import program
 
 __all__ = ["tell_approved", "tell_beginning", "tell_end", "tell_settled"]
 

@@ -11,20 +11,23 @@ from msgspec import structs
 
 from ..clock import system_clock
 from ..errors import SchemaMismatch, StoreError, StoreUnavailable, StoreUnsafe
+from ..passwords import redacted, shown_url
 from ..settings import from_environment
 from ..stores.base import Finding
+from ..stores.no_ledger import NoLedger
 from ..stores.open import open_store
 from ..stores.sqlite_doctor import refuse_unsafe
 from .checks import check_ledger, check_machine
-from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE, NoLedger
+from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE
 from .ledger import require_ledger, scheme_of, sqlite_path
 from .output import show_json, show_table, show_text
 from .resources import check_resources
-from .secrets import redacted, shown_url
 from .target import Target, target_options
 
 __all__ = ["doctor"]
 
+GIGABYTE = 1024**3
+LARGE = GIGABYTE // 2
 LEVELS = ("ok", "warn", "refuse")
 VERDICTS = {
     "ok": "Fine: this store keeps what it acknowledges.",
@@ -88,6 +91,7 @@ class Examination:
         except StoreUnsafe as error:
             yield from error.data.get("findings") or [_refusal("store", error)]
         except NoLedger as error:
+            yield from error.data.get("findings", ())
             yield _no_ledger(error, path)
         except StoreUnavailable as error:
             self.code = UNAVAILABLE
@@ -98,7 +102,8 @@ class Examination:
             yield _refusal("opens", error)
 
     def _examine(self) -> Iterator[Finding]:
-        store = open_store(self.url, keys=from_environment(os.environ).keys)
+        _announce_if_large(sqlite_path(self.url))
+        store = open_store(self.url, keys=from_environment(os.environ).keys, create=False)
         try:
             yield from store.examine()
             yield from check_ledger(store, scheme_of(self.url), system_clock)
@@ -107,10 +112,21 @@ class Examination:
             store.close()
 
 
+def _announce_if_large(path: Path | None) -> None:
+    """Said before: a doctor that says nothing for minutes is taken for one that hangs, and stopped."""
+    size = 0 if path is None else sqlite_size(path)
+    if size >= LARGE:
+        click.echo(f"All {size / GIGABYTE:.1f} GiB of the file are read; this can take a while.", err=True)
+
+
+def sqlite_size(path: Path) -> int:
+    return path.stat().st_size
+
+
 def _no_ledger(error: NoLedger, path: Path | None) -> Finding:
     if path is not None and not path.resolve().parent.is_dir():
         return Finding("refuse", "ledger", "its directory does not exist", "Create it, or name another file.")
-    if path is not None and not path.exists():
+    if path is None or not path.exists():
         return Finding("warn", "ledger", "there is none yet", "It is made when an App first opens it; look again then.")
     return Finding("refuse", "ledger", str(error))
 

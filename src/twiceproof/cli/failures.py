@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from ..errors import BadWrite, Misuse, NoSuchWait, StoreError, StoreUnsafe, TwiceproofError
+from ..passwords import redacted
 from .clean import clean
 from .output import show_json
-from .secrets import redacted
 
 __all__ = [
     "EXIT_CODES",
@@ -17,7 +17,6 @@ __all__ = [
     "REFUSED",
     "UNAVAILABLE",
     "NoAnswer",
-    "NoLedger",
     "NotConfirmed",
     "NotFound",
     "exit_code",
@@ -33,10 +32,6 @@ EXIT_CODES = {
     UNAVAILABLE: "the store cannot be used: it does not answer, is full, is of a newer release, or there is no ledger",
     INTERRUPTED: "interrupted",
 }
-
-
-class NoLedger(StoreError):
-    """There is no ledger where the URL points."""
 
 
 class NotFound(TwiceproofError):

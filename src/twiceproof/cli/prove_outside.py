@@ -11,7 +11,7 @@ import click
 from msgspec import Struct
 
 from ..errors import Misuse
-from .secrets import has_password
+from ..passwords import has_password
 from .target import read_private
 
 if TYPE_CHECKING:

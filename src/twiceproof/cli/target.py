@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..errors import Misuse
-from .secrets import has_password
+from ..passwords import has_password
+from ..shell import quoted, store_words
 
 if TYPE_CHECKING:
     from ..settings import Settings
@@ -76,8 +77,7 @@ class Target:
 
     def words(self) -> list[str]:
         """What must stand before a command that we suggest, so that it is about the same ledger."""
-        store = self.given_store
-        shown = ["--store", store] if store and not has_password(store) else []
+        shown = list(store_words(self.given_store)) if self.given_store else []
         return [*shown, "--tenant", self.tenant] if self.given_tenant else shown
 
 
@@ -97,7 +97,7 @@ def read_private(path: Path, option: str = "--store") -> str:
     except UnicodeDecodeError:
         raise click.BadParameter(f"{path} is not text; write the URL into it.", param_hint=option) from None
     if stat.S_IMODE(mode) & 0o077:
-        raise click.BadParameter(f"others may read {path}; run: chmod 600 {path}", param_hint=option)
+        raise click.BadParameter(f"others may read {path}; run: chmod 600 {quoted(str(path))}", param_hint=option)
     if not text:
         raise click.BadParameter(f"{path} is empty; write the URL into it.", param_hint=option)
     return text

@@ -13,9 +13,9 @@ import click
 
 from ..errors import Misuse
 from ..keys.duration import seconds
+from ..passwords import shown_url
 from .clean import clean
 from .failures import NEGATIVE
-from .secrets import shown_url
 from .target import Target, no_target
 
 if TYPE_CHECKING:

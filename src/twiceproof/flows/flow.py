@@ -23,6 +23,7 @@ from ..claims.states import Answer, Ask, Move, is_expired
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Found, Record, Written
+from ..shell import typed
 from .correlation import correlation
 from .ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from .handle import Handle, RunHandle
@@ -266,7 +267,7 @@ class Flow:
     def _in_review(self, ask: Ask, reason: str) -> NeedsReview:
         return NeedsReview(
             f"{self.name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
-            f"twiceproof{ask.where} review show {ask.run}",
+            f"{typed(*ask.where, 'review', 'show', ask.run)}",
             operation=self.name, key=ask.key, run=ask.run, state=REVIEW, reason=reason,
         )  # fmt: skip
 

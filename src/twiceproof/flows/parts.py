@@ -28,7 +28,7 @@ class Parts:
         *,
         owner: Ids,
         tenant: str,
-        where: str = "",
+        where: tuple[str, ...] = (),
         url: str = "",
         best_effort: bool = False,
         roll: Callable[[], float] = random.random,

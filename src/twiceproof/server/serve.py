@@ -13,6 +13,7 @@ from ..app import App
 from ..drive import block
 from ..errors import Misuse
 from ..flows.workers.worker import Worker
+from ..shell import store_words, typed
 from .access import Trust, is_loopback
 from .application import make_application
 from .limits import Limits
@@ -22,6 +23,8 @@ from .tokens import any_token
 __all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
 
 log = logging.getLogger("twiceproof.server")
+
+CREATE = ("tokens", "create", "NAME", "--scope", "admin")
 
 
 class Options(Struct, frozen=True):
@@ -63,7 +66,7 @@ def trust_of(app: App, options: Options) -> Trust:
     if not block(any_token(app.store)):
         raise Misuse(
             f"{_shown_place(options)} can be reached from elsewhere, and no token exists: everybody could do "
-            f"everything; run: twiceproof --store {_shown_store(app)} tokens create NAME --scope admin, or serve on "
+            f"everything; run: {typed(*store_words(app.settings.store), *CREATE)}, or serve on "
             "127.0.0.1 without a proxy, or say --insecure if it is meant so."
         )
     return "nobody"
@@ -71,11 +74,6 @@ def trust_of(app: App, options: Options) -> Trust:
 
 def _shown_place(options: Options) -> str:
     return f"{options.host} behind a proxy" if is_loopback(options.host) else options.host
-
-
-def _shown_store(app: App) -> str:
-    """A token in another ledger would open nothing. A URL that may hold a password is not shown."""
-    return app.settings.store if app.settings.store.startswith("sqlite:") else "URL"
 
 
 def warn_of_missing_secrets(app: App) -> None:

@@ -11,16 +11,20 @@ from ..errors import Misuse
 from .base import Engine
 from .grouped import GroupedStore
 from .keyring import Keyring, as_keyring
+from .no_ledger import POINT, NoLedger
 
 __all__ = ["open_store", "sqlite_file"]
 
 SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")}  # the first is what holds otherwise
 
 
-def open_store(url: str, *, clock: Clock = system_clock, keys: str | Keyring | None = None) -> GroupedStore:
+def open_store(
+    url: str, *, clock: Clock = system_clock, keys: str | Keyring | None = None, create: bool = True
+) -> GroupedStore:
     """`sqlite:///file.db`, `postgresql://…`, `redis://…`, `redis+cluster://…` or `memory://`.
 
-    With `keys` (`id:base64`, the one that seals first) what is stored is sealed.
+    With `keys` (`id:base64`, the one that seals first) what is stored is sealed. Without `create`, `NoLedger` where
+    there is none.
     """
     parts = urlsplit(url)
     opener = OPENERS.get(parts.scheme)
@@ -30,7 +34,7 @@ def open_store(url: str, *, clock: Clock = system_clock, keys: str | Keyring | N
     if parts.scheme == "sqlite" and sqlite_file(url) is None:
         raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so.")
     keyring = as_keyring(keys) if keys else None
-    engine = opener(parts, clock)
+    engine = opener(parts, clock, create)
     return GroupedStore(engine if keyring is None else _sealed(engine, keyring), clock=clock)
 
 
@@ -52,33 +56,38 @@ def _scheme_of(url: str) -> str:
     return f"{scheme[:40]!r} is not a store that twiceproof knows" if found else "A store is named by a URL"
 
 
-def _memory(parts: SplitResult, clock: Clock) -> Engine:
+def _memory(parts: SplitResult, clock: Clock, create: bool) -> Engine:
+    if not create:
+        raise NoLedger(f"A memory:// ledger lives and dies with its own process; {POINT}.")
     from .memory import MemoryEngine
 
     return MemoryEngine(clock)
 
 
-def _sqlite(parts: SplitResult, clock: Clock) -> Engine:
+def _sqlite(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     from .sqlite import SqliteEngine
+    from .sqlite_look import require_ledger
 
-    options = _options(parts, SQLITE_OPTIONS)
-    return SqliteEngine(Path(unquote(parts.path[1:])), clock=clock, durability=options.get("durability", "power"))
+    options, path = _options(parts, SQLITE_OPTIONS), Path(unquote(parts.path[1:]))
+    if not create:
+        require_ledger(path)
+    return SqliteEngine(path, clock=clock, durability=options.get("durability", "power"))
 
 
-def _postgres(parts: SplitResult, clock: Clock) -> Engine:
+def _postgres(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     try:
         from .postgres import PostgresEngine
     except ImportError as error:
         raise _extra("postgres", error) from error
-    return PostgresEngine(urlunsplit(parts), clock=clock)
+    return PostgresEngine(urlunsplit(parts), clock=clock, create=create)
 
 
-def _redis(parts: SplitResult, clock: Clock) -> Engine:
+def _redis(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     try:
         from .redis import RedisEngine
     except ImportError as error:
         raise _extra("redis", error) from error
-    return RedisEngine(urlunsplit(parts), clock=clock)
+    return RedisEngine(urlunsplit(parts), clock=clock, create=create)
 
 
 def _extra(name: str, error: ImportError) -> Misuse:
@@ -98,7 +107,7 @@ def _options(parts: SplitResult, legal: dict[str, tuple[str, ...]]) -> dict[str,
     return options
 
 
-OPENERS: dict[str, Callable[[SplitResult, Clock], Engine]] = {
+OPENERS: dict[str, Callable[[SplitResult, Clock, bool], Engine]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,

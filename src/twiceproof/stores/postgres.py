@@ -13,11 +13,13 @@ from ..clock import Clock, system_clock
 from ..errors import Misuse, SchemaMismatch, StoreUnavailable
 from ..records import Address, Batch, Due, Found, Outcome, Page, Written
 from .base import Again, Disconnected, Finding
+from .no_ledger import POINT, NoLedger
 from .postgres_doctor import (
     SETTINGS,
     SETTINGS_OF_AN_EMPTY_DATABASE,
     Settings,
     examine,
+    examine_server,
     refuse_unsafe,
 )
 from .postgres_join import WHERE, PostgresJoins
@@ -65,7 +67,7 @@ class PostgresEngine:
     one_per_space = True
     remote = True
 
-    def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
+    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True) -> None:
         self._clock = clock
         self._parameters = _parameters(url)
         self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
@@ -77,13 +79,15 @@ class PostgresEngine:
         self._links = (self._commits, self._reads, self._side)
         self._notifier = Notifier(self._side.ask, clock.sleep)
         self._listener = Listener(self._connect, self._side.ask)
-        self._prepare()
+        self._prepare(create)
 
-    def _prepare(self) -> None:
+    def _prepare(self, create: bool) -> None:
         try:
             settings = self._settings()
             refuse_unsafe(settings)
             if not is_current(settings.applied):
+                if not create and not settings.applied:
+                    raise self._no_ledger(settings)
                 with self._side.session() as db:
                     migrate(db)
             self._primary.open(self._side.ask)
@@ -96,6 +100,11 @@ class PostgresEngine:
         except BaseException:
             self._side.close()
             raise
+
+    def _no_ledger(self, settings: Settings) -> NoLedger:
+        with self._side.session() as db:
+            found = examine_server(db, settings, self._clock)
+        return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
 
     def _settings(self) -> Settings:
         try:

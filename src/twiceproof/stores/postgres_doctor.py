@@ -13,7 +13,15 @@ from .base import Finding
 from .postgres_primary import DRAW_NO_NUMBER_TWICE, LOOK, Server
 from .postgres_schema import APPLIED
 
-__all__ = ["FACTS", "SETTINGS", "SETTINGS_OF_AN_EMPTY_DATABASE", "Settings", "examine", "refuse_unsafe"]
+__all__ = [
+    "FACTS",
+    "SETTINGS",
+    "SETTINGS_OF_AN_EMPTY_DATABASE",
+    "Settings",
+    "examine",
+    "examine_server",
+    "refuse_unsafe",
+]
 
 OLDEST = 140_000
 MOST_SKEW = 1.0
@@ -134,6 +142,11 @@ def _isolation(level: str) -> Finding:
 
 
 def examine(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Finding]:
+    return [*examine_server(db, settings, clock), _server(db)]
+
+
+def examine_server(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Finding]:
+    """What can be seen without a ledger."""
     before = clock.now()
     facts = _facts(db)
     skew = facts.now - (before + clock.now()) / 2
@@ -145,7 +158,6 @@ def examine(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Fi
         _timeout("lock_timeout", facts.lock_timeout),
         _skew(skew),
         _connections(facts.connections),
-        _server(db),
     ]
 
 

@@ -14,11 +14,13 @@ from ..clock import Clock, system_clock
 from ..errors import BadWrite
 from ..records import Address, Batch, Due, Found, Outcome, Page, Record
 from .base import Again, Disconnected, Finding
+from .no_ledger import POINT, NoLedger
 from .redis_answers import commit_answers, opening, settled, whole
-from .redis_doctor import examine, is_best_effort, refuse_unsafe, survey
+from .redis_doctor import Facts, examine, examine_servers, is_best_effort, refuse_unsafe, survey
 from .redis_due import hand_out
 from .redis_faults import NotNow, understood
 from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
+from .redis_links import Command
 from .redis_nodes import Call, Nodes
 from .redis_notify import UNHEARD, Heard, Listener, mark
 from .redis_rows import (
@@ -52,23 +54,23 @@ class RedisEngine:
     remote = True
     now_lua = SERVER_TIME  # the store's clock: a test may put another here
 
-    def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
+    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True) -> None:
         self.target = Target.of(url)
         self._scripts = Scripts(self.now_lua)
         self._nodes = Nodes(self.target, self._scripts, clock)
         self._listener = Listener(self._nodes.open_ear)
         try:
             with opening(self._nodes):
-                self._open()
+                self._open(create)
         except BaseException:
             self._nodes.close()
             raise
 
-    def _open(self) -> None:
+    def _open(self, create: bool) -> None:
         facts = survey(self._nodes)
         refuse_unsafe(self.target, facts)
         self.best_effort = is_best_effort(self.target, facts)
-        self.meta = self._create()
+        self.meta = self._create() if create else self._known(facts)
         self.lanes = self._nodes.lanes = [Lane(number) for number in range(self.meta.lanes)]
         self._nodes.strict = not self.best_effort
         self._nodes.greet()
@@ -76,11 +78,21 @@ class RedisEngine:
     def _create(self) -> Meta:
         """Create the store, or learn how it was created. Ten processes may do this at once: one is first."""
         wanted = Meta(SCHEMA, self.target.lanes).text()
-        node = self._nodes.node_of(slot_of(META_KEY.encode()))
-        _, text = self._nodes.run(node, ("SET", META_KEY, wanted, "NX"), ("GET", META_KEY))
+        return Meta.read(self._meta(("SET", META_KEY, wanted, "NX"), ("GET", META_KEY)))
+
+    def _known(self, facts: Sequence[Facts]) -> Meta:
+        text = self._meta(("GET", META_KEY))
+        if text is None:
+            raise NoLedger(
+                f"There is no ledger in this Redis database; {POINT}.", findings=examine_servers(self.target, facts)
+            )
+        return Meta.read(text)
+
+    def _meta(self, *commands: Command) -> Any:
+        *_, text = self._nodes.run(self._nodes.node_of(slot_of(META_KEY.encode())), *commands)
         if isinstance(text, Exception):
             raise understood(text)
-        return Meta.read(text)
+        return text
 
     # -- commits ---------------------------------------------------------------------------------
 

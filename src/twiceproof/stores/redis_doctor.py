@@ -15,7 +15,7 @@ from .redis_links import Node, facts_of
 from .redis_nodes import Nodes
 from .redis_target import Target
 
-__all__ = ["Facts", "examine", "findings", "is_best_effort", "refuse_unsafe", "survey"]
+__all__ = ["Facts", "examine", "examine_servers", "findings", "is_best_effort", "refuse_unsafe", "survey"]
 
 OLDEST = (6, 2)
 NEARLY_FULL = 0.9
@@ -83,11 +83,15 @@ def refuse_unsafe(target: Target, facts: Sequence[Facts]) -> None:
 def examine(nodes: Nodes, meta: Meta) -> list[Finding]:
     facts = survey(nodes)
     return [
-        *(finding for fact in facts for finding in findings(nodes.target, fact)),
-        _tls(nodes.target),
+        *examine_servers(nodes.target, facts),
         _lanes(nodes.target, meta),
         _epoch(nodes, best_effort=is_best_effort(nodes.target, facts)),
     ]
+
+
+def examine_servers(target: Target, facts: Sequence[Facts]) -> list[Finding]:
+    """What can be seen without a ledger."""
+    return [*(finding for fact in facts for finding in findings(target, fact)), _tls(target)]
 
 
 def findings(target: Target, facts: Facts) -> list[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -181,3 +182,13 @@ def test_a_file_in_a_directory_that_does_not_exist_is_refused(tmp_path):
 def test_python_m_runs_the_same_program():
     done = subprocess.run([sys.executable, "-m", "twiceproof", "version"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("size", "said"), [(doctor.LARGE, True), (doctor.LARGE - 1, False)])
+def test_a_large_file_is_announced_before_it_is_read_from_end_to_end(run, ledger, monkeypatch, size, said):
+    real = doctor.sqlite_size
+    assert real(ledger.path) == ledger.path.stat().st_size
+    monkeypatch.setattr(doctor, "sqlite_size", lambda path: size)
+    answer = run("doctor", "--json")
+    assert ("this can take a while" in answer.stderr) == said
+    json.loads(answer.stdout)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
+import psycopg
 import pytest
+import redis
 from click.testing import CliRunner
 
 from twiceproof import App
@@ -50,8 +53,44 @@ def test_a_claim_in_review_is_listed_shown_settled_and_released(url):
         assert answer(url, "claims", "sweep") == {"forgotten": 0, "trimmed": 0, "pieces": 0}
 
 
+def traces(url):
+    """What stands in the database: names of relations, or of keys."""
+    if url.startswith("redis"):
+        with contextlib.closing(redis.Redis.from_url(url)) as server:
+            return server.keys("*")
+    with psycopg.connect(url) as db:
+        return db.execute("SELECT relname FROM pg_class WHERE relname LIKE 'twiceproof%'").fetchall()
+
+
+@pytest.mark.parametrize("words", [("claims", "list"), ("claims", "sweep"), ("runs", "list"), ("keys", "status")])
+def test_looking_makes_no_ledger(url, words):
+    result = run(url, *words)
+    assert (result.exit_code, traces(url)) == (3, [])
+    said = json.loads(result.stdout)["error"]
+    assert (said["type"], "there is no ledger in this" in said["message"].lower()) == ("NoLedger", True)
+
+
+def test_the_doctor_makes_no_ledger_and_checks_what_can_be_checked_without_one(url):
+    result = run(url, "doctor")
+    findings = {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
+    assert (result.exit_code, traces(url)) == (1, [])
+    assert (findings["ledger"]["level"], findings["ledger"]["found"]) == ("warn", "there is none yet")
+    assert {"fsync", "synchronous_commit", "max_connections"} <= set(findings) or {"persistence", "memory"} <= set(
+        findings
+    )
+
+
+def test_an_app_makes_a_ledger_and_then_looking_finds_it(url):
+    App(url, best_effort=True).close()
+    assert traces(url) != []
+    assert answer(url, "claims", "list")["claims"] == []
+
+
 def test_the_doctor_examines_a_server(url):
+    App(url, best_effort=True).close()
     result = run(url, "doctor")
     report = json.loads(result.stdout)
     assert result.exit_code == {"ok": 0, "warn": 1, "refuse": 2}[report["verdict"]]
-    assert {"clock skew", "clock step", "lease"} <= {finding["name"] for finding in report["findings"]}
+    names = {finding["name"] for finding in report["findings"]}
+    assert {"clock skew", "clock step", "lease"} <= names
+    assert "ledger" not in names

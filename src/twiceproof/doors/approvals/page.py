@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from ...flows.waits.approval import Approval, Decided, Decision
+from ...unseen import written_out
 from ..reply import Reply
-from ..unseen import written_out
 from .deciding import Nonces, Shown
 
 __all__ = ["page_of_decision", "page_of_problem", "page_of_view"]

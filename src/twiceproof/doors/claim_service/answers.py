@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from ...claims.outcomes import Busy, Failed, Held, InReview, Mismatch, Parked
-from ...claims.pasted import pasted
 from ...claims.states import Ask
+from ...shell import typed
 from ..reply import Reply, json_reply, problem, retry_after
 
 __all__ = [
@@ -130,10 +130,11 @@ def unsafe() -> Reply:
 
 def settling(ask: Ask) -> str:
     """How a person says what happened."""
+    about = (ask.operation, ask.key)
     return (
         f'Find out whether it happened, then settle it: POST /v1/reviews/{ask.run} {{"verdict": "happened"}} or '
         '{"verdict": "did-not-happen"}; or type: '
-        f"twiceproof claims settle --happened {ask.operation} {pasted(ask.key)} (or with --did-not-happen)."
+        f"{typed('claims', 'settle', '--happened', about=about)} (or --did-not-happen)."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...claims.outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch
 from ...claims.states import Ask
 from ...errors import StoreError
+from ...shell import typed
 from ..key_header import malformed_key
 from ..reply import Reply, json_reply, problem, retry_after
 from .answer import Answer
@@ -120,7 +121,7 @@ def in_review(ask: Ask, found: InReview) -> Reply:
         "An earlier request with this key broke off, and it is not known whether it was carried out. It is not "
         "repeated until somebody has looked.",
         next_move="Do not send it again with another key. Whoever runs this service looks with: "
-        f"twiceproof claims show {ask.operation} '{ask.key}', which says how to settle it.",
+        f"{typed('claims', 'show', about=(ask.operation, ask.key))}, which says how to settle it.",
         more={"state": "review", "since": found.since, "claim": {"operation": ask.operation, "key": ask.key}},
     )  # fmt: skip
 
