@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 CHECKS = (
     "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
-    "response_schema_conformance,negative_data_rejection,unsupported_method,ignored_auth"
+    "response_schema_conformance,negative_data_rejection,positive_data_acceptance,unsupported_method,ignored_auth"
 )
 
 

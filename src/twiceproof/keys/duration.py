@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 
 from ..errors import Misuse
 
-__all__ = ["LONGEST", "lifetime", "seconds"]
+__all__ = ["LONGEST", "UNITS", "lifetime", "seconds"]
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _TEXT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|w)")
 LONGEST = 36_525 * 86_400.0  # 100 years: beyond it, stores' dates overflow
 
@@ -48,7 +48,7 @@ def _read_text(value: str, name: str) -> float:
     found = _TEXT.fullmatch(value)
     if not found:
         _refuse(value, name, "has no unit" if value.isdigit() else "is not a duration")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(found[1]) * UNITS[found[2]]
 
 
 def _refuse(value: Any, name: str, why: str) -> NoReturn:

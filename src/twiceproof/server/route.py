@@ -21,7 +21,9 @@ ANY = "*/*"
 
 
 class Answer(Struct, frozen=True):
-    """One status a route may answer with. `type` is what msgspec writes; None has no body, or one of no JSON type."""
+    """One status a route may answer with. `type` is what msgspec writes, or a tuple: one of these; None has no body, or
+    one of no JSON type.
+    """
 
     about: str
     type: Any = None
@@ -46,6 +48,8 @@ class Route(Struct, frozen=True):
     media: str = JSON  # of the body
     answers: Mapping[int, Answer] = MappingProxyType({})
     params: Mapping[str, str] = MappingProxyType({})  # name: what it says
+    shapes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # name: how it is written, where not anyhow
+    headers: Mapping[str, str] = MappingProxyType({})  # that the route looks at; name: what it says
     largest: int = LARGEST
     room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
     signs_on: Callable[[App, Mapping[str, str]], bool] | None = None  # whether Authorization holds no token of ours

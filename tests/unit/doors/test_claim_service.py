@@ -46,6 +46,13 @@ def test_a_long_lease_does_not_keep_the_second_away_for_as_long(desk):
     assert desk.take().header("retry-after") == "30"
 
 
+@pytest.mark.parametrize("span", ["36500d", "36525d"])
+def test_the_longest_lease_that_can_be_said_is_taken(desk, span):
+    """The store itself took a few days less, and the caller was told that it could not be reached."""
+    token = desk.token(lease=span)
+    said(desk.complete(token, keep=span), 200)
+
+
 def test_a_duplicate_gets_the_result_digit_for_digit(desk):
     token = desk.token(payload={"order": 1})
     assert said(desk.complete(token, result={"price": 1.10, "n": 12345678901234567890}), 200)["state"] == "done"

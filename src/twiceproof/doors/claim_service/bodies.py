@@ -9,17 +9,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ...errors import ValueRefused
 from ...keys.duration import LONGEST
+from ..patterns import KEEP, KEY_OR_NONE, LEASE
 
 __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 
 # Only told in descriptions: who writes it otherwise hears from us how durations are written, not of a pattern.
-_UNITS = "(ms|s|m|h|d|w)"
-_WRITTEN = {"pattern": rf"^[0-9]{{1,12}}(\.[0-9]{{1,9}})? ?{_UNITS}$", "not": {"pattern": rf"^[0.]* ?{_UNITS}$"}}
-_KEPT = {**_WRITTEN, "pattern": f"{_WRITTEN['pattern']}|^forever$"}
 _SECONDS = Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": int(LONGEST)})
 Seconds = Annotated[int, _SECONDS] | Annotated[float, _SECONDS]
-Span = Annotated[str, Meta(extra_json_schema=_WRITTEN)] | Seconds
-Keep = Annotated[str, Meta(extra_json_schema=_KEPT)] | Seconds
+Span = Annotated[str, Meta(extra_json_schema=LEASE)] | Seconds
+Word = Annotated[str, Meta(extra_json_schema=KEY_OR_NONE)]
+Keep = Annotated[str, Meta(extra_json_schema=KEEP)] | Seconds
 
 
 class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,8 +27,8 @@ class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
     payload: Raw | UnsetType = UNSET
     lease: Span = "5m"
     repeat: Literal["never", "safe"] = "never"
-    request_id: str = ""
-    link: str = ""
+    request_id: Word = ""
+    link: Word = ""
 
 
 class CompleteBody(Struct, frozen=True, forbid_unknown_fields=True):

@@ -61,8 +61,12 @@ def description(routes: tuple[Route, ...]) -> dict[str, Any]:
 
 def _types(routes: tuple[Route, ...]) -> list[Any]:
     found = [route.body for route in routes] + [route.query for route in routes]
-    found += [answer.type for route in routes for answer in route.answers.values()]
+    found += [kind for route in routes for answer in route.answers.values() for kind in _kinds(answer)]
     return [kind for kind in found if kind is not None]
+
+
+def _kinds(answer: Answer) -> tuple[Any, ...]:
+    return answer.type if isinstance(answer.type, tuple) else (answer.type,)
 
 
 def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
@@ -77,7 +81,7 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
         shape["tags"] = [route.tag]
     if said := _said(route, scope):
         shape["description"] = said
-    parameters = [*_path_parameters(route), *schemas.query_parameters(route.query)]
+    parameters = [*_path_parameters(route), *schemas.query_parameters(route.query), *_header_parameters(route)]
     if parameters:
         shape["parameters"] = parameters
     body = _body(route, schemas)
@@ -98,17 +102,29 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
     return [
         {
             "name": name, "in": "path", "required": True, "description": route.params.get(name, ""),
-            "schema": {"type": "string", "minLength": 1},
+            "schema": dict(route.shapes.get(name, {"type": "string", "minLength": 1})),
         }
         for name in names
     ]  # fmt: skip
+
+
+def _header_parameters(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
+        for name, text in route.headers.items()
+    ]
 
 
 def _body(route: Route, schemas: Schemas) -> dict[str, Any] | None:
     if route.method not in ("POST", "PUT", "PATCH"):
         return None
     schema = schemas.of(route.body) if route.body is not None else {}
-    return {"content": {route.media: {"schema": schema}}}
+    return {"content": {route.media: {"schema": schema}}, "required": _is_needed(route.body)}
+
+
+def _is_needed(body: Any) -> bool:
+    """Without a body, one is read as `{}`: that is too little where a field must be there."""
+    return body is not None and any(field.required for field in msgspec.structs.fields(body))
 
 
 def _responses(route: Route, scope: Scope, schemas: Schemas) -> dict[str, Any]:
@@ -141,5 +157,6 @@ def _answer(answer: Answer, status: int, schemas: Schemas) -> dict[str, Any]:
         }
     if status == 204:
         return shape
-    schema = schemas.of(answer.type) if answer.type is not None else {}
+    written = [schemas.of(kind) for kind in _kinds(answer) if kind is not None]
+    schema = written[0] if len(written) == 1 else {"anyOf": written} if written else {}
     return {**shape, "content": {answer.media: {"schema": schema}}}

@@ -12,6 +12,7 @@ from ...claims.claim import validate_name
 from ...doors.approvals.deciding import DecideBody, Shown, decide_at, shown_at
 from ...doors.approvals.page import page_of_decision, page_of_problem, page_of_view
 from ...doors.approvals.seat import Seat, by_id, by_link
+from ...doors.patterns import NAME_OR_NONE
 from ...doors.reply import PROBLEM, Reply, json_reply, problem
 from ...drive import Operation, await_
 from ...flows.waits.approval import Approval, Decided
@@ -27,7 +28,7 @@ BY_ID, BY_LINK = "/v1/approvals/{id}", "/v1/approvals/link/{token}"
 
 
 class ApprovalsQuery(Struct, frozen=True):
-    flow: str = ""
+    flow: Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)] = ""
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 

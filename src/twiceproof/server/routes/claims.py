@@ -8,9 +8,11 @@ from typing import Any
 from msgspec import Raw, Struct
 
 from ...doors.claim_service.always_200 import always_200
-from ...doors.claim_service.answers import Claimed
+from ...doors.claim_service.answers import Claimed, Ended, Prior, Renewed
 from ...doors.claim_service.bodies import CompleteBody, FailBody, RenewBody, TakeBody
+from ...doors.claim_service.look import ClaimView
 from ...doors.claim_service.service import ClaimService
+from ...doors.patterns import KEY, OPERATION
 from ...doors.reply import PROBLEM, Reply
 from ...drive import await_
 from ..call import Call
@@ -24,6 +26,7 @@ PARAMS = {
     "operation": "What is done: a name of letters, digits and _ . - @",
     "key": "What makes two requests the same intent, percent-encoded: shop%3Aorder%3A17",
 }
+SHAPES = {"operation": OPERATION, "key": KEY}
 LOST = Answer("The token has lost its claim; what it found out is kept as evidence.", None, PROBLEM)
 FOREIGN = Answer("The token does not belong to this claim.", None, PROBLEM)
 
@@ -81,10 +84,10 @@ async def look(call: Call) -> Reply:
 ROUTES: tuple[Route, ...] = (
     Route(
         "PUT", PATH, "claim", _ending(ClaimService.take, TakeBody), "Claim a key before any work is done",
-        body=TakeBody, query=ClaimQuery, params=PARAMS, tag="claims",
+        body=TakeBody, query=ClaimQuery, params=PARAMS, shapes=SHAPES, tag="claims",
         answers={
             201: Answer("It is yours: do the work, then complete it.", Claimed),
-            200: Answer("It was done before, with this result.", Outcome),
+            200: Answer("It was done before, with this result.", (Prior, Outcome)),
             409: Answer("Somebody is at work on it, or a person must say what happened.", None, PROBLEM,
                         headers={"Retry-After": "seconds, while somebody is at work"}),
             422: Answer("The key was claimed with another payload.", None, PROBLEM),
@@ -92,21 +95,25 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET", PATH, "look_at_claim", look, "Look at a claim; changes nothing", query=ClaimQuery, params=PARAMS,
-        tag="claims", answers={200: Answer("As it is.", Outcome), 404: Answer("Nobody has claimed it.", None, PROBLEM)},
+        shapes=SHAPES, tag="claims",
+        answers={
+            200: Answer("As it is.", (ClaimView, Outcome)), 404: Answer("Nobody has claimed it.", None, PROBLEM),
+        },
     ),
     Route(
         "POST", f"{PATH}/complete", "complete_claim", _ending(ClaimService.complete, CompleteBody),
         "Say that the work is done, and what came of it", body=CompleteBody, query=ClaimQuery, params=PARAMS,
-        tag="claims", answers={200: Answer("It is on record.", Outcome), 403: FOREIGN, 409: LOST},
+        shapes=SHAPES, tag="claims",
+        answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
     ),
     Route(
         "POST", f"{PATH}/fail", "fail_claim", _ending(ClaimService.fail, FailBody),
-        "Say that the work failed, or that nobody knows", body=FailBody, query=ClaimQuery, params=PARAMS,
-        tag="claims", answers={200: Answer("It is on record.", Outcome), 403: FOREIGN, 409: LOST},
+        "Say that the work failed, or that nobody knows", body=FailBody, query=ClaimQuery, params=PARAMS, shapes=SHAPES,
+        tag="claims", answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
     ),
     Route(
         "POST", f"{PATH}/renew", "renew_claim", _ending(ClaimService.renew, RenewBody),
-        "Hold on for another lease", body=RenewBody, query=ClaimQuery, params=PARAMS, tag="claims",
-        answers={200: Answer("It is held until then.", Outcome), 403: FOREIGN, 409: LOST},
+        "Hold on for another lease", body=RenewBody, query=ClaimQuery, params=PARAMS, shapes=SHAPES, tag="claims",
+        answers={200: Answer("It is held until then.", (Renewed, Outcome)), 403: FOREIGN, 409: LOST},
     ),
 )  # fmt: skip

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from ...claims.claim import validate_name
 from ...doors.key_header import Malformed, malformed_key, read_key
+from ...doors.patterns import NAME_OR_NONE, SPAN
 from ...doors.reply import PROBLEM, Reply, json_reply, problem
 from ...doors.runs.start import LONGEST_WAIT, Start, StartedRun, start_run
 from ...drive import Operation, await_
@@ -29,17 +31,20 @@ NAME = {"name": "A flow's name to start one, a run's id to look at one"}
 RUN = {"name": "A run's id"}
 
 
+FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
+
+
 class StartQuery(Struct, frozen=True):
     """`wait`: how long the answer may wait for the run's end, like 5s; at most a minute."""
 
-    wait: str = "0s"
+    wait: Annotated[str, Meta(extra_json_schema=SPAN)] = "0s"
 
 
 class RunsQuery(Struct, frozen=True):
     """Times are seconds since 1970, of a run's last change. `after` continues a list."""
 
-    flow: str = ""
-    state: str = ""
+    flow: FlowName = ""
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["", *EVERY_STATE]})] = ""
     key: str = ""
     prefix: str = ""
     since: float | None = None
@@ -93,7 +98,8 @@ async def runs(call: Call) -> Reply:
     if query.state and query.state not in EVERY_STATE:
         known = ", ".join(EVERY_STATE)
         return problem(400, "bad-query", f"{query.state!r:.40} is no state of a run.", next_move=f"Say one of {known}.")
-    which = Filter(call.app.settings.tenant, query.flow, query.key, query.prefix, query.since, query.until)
+    flow = validate_name("flow", query.flow) if query.flow else ""
+    which = Filter(call.app.settings.tenant, flow, query.key, query.prefix, query.since, query.until)
     states = (query.state,) if query.state else EVERY_STATE
     page = await await_(list_runs(call.app.store, which, states, limit=query.limit, after=query.after))
     return json_reply(200, page)
@@ -128,13 +134,17 @@ async def _moved(call: Call, operation: Operation[str]) -> Reply:
     return json_reply(200, RunState(call.params["name"], state))
 
 
+HEADERS = {
+    "Idempotency-Key": "The same when this very request is sent again: 1 to 255 visible characters, bare or in quotes",
+    "X-Correlation-Id": "Carried along into the run's log lines",
+}
 GONE = Answer("There is no such run.", None, PROBLEM)
 NOT_NOW = Answer("The run's state does not allow it.", None, PROBLEM)
 
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", "/v1/runs/{name}", "start_run", start, "Start a run, or hear of the one that is there",
-        query=StartQuery, params=NAME, tag="runs",
+        query=StartQuery, params=NAME, headers=HEADERS, tag="runs",
         answers={
             202: Answer("Begun: a worker carries it out.", StartedRun, headers={"Location": "where to look at it"}),
             200: Answer("It was there before, or has ended within the wait.", StartedRun),
