@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..claims.verdict import Verdict
 from ..effects.look import Absent, Happened, Look, Unknown
-from .entry import DONE, FAILED, RETRY, STARTED, Entry
+from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .repeat import Declared
 from .retry import Retry
 
@@ -112,7 +112,17 @@ def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
         return Park(f"no answer came, and the provider forgets keys after {plan.repeat.window:.0f} s")
     if crashed and not plan.repeat.writes_intent:
         return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
+    was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and not by a person's word since
+    if was_tried and not plan.retry.may_start(starts, spent):
+        return _too_late(plan, entry.note)
     return Act(starts, plan.repeat.writes_intent)
+
+
+def _too_late(plan: Plan, note: Note) -> Refuse | Park:
+    """It was due while nobody was there, and now its time is over."""
+    if note.fault is None or (plan.repeat.kind == "keyed" and note.doubt):
+        return Park(f"its time is over after {note.starts} attempts: whether it was done is unknown")
+    return Refuse()
 
 
 def _unfinished(plan: Plan, entry: Entry, now: float, lapsed: float) -> Before:

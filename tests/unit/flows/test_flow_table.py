@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, Unknown, Waiting, check, keyed
+from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, StepFailed, Unknown, Waiting, check, keyed
 
 from .stage import Died, Stage, Style
 from .waits import work
@@ -170,6 +170,60 @@ def test_a_settling_time_that_is_longer_than_the_pause_is_waited_for(stage: Stag
     kind = check(lambda order: Absent, settling=300.0)
     found = started_at(stage, style, kind, Busy(), Retry(attempts=3, first=10.0), every=10.0)
     assert found == pytest.approx([0.0, 300.0, 600.0], abs=40.0)
+
+
+def left_alone(stage: Stage, style: Style, repeat: Any, error: Exception, hours: float) -> Any:
+    """A step fails, may be tried again within two hours, and nobody is there for so many. What it says then."""
+    app = stage.process()
+
+    def pay(order: int) -> str:
+        stage.do("pay")
+        if stage.effects["pay"] == 1:
+            raise error
+        return "paid"
+
+    step = style.step(app, pay, repeat=repeat, retry=Retry(attempts=8, first="30m", most="1h", within="2h"))
+
+    def steps(order: int) -> Any:
+        try:
+            return (yield step(order))
+        except StepFailed as failed:
+            return str(failed)
+
+    flow = style.flow(app, steps)
+    with pytest.raises(Waiting):
+        flow(1)
+    stage.clock.advance(hours * 3_600)
+    return flow(1)
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "never"])
+def test_what_was_due_while_nobody_was_there_fails_when_its_time_is_over(
+    stage: Stage, style: Style, repeat: str
+) -> None:  # fmt: skip
+    assert "pay failed: NotDone: no" in left_alone(stage, style, repeat, NotDone("no"), 10)
+    assert stage.effects == {"pay": 1}
+    assert stage.entries("sync", "order:1")["pay"].state == "failed"
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "never"])
+def test_and_is_tried_again_while_it_is_not(stage: Stage, style: Style, repeat: str) -> None:
+    assert left_alone(stage, style, repeat, NotDone("no"), 1.5) == "paid"
+    assert stage.effects == {"pay": 2}
+
+
+def test_a_keyed_step_of_which_nobody_knows_goes_to_a_person_when_its_time_is_over(stage: Stage, style: Style) -> None:
+    with pytest.raises(NeedsReview, match="its time is over after 1 attempts: whether it was done is unknown"):
+        left_alone(stage, style, "keyed", TimeoutError(), 10)
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_failed_step_that_is_tried_again_by_a_persons_word_has_its_time_anew(stage: Stage, style: Style) -> None:
+    flow = pay_flow(stage, style, "never", [ValueError("bug")], done=False)
+    with pytest.raises(ValueError, match="bug"):
+        flow(1)
+    stage.clock.advance(10 * 86_400)
+    assert flow.retry(1) == "paid"
 
 
 @pytest.mark.parametrize("answer", [Unknown("busy"), "nonsense"])
