@@ -38,15 +38,15 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     now = session.ledger.now()
     verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
-    doubt = note.doubt or verdict == "ambiguous"
+    doubt, untold = note.doubt or verdict == "ambiguous", note.untold or verdict == "other"
     move = after(
         plan, note.starts, first, verdict, now,
-        asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt,
+        asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt, untold=untold,
     )  # fmt: skip
     if _is_final(calling, error):
         move = Refuse()
     fault = fault_of(error, retryable=verdict == "clean")
-    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt)
+    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold)
     if isinstance(move, Park):
         session.finished(calling.name, UNKNOWN, structs.replace(note, reason=move.reason))
         if isinstance(error, Exception):

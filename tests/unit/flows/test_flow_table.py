@@ -257,6 +257,63 @@ def test_a_keyed_step_is_not_tried_after_the_provider_has_forgotten_the_key(stag
         style.flow(app, steps)(1)
 
 
+HALF_HOURLY = Retry(attempts=8, first="30m", most="30m", within="9d")
+
+
+def test_a_bug_in_a_keyed_step_is_not_repeated_after_the_provider_has_forgotten_the_key(
+    stage: Stage, style: Style
+) -> None:  # fmt: skip
+    """Say, its answer could not be read: then it was done, and sent once more it would be done again."""
+    found = started_at(stage, style, keyed(window="1h"), KeyError("id"), HALF_HOURLY, every=600.0)
+    assert found == pytest.approx([0.0, 1_800.0, 3_600.0], abs=10.0)
+    assert stage.record("sync", "order:1").state == "review"
+    reason = stage.entries("sync", "order:1")["pay"].note.reason
+    assert reason == "its error does not tell whether it was done, and the provider forgets keys after 3600 s"
+
+
+@pytest.mark.parametrize("repeat", ["safe", keyed(window="9d")], ids=["safe", "keyed for long"])
+def test_a_bug_is_repeated_by_policy_where_that_does_no_harm(stage: Stage, style: Style, repeat: Any) -> None:
+    assert len(started_at(stage, style, repeat, KeyError("id"), HALF_HOURLY, every=600.0)) == 8
+    assert stage.record("sync", "order:1").state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("errors", "pays"),
+    [([KeyError("id")], 1), ([KeyError("id"), NotDone("no")], 2), ([NotDone("no"), NotDone("no")], 3)],
+    ids=["a bug", "a bug and a clean error", "clean errors"],
+)
+def test_a_key_that_was_forgotten_while_nobody_was_there_is_used_again_only_if_nothing_was_done(
+    stage: Stage, style: Style, errors: list[Exception], pays: int
+) -> None:  # fmt: skip
+    app = stage.process()
+    app.parts.roll = lambda: 1.0
+    left = list(errors)
+
+    def pay(order: int) -> str:
+        stage.do("pay")
+        if left:
+            raise left.pop(0)
+        return "paid"
+
+    step = style.step(app, pay, repeat=keyed(window="2h"), retry=HALF_HOURLY)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    flow = style.flow(app, steps)
+    for _ in errors:
+        with pytest.raises(Waiting):
+            flow(1)
+        stage.clock.advance(1_800)
+    stage.clock.advance(3 * 3_600)
+    if pays == 3:
+        assert flow(1) == "paid"
+    else:
+        with pytest.raises(NeedsReview, match="its error does not tell whether it was done"):
+            flow(1)
+    assert stage.effects == {"pay": pays}
+
+
 @pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])
 def test_a_bug_in_a_repeatable_step_is_tried_again_by_policy(stage: Stage, style: Style, repeat: str) -> None:
     assert pay_flow(stage, style, declared(stage, repeat), [ValueError("bug")], done=False)(1) == "paid"
