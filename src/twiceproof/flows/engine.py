@@ -173,7 +173,7 @@ def after(
     """What follows from an attempt that raised. `asked` is the other side's Retry-After.
 
     `doubt`: this attempt or one before it ended without an answer. `untold`: with an error that says nothing about its
-    effect. As long as the provider knows the key, such a one may be repeated like any other; beyond that it counts as doubt.
+    effect. While the provider knows the key, such a one is repeated like any other; beyond that it counts as doubt.
     """
     kind = plan.repeat.kind
     if kind == "never" and verdict != "clean":

@@ -79,7 +79,9 @@ def refuse_if_undoing(session: Session) -> None:
 def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiting | NeedsReview) -> NoReturn:
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
-        session.finished(calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None, first_at=None))
+        session.finished(
+            calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None, first_at=None)
+        )
         session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}", _awaited(error)))
     until = error.data.get("until")
     left = LONGEST_LOOK if until is None else until - session.ledger.now()
