@@ -129,7 +129,8 @@ def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act)
     doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
     return Note(
         calling.asked, repeat, act.starts,
-        first_at=first, began_at=now, fault=fault, doubt=doubt, sole=sole, place=place,
+        first_at=first, began_at=now, fault=fault, doubt=doubt, untold=entry is not None and entry.note.untold,
+        sole=sole, place=place,
     )  # fmt: skip
 
 
@@ -173,7 +174,8 @@ def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[N
     packed = pack(value, session.hold.held, mark=calling.name, most=session.parts.claims.room)
     external = _external(calling, value)
     done = structs.replace(
-        note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None, doubt=False
+        note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None, doubt=False,
+        untold=False,
     )  # fmt: skip
     return done, packed
 
@@ -219,7 +221,7 @@ def _ask(session: Session, calling: Calling, entry: Entry) -> Operation[Any]:
 
 
 def _absent(entry: Entry) -> Note:
-    return structs.replace(entry.note, not_before=None, doubt=False)
+    return structs.replace(entry.note, not_before=None, doubt=False, untold=False)
 
 
 # -- answering -----------------------------------------------------------------------------------

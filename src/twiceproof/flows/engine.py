@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ..claims.verdict import Verdict
 from ..effects.look import Absent, Happened, Look, Unknown
-from .entry import DONE, FAILED, RETRY, STARTED, Entry
+from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .repeat import Declared
 from .retry import Retry
 
@@ -108,11 +108,21 @@ def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
     if wait > 0:
         return Later(wait, RETRY)
     starts, spent = entry.note.starts + 1, now - (entry.note.first_at or entry.at)
-    if entry.note.doubt and _is_forgotten(plan, spent):  # it was due earlier, and nobody came
-        return Park(f"no answer came, and the provider forgets keys after {plan.repeat.window:.0f} s")
+    if (entry.note.doubt or entry.note.untold) and _is_forgotten(plan, spent):  # it was due earlier, and nobody came
+        return _forgotten(plan, answered=not entry.note.doubt)
     if crashed and not plan.repeat.writes_intent:
         return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
+    was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and not by a person's word since
+    if was_tried and not plan.retry.may_start(starts, spent):
+        return _too_late(plan, entry.note)
     return Act(starts, plan.repeat.writes_intent)
+
+
+def _too_late(plan: Plan, note: Note) -> Refuse | Park:
+    """It was due while nobody was there, and now its time is over."""
+    if note.fault is None or (plan.repeat.kind == "keyed" and note.doubt):
+        return Park(f"its time is over after {note.starts} attempts: whether it was done is unknown")
+    return Refuse()
 
 
 def _unfinished(plan: Plan, entry: Entry, now: float, lapsed: float) -> Before:
@@ -140,6 +150,11 @@ def _is_forgotten(plan: Plan, spent: float) -> bool:
     return plan.repeat.kind == "keyed" and spent > plan.repeat.window
 
 
+def _forgotten(plan: Plan, *, answered: bool) -> Park:
+    why = "its error does not tell whether it was done" if answered else "no answer came"
+    return Park(f"{why}, and the provider forgets keys after {plan.repeat.window:.0f} s")
+
+
 def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
     """Start again after an attempt that ended without a word."""
     spent = max(0.0, now - first_at)
@@ -153,11 +168,12 @@ def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
 
 def after(
     plan: Plan, starts: int, first_at: float, verdict: Verdict, now: float, *,
-    asked: float | None = None, roll: Callable[[], float], doubt: bool = False,
+    asked: float | None = None, roll: Callable[[], float], doubt: bool = False, untold: bool = False,
 ) -> After:  # fmt: skip
     """What follows from an attempt that raised. `asked` is the other side's Retry-After.
 
-    `doubt`: this attempt or one before it ended without an answer.
+    `doubt`: this attempt or one before it ended without an answer. `untold`: with an error that says nothing about its
+    effect. While the provider knows the key, such a one is repeated like any other; beyond that it counts as doubt.
     """
     kind = plan.repeat.kind
     if kind == "never" and verdict != "clean":
@@ -169,8 +185,8 @@ def after(
     if delay is None:
         unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
         return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
-    if (doubt or verdict == "ambiguous") and _is_forgotten(plan, spent + delay):
-        return Park(f"no answer came, and the provider forgets keys after {plan.repeat.window:.0f} s")
+    if (doubt or untold or verdict != "clean") and _is_forgotten(plan, spent + delay):
+        return _forgotten(plan, answered=not doubt and verdict != "ambiguous")
     return Later(delay, RETRY)
 
 

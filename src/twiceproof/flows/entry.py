@@ -42,6 +42,7 @@ class Note(Struct, frozen=True, omit_defaults=True, gc=False):
     fault: Fault | None = None
     reason: str = ""
     doubt: bool = False  # an attempt ended without an answer: it may have happened
+    untold: bool = False  # one ended with an error that says nothing about its effect, a bug for one
     settled: Settlement | None = None
     beside: bool = False  # others were under way at the same time
     order: int = 0  # the how-manieth completion of the run: undo goes backwards
@@ -77,5 +78,8 @@ def entry_write(space: str, entry: Entry) -> Insert | Replace:
 
 def tried_anew(entry: Entry) -> Entry:
     """A failure that is tried again by a person's word: counted from the beginning."""
-    note = structs.replace(entry.note, starts=0, first_at=None, began_at=None, not_before=None, doubt=False)
+    note = structs.replace(
+        entry.note, starts=0, first_at=None, began_at=None, not_before=None, doubt=False,
+        untold=False,
+    )  # fmt: skip
     return structs.replace(entry, state=RETRY, note=note)

@@ -38,15 +38,15 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     now = session.ledger.now()
     verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
-    doubt = note.doubt or verdict == "ambiguous"
+    doubt, untold = note.doubt or verdict == "ambiguous", note.untold or verdict == "other"
     move = after(
         plan, note.starts, first, verdict, now,
-        asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt,
+        asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt, untold=untold,
     )  # fmt: skip
     if _is_final(calling, error):
         move = Refuse()
     fault = fault_of(error, retryable=verdict == "clean")
-    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt)
+    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold)
     if isinstance(move, Park):
         session.finished(calling.name, UNKNOWN, structs.replace(note, reason=move.reason))
         if isinstance(error, Exception):
@@ -79,13 +79,23 @@ def refuse_if_undoing(session: Session) -> None:
 def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiting | NeedsReview) -> NoReturn:
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
-        session.finished(calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None))
+        session.finished(
+            calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None, first_at=None)
+        )
         session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}", _awaited(error)))
     until = error.data.get("until")
     left = LONGEST_LOOK if until is None else until - session.ledger.now()
     seconds = min(LONGEST_LOOK, left + 0.05) if left > 0 else OVERDUE_LOOK
-    take_back(session, calling, note)
+    _count_anew(session, calling, note)
     session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds, runs=_awaited(error)))
+
+
+def _count_anew(session: Session, calling: Calling, note: Note) -> None:
+    """How long the other one takes does not count: its time runs from its next failure."""
+    known = session.ledger.entries.get(calling.name)
+    if known is not None and (known.state == STARTED or known.note.first_at is not None):
+        note = structs.replace(note, starts=note.starts - 1, first_at=None, not_before=None)
+        session.put_off(calling.name, RETRY, note)
 
 
 def _awaited(error: Waiting | NeedsReview) -> tuple[str, ...]:
@@ -121,5 +131,9 @@ def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
 
 
 def failed_before(session: Session, calling: Calling, entry: Entry | None) -> StepFailed:
+    """On record: in a replay it must not be another answer."""
+    known = session.ledger.entries.get(calling.name)
+    if known is not None and known.state == RETRY:
+        session.finished(calling.name, FAILED, structs.replace(known.note, not_before=None))
     fault = entry.note.fault if entry else None
     return step_failed(session, calling.name, fault or Fault("unknown"))

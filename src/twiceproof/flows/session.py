@@ -141,8 +141,8 @@ class Session:
             raise Misuse(f"{name} is already under way in this run; wait for it, or give each call an id of its own.")
         if name in self._called and not self.compensating:
             raise Misuse(
-                f"{name} was called before in this run: two calls have the same id, and the second was not done. Use an "
-                "id that tells them apart, or merge them."
+                f"{name} was called before in this run: two calls have the same id, and the second was not done. Use "
+                "an id that tells them apart, or merge them."
             )
         if has_id(name):
             self._called.add(name)

@@ -14,7 +14,12 @@ from .stage import Stage, Style
 from .waits import work
 
 Shop = Callable[..., Any]
-KINDS: dict[str, Any] = {"never": "never", "keyed": "keyed", "safe": "safe", "check": check(lambda order: Happened("found"))}
+KINDS: dict[str, Any] = {
+    "never": "never",
+    "keyed": "keyed",
+    "safe": "safe",
+    "check": check(lambda order: Happened("found")),
+}
 
 
 # -- an interrupt that the flow swallows ----------------------------------------------------------
@@ -170,7 +175,7 @@ def test_a_flow_that_tries_again_by_itself_does_not_go_round_for_ever(stage: Sta
         while True:
             try:
                 return pay(order)
-            except (Exception, KeyboardInterrupt):
+            except (Exception, KeyboardInterrupt):  # noqa: BLE001 - as users write it
                 stage.do("swallowed")
 
     with pytest.raises(Waiting, match="cut off by KeyboardInterrupt"):
@@ -258,7 +263,7 @@ def transfer_shop(stage: Stage, app: App, style: Style, *, again: bool = False) 
         while True:
             try:
                 return (yield first(order))
-            except Exception:
+            except Exception:  # noqa: BLE001 - as users write it
                 stage.do("swallowed")
                 if not again:
                     return (yield other(order))
@@ -289,7 +294,7 @@ def test_nor_one_that_returns_or_fails_for_it(stage: Stage) -> None:
         def sync(order: int, fails: bool = fails) -> str:
             try:
                 charge(order)
-            except Exception:
+            except Exception:  # noqa: BLE001 - as users write it
                 if fails:
                     raise ValueError("no") from None
             return "done"
@@ -311,7 +316,7 @@ def test_an_interrupt_after_a_swallowed_store_error_stays_one(stage: Stage) -> N
     def sync(order: int) -> None:
         try:
             charge(order)
-        except Exception:
+        except Exception:  # noqa: BLE001 - as users write it
             raise KeyboardInterrupt from None
 
     away(app, "charge")

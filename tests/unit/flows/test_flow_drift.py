@@ -1,4 +1,4 @@
-"""A flow that changed under its run stops before anything is done: also where its steps have ids or ran beside others."""
+"""A flow that changed under its run stops before anything is done, also with ids and beside others."""
 
 from __future__ import annotations
 

@@ -13,7 +13,12 @@ from twiceproof.flows import carry, session
 
 from .stage import Stage, Style
 
-KINDS: dict[str, Any] = {"never": "never", "keyed": "keyed", "safe": "safe", "check": check(lambda sku: Absent, settling=0)}
+KINDS: dict[str, Any] = {
+    "never": "never",
+    "keyed": "keyed",
+    "safe": "safe",
+    "check": check(lambda sku: Absent, settling=0),
+}
 
 
 def def_pair(stage: Stage, app: App, repeat: Any, second: str) -> Any:

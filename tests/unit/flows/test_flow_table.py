@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, Unknown, Waiting, check, keyed
+from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, StepFailed, Unknown, Waiting, check, keyed
 
 from .stage import Died, Stage, Style
 from .waits import work
@@ -173,6 +173,60 @@ def test_a_settling_time_that_is_longer_than_the_pause_is_waited_for(stage: Stag
     assert found == pytest.approx([0.0, 300.0, 600.0], abs=40.0)
 
 
+def left_alone(stage: Stage, style: Style, repeat: Any, error: Exception, hours: float) -> Any:
+    """A step fails, may be tried again within two hours, and nobody is there for so many. What it says then."""
+    app = stage.process()
+
+    def pay(order: int) -> str:
+        stage.do("pay")
+        if stage.effects["pay"] == 1:
+            raise error
+        return "paid"
+
+    step = style.step(app, pay, repeat=repeat, retry=Retry(attempts=8, first="30m", most="1h", within="2h"))
+
+    def steps(order: int) -> Any:
+        try:
+            return (yield step(order))
+        except StepFailed as failed:
+            return str(failed)
+
+    flow = style.flow(app, steps)
+    with pytest.raises(Waiting):
+        flow(1)
+    stage.clock.advance(hours * 3_600)
+    return flow(1)
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "never"])
+def test_what_was_due_while_nobody_was_there_fails_when_its_time_is_over(
+    stage: Stage, style: Style, repeat: str
+) -> None:  # fmt: skip
+    assert "pay failed: NotDone: no" in left_alone(stage, style, repeat, NotDone("no"), 10)
+    assert stage.effects == {"pay": 1}
+    assert stage.entries("sync", "order:1")["pay"].state == "failed"
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "never"])
+def test_and_is_tried_again_while_it_is_not(stage: Stage, style: Style, repeat: str) -> None:
+    assert left_alone(stage, style, repeat, NotDone("no"), 1.5) == "paid"
+    assert stage.effects == {"pay": 2}
+
+
+def test_a_keyed_step_of_which_nobody_knows_goes_to_a_person_when_its_time_is_over(stage: Stage, style: Style) -> None:
+    with pytest.raises(NeedsReview, match="its time is over after 1 attempts: whether it was done is unknown"):
+        left_alone(stage, style, "keyed", TimeoutError(), 10)
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_failed_step_that_is_tried_again_by_a_persons_word_has_its_time_anew(stage: Stage, style: Style) -> None:
+    flow = pay_flow(stage, style, "never", [ValueError("bug")], done=False)
+    with pytest.raises(ValueError, match="bug"):
+        flow(1)
+    stage.clock.advance(10 * 86_400)
+    assert flow.retry(1) == "paid"
+
+
 @pytest.mark.parametrize("answer", [Unknown("busy"), "nonsense"])
 def test_a_check_step_whose_destination_cannot_tell_goes_to_a_person(stage: Stage, style: Style, answer: Any) -> None:
     repeat = check(probe_of(stage, answer), settling=0.0)
@@ -202,6 +256,63 @@ def test_a_keyed_step_is_not_tried_after_the_provider_has_forgotten_the_key(stag
 
     with pytest.raises(NeedsReview, match="forgets keys after 60 s"):
         style.flow(app, steps)(1)
+
+
+HALF_HOURLY = Retry(attempts=8, first="30m", most="30m", within="9d")
+
+
+def test_a_bug_in_a_keyed_step_is_not_repeated_after_the_provider_has_forgotten_the_key(
+    stage: Stage, style: Style
+) -> None:  # fmt: skip
+    """Say, its answer could not be read: then it was done, and sent once more it would be done again."""
+    found = started_at(stage, style, keyed(window="1h"), KeyError("id"), HALF_HOURLY, every=600.0)
+    assert found == pytest.approx([0.0, 1_800.0, 3_600.0], abs=10.0)
+    assert stage.record("sync", "order:1").state == "review"
+    reason = stage.entries("sync", "order:1")["pay"].note.reason
+    assert reason == "its error does not tell whether it was done, and the provider forgets keys after 3600 s"
+
+
+@pytest.mark.parametrize("repeat", ["safe", keyed(window="9d")], ids=["safe", "keyed for long"])
+def test_a_bug_is_repeated_by_policy_where_that_does_no_harm(stage: Stage, style: Style, repeat: Any) -> None:
+    assert len(started_at(stage, style, repeat, KeyError("id"), HALF_HOURLY, every=600.0)) == 8
+    assert stage.record("sync", "order:1").state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("errors", "pays"),
+    [([KeyError("id")], 1), ([KeyError("id"), NotDone("no")], 2), ([NotDone("no"), NotDone("no")], 3)],
+    ids=["a bug", "a bug and a clean error", "clean errors"],
+)
+def test_a_key_that_was_forgotten_while_nobody_was_there_is_used_again_only_if_nothing_was_done(
+    stage: Stage, style: Style, errors: list[Exception], pays: int
+) -> None:  # fmt: skip
+    app = stage.process()
+    app.parts.roll = lambda: 1.0
+    left = list(errors)
+
+    def pay(order: int) -> str:
+        stage.do("pay")
+        if left:
+            raise left.pop(0)
+        return "paid"
+
+    step = style.step(app, pay, repeat=keyed(window="2h"), retry=HALF_HOURLY)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    flow = style.flow(app, steps)
+    for _ in errors:
+        with pytest.raises(Waiting):
+            flow(1)
+        stage.clock.advance(1_800)
+    stage.clock.advance(3 * 3_600)
+    if pays == 3:
+        assert flow(1) == "paid"
+    else:
+        with pytest.raises(NeedsReview, match="its error does not tell whether it was done"):
+            flow(1)
+    assert stage.effects == {"pay": pays}
 
 
 @pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, Retry, StepFailed, Waiting
+from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
 from twiceproof.drive import block
 
@@ -63,6 +64,36 @@ def test_killed_anywhere_nothing_is_done_twice(stage: Stage, commit: int, landed
         assert stage.record("mail", "mail:1").state == "review"
     assert stage.effects["mail"] <= 1
     assert stage.effects["pack"] <= 2  # it is safe
+
+
+@pytest.mark.parametrize("fails", [0, 1])
+def test_waiting_for_another_flow_takes_none_of_a_steps_own_time(stage: Stage, fails: int) -> None:
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}")
+    def ship(order: int) -> str:
+        app.sleep("1d")
+        return f"parcel {order}"
+
+    @app.step(repeat="safe", retry=Retry(attempts=3, first="1m", within="2h"))
+    def sent(order: int) -> str:
+        stage.do("asked")
+        if stage.effects["asked"] <= fails:
+            raise NotDone("not now")
+        return ship(order)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> str:
+        return sent(order)
+
+    for seconds in (0, 61, 3 * 3_600, 86_400):
+        stage.clock.advance(seconds)
+        with suppress(Waiting):
+            sync(1)
+        if seconds == 86_400:
+            ship(1)
+            sync(1)
+    assert sync(1) == "parcel 1"
 
 
 def test_a_flow_waits_for_the_flow_it_called_and_goes_on_when_that_has_ended(stage: Stage) -> None:

@@ -16,7 +16,7 @@ from .stage import Died, Stage, Style
 from .waits import work
 
 DAY = 86_400.0
-HOURLY = Retry(attempts=3, first="1h", most="1h")
+HOURLY = Retry(attempts=3, first="1h", most="1h", within="9d")
 
 
 def shop(stage: Stage, app: App, charge: Any, style: Style | None = None, **options: Any) -> Any:

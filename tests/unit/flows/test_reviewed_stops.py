@@ -81,7 +81,7 @@ def test_a_cancellation_in_any_step_is_heeded_also_in_the_last(
         style.flow(app, steps)(1)
     assert stage.record("sync", "order:1").state == "failed"
     begun = ["first"] if where == "first" else ["first", "last"]
-    assert stage.effects == {name: 1 for name in [*begun, *(f"undo {done}" for done in begun)]}
+    assert stage.effects == dict.fromkeys([*begun, *(f"undo {done}" for done in begun)], 1)
 
 
 def test_a_cancellation_of_a_flow_that_does_nothing_more_is_heeded(stage: Stage) -> None:

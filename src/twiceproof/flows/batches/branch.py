@@ -27,7 +27,7 @@ class Branch:
 
     @property
     def place(self) -> str:
-        """Where its steps are, for the ledger. Of a batch, which item has which number depends on what is left to do."""
+        """Where its steps are, for the ledger. Of a batch, an item's number depends on what is left to do."""
         return f"{self.path.rpartition('.')[0]}.*" if self.alone else self.path
 
 

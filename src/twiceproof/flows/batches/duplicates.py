@@ -174,8 +174,10 @@ def _heed_word(session: Session, duplicate: Duplicate) -> None:
         return
     if entry.state in (STARTED, UNKNOWN) and duplicate.undone is not None:
         said = Settlement("happened" if duplicate.undone else "did-not-happen", duplicate.by, _now(session))
-        state = DONE if duplicate.undone else RETRY
         note = structs.replace(entry.note, result=Raw(b"null"), reason="", not_before=None, settled=said)
+        if not duplicate.undone:  # counted from the beginning
+            note = structs.replace(note, starts=0, first_at=None)
+        state = DONE if duplicate.undone else RETRY
         session.ledger.note(Entry(entry.name, state, note, entry.version, entry.at))
     elif entry.state == "failed":
         note = structs.replace(entry.note, starts=0, first_at=None, not_before=None)
