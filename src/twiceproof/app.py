@@ -19,6 +19,7 @@ from .claims.claims import Claims
 from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
 from .claims.housekeeper import Housekeeper
+from .claims.method import GuardedMethod, is_method
 from .claims.once import Link, Once, OnceFunction
 from .claims.outcomes import TakeOutcome
 from .claims.policy import (
@@ -192,7 +193,7 @@ class App(
         ask = Ask(
             at, policy.operation, valid, self._owner() if owner is None else validate_key(owner), policy.lease,
             policy.tenant, asked, run_id(at.space), link and validate_key(link), policy.repeat,
-            where=self._where, reentrant=owner is not None,
+            where=self._where, reentrant=owner is not None, inline=True,
         )  # fmt: skip
         return ClaimBlock(self._guard(policy), ask)
 
@@ -205,7 +206,7 @@ class App(
         word = Settlement(verdict, by, self.clock.now(), note)
         at = address_of(self.parts.tenant, operation, validate_key(key))
         kept = said(result) if verdict == "happened" else NO_RESULT
-        return block(self.claims.settle(at, word, result=kept, life=life))
+        return block(self.claims.settle(at, word, result=kept, life=life, where=self._where))
 
     def _guard(self, policy: Policy) -> Guard:
         return Guard(self.claims, self._heartbeat, policy, best_effort=self.settings.best_effort)
@@ -275,7 +276,11 @@ def _wrapped(function: Callable[..., Any], once: Once, parts: Parts) -> Any:
     def call(*given: Any) -> Operation[Any]:
         return once.of(parts.tenant).call(*given)
 
-    return _with_extras(guarding(function, once.policy.operation, key, call), once, parts, drive)
+    wrapper = _with_extras(guarding(function, once.policy.operation, key, call), once, parts, drive)
+    return GuardedMethod(wrapper, EXTRAS) if is_method(function, once.asking.arguments.receiver) else wrapper
+
+
+EXTRAS = ("key", "look", "retry")
 
 
 def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., Any]) -> Any:

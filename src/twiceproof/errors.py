@@ -156,7 +156,7 @@ class NeedsReview(ClaimError):
 class PriorFailure(ClaimError):
     """It failed before, for good. Carries `fault` (its type and message) and `run`.
 
-    Next: call `.retry(…)`, once the cause is gone.
+    Next: once the cause is gone, call `.retry(…)`; a claim of `app.claim` is settled as not happened.
     """
 
 

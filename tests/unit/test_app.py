@@ -235,3 +235,14 @@ def test_a_state_that_runs_do_not_have_is_refused() -> None:
         assert app.runs(state="review") == []
         with pytest.raises(Misuse, match="'reviews' is no state of a run; say one of review, held"):
             app.runs(state="reviews")
+
+
+def test_a_sqlite_ledger_in_memory_is_refused_and_a_memory_ledger_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a file of that name, looked for as memory by every connection of its own."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Misuse, match="write memory://"):
+        App("sqlite:///:memory:")
+    assert list(tmp_path.iterdir()) == []
+    App("memory://").close()

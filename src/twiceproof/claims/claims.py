@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
 from msgspec import Raw, structs
@@ -12,6 +12,7 @@ from ..drive import Operation
 from ..errors import Misuse, StoreError
 from ..observe.duplicates import Duplicates
 from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
+from ..shell import typed
 from ..stores.base import Store
 from ..stores.signals import is_a_signals
 from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
@@ -178,12 +179,21 @@ class Claims:
     # -- by a person's word ----------------------------------------------------------------------
 
     def settle(
-        self, at: Address, settlement: Settlement, *, result: Raw = NO_RESULT, life: Lifetime = FOR_EVER
+        self,
+        at: Address,
+        settlement: Settlement,
+        *,
+        result: Raw = NO_RESULT,
+        life: Lifetime = FOR_EVER,
+        where: Sequence[str] = (),
     ) -> Operation[TakeOutcome]:
-        """End a review: it happened, it did not, or it is abandoned. Refused while somebody is at work."""
+        """End a review: it happened, it did not, or it is abandoned. Refused while somebody is at work.
+
+        `where` is what a person types to reach this store, for the next move of a refusal.
+        """
         while True:
             found = yield from self.store.read(at)
-            record = _settleable(found)
+            record = _settleable(found, where)
             written = yield from self.store.write(_settled(record, settlement, result, life))
             if isinstance(written, Written):
                 after = yield from self.store.read(at)
@@ -262,15 +272,18 @@ def _still_held(record: Record, now: float, advice: str) -> str:
     return f"{claim_of(record).owner} holds this claim for another {left:.0f} s; wait, or {advice}."
 
 
-def _settleable(found: Found) -> Record:
+def _settleable(found: Found, where: Sequence[str]) -> Record:
     record = found.record
     if record is None:
-        raise Misuse("There is no such claim; list what is there with: twiceproof claims list --state all")
+        every = typed(*where, "claims", "list", "--state", "all")
+        raise Misuse(f"There is no such claim; list what is there with: {every}")
+    claim = claim_of(record)
     if record.state == DONE:
-        look = "twiceproof claims show OPERATION KEY"
+        tenant = () if claim.tenant == "default" or "--tenant" in where else ("--tenant", claim.tenant)
+        look = typed(*where, *tenant, "claims", "show", about=(claim.operation, claim.key))
         raise Misuse(f"This claim is done: there is nothing to settle. Look at it with: {look}")
-    if claim_of(record).work:
-        show = f"twiceproof review show {claim_of(record).run}"
+    if claim.work:
+        show = typed(*where, "review", "show", claim.run)
         raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))

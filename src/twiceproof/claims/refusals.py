@@ -44,8 +44,18 @@ def named(ask: Ask) -> str:
 
 
 def show(ask: Ask) -> str:
+    return _about(ask, "show")
+
+
+def _about(ask: Ask, *words: str) -> str:
     tenant = () if ask.tenant == "default" else ("--tenant", ask.tenant)
-    return typed(*ask.where, *tenant, "claims", "show", about=(ask.operation, ask.key))
+    return typed(*ask.where, *tenant, "claims", *words, about=(ask.operation, ask.key))
+
+
+def _again(ask: Ask) -> str:
+    if ask.inline:
+        return f"once the cause is gone, have it run again with: {_about(ask, 'settle', '--did-not-happen')}"
+    return "call .retry(…) with the same arguments to run it again."
 
 
 def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
@@ -58,8 +68,7 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
         )  # fmt: skip
     if isinstance(outcome, Failed):
         return PriorFailure(
-            f"{named(ask)} failed before with {outcome.fault.type}: {outcome.fault.message}; "
-            "call .retry(…) with the same arguments to run it again.",
+            f"{named(ask)} failed before with {outcome.fault.type}: {outcome.fault.message}; {_again(ask)}",
             fault=outcome.fault, error=f"{outcome.fault.type}: {outcome.fault.message}", **data,
         )  # fmt: skip
     if isinstance(outcome, InReview):
@@ -71,7 +80,7 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
         return waiting(ask, outcome)
     return PayloadMismatch(
         f"{named(ask)} is known with another payload; use another key, send what was sent the first time, "
-        "or leave out what varies with ignore=.",
+        f"or leave {'what varies out of payload=' if ask.inline else 'out what varies with ignore='}.",
         found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
     )  # fmt: skip
 

@@ -47,6 +47,7 @@ class Ask(Struct, frozen=True, gc=False):
     retry: bool = False  # a person's explicit word to run again what failed for good
     where: tuple[str, ...] = ()  # what a person types to reach this store: --store, sqlite:///shop.db
     reentrant: bool = False  # the owner's name is stable: the same owner may find itself
+    inline: bool = False  # asked by app.claim, which has no function to call again
 
 
 class Answer(Struct, frozen=True, gc=False):

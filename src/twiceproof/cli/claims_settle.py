@@ -75,7 +75,8 @@ def settle_claim(
     """Settle what is there; the settlement carries the store's time, as everything in the ledger does."""
     found = yield from store.read(at)
     require_claim(target, found)
-    outcome = yield from Claims(store).settle(at, Settlement(verdict, by, found.now, note), result=result)
+    word = Settlement(verdict, by, found.now, note)
+    outcome = yield from Claims(store).settle(at, word, result=result, where=target.words())
     state = DONE if isinstance(outcome, Done) else FAILED
     return {"state": state, "verdict": verdict, "by": by, "note": note, "result_kept": bool(result)}
 

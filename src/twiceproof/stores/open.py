@@ -33,6 +33,8 @@ def open_store(
         raise Misuse(f"{_scheme_of(url)}; use one of {known}. A file is written sqlite:///file.db")
     if parts.scheme == "sqlite" and sqlite_file(url) is None:
         raise Misuse("A SQLite URL has three slashes and a file, such as sqlite:///twiceproof.db; write it so.")
+    if parts.scheme == "sqlite" and str(sqlite_file(url)) == ":memory:":
+        raise Misuse("A ledger in memory is no SQLite file; write memory://, or sqlite:///file.db to keep it.")
     keyring = as_keyring(keys) if keys else None
     engine = opener(parts, clock, create)
     return GroupedStore(engine if keyring is None else _sealed(engine, keyring), clock=clock)

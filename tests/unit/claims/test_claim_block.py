@@ -244,3 +244,35 @@ def test_a_generator_that_is_closed_inside_a_block_waits_for_a_person(app: App) 
     running.close()
     with pytest.raises(NeedsReview), app.claim("ship", "order:1"):
         pass
+
+
+def test_the_next_move_after_a_failed_block_can_be_done(ship: Blocks, app: App) -> None:
+    """A block is no function: there is nothing to call `.retry` on."""
+
+    def broken(claim: Any) -> None:
+        raise ValueError("bug")
+
+    with pytest.raises(ValueError, match="bug"):
+        ship(app, broken)
+    with pytest.raises(
+        PriorFailure, match=r"; once the cause is gone, .* claims settle --did-not-happen ship order:1$"
+    ):
+        ship(app)
+    app.settle("ship", "order:1", "did-not-happen", by="ann")
+    assert ship(app, lambda claim: setattr(claim, "result", 1)).result == 1
+
+
+def test_a_block_with_another_payload_is_told_of_its_payload_and_a_function_of_its_arguments(
+    ship: Blocks, app: App
+) -> None:
+    ship(app, payload={"a": 1})
+    with pytest.raises(PayloadMismatch, match=r"or leave what varies out of payload=\.$"):
+        ship(app, payload={"a": 2})
+
+    @app.once(key="order:1", name="pay")
+    def pay(order: int) -> int:
+        return order
+
+    pay(1)
+    with pytest.raises(PayloadMismatch, match=r"or leave out what varies with ignore=\.$"):
+        pay(2)

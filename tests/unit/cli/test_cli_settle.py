@@ -96,3 +96,9 @@ def test_what_is_done_or_held_is_not_settled(run, key):
 
 def test_what_is_not_there_is_a_negative_answer(run):
     run(*settle("order:nobody", "--abandon"), code=1)
+
+
+def test_what_is_done_is_looked_at_with_a_command_that_names_it(run, ledger):
+    said = run("claims", "settle", "ship", "order:done", "--happened", code=2).stderr
+    assert said.rstrip().endswith("claims show ship order:done")
+    assert "OPERATION" not in said
