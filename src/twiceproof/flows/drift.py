@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
@@ -10,7 +10,33 @@ from .batches.branch import are_siblings
 from .entry import DONE, Entry, Note
 from .names import has_id, stem_of
 
-__all__ = ["Next", "missed"]
+__all__ = ["Next", "Unvisited", "missed"]
+
+
+class Unvisited:
+    """What is in the ledger, and was not called in this replay: with an id of its own, and without."""
+
+    __slots__ = ("firm", "loose")
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self.firm: set[str] = set()
+        self.loose: set[str] = set()
+        for name in names:
+            (self.loose if has_id(name) else self.firm).add(name)
+
+    def __bool__(self) -> bool:
+        return bool(self.firm or self.loose)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.firm
+        yield from self.loose
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.firm or name in self.loose
+
+    def discard(self, name: str) -> None:
+        self.firm.discard(name)
+        self.loose.discard(name)
 
 
 class Next(Struct, frozen=True, gc=False):
@@ -22,7 +48,7 @@ class Next(Struct, frozen=True, gc=False):
 
 
 def missed(
-    call: Next, entries: Mapping[str, Entry], unvisited: Collection[str], called: Collection[tuple[str, str]]
+    call: Next, entries: Mapping[str, Entry], unvisited: Unvisited, called: Collection[tuple[str, str]]
 ) -> list[str]:  # fmt: skip
     """What must have been called before this, and was not. `called`: places and stems of the calls of this replay.
 
@@ -30,15 +56,17 @@ def missed(
     nothing speaks for the same loop: neither are calls of its own step still to come, nor was theirs called at all.
     """
     entry = entries.get(call.name)
-    before = [name for name in unvisited if _came_before(name, entries[name], entry, call)]
+    gone = [name for name in unvisited.firm if _came_before(name, entries[name], entry, call)]
     if not has_id(call.name):
-        return sorted(before)
-    loose = [name for name in before if has_id(name)]
-    stem = stem_of(call.name)
-    if any(stem_of(name) == stem for name in loose):
-        return sorted(set(before) - set(loose))
-    looped = {name for name in loose if (entries[name].note.place, stem_of(name)) in called}
-    return sorted(set(before) - looped)
+        return sorted(gone + [name for name in unvisited.loose if _came_before(name, entries[name], entry, call)])
+    own = f"{stem_of(call.name)}["
+    if any(name.startswith(own) and not _ran_beside(entries[name].note, call.place) for name in unvisited.loose):
+        return sorted(gone)  # the first one tells: of a batch there may be thousands
+    for name in unvisited.loose:
+        known = entries[name]
+        if (known.note.place, stem_of(name)) not in called and _came_before(name, known, entry, call):
+            gone.append(name)
+    return sorted(gone)
 
 
 def _came_before(name: str, known: Entry, entry: Entry | None, call: Next) -> bool:

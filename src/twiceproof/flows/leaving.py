@@ -92,7 +92,7 @@ def _given_back(session: Session, error: BaseException) -> Operation[Ended]:
     # One that interrupts itself would come round for ever: ever more slowly, and not for ever.
     pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
     yield from last(session, as_queued(at, claim, session.hold.held.queue, pause))
-    return Asleep(f"was cut off by {type(error).__name__}, and is gone on with", session.ledger.now() + pause)
+    return Asleep(f"was cut off by {type(error).__name__}", session.ledger.now() + pause)
 
 
 def _parked(session: Session, claim: Claim, reason: str) -> Operation[Ended]:

@@ -17,7 +17,7 @@ from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
 from .carry import carry_out
 from .context import Unwind, is_interrupt
-from .drift import Next, missed
+from .drift import Next, Unvisited, missed
 from .entry import DONE, FAILED, Entry, Note
 from .ledger import Ledger
 from .names import asked_of, changes, has_id, numbered, with_id
@@ -52,7 +52,7 @@ class Session:
         self.stop: Stop | None = None
         self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
         self.calls: dict[str, Calling] = {}
-        self.unvisited: set[str] = set()
+        self.unvisited = Unvisited()
         self.undoing = bool(self.work.undoing)  # somebody said stop
         self.compensating = False  # what was done is being undone
         self.started_at = 0.0
@@ -79,7 +79,7 @@ class Session:
     def load(self) -> Operation[None]:
         yield from self.ledger.load()
         entries = self.ledger.entries
-        self.unvisited = {name for name in entries if not is_aside(name, entries)}
+        self.unvisited = Unvisited(name for name in entries if not is_aside(name, entries))
         self.undoing = self.undoing or undoes(entries)
         self._orders = itertools.count(1 + max((entry.note.order for entry in entries.values()), default=0))
 

@@ -12,6 +12,7 @@ from ..claims.results import unpack
 from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept, StepFailed
 from ..stores.base import Store
+from .drift import Unvisited
 from .entry import DONE, FAILED, KIND, RETRY, STARTED, UNKNOWN, Entry, Note
 from .names import asked_of
 from .step import Step, called_with
@@ -49,7 +50,7 @@ def undo_all(session: Session) -> Operation[int]:
     _refuse_uncalled(session)
     session.stop = session.cut = None
     session.compensating = True
-    session.unvisited = {name for name in session.unvisited if is_undo(name)}
+    session.unvisited = Unvisited(name for name in session.unvisited if is_undo(name))
     undone = 0
     for entry in sorted(session.ledger.entries.values(), key=lambda entry: -entry.note.order):
         calling = session.calls.get(entry.name)

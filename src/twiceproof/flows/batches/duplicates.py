@@ -21,6 +21,7 @@ from ...drive import Operation
 from ...errors import Misuse, NeedsReview, Waiting
 from ...records import Address
 from ..context import Unwind
+from ..drift import Unvisited
 from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry
 from ..names import stem_of
 from ..parts import Parts
@@ -82,7 +83,7 @@ def compensate(parts: Parts, space: str, duplicate: Duplicate, drive: Drive) -> 
 
 def _under_claim(session: Session, duplicate: Duplicate, undo: Step) -> Operation[Any]:
     yield from session.load()
-    session.unvisited, session.undoing, session.compensating = set(), False, True
+    session.unvisited, session.undoing, session.compensating = Unvisited(), False, True
     yield from _refuse_the_good_one(session, duplicate)
     yield from _testify(session, duplicate)
     _heed_word(session, duplicate)
