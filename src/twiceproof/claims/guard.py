@@ -11,7 +11,7 @@ from ..drive import Call, Operation, Raised, Returned
 from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
-from .hold import Hold, come_outside, enclosing, go_inside
+from .hold import INHERITED, Hold, come_outside, enclosing, go_inside
 from .outcomes import Busy, Done, Held, LostHold, Mismatch
 from .policy import Policy
 from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
@@ -124,6 +124,8 @@ class Guard:
     # -- after the work --------------------------------------------------------------------------
 
     def leave(self, hold: Hold, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
+        if hold.lost is INHERITED:
+            return _value_of(finding)
         if isinstance(finding, Returned):
             return (yield from self._complete(hold, finding.value, results))
         try:
