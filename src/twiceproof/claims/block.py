@@ -46,8 +46,14 @@ class ClaimBlock:
 
     @property
     def lost(self) -> bool:
-        """Whether a heartbeat has found that the claim is no longer ours: time to stop before the next effect."""
-        return self._hold is not None and self._hold.lost is not None
+        """Whether the claim may no longer be ours: time to stop before the next effect.
+
+        A heartbeat has found so, or its time is over and no heartbeat came through: nobody could say so then.
+        """
+        hold = self._hold
+        if hold is None or hold.lost is not None:
+            return hold is not None
+        return hold.active and self._guard.claims.clock.monotonic() >= hold.held.deadline
 
     @property
     def attempt(self) -> int:
