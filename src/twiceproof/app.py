@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, MutableMapping
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-import msgspec
 from msgspec import structs
 
 from .claims.block import ClaimBlock
@@ -34,6 +33,7 @@ from .claims.policy import (
     SettleVerdict,
     make_policy,
 )
+from .claims.results import stated
 from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
 from .claims.tally import Tally
@@ -203,7 +203,7 @@ class App(
         life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
         word = Settlement(verdict, by, self.clock.now(), note)
         at = address_of(self.parts.tenant, operation, validate_key(key))
-        kept = msgspec.Raw(msgspec.json.encode(result)) if verdict == "happened" else NO_RESULT
+        kept = stated(result) if verdict == "happened" else NO_RESULT
         return block(self.claims.settle(at, word, result=kept, life=life))
 
     def _guard(self, policy: Policy) -> Guard:

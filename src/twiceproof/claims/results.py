@@ -24,7 +24,7 @@ from .outcomes import Held
 from .shelving import TEXT, load
 from .states import EXPIRE
 
-__all__ = ["SPILL_LIMIT", "Packed", "ResultType", "pack", "resource_address", "unpack"]
+__all__ = ["SPILL_LIMIT", "Packed", "ResultType", "pack", "resource_address", "stated", "unpack"]
 
 KIND = "resource"
 INLINE_LIMIT = 64 * 1024
@@ -78,6 +78,19 @@ def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: 
 def _short(mark: str) -> str:
     """A step's name may hold anything; in an address it stands as a short digest."""
     return "-" + sha256(mark.encode()).hexdigest()[:12] if mark else ""
+
+
+def stated(value: Any) -> Raw:
+    """A result by a person's word. Nothing is lost yet by refusing one that would come back as something else."""
+    try:
+        encoded = _encode(value)
+        if b"null" in encoded:
+            refuse_not_a_number(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise Misuse(
+            f"This result has no JSON form ({error}); say what the work returned as plain values, null for nothing."
+        ) from None
+    return Raw(encoded)
 
 
 def refuse_not_a_number(value: Any) -> None:

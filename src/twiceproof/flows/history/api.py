@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-import msgspec
-from msgspec import Raw
-
 from ...claims.claim import NO_RESULT, REVIEW, address_of
+from ...claims.results import stated
 from ...drive import block
 from ...errors import Misuse
 from ...keys import validate_key
@@ -76,7 +74,7 @@ class HistoryApi:
     ) -> Settled:
         """A person's word about a run in review: "happened" (with the step's result, or a piece of evidence adopted
         as such), "did-not-happen", "undo" (with `did=` where an outcome is unknown), or "abandon"."""
-        kept = NO_RESULT if result is NOTHING else Raw(msgspec.json.encode(result))
+        kept = NO_RESULT if result is NOTHING else stated(result)
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)
         return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at)))
