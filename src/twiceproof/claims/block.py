@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from ..drive import Operation, Raised, Returned, await_, block
+from ..drive import Carried, Operation, Raised, Returned, await_, block
 from ..errors import Misuse
 from .guard import Guard, Prior
 from .hold import Hold, enclosing
@@ -110,6 +110,8 @@ class ClaimBlock:
             return
         try:
             yield from self._guard.leave(self._hold, Raised(error), self._results)
+        except Carried:  # the block's own error goes on by itself
+            return
         except BaseException as same:
-            if same is not error:  # the block's own error goes on by itself
+            if same is not error:
                 raise

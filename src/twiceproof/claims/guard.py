@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..drive import Call, Operation, Raised, Returned
+from ..drive import Call, Operation, Raised, Returned, thrown
 from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
@@ -132,7 +132,7 @@ class Guard:
             yield from self._fail(hold, finding.error)
         except StoreError as error:
             finding.error.add_note(f"twiceproof could not record this failure: {error}")
-        raise finding.error
+        raise thrown(finding.error)
 
     def _complete(self, hold: Hold, value: Any, results: ResultType) -> Operation[Any]:
         claim = claim_for(hold.ask, hold.held.attempt)
@@ -164,5 +164,5 @@ class Guard:
 
 def _value_of(finding: Returned | Raised) -> Any:
     if isinstance(finding, Raised):
-        raise finding.error
+        raise thrown(finding.error)
     return finding.value

@@ -86,8 +86,8 @@ def waiting(ask: Ask, parked: Parked) -> Waiting:
 
 
 def refuse_other_payload(outer: Ask, ask: Ask) -> None:
-    """A call for the same key from inside the work is part of it only if it asks for the same."""
-    if outer.fingerprint != ask.fingerprint:
+    """A call for the same key from inside the work is part of it unless it asks for something else."""
+    if ask.fingerprint and outer.fingerprint != ask.fingerprint:
         raise refusal(ask, Mismatch(outer.fingerprint, ask.fingerprint, HELD, outer.run))
 
 
