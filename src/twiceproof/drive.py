@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-__all__ = ["Call", "Inline", "Operation", "Raised", "Request", "Returned", "await_", "block"]
+__all__ = ["Call", "Carried", "Inline", "Operation", "Raised", "Request", "Returned", "await_", "block", "thrown"]
 
 R = TypeVar("R")
 
@@ -85,6 +85,18 @@ class Call(Request[Returned | Raised]):
             return Raised(error)
 
 
+class Carried(BaseException):
+    """The user's StopIteration on its way out: Python would make a RuntimeError of it in each generator."""
+
+    def __init__(self, error: StopIteration) -> None:
+        self.error = error
+
+
+def thrown(error: BaseException) -> BaseException:
+    """What an operation raises to hand on the user's own error: the drivers unpack it."""
+    return Carried(error) if isinstance(error, StopIteration) else error
+
+
 def block(operation: Operation[R]) -> R:
     """Run an operation to its end on this thread."""
     try:
@@ -98,6 +110,9 @@ def block(operation: Operation[R]) -> R:
                 request = operation.send(answer)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    except Carried as carried:
+        own = carried.error
+    raise own
 
 
 async def await_(operation: Operation[R]) -> R:
@@ -113,3 +128,6 @@ async def await_(operation: Operation[R]) -> R:
                 request = operation.send(answer)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    except Carried as carried:
+        own = carried.error
+    raise own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import threading
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,39 @@ def test_an_operation_needs_a_name_that_is_one(name: str) -> None:
 def test_a_lambda_needs_a_name() -> None:
     with App("memory://") as app, pytest.raises(Misuse, match="operation '<lambda>' is not a name"):
         app.once(key="order:{order}")(lambda order: None)
+
+
+NO_JSON = [math.nan, [1, {"a": math.inf}], object(), {1, object()}]
+
+
+@pytest.mark.parametrize("result", NO_JSON, ids=["nan", "inf inside", "object", "set of objects"])
+def test_a_result_that_has_no_json_form_is_refused_before_anything_is_settled(result: Any) -> None:
+    with App("memory://") as app:
+
+        @app.once(key="order:{order}")
+        def pay(order: int) -> Any:
+            raise TimeoutError
+
+        @app.step(repeat="never")
+        def charge(order: int) -> Any:
+            raise TimeoutError
+
+        @app.flow(key="order:{order}")
+        def sell(order: int) -> Any:
+            return charge(order)
+
+        for call in (pay, sell):
+            with pytest.raises((TimeoutError, NeedsReview)):
+                call(1)
+        with pytest.raises(Misuse, match="null for nothing"):
+            app.settle("pay", "order:1", "happened", by="eve", result=result)
+        with pytest.raises(Misuse, match="null for nothing"):
+            app.settle_run("sell/order:1", "happened", by="eve", result=result)
+        with pytest.raises(NeedsReview):
+            pay(1)
+        app.settle("pay", "order:1", "happened", by="eve", result={"paid": [None, 1.5]})
+        app.settle_run("sell/order:1", "happened", by="eve", result={"paid": None})
+        assert (pay(1), sell(1)) == ({"paid": [None, 1.5]}, {"paid": None})
 
 
 def test_a_person_settles_by_operation_and_key() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from ..drive import Operation, Raised, Returned, await_, block
+from ..drive import Carried, Operation, Raised, Returned, await_, block
 from ..errors import Misuse
 from .guard import Guard, Prior
 from .hold import Hold, enclosing
@@ -46,8 +46,14 @@ class ClaimBlock:
 
     @property
     def lost(self) -> bool:
-        """Whether a heartbeat has found that the claim is no longer ours: time to stop before the next effect."""
-        return self._hold is not None and self._hold.lost is not None
+        """Whether the claim may no longer be ours: time to stop before the next effect.
+
+        A heartbeat has found so, or its time is over and no heartbeat came through: nobody could say so then.
+        """
+        hold = self._hold
+        if hold is None or hold.lost is not None:
+            return hold is not None
+        return hold.active and self._guard.claims.clock.monotonic() >= hold.held.deadline
 
     @property
     def attempt(self) -> int:
@@ -104,6 +110,8 @@ class ClaimBlock:
             return
         try:
             yield from self._guard.leave(self._hold, Raised(error), self._results)
+        except Carried:  # the block's own error goes on by itself
+            return
         except BaseException as same:
-            if same is not error:  # the block's own error goes on by itself
+            if same is not error:
                 raise

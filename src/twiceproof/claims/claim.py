@@ -90,8 +90,9 @@ class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str = ""
     settled: Settlement | None = None
     finished_at: float | None = None  # where the record was written again since
-    tombstone: float | None = None  # seconds for which the key outlives its result; -1: for ever
+    tombstone: float | None = None  # in older ledgers: seconds for which the key outlives its result; -1: for ever
     work: Raw = NO_RESULT  # what a run adds to its claim; flows know its shape
+    keep: float | None = None  # where its result goes first: seconds that the key is known, from its end; -1: for ever
 
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")

@@ -129,8 +129,8 @@ class Claims:
         self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER, *, twice: bool = False
     ) -> Operation[Written | LostHold]:
         """Record the result. A holder that lost its claim leaves it as evidence instead."""
-        queue, due_in, tombstone = finish_times(DONE, life)
-        body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, tombstone=tombstone))
+        queue, due_in, keep = finish_times(DONE, life)
+        body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, keep=keep))
         write = Replace(held.at, body, DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in)
         written: Outcome = yield self.store.write(write, *packed.writes(held.at.space, due_in))
         if isinstance(written, Written):
@@ -304,9 +304,9 @@ def _settled(record: Record, settlement: Settlement, result: Raw, life: Lifetime
     if settlement.verdict not in VERDICTS:
         raise Misuse(f"{settlement.verdict!r} is not a verdict; say one of {', '.join(VERDICTS)}.")
     state, fault = VERDICTS[settlement.verdict](settlement)
-    queue, due_in, tombstone = finish_times(state, life)
+    queue, due_in, keep = finish_times(state, life)
     spill = Spill("", 0, reason="settled without one") if state == DONE and not result else None
     claim = structs.replace(
-        claim_of(record), settled=settlement, result=result or NO_RESULT, spill=spill, fault=fault, tombstone=tombstone
+        claim_of(record), settled=settlement, result=result or NO_RESULT, spill=spill, fault=fault, keep=keep
     )
     return Replace(record.at, body_of(claim), state, version=record.version, draw=True, queue=queue, due_in=due_in)

@@ -7,11 +7,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..drive import Call, Operation, Raised, Returned
+from ..drive import Call, Operation, Raised, Returned, thrown
 from ..errors import StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
-from .hold import Hold, come_outside, enclosing, go_inside
+from .hold import INHERITED, Hold, come_outside, enclosing, go_inside
 from .outcomes import Busy, Done, Held, LostHold, Mismatch
 from .policy import Policy
 from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
@@ -124,13 +124,15 @@ class Guard:
     # -- after the work --------------------------------------------------------------------------
 
     def leave(self, hold: Hold, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
+        if hold.lost is INHERITED:
+            return _value_of(finding)
         if isinstance(finding, Returned):
             return (yield from self._complete(hold, finding.value, results))
         try:
             yield from self._fail(hold, finding.error)
         except StoreError as error:
             finding.error.add_note(f"twiceproof could not record this failure: {error}")
-        raise finding.error
+        raise thrown(finding.error)
 
     def _complete(self, hold: Hold, value: Any, results: ResultType) -> Operation[Any]:
         claim = claim_for(hold.ask, hold.held.attempt)
@@ -162,5 +164,5 @@ class Guard:
 
 def _value_of(finding: Returned | Raised) -> Any:
     if isinstance(finding, Raised):
-        raise finding.error
+        raise thrown(finding.error)
     return finding.value

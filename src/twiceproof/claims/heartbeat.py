@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock, system_clock
 from ..drive import Operation, block
-from .hold import Hold
+from .hold import INHERITED, Hold
 from .outcomes import Held, LostHold
 
 __all__ = ["Heartbeat"]
@@ -43,7 +43,7 @@ class Heartbeat:
         self._chore = chore
         self._reset()
         reference = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _reset(reference))
+        os.register_at_fork(after_in_child=lambda: _forget_parents(reference))
 
     def _reset(self) -> None:
         self._holds: dict[int, Hold] = {}
@@ -53,6 +53,12 @@ class Heartbeat:
         self._tick = LONGEST_TICK
         self._helpers: ThreadPoolExecutor | None = None
         self._beats: list[Future[None]] = []
+
+    def _forget_parents(self) -> None:
+        """In a forked child: what is held is the parent's, with its thread to renew it."""
+        for hold in self._holds.values():
+            hold.lost = INHERITED
+        self._reset()
 
     def keep(self, hold: Hold) -> None:
         """From now on, until it is dropped."""
@@ -169,7 +175,7 @@ def _are_over(beats: list[Future[None]]) -> bool:
     return not wait(beats, GRACE).not_done
 
 
-def _reset(reference: weakref.ref[Heartbeat]) -> None:
+def _forget_parents(reference: weakref.ref[Heartbeat]) -> None:
     heartbeat = reference()
     if heartbeat is not None:
-        heartbeat._reset()
+        heartbeat._forget_parents()

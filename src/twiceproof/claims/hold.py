@@ -8,7 +8,10 @@ from ..stores.base import Store
 from .outcomes import Held, LostHold
 from .states import Ask
 
-__all__ = ["Hold", "come_outside", "enclosing", "go_inside"]
+__all__ = ["INHERITED", "Hold", "come_outside", "enclosing", "go_inside"]
+
+# In a forked child: it is the parent's, who is still at work. What the child says about it would be taken for the end.
+INHERITED = LostHold("held", "")
 
 
 class Hold:

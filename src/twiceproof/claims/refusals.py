@@ -27,6 +27,7 @@ __all__ = [
     "DURING",
     "claim_lost",
     "duplicate",
+    "inherited",
     "named",
     "refusal",
     "refuse_other_fingerprint",
@@ -119,6 +120,14 @@ def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
     return ClaimLost(
         f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.ask)}",
         operation=hold.ask.operation, key=hold.ask.key, state=lost.state, owner=lost.owner,
+    )  # fmt: skip
+
+
+def inherited(hold: Hold) -> ClaimLost:
+    return ClaimLost(
+        f"{named(hold.ask)} is held by the process that this one was forked from, which goes on with it; leave a "
+        "forked child with os._exit(…), or give it a key of its own.",
+        operation=hold.ask.operation, key=hold.ask.key, state="held", owner=hold.held.owner,
     )  # fmt: skip
 
 

@@ -10,11 +10,11 @@ from ..drive import Operation
 from ..errors import CannotOpen
 from ..records import Address, Check, Record, Remove, Replace, Written
 from ..stores.base import Store
-from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, body_of, claim_of
+from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, Claim, body_of, claim_of
 from .pieces import remove_pieces
 from .pointer import LOOK_AGAIN, POINTERS, renewal
 from .shelving import drop
-from .states import EXPIRE, TRIM
+from .states import EXPIRE, TRIM, kept_until
 
 __all__ = ["PASS", "Swept", "sweep"]
 
@@ -44,21 +44,21 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
         due = yield from store.due(kind, queues=(EXPIRE, TRIM), limit=limit, hide=60.0)
         for record in due.records:
             try:
-                yield from _sweep_one(store, record, counts)
+                yield from _sweep_one(store, record, due.now, counts)
             except CannotOpen as error:  # said each time it comes round: the others must not wait for it
                 log.error("left lying: %s", error)
     return Swept(**counts)
 
 
-def _sweep_one(store: Store, record: Record, counts: dict[str, int]) -> Operation[None]:
+def _sweep_one(store: Store, record: Record, now: float, counts: dict[str, int]) -> Operation[None]:
     gone = yield from _clear(store, record)
     if gone < 0:
         return
     counts["pieces"] += gone
-    write = yield from _last(store, record)
+    write = yield from _last(store, record, now)
     written = yield from store.write(write)
     if isinstance(written, Written) and _counts(write):
-        counts[_name(record)] += 1
+        counts[_name(write)] += 1
         yield from drop([record])
 
 
@@ -69,10 +69,10 @@ def _clear(store: Store, record: Record) -> Operation[int]:
     return (yield from remove_pieces(store, Check(record.at, version=record.version)))
 
 
-def _name(record: Record) -> str:
-    if record.at.kind != KIND:
+def _name(write: Remove | Replace) -> str:
+    if write.at.kind != KIND:
         return "pieces"
-    return "trimmed" if record.queue == TRIM else "forgotten"
+    return "trimmed" if isinstance(write, Replace) else "forgotten"
 
 
 def _counts(write: Remove | Replace) -> bool:
@@ -80,12 +80,12 @@ def _counts(write: Remove | Replace) -> bool:
     return not (isinstance(write, Replace) and write.at.kind != KIND)
 
 
-def _last(store: Store, record: Record) -> Operation[Remove | Replace]:
+def _last(store: Store, record: Record, now: float) -> Operation[Remove | Replace]:
     if record.at.kind in POINTERS:
         return (yield from renewal(store, record))
     if record.at.kind in BESIDE and (yield from _is_needed(store, record)):
         return Replace(record.at, None, record.state, version=record.version, queue=EXPIRE, due_in=LOOK_AGAIN)
-    return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record)
+    return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record, now)
 
 
 def _is_needed(store: Store, record: Record) -> Operation[bool]:
@@ -94,21 +94,29 @@ def _is_needed(store: Store, record: Record) -> Operation[bool]:
     return owner is not None and owner.state not in (DONE, FAILED)
 
 
-def _tombstone(record: Record) -> Replace:
-    """The key and the fact stay; the result and the input go."""
+def _tombstone(record: Record, now: float) -> Remove | Replace:
+    """The key and the fact stay, for the rest of their time; the result and the input go."""
     claim = claim_of(record)
-    rest = claim.tombstone
+    until = _until(record, claim, now)
+    if until is not None and until <= now:
+        return Remove(record.at, version=record.version)
     left = structs.replace(
-        claim, result=NO_RESULT, spill=None, tombstone=None, finished_at=record.updated_at,
+        claim, result=NO_RESULT, spill=None, tombstone=None, keep=None, finished_at=record.updated_at,
         work=TRIMMED if claim.work else NO_RESULT,
     )  # fmt: skip
-    for_ever = rest is None or rest < 0
     return Replace(
         record.at,
         body_of(left),
         DONE,
         version=record.version,
         draw=True,
-        queue="" if for_ever else EXPIRE,
-        due_in=None if for_ever else rest,
+        queue="" if until is None else EXPIRE,
+        due_in=None if until is None else until - now,
     )
+
+
+def _until(record: Record, claim: Claim, now: float) -> float | None:
+    """Of a claim in an older ledger it is not known when its result was due: this look has moved that."""
+    if claim.keep is None and claim.tombstone is not None:
+        return None if claim.tombstone < 0 else now + claim.tombstone
+    return kept_until(record, claim)

@@ -136,15 +136,25 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
 
 
 def kept_until(record: Record, claim: Claim) -> float | None:
-    """When the key may be forgotten; None: never, or not before it has ended. A tombstone outlives its result."""
+    """When the key may be forgotten; None: never, or not before it has ended. A tombstone outlives its result.
+
+    Counted from its end, where that can be told: a sweep that looks at a record moves the time at which it is due.
+    """
     if record.queue != TRIM:
         return record.due_at if record.queue == EXPIRE else None
+    if claim.keep is not None:
+        return None if claim.keep < 0 else (claim.finished_at or record.updated_at) + claim.keep
     for_ever = record.due_at is None or claim.tombstone is None or claim.tombstone < 0
     return None if for_ever else (record.due_at or 0.0) + (claim.tombstone or 0.0)
 
 
 def is_expired(record: Record, now: float) -> bool:
-    return _is_due(record, EXPIRE, now)
+    if record.due_at is None or record.due_at > now:
+        return False
+    if record.queue == TRIM:  # not swept yet
+        until = kept_until(record, claim_of(record))
+        return until is not None and until <= now
+    return record.queue == EXPIRE
 
 
 def is_lapsed(record: Record, now: float) -> bool:
@@ -183,10 +193,10 @@ def _park(record: Record, claim: Claim, reason: str) -> Replace:
 
 
 def finish_times(state: str, life: Lifetime) -> tuple[str, float | None, float | None]:
-    """For a finished claim: the queue it is due in, in how many seconds, and its tombstone."""
+    """For a finished claim: the queue it is due in, in how many seconds, and, where its result goes first, `keep`."""
     if state == FAILED:
         return ("", None, None) if life.keep_failed is None else (EXPIRE, life.keep_failed, None)
     trimmed = life.keep_result is not None and (life.keep is None or life.keep_result < life.keep)
     if trimmed and life.keep_result is not None:
-        return TRIM, life.keep_result, -1.0 if life.keep is None else life.keep - life.keep_result
+        return TRIM, life.keep_result, -1.0 if life.keep is None else life.keep
     return ("", None, None) if life.keep is None else (EXPIRE, life.keep, None)

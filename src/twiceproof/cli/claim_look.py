@@ -23,7 +23,7 @@ __all__ = ["Look", "look_at", "named_address", "require_claim"]
 
 
 class Look(Struct, frozen=True):
-    claim: LongClaimShape
+    claim: LongClaimShape | None  # None: released or forgotten since
     evidence: Sequence[EvidenceShape]
     is_run: bool = False
 
@@ -33,12 +33,15 @@ def named_address(tenant: str, operation: str, key: str) -> Address:
 
 
 def look_at(target: Target, store: Store, at: Address) -> Operation[Look]:
+    """What late holders reported is shown without a claim, too: their errors lead here, also after a release."""
     found = yield from store.read(at)
-    record = require_claim(target, found)
-    result = yield from _result_of(store, record, found.now)
     evidence = []
     for piece in (yield from evidence_of(store, at.space)):
         evidence.append(evidence_shape(piece, (yield from unpack(store, at, piece.result, piece.spill))))
+    if evidence and (found.record is None or is_expired(found.record, found.now)):
+        return Look(None, evidence)
+    record = require_claim(target, found)
+    result = yield from _result_of(store, record, found.now)
     return Look(long_shape(record, found.now, result), evidence, is_run=bool(claim_of(record).work))
 
 

@@ -40,15 +40,23 @@ def show(target: Target, operation: str, key: str) -> None:
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         look = block(look_at(target, store, at))
-    moves = list(_run_moves(target, look.claim) if look.is_run else _next_moves(target, look.claim))
+    moves = list(_moves(target, look))
     if target.json:
         show_json({"claim": look.claim, "evidence": look.evidence, "next": [move for _, move in moves]})
     else:
         _show(look, moves)
 
 
+def _moves(target: Target, look: Look) -> Iterator[tuple[str, str]]:
+    if look.claim is not None:
+        yield from _run_moves(target, look.claim) if look.is_run else _next_moves(target, look.claim)
+
+
 def _show(look: Look, moves: list[tuple[str, str]]) -> None:
-    show_pairs(list(_pairs(look.claim)))
+    if look.claim is None:
+        show_text("There is no claim any more: it was released, or its time is over. The next delivery does the work.")
+    else:
+        show_pairs(list(_pairs(look.claim)))
     for piece in look.evidence:
         show_text("\nEvidence from a holder that had lost the claim:")
         show_pairs(list(_evidence_pairs(piece)))

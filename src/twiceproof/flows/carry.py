@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from ..claims.hold import INHERITED
 from ..claims.outcomes import LostHold
-from ..claims.refusals import BEFORE, claim_lost
+from ..claims.refusals import BEFORE, claim_lost, inherited
 from ..claims.results import Packed, pack, unpack
 from ..claims.shelving import placed
 from ..drive import Operation, Raised, Returned
@@ -138,7 +139,7 @@ def _still_ours(session: Session) -> Operation[None]:
     """Nothing acts past its own deadline."""
     hold = session.hold
     if hold.lost is not None:
-        raise claim_lost(hold, hold.lost, BEFORE)
+        raise inherited(hold) if hold.lost is INHERITED else claim_lost(hold, hold.lost, BEFORE)
     if session.hold_is_over():
         renewed = yield from session.parts.claims.renew(hold.held)
         if isinstance(renewed, LostHold):

@@ -60,8 +60,8 @@ Ended = Finished | Fell | Asleep | Overtaken | Reviewed | GivenBack
 
 
 def as_done(at: Address, claim: Claim, packed: Packed, life: Lifetime) -> End:
-    queue, due_in, tombstone = finish_times(DONE, life)
-    body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, tombstone=tombstone))
+    queue, due_in, keep = finish_times(DONE, life)
+    body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, keep=keep))
     return lambda fence: Replace(at, body, DONE, fence=fence, draw=True, queue=queue, due_in=due_in)
 
 

@@ -20,7 +20,7 @@ from ..claims.policy import Policy
 from ..claims.refusals import duplicate, refusal, refuse_other_fingerprint, result_not_kept, waiting
 from ..claims.results import Packed, ResultType, unpack
 from ..claims.states import Answer, Ask, Move, is_expired
-from ..drive import Operation, await_, block
+from ..drive import Operation, await_, block, thrown
 from ..errors import Misuse, NeedsReview, StepFailed, StoreUnsafe, Waiting
 from ..records import Found, Record, Written
 from ..shell import typed
@@ -257,9 +257,9 @@ class Flow:
         if isinstance(ended, Finished):
             return ended.value
         if isinstance(ended, GivenBack | Overtaken):
-            raise ended.error
+            raise thrown(ended.error)
         if isinstance(ended, Fell):
-            raise _original(ended.error)
+            raise thrown(_original(ended.error))
         if isinstance(ended, Asleep):
             raise self._waiting(ask, Parked("waiting", ended.why, ask.run, ended.until))
         raise self._in_review(ask, ended.reason)

@@ -13,9 +13,9 @@ from msgspec import structs
 
 from ..claims.claims import Claims, is_beckoned
 from ..claims.evidence import KEEP, Evidence, evidence_write
-from ..claims.hold import Hold
+from ..claims.hold import INHERITED, Hold
 from ..claims.outcomes import LostHold
-from ..claims.refusals import DURING, claim_lost
+from ..claims.refusals import DURING, claim_lost, inherited
 from ..claims.shelving import placed
 from ..claims.states import EXPIRE
 from ..drive import Operation
@@ -184,6 +184,8 @@ class Ledger:
 
     def _land(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
         store, at = self._claims.store, self.hold.held.at
+        if self.hold.lost is INHERITED:
+            raise inherited(self.hold)
         while True:
             fence = self._known_fence()
             ours = end(fence) if end is not None else Check(at, fence=fence)

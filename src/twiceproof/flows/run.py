@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..claims.claim import DONE, HELD, Claim, Fault
-from ..claims.hold import Hold
+from ..claims.hold import INHERITED, Hold
 from ..claims.policy import Policy
+from ..claims.refusals import inherited
 from ..claims.results import ResultType, pack
 from ..claims.shelving import placed
 from ..claims.states import finish_times
@@ -100,6 +101,8 @@ def _finish(
     session: Session, policy: Policy, results: ResultType, finding: Returned | Raised
 ) -> Operation[Ended]:  # fmt: skip
     """A stop counts for more than what the function made of it."""
+    if session.hold.lost is INHERITED:
+        raise _of_a_child(session, finding)
     try:
         _raise_what_is_out_of_reach(session, finding)
         if session.stop is None and session.cut is not None and not _is_interrupted(finding):
@@ -132,6 +135,13 @@ def _raise_what_is_out_of_reach(session: Session, finding: Returned | Raised) ->
 
 def _is_interrupted(finding: Returned | Raised) -> bool:
     return isinstance(finding, Raised) and is_interrupt(finding.error)
+
+
+def _of_a_child(session: Session, finding: Returned | Raised) -> BaseException:
+    """A forked child that comes out of its parent's run: it may end as it likes, and has no part in the run's end."""
+    if isinstance(finding, Raised) and not isinstance(finding.error, Unwind):
+        return finding.error
+    return inherited(session.hold)
 
 
 def _error_of(finding: Returned | Raised) -> BaseException:

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import KeyRefused
 from .duration import seconds
 from .fingerprint import digest
-from .key import validate_key
+from .key import is_blank, validate_key
 from .part import escape, escapes, part_text
 
 __all__ = ["composite", "stage", "windowed"]
@@ -36,7 +36,7 @@ def windowed(entity: Any, event: str, *, at: datetime, window: str | float | tim
     Windows are counted in UTC from 1970, so two events a second apart may fall on either side of an edge:
     where that matters, take a natural key. `at` is the event's own time, never the time of the attempt.
     """
-    if entity is None or entity == "":
+    if entity is None or (isinstance(entity, str) and is_blank(entity)):
         raise KeyRefused("the entity is missing, so all entities would share this key; name it by its id")
     if at.utcoffset() is None:
         raise KeyRefused(f"at={at} has no time zone, so its window is unclear; give it tzinfo=UTC or another")

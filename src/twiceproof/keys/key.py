@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from typing import Any, NoReturn
-from unicodedata import normalize
+from unicodedata import category, normalize
 
 from ..errors import KeyRefused
 
-__all__ = ["LONGEST_KEY", "validate_key"]
+__all__ = ["LONGEST_KEY", "is_blank", "validate_key"]
 
 LONGEST_KEY = 1024  # bytes in UTF-8: what every store can index
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters by name, and nothing to see
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -37,7 +38,7 @@ def _validate_slowly(key: Any) -> str:
 
 
 def _checked(key: str) -> str:
-    if not key or key.isspace():
+    if is_blank(key):
         _refuse("the key is blank", "use an id that the event always carries")
     if found := _SURROGATE.search(key):
         _refuse(f"the key has half a surrogate pair ({found[0]!a})", "decode it with its right encoding")
@@ -48,6 +49,11 @@ def _checked(key: str) -> str:
     if (size := len(key.encode())) > LONGEST_KEY:
         _refuse(f"the key has {size} bytes, the most is {LONGEST_KEY}", "use an id, or body_hash()", key)
     return key
+
+
+def is_blank(text: str) -> bool:
+    """Nothing to see in it: it comes from an empty field, and each such field would be the same key."""
+    return all(letter.isspace() or category(letter) in ("Cf", "Mn") or letter in _FILLERS for letter in text)
 
 
 def _example(key: Any) -> str:

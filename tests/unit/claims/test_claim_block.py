@@ -24,6 +24,24 @@ from twiceproof import (
 )
 
 
+def test_a_claim_whose_time_is_over_counts_as_lost_until_it_was_renewed(memory: App, clock: Any) -> None:
+    """The store is out of reach, and another may be at work by now: nobody is there to say so."""
+    with memory.claim("ship", "order:1", lease=30) as claim:
+        clock.advance(29.9)
+        assert not claim.lost
+        clock.advance(0.1)
+        assert claim.lost
+        memory._heartbeat.beat()
+        assert not claim.lost
+
+
+def test_a_claim_that_was_left_is_not_lost_later(memory: App, clock: Any) -> None:
+    with memory.claim("ship", "order:1", lease=30) as claim:
+        pass
+    clock.advance(31)
+    assert not claim.lost
+
+
 class Blocks:
     """Enters a block with `with` or with `async with`; `body` is what stands in it."""
 

@@ -382,7 +382,7 @@ def test_a_stop_iteration_from_the_work_is_an_error_and_not_a_result(memory: App
     def pay(order: int) -> Any:
         return next(iter(()))
 
-    with pytest.raises(RuntimeError, match="StopIteration"):
+    with pytest.raises(StopIteration):
         pay(1)
     assert pay.look(1).fault.type == "StopIteration"
 
@@ -564,3 +564,40 @@ def test_a_busy_claim_can_be_looked_at(app: App, style: Any) -> None:
     pay = guard(style, app, Work(lambda: seen.append(_elsewhere(lambda: pay.look(1)))))
     pay(1)
     assert isinstance(seen[0], Busy)
+
+
+def test_a_stop_iteration_is_raised_as_it_is(app: App) -> None:
+    """Python makes a RuntimeError of it wherever it leaves a generator."""
+    first = StopIteration(3)
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> None:
+        raise first
+
+    @app.flow(key="order:{order}")
+    def sell(order: int) -> None:
+        raise first
+
+    def ship() -> None:
+        with app.claim("ship", "order:1"):
+            raise first
+
+    for call in (lambda: pay(1), lambda: sell(1), ship):
+        with pytest.raises(StopIteration) as told:
+            call()
+        assert told.value is first
+    assert isinstance(pay.look(1), Failed)
+    with pytest.raises(PriorFailure, match="StopIteration"):
+        pay(1)
+
+
+def test_a_stop_iteration_from_inside_the_same_work_is_raised_as_it_is(app: App) -> None:
+    @app.once(key="order:{order}", ignore=("deep",))
+    def pay(order: int, deep: bool = False) -> str:
+        if deep:
+            raise StopIteration
+        with pytest.raises(StopIteration):
+            pay(order, deep=True)
+        return "paid"
+
+    assert pay(1) == "paid"

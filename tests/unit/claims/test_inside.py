@@ -173,3 +173,24 @@ def test_the_same_key_inside_itself_with_another_payload_is_refused(app: App) ->
 
     with pytest.raises(PayloadMismatch):
         pay(7, 2)
+
+
+def test_a_block_without_a_payload_inside_the_same_work_is_part_of_it(app: App) -> None:
+    """It says nothing about what is asked, so it asks for nothing else; a take from outside is judged likewise."""
+
+    @app.once(key="order:{order}")
+    def pay(order: int) -> bool:
+        with app.claim("pay", f"order:{order}") as claim:
+            return claim.held
+
+    assert pay(1) is True
+
+
+def test_a_block_with_another_payload_inside_the_same_work_is_refused(app: App) -> None:
+    with app.claim("pay", "order:1", payload={"amount": 1}):
+        with app.claim("pay", "order:1", payload={"amount": 1}) as same:
+            assert same.held
+        with app.claim("pay", "order:1") as silent:
+            assert silent.held
+        with pytest.raises(PayloadMismatch), app.claim("pay", "order:1", payload={"amount": 2}):
+            raise AssertionError

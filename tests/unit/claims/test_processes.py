@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, InProgress, NeedsReview
+from twiceproof import App, ClaimLost, Duplicate, InProgress, NeedsReview
 from twiceproof.drive import block
 
 
@@ -84,6 +84,151 @@ def test_a_child_finds_its_parents_claim_busy(forking: Any) -> None:
     block(app.claims.take(pay.once.ask((5,), {})))
     with pytest.raises(InProgress):
         in_child(lambda: pay(5))
+
+
+class Fork:
+    """Inside the work: the child goes its own way, the parent waits for its end."""
+
+    def __init__(self) -> None:
+        self.parent = os.getpid()
+        self.code: int | None = None
+
+    def __call__(self) -> bool:
+        """Whether this is the child."""
+        child = os.fork()
+        if child:
+            self.code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return not child
+
+    def end_the_child(self, answer: Any) -> None:
+        """It came out of the guarded call, with this: 0 if it is what it should be."""
+        if os.getpid() != self.parent:  # pragma: no cover - in the child
+            os._exit(0 if answer == "child" else 1)
+
+
+WAYS = ["returns", "exits"]
+
+
+def leave(way: str) -> str:  # pragma: no cover - in the child
+    if way == "exits":
+        raise SystemExit(7)
+    return "child"
+
+
+def played(fork: Fork, call: Any) -> Any:
+    try:
+        answer = call()
+    except SystemExit as error:  # pragma: no cover - in the child
+        answer = "child" if error.code == 7 else error
+    except ClaimLost as error:  # pragma: no cover - in the child
+        answer = "child" if "forked" in str(error) else error
+    except BaseException as error:
+        if os.getpid() == fork.parent:
+            raise
+        answer = error  # pragma: no cover - in the child
+    fork.end_the_child(answer)
+    return answer
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_that_leaves_through_the_guarded_call_says_nothing_about_its_parents_claim(
+    forking: Any, way: str
+) -> None:
+    app, _, _ = forking
+    fork = Fork()
+
+    @app.once(key="order:{order}")
+    def work(order: int) -> str:
+        return leave(way) if fork() else "parent"
+
+    assert (played(fork, lambda: work(9)), fork.code) == ("parent", 0)
+    assert work(9) == "parent"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_child_that_leaves_through_a_block_says_nothing_about_its_parents_claim(forking: Any, way: str) -> None:
+    app, _, _ = forking
+    fork = Fork()
+
+    def work() -> Any:
+        with app.claim("ship", "order:9") as claim:
+            child = fork()
+            assert claim.lost is child
+            claim.result = leave(way) if child else "parent"
+        return claim.result
+
+    assert (played(fork, work), fork.code) == ("parent", 0)
+    with pytest.raises(Duplicate) as told:
+        work()
+    assert told.value.result == "parent"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("where", ["step", "body"])
+def test_a_child_that_leaves_through_a_flow_says_nothing_about_its_parents_run(
+    forking: Any, tmp_path: Path, way: str, where: str
+) -> None:
+    app, _, _ = forking
+    fork, log = Fork(), tmp_path / "shipped"
+
+    @app.step(repeat="never")
+    def charge(order: int) -> str:
+        return leave(way) if where == "step" and fork() else "parent"
+
+    @app.step(repeat="safe")
+    def ship(order: int) -> None:
+        with log.open("a") as effects:
+            effects.write("shipped\n")
+
+    @app.flow(key="order:{order}", limit=1)
+    def sell(order: int) -> str:
+        answer: str = charge(order)
+        if where == "body" and fork():
+            return leave(way)
+        if answer == "parent":
+            ship(order)
+        return answer
+
+    assert (played(fork, lambda: sell(9)), fork.code) == ("parent", 0)
+    assert (sell(9), log.read_text()) == ("parent", "shipped\n")
+
+
+def test_a_child_gives_no_slot_of_its_parent_back(forking: Any) -> None:
+    app, _, _ = forking
+    fork, slots = Fork(), list[str]()
+
+    @app.flow(key="order:{order}", limit=1)
+    def sell(order: int) -> str:
+        if fork():
+            return leave("exits")
+        slots.extend(record.at.space for record in app.claims.store.scan("claim").block().records)
+        return "parent"
+
+    assert (played(fork, lambda: sell(9)), fork.code) == ("parent", 0)
+    assert sorted(space.split("/")[1] for space in slots) == ["sell", "sell@slots"]
+
+
+def test_a_child_does_no_step_of_its_parents_run(forking: Any, tmp_path: Path) -> None:
+    app, _, _ = forking
+    fork, log = Fork(), tmp_path / "shipped"
+
+    @app.step(repeat="safe")
+    def ship(order: int) -> None:
+        with log.open("a") as effects:
+            effects.write("shipped\n")
+
+    @app.flow(key="order:{order}")
+    def sell(order: int) -> str:
+        try:
+            if fork():
+                ship(order)
+        except ClaimLost:
+            return "child"
+        ship(order)
+        return "parent"
+
+    assert (played(fork, lambda: sell(9)), fork.code) == ("parent", 0)
+    assert (sell(9), log.read_text()) == ("parent", "shipped\n")
 
 
 def test_a_killed_child_leaves_its_claim_to_a_person(tmp_path: Path) -> None:

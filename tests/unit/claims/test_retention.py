@@ -85,6 +85,40 @@ def test_a_sweep_trims_a_result_to_a_tombstone_once(app: App, clock: Any) -> Non
     assert pay.runs == [1]
 
 
+def test_a_key_is_forgotten_when_its_time_is_over_though_its_result_was_not_swept(app: App, clock: Any) -> None:
+    pay = counted(app, keep="2h", keep_result="1h")
+    pay(1)
+    clock.advance(7_199)
+    with pytest.raises(ResultNotKept):
+        pay(1)
+    clock.advance(1)
+    assert pay.look(1) is None
+    assert (pay(1), pay.runs) == (2, [1, 1])
+
+
+@pytest.mark.parametrize("late", [0, 1_800])
+def test_a_key_outlives_its_result_from_when_it_was_done_and_not_from_the_sweep(
+    app: App, clock: Any, late: int
+) -> None:
+    pay = counted(app, keep="2h", keep_result="1h")
+    pay(1)
+    clock.advance(3_600 + late)
+    assert block(sweep(app.store)) == Swept(trimmed=1)
+    clock.advance(3_599 - late)
+    with pytest.raises(ResultNotKept):
+        pay(1)
+    clock.advance(1)
+    assert (pay(1), pay.runs) == (2, [1, 1])
+
+
+def test_a_sweep_that_comes_when_the_key_is_over_too_forgets_it(app: App, clock: Any) -> None:
+    pay = counted(app, keep="2h", keep_result="1h")
+    pay(1)
+    clock.advance(7_200)
+    assert block(sweep(app.store)) == Swept(forgotten=1)
+    assert app.store.read(address_of("default", "pay", "order:1")).block().record is None
+
+
 def test_a_failure_has_a_lifetime_of_its_own(app: App, clock: Any) -> None:
     runs: list[int] = []
 

@@ -33,6 +33,7 @@ from twiceproof.claims.states import (
     glance,
     is_expired,
     is_lapsed,
+    kept_until,
 )
 from twiceproof.records import Insert, Record, Replace
 
@@ -201,6 +202,23 @@ def test_a_done_claim_says_until_when_its_key_is_kept(
     assert seen.kept_until == until
 
 
+@pytest.mark.parametrize(
+    ("words", "over"),
+    [
+        ({"keep": 100.0}, 1_100.0),
+        ({"keep": -1.0}, None),
+        ({"keep": 100.0, "finished_at": 900.0}, 1_000.0),
+        ({"tombstone": 100.0}, 1_050.0),  # as an older ledger has it: from when the result goes
+    ],
+)
+def test_a_key_whose_result_went_first_is_kept_from_its_end(words: dict[str, float], over: float | None) -> None:
+    found = record(DONE, queue=TRIM, due=950.0, result=Raw(b"1"), **words)
+    found = structs.replace(found, updated_at=1_000.0)
+    assert kept_until(found, claim_of(found)) == over
+    assert is_expired(found, 10_000.0) is (over is not None)
+    assert over is None or (is_expired(found, over) and not is_expired(found, over - 0.1))
+
+
 def test_a_look_at_each_state_answers_in_kind() -> None:
     assert glance(LIVE, NOW) == Busy("bob", 10.0, "run_1")
     assert glance(LAPSED, NOW) == Busy("bob", 0.0, "run_1")
@@ -213,7 +231,7 @@ def test_a_look_at_each_state_answers_in_kind() -> None:
     [
         (DONE, Lifetime(), (EXPIRE, 30 * 86_400.0, None)),
         (DONE, Lifetime(keep=None), ("", None, None)),
-        (DONE, Lifetime(keep=100.0, keep_result=10.0), (TRIM, 10.0, 90.0)),
+        (DONE, Lifetime(keep=100.0, keep_result=10.0), (TRIM, 10.0, 100.0)),
         (DONE, Lifetime(keep=None, keep_result=10.0), (TRIM, 10.0, -1.0)),
         (DONE, Lifetime(keep=100.0, keep_result=100.0), (EXPIRE, 100.0, None)),
         (DONE, Lifetime(keep=100.0, keep_result=200.0), (EXPIRE, 100.0, None)),

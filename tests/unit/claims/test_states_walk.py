@@ -77,9 +77,7 @@ class ClaimWalk(RuleBasedStateMachine):
             assert isinstance(outcome, Failed | InReview)
 
     def _check_may_begin(self, ask: Ask, before: Record | None, now: float) -> None:
-        if before is None:
-            return
-        if before.queue == "claims.expire" and before.due_at is not None and before.due_at <= now:
+        if before is None or self._may_be_forgotten(before, now):
             return
         assert claim_of(before).fingerprint == ask.fingerprint, "another payload got in"
         assert before.state != DONE, "done, and run again before its keep ended"
@@ -87,6 +85,12 @@ class ClaimWalk(RuleBasedStateMachine):
             itself = ask.reentrant and claim_of(before).owner == ask.owner
             lapsed = before.lease_until is None or before.lease_until <= now
             assert itself or (lapsed and ask.repeat == "safe"), "overran a holder"
+
+    def _may_be_forgotten(self, record: Record, now: float) -> bool:
+        """A failure by what is on record; what is done by the model's own word."""
+        if record.state == DONE:
+            return self.done_at is not None and self.done_at + KEEP <= now
+        return record.queue == "claims.expire" and record.due_at is not None and record.due_at <= now
 
     def _won(self, held: Held, claim: Claim) -> None:
         assert all(held.fence > fence for fence in self.fences), "a fence came twice, or went back"
@@ -143,7 +147,7 @@ class ClaimWalk(RuleBasedStateMachine):
         before, now = self.record(), self.clock.now()
         block(sweep(self.store))
         if before is not None and self.record() is None:
-            assert before.queue == "claims.expire" and before.due_at is not None and before.due_at <= now
+            assert self._may_be_forgotten(before, now)
             self.answer = self.done_at = None
 
     # -- promises --------------------------------------------------------------------------------

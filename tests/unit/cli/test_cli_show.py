@@ -114,6 +114,25 @@ def test_evidence_of_a_late_holder_is_shown(run, run_json, ledger):
     assert "P-late" in text
 
 
+def test_evidence_of_a_holder_whose_claim_was_released_is_shown(run, run_json, ledger):
+    """That is where its error leads to: what it did outside is known nowhere else."""
+    held = ledger.hold("freed", owner="the-late-one")
+    run("claims", "release", "ship", "order:freed", "--force", "--yes")
+    ask = Ask(held.at, "ship", "order:freed", "the-late-one", 60.0)
+    block(ledger.app.claims.complete(held, claim_for(ask, 1), Packed(inline=Raw(b'{"parcel":"P-late"}'))))
+    answer = run_json("claims", "show", "ship", "order:freed")
+    assert (answer["claim"], answer["evidence"][0]["result"], answer["next"]) == (None, {"parcel": "P-late"}, [])
+    text = run("claims", "show", "ship", "order:freed").stdout
+    assert "There is no claim any more" in text
+    assert "P-late" in text
+
+
+def test_a_released_claim_of_which_nobody_reported_anything_is_not_found(run, ledger):
+    ledger.hold("freed")
+    run("claims", "release", "ship", "order:freed", "--force", "--yes")
+    assert "There is no such claim" in run("claims", "show", "ship", "order:freed", code=1).stderr
+
+
 @pytest.mark.parametrize("order", ["queued", "sleep"])
 def test_a_run_that_goes_on_later_is_not_shown_as_kept_until_then(run_json, shop, order):
     shop.fill()

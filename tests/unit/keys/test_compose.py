@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from unicodedata import normalize
 
 import pytest
@@ -108,3 +109,14 @@ def test_a_window_that_says_nothing_is_refused(entity, at, window):
 def test_a_window_that_is_no_duration_is_misuse(window):
     with pytest.raises(Misuse, match="window="):
         windowed("c", "welcome", at=NOON, window=window)
+
+
+@pytest.mark.parametrize("entity", [None, "", " ", "\t\u2003", "\u200b", "\ufeff "])
+def test_an_entity_that_names_nobody_is_refused(entity: Any) -> None:
+    with pytest.raises(KeyRefused, match="entity"):
+        windowed(entity, "mail", at=datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("entity", [0, " 7", "a\u200bb", ["", 1]])
+def test_an_entity_that_names_somebody_is_taken(entity: Any) -> None:
+    assert windowed(entity, "mail", at=datetime(2026, 1, 1, tzinfo=UTC)).startswith("mail:")

@@ -119,3 +119,14 @@ def test_a_body_that_is_not_json_is_refused(body):
 def test_ignoring_is_the_same_as_not_having(arguments, names):
     rest = {name: value for name, value in arguments.items() if name not in names}
     assert fingerprint(arguments, tuple(names)) == fingerprint(rest)
+
+
+@pytest.mark.parametrize("body", ['{"a":1,"a":2}', '[{"b":{"a":1,"a":1}}]', b'{"a":1,"a":null}'])
+def test_a_body_that_names_a_key_twice_is_refused(body: str | bytes) -> None:
+    """One reader takes the first, another the last: hashed as one of them, it would pass for that one."""
+    with pytest.raises(ValueRefused, match="twice"):
+        body_hash(body)
+
+
+def test_a_body_with_the_same_key_in_two_places_is_hashed() -> None:
+    assert body_hash('[{"a":1},{"a":{"a":2}}]') == body_hash([{"a": 1}, {"a": {"a": 2}}])

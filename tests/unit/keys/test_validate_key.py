@@ -73,3 +73,17 @@ def test_validating_twice_changes_nothing(key):
     if not isinstance(first, str) or "; " in first:
         return
     assert validate_key(first) == first
+
+
+INVISIBLE = ["\u200b", "\ufeff", "\u2060\u200d", "\u3164", "\u2800", "\ufe0f", "\u115f \u200b", "\u00ad"]
+
+
+@pytest.mark.parametrize("key", INVISIBLE, ids=ascii)
+def test_a_key_that_nobody_can_see_is_refused(key: str) -> None:
+    with pytest.raises(KeyRefused, match="blank"):
+        validate_key(key)
+
+
+@pytest.mark.parametrize("key", INVISIBLE, ids=ascii)
+def test_what_cannot_be_seen_within_a_key_is_part_of_it(key: str) -> None:
+    assert validate_key(f"é{key}é") == f"é{key}é"

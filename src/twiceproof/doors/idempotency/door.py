@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
 
 from ...claims.claim import address_of, run_id
-from ...claims.hold import Hold
+from ...claims.hold import INHERITED, Hold
 from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, TakeOutcome
 from ...claims.results import unpack
 from ...claims.states import Ask
@@ -165,6 +165,9 @@ class Door:
 
     def leave(self, turn: Turn, recording: Recording, carrier: MutableMapping[str, Any]) -> Operation[Reply | None]:
         """The app has answered: say the last word about the claim. None: pass the answer on."""
+        if turn.hold.lost is INHERITED:  # in a forked child
+            self.abandon(turn)
+            return None
         if recording.short:
             yield from self.give_up(turn, AnswerCutShort("the answer was never finished"))
             return None
@@ -182,6 +185,9 @@ class Door:
 
     def give_up(self, turn: Turn, error: BaseException) -> Operation[None]:
         """The app has ended with an error instead of an answer. The error goes on by itself."""
+        if turn.hold.lost is INHERITED:  # in a forked child
+            self.abandon(turn)
+            return
         word = of_error(error, turn.visit.rule) if turn.begun else "release"
         self._end(turn)
         try:

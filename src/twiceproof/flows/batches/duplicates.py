@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, structs
 
 from ...claims.claim import Claim, Settlement, claim_of
 from ...claims.evidence import Evidence, evidence_write
-from ...claims.hold import Hold
+from ...claims.hold import INHERITED, Hold
 from ...claims.outcomes import Done, Held
 from ...claims.refusals import refusal
 from ...claims.results import unpack
@@ -73,12 +73,17 @@ def compensate(parts: Parts, space: str, duplicate: Duplicate, drive: Drive) -> 
     except GeneratorExit:  # thrown away, and can wait for nothing more: the claim lapses
         raise
     except BaseException:
-        yield from parts.claims.release(hold.held)
+        yield from _let_go(parts, hold)
         raise
     finally:
         parts.heartbeat.drop(hold)
-    yield from parts.claims.release(hold.held)
+    yield from _let_go(parts, hold)
     return answer
+
+
+def _let_go(parts: Parts, hold: Hold) -> Operation[None]:
+    if hold.lost is not INHERITED:
+        yield from parts.claims.release(hold.held)
 
 
 def _under_claim(session: Session, duplicate: Duplicate, undo: Step) -> Operation[Any]:

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TypeVar
 
 from ...claims.claim import address_of, run_id
-from ...claims.hold import Hold
+from ...claims.hold import INHERITED, Hold
 from ...claims.outcomes import Held
 from ...claims.states import Ask
 from ...drive import Operation
@@ -82,6 +82,8 @@ def give_back(parts: Parts, holds: list[Hold]) -> Operation[None]:
     for hold in holds:
         parts.heartbeat.drop(hold)
     for hold in holds:
+        if hold.lost is INHERITED:
+            continue
         try:
             yield from parts.claims.release(hold.held)
         except StoreError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 import pytest
@@ -43,6 +44,30 @@ def test_a_duplicate_meanwhile_is_told_409_and_when_to_come_back(client, shop):
     assert heard.header("retry-after") == "5"
     assert shop.count == 1
     assert client.ask().body == b"made by 1"
+
+
+@pytest.mark.parametrize("error", [None, OSError("child")], ids=["answers", "raises"])
+def test_a_forked_child_that_comes_out_too_says_nothing_about_its_parents_key(tmp_path, shop, error):
+    parent, ended = os.getpid(), []
+
+    def answer(asked):
+        child = os.fork()
+        if child:
+            ended.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        elif error:
+            raise error
+        return (201, [], [b"parent"]) if child else (500, [], [b"child"])
+
+    shop.answer = answer
+    with App(f"sqlite:///{tmp_path}/fork.db?durability=process") as app:
+        client = Client("wsgi", shop, app=app)
+        try:
+            heard = client.ask()
+        except OSError as raised:
+            heard = raised
+        if os.getpid() != parent:  # pragma: no cover - in the child
+            os._exit(0 if heard is error or heard.body == b"child" else 1)
+        assert (heard.body, client.ask().body, ended, shop.count) == (b"parent", b"parent", [0], 1)
 
 
 def test_nobody_is_told_to_wait_longer_than_the_lease(door, shop):
