@@ -66,7 +66,7 @@ def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
 
 
 def report_usage(error: click.UsageError, *, as_json: bool) -> int:
-    """The line that was typed is wrong: said in one line as well. Our own messages have a next move, click's get one."""
+    """The line that was typed is wrong: said in one line as well. Ours have a next move, click's get one."""
     command = error.ctx.command_path if error.ctx else "twiceproof"
     message = " ".join(error.format_message().split())
     if "; " not in message:
