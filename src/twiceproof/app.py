@@ -61,7 +61,7 @@ from .flows.waits.api import WaitApi
 from .flows.workers.api import WorkApi
 from .flows.workers.duty import Duty
 from .flows.workers.run_duty import RunDuty
-from .keys import fingerprint, validate_key
+from .keys import KeyWatch, fingerprint, validate_key
 from .settings import Settings, from_environment
 from .shell import store_words
 from .stores.base import Store
@@ -106,6 +106,7 @@ class App(
         self.operations: dict[str, Once] = {}
         self._where = store_words(store) if isinstance(store, str) else ()
         self._owner = Ids(_process_name)
+        self._key_watch = KeyWatch()
         self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
         self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
@@ -176,18 +177,22 @@ class App(
         owner: str | None = None,
         link: str = "",
         tenant: str | None = None,
+        stable: bool = False,
     ) -> ClaimBlock:
         """A claim around a few lines: `with app.claim("ship", "order:17") as claim: …`, or `async with`.
 
         A duplicate raises `Duplicate`, which carries the earlier result: a block cannot be skipped. With
         `on_duplicate="return_prior"` the block runs, and must ask `if claim.held:`. An `owner` that stays the same
-        over restarts may enter again what it holds.
+        over restarts may enter again what it holds. `stable` says that the key stays on every retry, although it looks
+        like a time or a random id.
         """
         policy = make_policy(
             operation, tenant=self.parts.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
             on_failure=on_failure, repeat=repeat, lease=lease, keep=keep,
         )  # fmt: skip
         valid = validate_key(key)
+        if not stable:
+            self._key_watch.look(operation, valid, self.clock.now(), say="stable=True", stacklevel=2)
         at = address_of(policy.tenant, policy.operation, valid)
         asked = "" if payload is None else fingerprint({"payload": payload})
         ask = Ask(

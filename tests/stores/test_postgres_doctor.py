@@ -5,8 +5,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.servers import PostgresServer
+from twiceproof.claims.policy import DEFAULT_LEASE
 from twiceproof.clock import Clock
 from twiceproof.errors import StoreUnsafe
+from twiceproof.stores import postgres_doctor
 from twiceproof.stores.postgres import PostgresEngine
 from twiceproof.stores.postgres_doctor import Settings, promises
 
@@ -103,3 +105,27 @@ def test_a_pooler_is_seen(pgbouncer, postgres_dsn, engine):
     pooled = PostgresEngine(pgbouncer.dsn(postgres_dsn))
     assert findings(pooled)["pooler"].level == "warn"
     pooled.close()
+
+
+@pytest.mark.parametrize("name", ["idle_in_transaction_session_timeout", "lock_timeout"])
+@pytest.mark.parametrize(
+    ("value", "level", "found"),
+    [
+        ("0", "warn", "unset"),
+        ("1d", "warn", "86400 s: "),
+        ("30001ms", "warn", "30.001 s: "),
+        ("30s", "ok", "30 s"),
+        ("250ms", "ok", "0.25 s"),
+    ],
+)
+def test_a_transaction_that_may_be_forgotten_for_longer_than_a_lease_is_told(postgres_dsn, name, value, level, found):
+    with psycopg.connect(postgres_dsn, autocommit=True) as db:
+        db.execute(f"ALTER DATABASE {db.info.dbname} SET {name} = '{value}'")
+    engine = PostgresEngine(postgres_dsn)
+    seen = findings(engine)[name]
+    engine.close()
+    assert (seen.level, seen.found.startswith(found)) == (level, True)
+
+
+def test_the_lease_that_is_compared_with_is_the_one_that_claims_have():
+    assert postgres_doctor.LEASE == DEFAULT_LEASE

@@ -21,6 +21,7 @@ __all__ = [
     "NotFound",
     "exit_code",
     "report",
+    "report_usage",
 ]
 
 OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -62,6 +63,18 @@ def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
         show_json(error_shape(type(error).__name__, message, code))
     click.echo(f"Error: {clean(message)}", err=True)
     return code
+
+
+def report_usage(error: click.UsageError, *, as_json: bool) -> int:
+    """The line that was typed is wrong: said in one line as well. Ours have a next move, click's get one."""
+    command = error.ctx.command_path if error.ctx else "twiceproof"
+    message = " ".join(error.format_message().split())
+    if "; " not in message:
+        message = f"{message}{'' if message.endswith('.') else '.'} See how it is used: {command} --help"
+    if as_json:
+        show_json(error_shape("Usage", message, REFUSED))
+    click.echo(f"Error: {clean(message)}", err=True)
+    return REFUSED
 
 
 def error_shape(kind: str, message: str, code: int) -> dict[str, dict[str, str | int]]:

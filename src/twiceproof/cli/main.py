@@ -11,8 +11,7 @@ import click
 
 from ..errors import TwiceproofError
 from ..version import __version__
-from .failures import EXIT_CODES, INTERRUPTED, REFUSED, error_shape, report
-from .output import show_json
+from .failures import EXIT_CODES, INTERRUPTED, report, report_usage
 from .target import Target, target_options
 
 __all__ = ["cli", "main"]
@@ -39,6 +38,7 @@ COMMANDS = {
     "version": "version",
 }
 WANTS_JSON = "twiceproof.json"
+SAYS_NOTHING = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 the help was no error
 
 EPILOG = f"""\b
 Examples:
@@ -74,26 +74,23 @@ class Commands(click.Group):
         ctx.meta[WANTS_JSON] = "--json" in (args[: args.index("--")] if "--" in args else args)
         try:
             return super().parse_args(ctx, args)
+        except SAYS_NOTHING:
+            raise  # nothing was said, and nothing is wrong: the help itself is the answer
         except click.UsageError as error:
-            _tell_usage(ctx, error)
-            raise
+            ctx.exit(report_usage(error, as_json=ctx.meta[WANTS_JSON]))
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except TwiceproofError as error:
             ctx.exit(report(error, url=ctx.ensure_object(Target).url, as_json=ctx.meta[WANTS_JSON]))
-        except click.UsageError as error:
-            _tell_usage(ctx, error)
+        except SAYS_NOTHING:
             raise
+        except click.UsageError as error:
+            ctx.exit(report_usage(error, as_json=ctx.meta[WANTS_JSON]))
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
-
-
-def _tell_usage(ctx: click.Context, error: click.UsageError) -> None:
-    if ctx.meta[WANTS_JSON]:
-        show_json(error_shape("Usage", error.format_message(), REFUSED))
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

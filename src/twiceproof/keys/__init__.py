@@ -8,11 +8,12 @@ from .key import LONGEST_KEY, validate_key
 from .maker import KeyMaker
 from .stability import Suspect, suspects, warn_unstable
 from .template import Template
-from .watch import Watch
+from .watch import KeyWatch, Watch
 
 __all__ = [
     "LONGEST_KEY",
     "KeyMaker",
+    "KeyWatch",
     "Suspect",
     "Template",
     "Watch",

@@ -21,13 +21,14 @@ Make = Callable[[Mapping[str, Any]], str]
 
 
 class KeyMaker:
-    """Built once per operation. `fields` is what a template looks at; a function's are not known."""
+    """Built once per operation. `fields` is what a template looks at, `takes` the arguments a function asks for."""
 
     def __init__(self, key: str | Callable[..., str], function: Callable[..., Any] | Signature) -> None:
         signature = function if isinstance(function, Signature) else inspect.signature(function)
         self.function = None if isinstance(key, str) else key
         self._make: Make
         self.fields: tuple[Field, ...] = ()
+        self.takes: tuple[str, ...] = () if isinstance(key, str) else _takes(key, signature)
         if isinstance(key, str):
             template = _checked(Template(key), signature)
             self.fields, self._make = template.fields, template.render
@@ -96,6 +97,20 @@ def _call(key: Callable[..., Any], signature: Signature) -> Callable[[Mapping[st
         _check_fit(key, wanted, signature)
         return _by_place(key, signature)
     return lambda arguments: key(**{name: arguments[name] for name in names if name in arguments})
+
+
+def _takes(key: Any, signature: Signature) -> tuple[str, ...]:
+    """The arguments that it names. One that takes whatever comes (`*args`, `**kwargs`) says nothing of what it uses."""
+    try:
+        wanted = inspect.signature(key)
+    except (ValueError, TypeError):
+        return ()
+    kinds = {parameter.kind for parameter in wanted.parameters.values()}
+    if not kinds.isdisjoint((Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)):
+        return ()
+    names = _matching(wanted, signature)
+    by_place = (p.name for p in signature.parameters.values() if p.kind in _BY_PLACE)
+    return tuple(by_place if names is None else names)
 
 
 def _matching(wanted: Signature, signature: Signature) -> list[str] | None:

@@ -18,7 +18,9 @@ from uuid import UUID
 from ..errors import UnstableKeyWarning
 from .field import Field, read_field
 
-__all__ = ["Suspect", "name_sign", "suspects", "text_sign", "warn_unstable"]
+__all__ = ["KEY", "Suspect", "name_sign", "suspects", "text_sign", "warn_unstable"]
+
+KEY = "key"  # the path of a suspect that is the whole key: which part of it is to blame is not known
 
 _DAY = 86_400
 _SCALES = (1, 10**3, 10**6, 10**9)  # seconds, milli-, micro-, nanoseconds
@@ -33,7 +35,7 @@ _DIGESTS = {"hash", "digest", "md", "sha", "checksum", "etag", "fingerprint"}
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 # Versions 1, 4, 6 and 7 are new each time; 3, 5 and 8 are made from a name, and stay.
 _DASHED = re.compile(
-    r"(?<![\w-])[0-9a-f]{8}-[0-9a-f]{4}-([1467])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}(?![\w-])", re.I
+    r"(?<![^\W_])(?<!-)[0-9a-f]{8}-[0-9a-f]{4}-([1467])[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}(?![\w-])", re.I
 )
 _HEX = re.compile(r"[0-9a-f]{12}4[0-9a-f]{3}[89ab][0-9a-f]{15}", re.I)
 _DIGITS = re.compile(r"(?<![\w.])[0-9]{10,19}(?:\.[0-9]{1,9})?(?![\w.])")
@@ -55,13 +57,18 @@ def suspects(arguments: Mapping[str, Any], used: Collection[Field | str], now: f
     return [Suspect(field.path, sign) for field, sign in signs if sign]
 
 
-def warn_unstable(operation: str, found: Iterable[Suspect], stacklevel: int = 2) -> None:
-    """One warning for each suspect. `stacklevel` is what the caller would give `warnings.warn`."""
+def warn_unstable(operation: str, found: Iterable[Suspect], stacklevel: int = 2, *, say: str = "") -> None:
+    """One warning for each suspect. `stacklevel` is what the caller would give `warnings.warn`.
+
+    `say` is what declares it stable, where that is no list of names.
+    """
     for suspect in found:
+        what = "the key" if suspect.path == KEY else f"the key uses {suspect.path}, which"
+        way_out = say or f'stable=("{suspect.path}",)'
         message = (
-            f"{operation}: the key uses {suspect.path}, which {suspect.sign}; if a retry brings another one, "
+            f"{operation}: {what} {suspect.sign}; if a retry brings another one, "
             f"the work is done twice. Use an id of the event itself, or, if this one stays the same on "
-            f'every retry, say stable=("{suspect.path}",)'
+            f"every retry, say {way_out}"
         )
         warnings.warn(message, UnstableKeyWarning, stacklevel=stacklevel + 1)
 

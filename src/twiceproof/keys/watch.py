@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
+from datetime import datetime
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from ..errors import Misuse
+from .field import Field
 from .maker import KeyMaker
-from .stability import Suspect, suspects, text_sign, warn_unstable
+from .stability import KEY, Suspect, suspects, text_sign, warn_unstable
 
-__all__ = ["Watch"]
+__all__ = ["KeyWatch", "Watch"]
 
 _LOOKS = 20  # a mistake shows in the first calls; after them a look costs one comparison
+_LONGEST = 10_000  # letters of an argument that are looked at
 _REMAKES = 3  # of these, calls whose key function is asked a second time
 
 
@@ -42,8 +48,24 @@ class Watch:
     def _suspects(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
         if not self._maker.is_function:
             return suspects(arguments, self._maker.fields, now)
-        sign = self._remake_sign(arguments, key) or text_sign(key, now)
-        return [Suspect("key", sign)] if sign else []
+        if sign := self._remake_sign(arguments, key):
+            return [Suspect(KEY, sign)]
+        if KEY in self._told:  # all of what the function makes is declared stable
+            return []
+        return self._taken(arguments, key, now) or self._made(arguments, key, now)
+
+    def _taken(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
+        """Arguments that stand in the key as they are. What a function makes of others (a window) may well stay."""
+        fields = [Field(name, name, ()) for name in self._maker.takes if _stands_in(key, arguments.get(name))]
+        return suspects(arguments, fields, now)
+
+    def _made(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
+        """A sign in the key itself, with the argument that brought it, where one shows the same."""
+        sign = text_sign(key, now)
+        if sign is None:
+            return []
+        bringing = (name for name in self._maker.takes if text_sign(_shown(arguments.get(name)), now) == sign)
+        return [Suspect(next(bringing, KEY), sign)]
 
     def _remake_sign(self, arguments: Mapping[str, Any], key: str) -> str | None:
         """A key function that draws a time or a random number gives itself away when asked twice."""
@@ -58,6 +80,37 @@ class Watch:
 
     def _is_new(self, suspect: Suspect) -> bool:
         return suspect.path not in self._told and suspect.path.partition(".")[0] not in self._told
+
+
+class KeyWatch:
+    """For keys that come as text, with nothing known of what they are made of: the first of each operation."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, int] = {}
+
+    def look(self, operation: str, key: str, now: float, *, say: str, stacklevel: int = 2) -> None:
+        left = self._left.get(operation, _LOOKS)
+        if left <= 0:
+            return
+        sign = text_sign(key, now)
+        self._left[operation] = 0 if sign else left - 1
+        if sign:
+            warn_unstable(operation, [Suspect(KEY, sign)], stacklevel + 1, say=say)
+
+
+def _stands_in(key: str, value: Any) -> bool:
+    """As a word of its own: the attempt 1 does not stand in order 1001."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal, UUID, datetime)):
+        return False
+    words = (str(value), value.isoformat()) if isinstance(value, datetime) else (str(value),)
+    return any(re.search(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])", key) for word in words if word)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return str(value)[:_LONGEST]
+    except Exception:  # noqa: BLE001  the key was made; a check must not stop the call
+        return ""
 
 
 def _dotted(name: str) -> str:

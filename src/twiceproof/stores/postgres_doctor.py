@@ -26,6 +26,7 @@ __all__ = [
 OLDEST = 140_000
 MOST_SKEW = 1.0
 FEW_CONNECTIONS = 20
+LEASE = 30.0  # what a claim has where nothing else is said: a space that is held for longer costs its holder the claim
 
 _SETTINGS = """
 SELECT json_build_object(
@@ -60,8 +61,8 @@ class Settings(msgspec.Struct, frozen=True):
 FACTS = """
 SELECT json_build_object(
     'replicas', (SELECT count(*) FROM pg_stat_replication),
-    'idle_in_transaction', current_setting('idle_in_transaction_session_timeout'),
-    'lock_timeout', current_setting('lock_timeout'),
+    'idle_in_transaction', (SELECT setting::bigint FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'),
+    'lock_timeout', (SELECT setting::bigint FROM pg_settings WHERE name = 'lock_timeout'),
     'connections', current_setting('max_connections')::int,
     'pid', pg_backend_pid(),
     'now', extract(epoch FROM clock_timestamp())
@@ -70,8 +71,8 @@ SELECT json_build_object(
 
 class Facts(msgspec.Struct, frozen=True):
     replicas: int
-    idle_in_transaction: str
-    lock_timeout: str
+    idle_in_transaction: int  # milliseconds; 0: no limit
+    lock_timeout: int
     connections: int
     pid: int
     now: float
@@ -184,13 +185,19 @@ def _pooler(facts: Facts, db: psycopg.Connection, later: int) -> Finding:
     return Finding("ok", "pooler", "none seen")
 
 
-def _timeout(name: str, value: str) -> Finding:
-    if value == "0":
+def _timeout(name: str, milliseconds: int) -> Finding:
+    seconds = milliseconds / 1000
+    if not seconds:
         return Finding(
             "warn", name, "unset: a forgotten transaction can hold its spaces for ever",
             f"Set {name} for the roles that join twiceproof's transactions.",
         )  # fmt: skip
-    return Finding("ok", name, value)
+    if seconds > LEASE:
+        return Finding(
+            "warn", name, f"{seconds:g} s: a forgotten transaction can hold its spaces for longer than a lease lasts",
+            f"Set {name} to {LEASE:g} s or less for the roles that join twiceproof's transactions.",
+        )  # fmt: skip
+    return Finding("ok", name, f"{seconds:g} s")
 
 
 def _skew(seconds: float) -> Finding:

@@ -84,6 +84,18 @@ class HidingChangesTheFence(OwnDue):
         return hidden
 
 
+@breaks("hidden")
+class HidingIsAChange(OwnDue):
+    """Who asks when a record was last written hears when a worker last looked at it. Seen once some time has passed."""
+
+    def _hide(self, record, until):
+        now = self._clock.now()
+        changed = now if now - record.updated_at > 5.0 else record.updated_at
+        hidden = structs.replace(super()._hide(record, until), updated_at=changed)
+        self._records[record.at] = hidden
+        return hidden
+
+
 @breaks("hidden", "due")
 class HandsOutWhatWasBeforeTheHiding(OwnDue):
     def _hide(self, record, until):

@@ -21,6 +21,7 @@ from twiceproof import (
     PriorFailure,
     ResultNotKept,
     ResultTypeWarning,
+    UnstableKeyWarning,
 )
 
 
@@ -294,3 +295,17 @@ def test_a_block_with_another_payload_is_told_of_its_payload_and_a_function_of_i
     pay(1)
     with pytest.raises(PayloadMismatch, match=r"or leave out what varies with ignore=\.$"):
         pay(2)
+
+
+FRESH = "order:3f2b8a52-6c1d-4e7a-9b0f-1d2c3b4a5968"
+
+
+def test_a_key_that_looks_random_is_warned_about_where_the_block_stands(memory: App) -> None:
+    with pytest.warns(UnstableKeyWarning, match=r"ship: the key holds a UUID .* say stable=True$") as told:
+        memory.claim("ship", FRESH)
+    assert told[0].filename == __file__
+    memory.claim("ship", FRESH)  # said once
+
+
+def test_a_key_that_is_declared_stable_is_not_warned_about(ship: Blocks, memory: App) -> None:
+    assert ship(memory, key=FRESH, stable=True).held

@@ -6,11 +6,13 @@ import json
 import sqlite3
 
 import pytest
+from click.testing import CliRunner
 
 from twiceproof import errors
 from twiceproof.cli import claims_list
 from twiceproof.cli import ledger as ledger_module
 from twiceproof.cli.failures import exit_code
+from twiceproof.cli.main import cli
 
 READS = [("claims", "list"), ("claims", "show", "ship", "k"), ("claims", "sweep")]
 
@@ -187,3 +189,43 @@ def test_what_is_not_there_is_looked_for_in_the_same_ledger(run, ledger, words):
     """Without its address the next move would list the claims of another one."""
     said = run("claims", *words, "ship", "order:none", code=1).stderr
     assert f"twiceproof --store {ledger.url} claims list --state all" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "command"),
+    [
+        (["nope"], "No such command 'nope'.", "twiceproof"),
+        (["claims", "nope"], "No such command 'nope'.", "twiceproof claims"),
+        (["claims", "list", "--nope"], "No such option", "twiceproof claims list"),
+        (["claims", "show", "ship"], "Missing argument 'KEY'.", "twiceproof claims show"),
+        (["claims", "list", "--limit", "many"], "Invalid value for '--limit'", "twiceproof claims list"),
+        (["claims", "settle", "ship", "order:1"], "exactly one of", "twiceproof claims settle"),
+        (["--nope"], "No such option", "twiceproof"),
+    ],
+)
+def test_a_line_that_is_wrong_is_told_in_one_line_with_where_its_usage_stands(words, said, command):
+    result = CliRunner().invoke(cli, words, prog_name="twiceproof")
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert said in line
+    assert line.endswith(f"See how it is used: {command} --help")
+    assert result.stdout == ""
+    told = CliRunner().invoke(cli, [*words, "--json"], prog_name="twiceproof")
+    assert json.loads(told.stdout)["error"] == {"type": "Usage", "message": line[7:], "exit_code": 2}
+
+
+@pytest.mark.parametrize("words", [[], ["claims"]])
+def test_a_line_that_says_nothing_is_answered_with_the_help(words):
+    result = CliRunner().invoke(cli, words, prog_name="twiceproof")
+    assert "Usage: twiceproof" in result.output
+    assert "Error" not in result.output
+
+
+def test_a_message_that_has_its_own_next_move_ends_with_it(run, tmp_path):
+    """A command at the end of a line can be pasted: nothing stands behind it."""
+    kept = tmp_path / "my url"
+    kept.write_text("sqlite:///a.db")
+    kept.chmod(0o644)
+    (line,) = run("claims", "list", store=f"@{kept}", code=2).stderr.splitlines()
+    assert line.endswith(f"; run: chmod 600 '{kept}'")

@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import pytest
 
 from twiceproof.errors import Misuse, UnstableKeyWarning
-from twiceproof.keys import KeyMaker, Suspect, Watch, suspects, warn_unstable
+from twiceproof.keys import KeyMaker, KeyWatch, Suspect, Watch, suspects, warn_unstable, windowed
 
 NOW_MOMENT = datetime(2026, 3, 4, 12, 30, 17, 250_000, tzinfo=UTC)
 NOW = NOW_MOMENT.timestamp()
@@ -50,6 +50,7 @@ def test_the_last_step_of_a_field_counts_not_what_it_is_carried_in():
         str(V4).upper(),
         V4.hex,
         f"order-id:{V4}",
+        f"evt_{V4}",
         "0190b6a4-1f2e-7c3d-8a4b-5c6d7e8f9a0b",
         int(NOW),
         NOW,
@@ -82,6 +83,8 @@ def test_a_fresh_value_is_suspected(value):
         "10492",
         uuid5(V4, "order"),
         str(uuid5(V4, "order")),
+        f"evt_{uuid5(V4, 'order')}",
+        f"x{V4}",
         int(NOW) - 90_000,
         int(NOW) + 90_000,
         NOW_MOMENT - timedelta(days=3),
@@ -209,3 +212,80 @@ def test_the_warning_points_at_the_caller():
 def test_stable_takes_a_list_of_names():
     with pytest.raises(Misuse, match=r'write stable=\("order",\)'):
         Watch("sync", KeyMaker("{order[id]}", sync), stable="order")
+
+
+# -- functions: the arguments they take ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "order", "named"),
+    [
+        (lambda order, attempt: f"{order}:{attempt}", 7, "attempt"),
+        (lambda o, a: f"{o}_{a}", 7, "attempt"),
+        (lambda order: f"o:{order}", V4.hex, "order"),
+        (lambda order: f"o_{order}", int(NOW), "order"),
+        (lambda order: f"o:{order}", str(V4), "order"),
+        (lambda order: f"o:{order['id']}", FRESH, "order"),
+        (lambda order, attempt: f"o:{order['id']}", FRESH, "order"),
+        (lambda order: f"o:{order.isoformat()}", NOW_MOMENT, "order"),
+    ],
+)
+def test_what_a_function_puts_into_the_key_is_warned_about_by_the_arguments_name(key, order, named):
+    (found,) = warned(watch(key), order, order)
+    assert f"the key uses {named}, which" in found
+    assert f'say stable=("{named}",)' in found
+    assert warned(watch(key, stable=(named,)), order) == []
+    assert warned(watch(key, stable=("key",)), order) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "order"),
+    [
+        (lambda order, attempt: f"o:{order}", 1001),  # it takes the attempt, and does not use it
+        (lambda order: windowed("customer-7", "welcome", at=order, window="10m"), NOW_MOMENT),
+        (lambda **all_of_it: f"o:{all_of_it['order']}", 1),
+        (lambda *all_of_it: f"o:{all_of_it[0]}", 1),
+        (lambda order: f"o:{order['no']}", FRESH),
+    ],
+)
+def test_what_a_function_takes_and_does_not_put_into_the_key_is_not_warned_about(key, order):
+    assert warned(watch(key), order) == []
+
+
+def test_an_argument_that_cannot_be_shown_does_not_stop_the_call():
+    class Order:
+        id = str(V4)
+
+        def __str__(self):
+            raise ValueError
+
+    (found,) = warned(watch(lambda order: f"o:{order.id}"), Order())
+    assert found.startswith("sync: the key holds a UUID made anew each time (version 4);")
+
+
+# -- keys that come as text ------------------------------------------------------------------------
+
+
+def looked(key, times=1, after=()):
+    eye = KeyWatch()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for one in (*after, *[key] * times):
+            eye.look("ship", one, NOW, say="stable=True")
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("key", [f"order:{V4}", f"order:{NOW}", f"order:{int(NOW)}"])
+def test_a_text_that_looks_fresh_is_warned_about_once(key):
+    (found,) = looked(key, times=3)
+    assert found.startswith("ship: the key holds")
+    assert found.endswith("say stable=True")
+
+
+def test_a_text_that_looks_settled_is_not_warned_about():
+    assert looked("order:17", times=3) == []
+
+
+def test_only_the_first_texts_are_looked_at():
+    assert len(looked(f"order:{V4}", after=["order:17"] * 19)) == 1
+    assert looked(f"order:{V4}", after=["order:17"] * 20) == []
