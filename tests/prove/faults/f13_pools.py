@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -63,9 +64,12 @@ def opened(trial: Trial, finding: Finding) -> Iterator[Pools]:
 
 def second_connection(pools: Pools, finding: Finding) -> None:
     """The protection taken away: the work needs a second connection of the pool while it holds the first."""
+    both = threading.Barrier(2)  # the pool's connections are both held, not one after the other by a quick worker
     with pool(pools.shop.place.url, pool_timeout=0.5) as engine, pools.shop.place.app() as app:
 
         def think(_: Any, order: str) -> None:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                both.wait(5.0)
             with engine.connect():
                 pass
 

@@ -141,20 +141,34 @@ def hogged(server: PostgresServer, url: str) -> Iterator[None]:
     """Every connection that the server has is taken, the store's own are ended."""
     taken: list[psycopg.Connection[Any]] = []
     try:
-        with contextlib.suppress(psycopg.OperationalError):
-            while True:
-                taken.append(psycopg.connect(server.dsn(), autocommit=True))
-        taken[0].execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-            (conninfo_to_dict(url)["dbname"],),
-        )
-        with contextlib.suppress(psycopg.OperationalError):
-            while True:
-                taken.append(psycopg.connect(server.dsn(), autocommit=True))
+        _take_all(server, taken)
+        database = conninfo_to_dict(url)["dbname"]
+        ended = taken[0].execute(
+            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database,)
+        )  # fmt: skip
+        _wait_until_gone(taken[0], [pid for pid, _ in ended])
+        _take_all(server, taken)
         yield
     finally:
-        for connection in taken:
+        last, *others = taken
+        pids = [connection.info.backend_pid for connection in others]
+        for connection in others:
             connection.close()
+        _wait_until_gone(last, pids)
+        last.close()
+
+
+def _take_all(server: PostgresServer, taken: list[psycopg.Connection[Any]]) -> None:
+    with contextlib.suppress(psycopg.OperationalError):
+        while True:
+            taken.append(psycopg.connect(server.dsn(), autocommit=True))
+
+
+def _wait_until_gone(witness: psycopg.Connection[Any], pids: list[int]) -> None:
+    """A session that was ended has its place until the server has seen to it."""
+    until = time.monotonic() + BOUND
+    while witness.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", (pids,)).fetchone():
+        assert time.monotonic() < until, "the sessions that were ended are still there"
 
 
 def crowd(calls: list[Callable[[], Any]], seconds: float = BOUND) -> list[Any]:
