@@ -140,6 +140,7 @@ class ResultType:
         self._name = name
         self._decode: Callable[[str | bytes | Raw], Any] | None = None
         self._typed = False
+        self._looked = False
 
     def prepare(self) -> None:
         """Before the effect runs: a type that cannot be stored is the author's mistake, found out early."""
@@ -172,13 +173,38 @@ class ResultType:
                 ResultTypeWarning,
                 stacklevel=2,
             )
-        elif not self._typed and type(value) not in PLAIN:
+        elif not self._typed:
+            self._mind_untyped(value, packed)
+
+    def _mind_untyped(self, value: Any, packed: Packed) -> None:
+        if type(value) not in PLAIN:
             warnings.warn(
                 f"{self._name} returns {type(value).__name__} and does not declare it, so it comes back as "
                 f"plain JSON, the first time too. Annotate it: -> {type(value).__name__}",
                 ResultTypeWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
+        elif not self._looked and value and isinstance(value, list | dict):
+            self._looked = True  # once: this is on the way of every call
+            self._look_inside(value, packed)
+
+    def _look_inside(self, value: list[Any] | dict[Any, Any], packed: Packed) -> None:
+        if _differ(msgspec.json.decode(packed.inline or packed.text), value):
+            kind = type(value).__name__
+            warnings.warn(
+                f"{self._name} returns a {kind} with something in it that JSON has no type for (a date, a tuple, an "
+                "object, a key that is no text), so it comes back as plain JSON, the first time too. Annotate it: "
+                f"-> {kind}[…]",
+                ResultTypeWarning,
+                stacklevel=4,
+            )
+
+
+def _differ(one: Any, other: Any) -> bool:
+    try:
+        return bool(one != other)
+    except Exception:  # noqa: BLE001 - a class whose comparison fails: the work is done, and that is on record
+        return True
 
 
 def _refuse_customs(info: msgspec.inspect.Type) -> None:

@@ -316,3 +316,51 @@ def test_where_warnings_are_errors_the_claim_is_done_all_the_same(memory: App) -
         pay(1)
     assert pay(1)["id"] == 7
     assert runs == [1]
+
+
+class Unequal:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclasses.dataclass(eq=False)
+class Amount(Unequal):
+    euro: int
+
+
+INSIDE = [[datetime(2026, 1, 1, tzinfo=UTC)], {1: 2}, {"a": (1, 2)}, {"x": [Amount(1)]}, [Decimal("1.5")]]
+
+
+@pytest.mark.parametrize("value", INSIDE, ids=repr)
+def test_what_does_not_come_back_as_it_is_is_told_also_from_within_a_list_or_a_dict(memory: App, value: Any) -> None:
+    @memory.once(key="order:{order}")
+    def pay(order: int):  # type: ignore[no-untyped-def]
+        return value
+
+    with pytest.warns(ResultTypeWarning, match=r"something in it .* Annotate it"):
+        first = pay(1)
+    assert pay(1) == first
+
+
+@pytest.mark.parametrize("value", [[], {}, [1, "a", None, 1.5, {"a": [True, {}]}], {"n": 2**63}], ids=repr)
+def test_what_comes_back_as_it_is_is_not_warned_about(memory: App, value: Any) -> None:
+    @memory.once(key="order:{order}")
+    def pay(order: int):  # type: ignore[no-untyped-def]
+        return value
+
+    assert (pay(1), pay(1)) == (value, value)
+
+
+def test_only_the_first_list_or_dict_of_a_function_is_looked_into(memory: App) -> None:
+    """A look costs as much as another replay: it is not for every call."""
+
+    @memory.once(key="order:{order}")
+    def pay(order: int):  # type: ignore[no-untyped-def]
+        return [order, (order,)] if order else []
+
+    pay(0)
+    with pytest.warns(ResultTypeWarning):
+        pay(1)
+    assert pay(2) == [2, [2]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, WaitTimedOut
+from twiceproof import App, ResultTypeWarning, WaitTimedOut
 
 from .stage import Stage, Style
 from .waits import deliver, park, process, token_of, work
@@ -83,7 +83,8 @@ def test_a_remote_job_and_an_approval_at_once(stage: Stage, style: Style) -> Non
     app.decide(asked.id, True, by="ann")
     park(sync)
     app.deliver(token_of(urls[0]), "done")
-    result, decision = sync(1)
+    with pytest.warns(ResultTypeWarning, match="Annotate it"):
+        result, decision = sync(1)
     assert (result, decision["by"]) == ("done", "ann")
     assert len(urls) == 1
 
