@@ -83,7 +83,9 @@ def said(result: Any) -> Raw:
     try:
         return Raw(json_of(result))
     except ValueError as error:
-        raise ValueRefused(f"The result has no JSON form ({error}); say it with plain data, null for nothing.") from None
+        raise ValueRefused(
+            f"The result has no JSON form ({error}); say it with plain data, null for nothing."
+        ) from None
 
 
 def json_of(value: Any) -> bytes:
