@@ -13,6 +13,7 @@ from hiredis import ProtocolError, Reader, ReplyError
 from redis.connection import Connection, SSLConnection
 from redis.exceptions import AuthenticationError, RedisError
 
+from .glances import Glances
 from .redis_faults import Broken, IsReplica, is_turned_away, named, understood
 from .redis_target import Target
 from .signals import let_signals_through
@@ -35,12 +36,14 @@ class Link:
         self._sock: Any = None
         self._replies = Reader()
         self.id = 0  # the server's number for this connection; 0 if it does not say
+        self._glances: Glances | None = None  # where the socket can be looked at without waiting
 
     def connect(self) -> None:
         self._connection.connect()
         self._sock = self._connection._sock  # every reply so far was waited for: nothing is left in its buffer
         if type(self._sock) is socket.socket and sys.platform == "linux":
             _leave_waiting_to_the_kernel(self._sock)
+            self._glances = Glances()
 
     def send(self, wire: bytes) -> None:
         try:
@@ -49,10 +52,12 @@ class Link:
             let_signals_through(error)
             raise Broken(_told(error), sent=True) from error  # part of it may have left
 
-    def receive(self) -> Any:
-        """The next reply; an error of the server's is returned, not raised."""
+    def receive(self, *, alone: bool = False) -> Any:
+        """The next reply; an error of the server's is returned, not raised. `alone`: nobody else is at work here."""
         replies = self._replies
         try:
+            if alone and self._glances is not None:
+                self._glances.look(self._peek)
             while (reply := replies.gets()) is False:
                 data = self._sock.recv(READ_SIZE)
                 if not data:
@@ -64,6 +69,15 @@ class Link:
         if type(reply) is ReplyError and is_turned_away(reply):
             raise Broken(reply, sent=False)
         return reply
+
+    def _peek(self) -> bool:
+        try:
+            data = self._sock.recv(READ_SIZE, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        if data:  # otherwise it is over, as whoever reads on will find
+            self._replies.feed(data)
+        return True
 
     def ask(self, *commands: Command) -> list[Any]:
         self.send(b"".join(self._connection.pack_commands(commands)))

@@ -142,7 +142,7 @@ class Nodes:
             return self._noted(error)
         try:
             link.send(call.wire())
-            reply = link.receive()
+            reply = link.receive(alone=True)
             if type(reply) is ReplyError and is_unknown_script(reply):
                 link.send(call.wire_whole())
                 reply = link.receive()
