@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 __all__ = ["Glances"]
 
-MOST = 100  # a microsecond or two each: about what falling asleep and being woken cost
 LONGEST_REST = 1024  # answers
 
 
@@ -18,7 +17,8 @@ class Glances:
     for the interpreter it does not pay: each look hands it over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most  # looks, of a microsecond or less each
         self._rest = 0  # answers that are not glanced for yet
         self._last = 0  # how many that were the last time
 
@@ -26,7 +26,7 @@ class Glances:
         if self._rest:
             self._rest -= 1
             return
-        for _ in range(MOST):
+        for _ in range(self._most):
             if there():
                 self._last = 0
                 return

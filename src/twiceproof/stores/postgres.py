@@ -122,7 +122,7 @@ class PostgresEngine:
     # -- the seam --------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again]:
-        answers = outcomes(batches, _one(self._commits.ask(*commit_call(batches))))
+        answers = outcomes(batches, _one(self._commits.ask(*commit_call(batches), alone=len(batches) == 1)))
         self._notifier.tell(
             place
             for batch, answer in zip(batches, answers, strict=True)
@@ -136,7 +136,7 @@ class PostgresEngine:
         self._commits.ask(CONFIRM)
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
-        return found(_one(self._reads.ask(FETCH, fetch_values(addresses))))
+        return found(_one(self._reads.ask(FETCH, fetch_values(addresses), alone=len(addresses) == 1)))
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
         values: list[bytes | None] = [kind.encode(), (after or "0").encode(), str(limit + 1).encode()]

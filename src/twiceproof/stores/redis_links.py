@@ -23,6 +23,7 @@ __all__ = ["Command", "Link", "Node", "facts_of"]
 Command = Sequence[bytes | str | int]
 
 READ_SIZE = 65_536
+GLANCES = 100  # a command beside us takes a hundred microseconds, with the way there and back
 
 
 class Link:
@@ -43,7 +44,7 @@ class Link:
         self._sock = self._connection._sock  # every reply so far was waited for: nothing is left in its buffer
         if type(self._sock) is socket.socket and sys.platform == "linux":
             _leave_waiting_to_the_kernel(self._sock)
-            self._glances = Glances()
+            self._glances = Glances(GLANCES)
 
     def send(self, wire: bytes) -> None:
         try:
