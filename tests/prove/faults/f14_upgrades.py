@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import re
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -24,11 +25,13 @@ from tests.prove.ledgers.copies import load
 from tests.prove.ledgers.museum import Museum
 from tests.prove.trial import NAMES, Trial
 from twiceproof.stores.migrations import migrations
+from twiceproof.stores.sqlite_schema import statements
 from twiceproof.version import __version__
 
 TITLE = "upgrades: ledgers of every release, and two releases at once"
 LEDGERS = Path(__file__).parents[1] / "ledgers"
 PLENTY = 120
+VIEW = re.compile(r"^(CREATE|DROP) VIEW", re.MULTILINE)
 STARTERS = 3  # processes that open an old schema at once
 
 
@@ -90,9 +93,11 @@ def lower(store: str, place: Place, schema: int) -> None:
     """Back to an earlier schema: everything that came later is views and functions, made anew by the migrations."""
     if store == "sqlite":
         with closing(sqlite3.connect(place.directory / "claims.db")) as db, db:
-            views = "SELECT name FROM sqlite_master WHERE type='view' AND name<>'twiceproof_claims'"
-            for (view,) in db.execute(views).fetchall():
+            for (view,) in db.execute("SELECT name FROM sqlite_master WHERE type='view'").fetchall():
                 db.execute(f"DROP VIEW {view}")
+            for migration in migrations("sqlite")[:schema]:
+                for statement in filter(VIEW.search, statements(migration.sql)):
+                    db.execute(statement)
             db.execute("DELETE FROM twiceproof_migrations WHERE number > ?", (schema,))
         return
     with psycopg.connect(place.url, autocommit=True) as db:
