@@ -378,9 +378,3 @@ def _original(error: BaseException) -> BaseException:
     if isinstance(error, StepFailed) and error.__cause__ is not None:
         return error.__cause__
     return error
-
-
-def claim_input(claim: Claim) -> Any:
-    """A run's arguments as plain JSON, for people."""
-    work = work_of(claim)
-    return msgspec.json.decode(work.input) if work.input else None
