@@ -72,6 +72,20 @@ def _is_plain_put(
     )
 
 
+def _is_plain_address(space: str, kind: str, key: str) -> bool:
+    try:
+        text = "".join((space, kind, key))
+    except TypeError:
+        return False
+    return (
+        text.isascii()
+        and "\0" not in text
+        and 0 < len(space) <= MOST_SPACE
+        and 0 < len(kind) <= MOST_KIND
+        and 0 < len(key) <= MOST_KEY
+    )
+
+
 def _is_plain_fence(fence: int | None, version: str | None) -> bool:
     return version is None and type(fence) is int and 0 < fence <= MOST_FENCE
 
@@ -135,6 +149,8 @@ def _validate_content(write: Insert | Replace) -> None:
 
 
 def validate_address(at: Address) -> None:
+    if _is_plain_address(at.space, at.kind, at.key):  # every read passes here
+        return
     _validate_text("space", at.space, MOST_SPACE)
     _validate_text("kind", at.kind, MOST_KIND)
     _validate_text("key", at.key, MOST_KEY)

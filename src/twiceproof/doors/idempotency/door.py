@@ -9,6 +9,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Protocol
 
+from msgspec import Raw
+
 from ...claims.claim import address_of, run_id
 from ...claims.hold import INHERITED, Hold
 from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch, TakeOutcome
@@ -102,13 +104,15 @@ class Door:
             visit = read
         try:
             ask = self._ask(visit, body)
-            outcome = yield from self._take(ask, visit.rule)
-            if not isinstance(outcome, Held | Mismatch):
+            outcome = yield from self._claims.take(ask)
+            if isinstance(outcome, Busy) and visit.rule.busy == "wait":
+                outcome = yield from self._wait(ask, visit.rule, outcome)
+            if isinstance(outcome, Held):
+                return (yield from self._begin(visit, Hold(ask, outcome)))
+            if not isinstance(outcome, Mismatch):
                 self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
             if isinstance(outcome, Done):
                 return (yield from self._replay(visit, outcome))
-            if isinstance(outcome, Held):
-                return (yield from self._begin(visit, Hold(ask, outcome)))
             return self._dressed(visit, _refusal(visit, ask, outcome))
         except StoreError as error:
             log.error("%s %s was refused, its claim cannot be had: %s", visit.method, visit.path, error)
@@ -123,10 +127,7 @@ class Door:
             run_id(at.space), "", "safe" if rule.reruns else "never",
         )  # fmt: skip
 
-    def _take(self, ask: Ask, rule: Rule) -> Operation[TakeOutcome]:
-        outcome = yield from self._claims.take(ask)
-        if rule.busy != "wait" or not isinstance(outcome, Busy):
-            return outcome
+    def _wait(self, ask: Ask, rule: Rule, outcome: TakeOutcome) -> Operation[TakeOutcome]:
         until, pause = self._claims.clock.monotonic() + rule.wait, FIRST_PAUSE
         while isinstance(outcome, Busy):
             left = until - self._claims.clock.monotonic()
@@ -151,7 +152,9 @@ class Door:
         return Turn(visit, hold)
 
     def _replay(self, visit: Visit, done: Done) -> Operation[Reply]:
-        text = yield from unpack(self._claims.store, done.at, done.result, done.spill)
+        text: str | Raw = done.result
+        if done.spill is not None:
+            text = yield from unpack(self._claims.store, done.at, done.result, done.spill)
         answer = restore(text) if text else None
         if answer is None or answer.left_out is not None:
             return self._dressed(visit, problems.answer_not_kept(done, answer))
@@ -217,5 +220,5 @@ def _refusal(visit: Visit, ask: Ask, outcome: TakeOutcome) -> Reply:
 
 def _reply_of(visit: Visit, answer: Answer) -> Reply:
     body = answer.body
-    length = [] if answer.status in NO_BODY else [("content-length", str(len(body)))]
+    length = () if answer.status in NO_BODY else (("content-length", str(len(body))),)
     return Reply(answer.status, (*answer.headers, *length, *marks(visit, replayed=True)), body)

@@ -19,7 +19,7 @@ __all__ = ["Reader"]
 KEY = "idempotency-key"
 
 
-class Sent(Struct, frozen=True):
+class Sent(Struct, frozen=True, gc=False):
     """The key as it was sent."""
 
     source: Source

@@ -23,10 +23,11 @@ LOOKED_AT = frozenset(
     }
 )  # fmt: skip
 
+REPLAYED, FIRST = ("idempotent-replayed", "true"), ("idempotent-replayed", "false")
 EXPOSED = ("access-control-expose-headers", "Idempotency-Key, Idempotent-Replayed")
 
 
-class Visit(Struct, frozen=True):
+class Visit(Struct, frozen=True, gc=False):
     rule: Rule
     method: str
     path: str
@@ -42,7 +43,7 @@ class Visit(Struct, frozen=True):
 
 def marks(visit: Visit, *, replayed: bool) -> list[tuple[str, str]]:
     """What every answer to a guarded request says, also to scripts of another origin."""
-    marked = [("idempotent-replayed", "true" if replayed else "false"), EXPOSED]
+    marked = [REPLAYED if replayed else FIRST, EXPOSED]
     if visit.echo:
         marked.append(("idempotency-key", visit.echo))
     if visit.repeatability:
