@@ -5,6 +5,7 @@ import random
 import signal
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_thousand_interruptions_leave_a_store_that_works(tmp_path, alarms):
         assert not store._writes.busy
         assert not store.engine._writer.in_transaction
     store.close()
-    with sqlite3.connect(tmp_path / "s.db") as db:
+    with closing(sqlite3.connect(tmp_path / "s.db")) as db:
         there = {space for (space,) in db.execute("SELECT space FROM twiceproof_records")}
     assert set(acknowledged) <= there
 
@@ -153,6 +154,6 @@ def test_the_view_of_the_claims_shows_what_was_left_at_its_default(tmp_path):
 
         with pytest.raises(ValueError, match="boom"):
             work("a")
-    with sqlite3.connect(tmp_path / "v.db") as db:
+    with closing(sqlite3.connect(tmp_path / "v.db")) as db:
         (row,) = db.execute("SELECT tenant, operation, key, state, attempt, fault FROM twiceproof_claims").fetchall()
     assert row == ("default", "work", "a", "failed", 1, '{"type":"ValueError","message":"boom"}')

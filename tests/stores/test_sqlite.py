@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import stat
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -39,12 +40,12 @@ def store(engine):
 
 
 def is_whole(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         return db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def keys_in(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         return {key for (key,) in db.execute("SELECT key FROM twiceproof_records")}
 
 
@@ -98,7 +99,7 @@ def test_a_lock_held_by_another_process_is_waited_for(path, store):
 def test_a_lock_held_for_longer_than_patience_is_an_error_and_nothing_is_written(path):
     clock = ManualClock()
     store = GroupedStore(SqliteEngine(path, clock=clock, patience=2.0), clock=clock)
-    with sqlite3.connect(path, isolation_level=None) as foreign:
+    with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreUnavailable, match="held the SQLite file for 2 s; nothing was written"):
             store.write(Insert(at(), "")).block()
@@ -112,7 +113,7 @@ def test_a_lock_held_for_longer_than_patience_is_an_error_and_nothing_is_written
 
 def test_readers_do_not_wait_for_a_lock_that_another_holds(path, store):
     store.write(Insert(at(), "body")).block()
-    with sqlite3.connect(path, isolation_level=None) as foreign:
+    with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
         foreign.execute("BEGIN IMMEDIATE")
         assert store.read(at()).block().record.body == "body"
         assert len(store.scan("claim").block().records) == 1

@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -34,7 +35,7 @@ def put(engine, key):
 
 
 def counter(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db:
         return db.execute("SELECT number FROM twiceproof_counter").fetchone()[0]
 
 

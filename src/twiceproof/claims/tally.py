@@ -63,6 +63,7 @@ class Tally:
         self._pages: dict[str, str] = {}  # the versions of the latest, by space
         self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
         self._errand: Errand | None = None
+        self._is_late = False  # whether something was counted for which there was no errand any more
 
     def _arm(self) -> None:
         if self._stopped:
@@ -73,11 +74,12 @@ class Tally:
         try:
             self._errand.start()
         except RuntimeError:  # no thread to be had: told at the end; the duplicate itself must be answered
-            self._errand = None
+            self._errand, self._is_late = None, True
 
     def flush(self) -> None:
         """What has changed goes to the store; if that fails, it is tried again later."""
         with self._mutex:
+            self._is_late = False
             written = [page for page in self._duplicates.take().items() if self._try_write(*page)]
         for (tenant, _), rows in written:  # outside: who listens may be slow
             self._tell(tenant, rows)
@@ -135,6 +137,8 @@ class Tally:
             self._errand.hurry()
 
     def wait(self, seconds: float) -> None:
+        if self._is_late:  # Python 3.12 gives no thread to those who are still at work when the main one has ended
+            self.flush()  # on the spot: a moment ago the store told one of them of a duplicate
         if self._errand is None or self._given_up:
             return
         self._errand.join(seconds)

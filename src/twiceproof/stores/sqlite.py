@@ -18,6 +18,7 @@ from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
 from .sqlite_faults import begin_immediate, translate, translated
 from .sqlite_file import SameFile
+from .sqlite_handle import open_handle
 from .sqlite_join import SqliteJoins
 from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
@@ -187,7 +188,7 @@ class SqliteEngine:
 
     def _open(self) -> sqlite3.Connection:
         self._file.insist()
-        db = sqlite3.connect(self.path, timeout=5.0, isolation_level=None, check_same_thread=False)
+        db = open_handle(self.path)
         db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
         db.execute("PRAGMA cache_size=-65536")
         return db

@@ -16,6 +16,7 @@ from .join import Torn
 from .joins.do import Pause
 from .joins.driver import Driver
 from .sqlite_faults import BUSY_PAUSE, held_for_too_long, is_busy
+from .sqlite_handle import open_handle
 from .sqlite_numbers import Numbers
 from .sqlite_rows import land_counted
 
@@ -36,7 +37,7 @@ class SqliteJoins:
         self._patience = patience
 
     def connect(self, *, awaited: bool) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        return open_handle(self._path)
 
     # -- opening ---------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from twiceproof import App
 from twiceproof.claims.tally import KIND, most_blocked
 from twiceproof.drive import block
 
+FORKS = "ignore:This process:DeprecationWarning"  # from 3.12 on Python warns of a fork beside threads
 BEGIN = """
 import atexit, os, threading
 from twiceproof import App
@@ -25,11 +26,14 @@ def pay(n):
 pay(1)
 """
 
-# As Python 3.12 and later have it once they are ending.
-NO_THREADS = """
+REFUSE = """
 def refuse(thread):
     raise RuntimeError("can't create new thread at interpreter shutdown")
+"""
 
+# As Python 3.12 and later have it once they are ending.
+NO_THREADS = f"""
+{REFUSE}
 atexit.register(lambda: setattr(threading.Thread, "start", refuse))
 """
 
@@ -37,7 +41,7 @@ atexit.register(lambda: setattr(threading.Thread, "start", refuse))
 def ended(folder: Path, script: str) -> str:
     """What it complained about. That it ends at all is told by the limit, far above what it may take."""
     told = subprocess.run(
-        [sys.executable, "-c", BEGIN + script], cwd=folder, capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-W", FORKS, "-c", BEGIN + script], cwd=folder, capture_output=True, text=True, timeout=30, check=False
     )
     assert told.returncode == 0, told.stderr
     return told.stderr
@@ -59,6 +63,21 @@ def test_a_script_that_never_closes_its_app_has_its_last_duplicates_counted(
     tmp_path: Path, repeat: str, more: str
 ) -> None:
     assert ended(tmp_path, f"{more}\n{repeat}") == ""
+    assert counted(tmp_path) == [("order:1", 1)]
+
+
+def test_a_duplicate_is_counted_that_comes_when_there_are_no_more_threads(tmp_path: Path) -> None:
+    """Python 3.12 refuses them as soon as the main thread has ended, while others are at work."""
+    script = f"""
+{REFUSE}
+def late():
+    threading.main_thread().join()
+    threading.Thread.start = refuse
+    pay(1)
+
+threading.Thread(target=late).start()
+"""
+    assert ended(tmp_path, script) == ""
     assert counted(tmp_path) == [("order:1", 1)]
 
 

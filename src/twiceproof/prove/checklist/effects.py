@@ -17,10 +17,10 @@ SPEAKS = re.compile(
     r"|check_output|Popen|publish|upload|create|invoke|connect|stream)"
 )
 WRITES = re.compile(
-    r"pathlib\.(Path|PosixPath|WindowsPath)\.(write_text|write_bytes|unlink|rename|replace|touch|rmdir|mkdir)"
+    r"pathlib(\._local)?\.(Path|PosixPath|WindowsPath)\.(write_text|write_bytes|unlink|rename|replace|touch|rmdir|mkdir)"
     r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree)|(os|posix|nt)\.(remove|unlink|rename|replace|rmdir|mkdir|makedirs)"
 )
-OPENS = re.compile(r"_?io\.open|pathlib\.(Path|PosixPath|WindowsPath)\.open")
+OPENS = re.compile(r"_?io\.open|pathlib(\._local)?\.(Path|PosixPath|WindowsPath)\.open")
 MADE_ANEW = {
     "time.time", "time.time_ns", "time.monotonic", "time.perf_counter", "time.localtime", "time.gmtime",
     "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today",
