@@ -12,8 +12,8 @@ __all__ = ["Handle", "open_handle"]
 class Handle(sqlite3.Connection):
     """Closed when nobody has it any more, without a word.
 
-    `App()` at the top of a module is never closed, and need not be. From 3.13 on Python warns of such a connection, which
-    fails the tests of everybody who treats warnings as errors.
+    `App()` at the top of a module is never closed, and need not be. From 3.13 on Python warns of such a connection,
+    which fails the tests of everybody who treats warnings as errors.
     """
 
     def __del__(self) -> None:

@@ -40,9 +40,8 @@ atexit.register(lambda: setattr(threading.Thread, "start", refuse))
 
 def ended(folder: Path, script: str) -> str:
     """What it complained about. That it ends at all is told by the limit, far above what it may take."""
-    told = subprocess.run(
-        [sys.executable, "-W", FORKS, "-c", BEGIN + script], cwd=folder, capture_output=True, text=True, timeout=30, check=False
-    )
+    command = [sys.executable, "-W", FORKS, "-c", BEGIN + script]
+    told = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=30, check=False)
     assert told.returncode == 0, told.stderr
     return told.stderr
 
