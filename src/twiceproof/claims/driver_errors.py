@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from .said_by import said_by
+
 __all__ = ["of_driver"]
 
 # Exactly these: what descends from them carries the server's answer, or is a mistake in how the driver was called.
@@ -20,11 +22,11 @@ CUT_OFF_STATES = frozenset({"40003", "57P01", "57P02", "57P04", "57P05"})
 def of_driver(error: BaseException) -> Literal["clean", "ambiguous"] | None:
     """psycopg, asyncpg, and what SQLAlchemy says about a connection of any driver; None: nothing is known."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
-    if name in NEVER_CONNECTED or getattr(error, "pgconn", None) is not None:  # psycopg: only while it connects
+    if name in NEVER_CONNECTED or said_by(error, "pgconn") is not None:  # psycopg: only while it connects
         return "clean"
-    if getattr(error, "connection_invalidated", None) is True:
+    if said_by(error, "connection_invalidated") is True:
         return "ambiguous"
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    state = said_by(error, "sqlstate") or said_by(error, "pgcode")
     if isinstance(state, str):
         return _of_state(state)
     return "ambiguous" if name in UNANSWERED else None

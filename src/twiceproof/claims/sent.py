@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+from .said_by import said_by
+
 __all__ = ["Ending", "sent_before"]
 
 # How an earlier request ended: with an error, with a status, or nobody knows how.
@@ -16,10 +18,10 @@ Found = list[Ending]
 
 def sent_before(error: BaseException) -> Found:
     """The requests that went out on the way to it, by the answer that it carries and by the calls that it came from."""
-    answer = getattr(error, "response", None)
-    found = _of_aws(answer) if isinstance(answer, dict) else _answers(getattr(answer, "history", None))
-    found += _answers(getattr(error, "history", None))  # aiohttp
-    found += _tries(getattr(getattr(answer, "raw", None), "retries", None))  # requests, with an adapter that retries
+    answer = said_by(error, "response")
+    found = _of_aws(answer) if isinstance(answer, dict) else _answers(said_by(answer, "history"))
+    found += _answers(said_by(error, "history"))  # aiohttp
+    found += _tries(said_by(said_by(answer, "raw"), "retries"))  # requests, with an adapter that retries
     seen = [look(frame) if frame.f_locals else [None] for frame, look in _frames(error)]  # cleared: nobody knows
     if not seen and type(error).__name__ == "MaxRetryError":  # urllib3 retried, and where it says how is lost
         return [*found, None]
@@ -42,12 +44,12 @@ def _answers(history: Any) -> Found:
 
 
 def _status_of(answer: Any) -> int | None:
-    told = (getattr(answer, name, None) for name in ("status_code", "status"))
+    told = (said_by(answer, name) for name in ("status_code", "status"))
     return next((status for status in told if isinstance(status, int)), None)
 
 
 def _tries(retries: Any) -> Found:
-    return [one.error or one.status for one in _listed(getattr(retries, "history", None))]
+    return [one.error or one.status for one in _listed(said_by(retries, "history"))]
 
 
 def _listed(history: Any) -> Iterable[Any]:
@@ -77,7 +79,7 @@ def _in_aiohttp(frame: FrameType) -> Found:
     at = frame.f_locals
     retries = getattr(at.get("self"), "_retry_connection", False) and at.get("method") in IDEMPOTENT
     tried_again = retries and at.get("retry_persistent_connection") is False
-    return [*_answers(at.get("history")), *([None] if tried_again else [])]
+    return _answers(at.get("history")) or ([None] if tried_again else [])  # a redirect leaves a doubt by itself
 
 
 def _in_urllib3(frame: FrameType) -> Found:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import socket
 from collections.abc import Mapping
+from itertools import chain
 from typing import Literal
 
 from ..errors import NotDone
 from .claim import Fault
 from .driver_errors import of_driver
+from .said_by import said_by
 from .sent import Ending, sent_before
 
 __all__ = ["Verdict", "fault_of", "judge", "worst"]
@@ -107,10 +109,10 @@ def _leaves_a_doubt(error: BaseException, names: set[str]) -> bool:
 def _inner(error: BaseException, *, known: bool) -> Exception | None:
     """What it hands on: as `reason` (urllib, urllib3) or `orig` (SQLAlchemy); what is known to be a client's also as
     `original_error` (a proxy), as its first argument (requests), or as `error` among its words (botocore)."""
-    told = [getattr(error, "reason", None), getattr(error, "orig", None)]
+    told = [said_by(error, "reason"), said_by(error, "orig")]
     if known:
-        words = getattr(error, "kwargs", None)
-        told += [getattr(error, "original_error", None), *error.args[:1]]
+        words = said_by(error, "kwargs")
+        told += [said_by(error, "original_error"), *error.args[:1]]
         told += [words.get("error")] if isinstance(words, dict) else []
     return next((one for one in told if isinstance(one, Exception) and one is not error), None)
 
@@ -124,12 +126,12 @@ def worst(verdicts: set[Verdict]) -> Verdict:
 
 def _http_status(error: BaseException) -> int | None:
     """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, Stripe, boto."""
-    response = getattr(error, "response", None)
-    found = [getattr(carrier, name, None) for name in STATUS_NAMES for carrier in (response, error)]
+    response = said_by(error, "response")
     metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None  # botocore's: parsed already
-    if isinstance(metadata, Mapping):
-        found.append(metadata.get("HTTPStatusCode"))
-    return next((status for status in found if isinstance(status, int) and 400 <= status < 600), None)
+    told = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
+    # One by one: aiohttp has a `status`, and warns of whoever asks for its `code`.
+    found = (said_by(carrier, name) for name in STATUS_NAMES for carrier in (response, error))
+    return next((status for status in chain(found, [told]) if isinstance(status, int) and 400 <= status < 600), None)
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:

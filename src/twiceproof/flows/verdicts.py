@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC
 from typing import Any, get_args
 
+from ..claims.said_by import said_by
 from ..claims.verdict import Verdict, judge, worst
 from ..errors import Misuse
 
@@ -43,14 +44,14 @@ class Verdicts:
 
 def retry_after(error: BaseException, now: float) -> float | None:
     """When the other side wants to be asked again, in seconds: an attribute of the error, or the HTTP header."""
-    value = getattr(error, "retry_after", None)
+    value = said_by(error, "retry_after")
     if value is None:
-        value = _header(getattr(error, "response", None)) or _header(error)
+        value = _header(said_by(error, "response")) or _header(error)
     return None if value is None else _seconds(value, now)
 
 
 def _header(answer: object) -> object:
-    headers = getattr(answer, "headers", None)
+    headers = said_by(answer, "headers")
     if headers is None or not (isinstance(headers, Mapping) or hasattr(headers, "get")):
         return None
     found: object = headers.get("Retry-After") or headers.get("retry-after")

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import aiohttp
 import botocore.config
 import botocore.session
 import httpx
@@ -124,12 +125,20 @@ def by_httpx_awaiting(url: str) -> object:
     return asyncio.run(post())
 
 
+def by_aiohttp(url: str) -> object:
+    async def post() -> object:
+        async with aiohttp.ClientSession() as session, session.post(url, data=b"x", raise_for_status=True) as answer:
+            return answer.status
+
+    return asyncio.run(post())
+
+
 def by_urllib3(url: str) -> object:
     with urllib3.PoolManager() as manager:
         return manager.request("POST", url, body=b"x", timeout=5).status
 
 
-CLIENTS = [by_requests, by_urllib, by_httpx, by_httpx2, by_httpx_awaiting]
+CLIENTS = [by_requests, by_urllib, by_httpx, by_httpx2, by_httpx_awaiting, by_aiohttp]
 
 
 def error_of(client: Client, url: str) -> Exception:
@@ -173,7 +182,7 @@ def test_redirects_that_never_end_leave_a_doubt(client: Client, shop: Callable[.
     assert judge(error_of(client, shop(see_other("/again")).url)) == "ambiguous"
 
 
-@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_httpx_awaiting])
+@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_httpx_awaiting, by_aiohttp])
 def test_a_redirect_to_nowhere_leaves_a_doubt(client: Client, shop: Callable[..., Shop]) -> None:
     assert judge(error_of(client, shop(see_other("http://[bad")).url)) == "ambiguous"
 
@@ -214,6 +223,33 @@ def test_a_second_try_that_was_refused_leaves_a_doubt_about_the_first(client: Cl
     dying = Dying()
     error = error_of(client, dying.url)
     assert (len(dying.asked), judge(error)) == (1, "ambiguous")
+
+
+class Closing(Dying):
+    """Answers once, and keeps the connection; what it is asked next on it, it does, and is gone."""
+
+    def _serve(self) -> None:
+        caller, _ = self._socket.accept()
+        self._socket.close()
+        with caller:
+            self.asked.append(caller.recv(65536))
+            caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            self.asked.append(caller.recv(65536))
+
+
+@pytest.mark.parametrize(("method", "last"), [("PUT", "ClientConnectorError"), ("POST", "ServerDisconnectedError")])
+def test_what_aiohttp_sends_once_more_leaves_a_doubt_about_the_first_time(method: str, last: str) -> None:
+    """On a connection that it has used before, it sends a PUT once more of its own accord, and is refused then."""
+    closing = Closing()
+
+    async def send() -> None:
+        async with aiohttp.ClientSession() as session:
+            for _ in range(2):
+                async with session.request(method, closing.url, data=b"x"):
+                    pass
+
+    error = error_of(lambda _: asyncio.run(send()), closing.url)
+    assert (len(closing.asked), type(error).__name__, judge(error)) == (2, last, "ambiguous")
 
 
 @pytest.mark.parametrize("client", [put_by_urllib3, retrying])

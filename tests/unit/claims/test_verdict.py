@@ -259,3 +259,25 @@ def test_a_plain_error_still_fails_for_good(app: App) -> None:
         pay(1)
     with pytest.raises(PriorFailure):
         pay(1)
+
+
+class Unspeakable(Exception):
+    """Of a library that loads what it says when it is asked for it, and cannot."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError("not loaded")
+
+
+def test_an_error_that_cannot_be_looked_at_is_judged_like_one_that_says_nothing() -> None:
+    assert judge(Unspeakable()) == judge(ValueError()) == "other"
+
+
+def test_an_error_that_cannot_be_looked_at_is_the_one_that_is_raised(app: App) -> None:
+    @app.once(key="{n}")
+    def pay(n: int) -> None:
+        raise Unspeakable
+
+    with pytest.raises(Unspeakable):
+        pay(1)
+    with pytest.raises(PriorFailure):
+        pay(1)
