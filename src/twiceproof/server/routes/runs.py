@@ -32,6 +32,8 @@ RUN = {"name": "A run's id"}
 
 
 FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
+# To the year 9999: not a number, or milliseconds, would list nothing as if there were nothing.
+Time = Annotated[float, Meta(ge=0, le=253_402_300_800, description="Seconds since 1970, not milliseconds.")]
 
 
 class StartQuery(Struct, frozen=True):
@@ -47,8 +49,8 @@ class RunsQuery(Struct, frozen=True):
     state: Annotated[str, Meta(extra_json_schema={"enum": ["", *EVERY_STATE]})] = ""
     key: str = ""
     prefix: str = ""
-    since: float | None = None
-    until: float | None = None
+    since: Time | None = None
+    until: Time | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     after: str | None = None
 
