@@ -20,7 +20,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 from .loopback import trap
-from .mailbox import mailbox
+from .mailbox import free_port, mailbox
 
 SECRET = "whsec_" + b64encode(b"k" * 32).decode()
 OLDER = "whsec_" + b64encode(b"o" * 32).decode()
@@ -263,6 +263,23 @@ def test_a_password_is_not_sent_in_the_clear() -> None:
         to_email("a@b.io", sender="c@b.io", host="127.0.0.1", user="me", password="pw", tls="none")
     with mailbox() as (box, port):
         hook = to_email("a@b.io", sender="c@b.io", host="127.0.0.1", port=port, user="me", password="pw")
-        with pytest.raises(Exception, match="STARTTLS"):
+        with pytest.raises(NotDone, match="STARTTLS"):
             hook(NOTICE)
     assert box.mails == []
+
+
+def mail_to(port: int, to: str = "ops@shop.io") -> None:
+    to_email(to, sender="twiceproof@shop.io", host="127.0.0.1", port=port, tls="none")(NOTICE)
+
+
+def test_a_mail_to_a_server_that_is_not_there_or_says_no_was_not_sent() -> None:
+    with pytest.raises(NotDone, match="cannot be used"):
+        mail_to(free_port())
+    with mailbox(says="451 later") as (_, port), pytest.raises(NotDone, match="451"):
+        mail_to(port)
+
+
+def test_a_mail_to_a_server_that_hangs_up_may_have_been_sent() -> None:
+    with mailbox(says="") as (box, port), pytest.raises(OSError) as caught:
+        mail_to(port)
+    assert box.mails and not isinstance(caught.value, NotDone)
