@@ -19,6 +19,7 @@ __all__ = ["Listed", "Meant", "list_records"]
 
 Meant = Callable[[Record], bool]
 SCAN = 1_000  # records looked at in one go: with a filter, most of them may be somebody else's
+MOST = 10_000  # that a store hands over at a time
 
 
 class Listed(Struct, frozen=True):
@@ -56,7 +57,7 @@ def list_records(
 
 def _scan(store: Store, at: Cursor, meant: Meant, wanted: int) -> Operation[Page]:
     """A page that ends with the last record wanted: only a page's end has a cursor to go on from."""
-    page = yield from store.scan(KIND, state=at.state, after=at.after, limit=max(wanted, SCAN))
+    page = yield from store.scan(KIND, state=at.state, after=at.after, limit=min(max(wanted, SCAN), MOST))
     places = [place for place, record in enumerate(page.records) if _is_meant(record, meant, page.now)]
     if len(places) <= wanted:
         return page
@@ -90,4 +91,4 @@ def _read_cursor(text: str, states: Sequence[str]) -> Cursor:
 
 
 def _no_cursor() -> Misuse:
-    return Misuse("`after` is not a cursor of this list; take it from the answer before, or leave it out.")
+    return Misuse("--after is not a cursor of this list; take it from the answer to the same command.")
