@@ -143,6 +143,26 @@ def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat_and_cou
     assert [notice.count for notice in office.told] == [4, 3]
 
 
+def test_a_receiver_that_is_away_is_not_asked_for_every_key(office: Office) -> None:
+    """Each may take ten seconds to find out, and more repeats come meanwhile."""
+    tried: list[str] = []
+
+    def away(notice: Notice) -> None:
+        tried.append(notice.key)
+        if len(tried) <= 3:
+            raise NotDone("away; try again.")
+
+    app = office.process(away)
+    for number in range(5):
+        for _ in range(3):
+            app.claims.duplicates.blocked("ship", f"order:{number}", "stripe")
+    app.tally.flush()
+    assert len(tried) == 3
+    block_(app, 1, key="order:9")
+    assert len(tried) == 8
+    assert set(tried[3:]) == {f"order:{number}" for number in range(5)}
+
+
 def test_repeats_while_another_process_keeps_quiet_are_told_of_afterwards(office: Office) -> None:
     block_(office.process(), 3)
     app = office.process()
