@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64encode
 from hashlib import sha256
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -79,11 +80,30 @@ def test_github_names_the_event_and_the_kind_in_headers():
     assert (event.id, event.type) == (sent.header("x-github-delivery"), "ping")
 
 
-def test_a_github_hook_that_sends_forms_is_told_how_to_send_json():
+def in_form(body, sent):
+    return structs.replace(
+        sent, body=body, headers={**sent.headers, "content-type": "application/x-www-form-urlencoded"}
+    )
+
+
+def test_github_sends_the_same_event_as_a_form_which_is_its_default():
+    payload = {"order": "7 & 8 = ü+", "nested": {"a": [1]}}
+    sent = find_source("github").sample(SECRET, NOW, payload)
+    form = in_form(urlencode({"payload": sent.body}).encode(), sent)
+    assert find_source("github").read(form) == find_source("github").read(sent)
+    signed = {**form.headers, "x-hub-signature-256": "sha256=" + hexed(SECRET, form.body)}
+    assert find_source("github").verify(structs.replace(form, headers=signed), [SECRET], NOW) == ""
+    assert find_source("github").verify(form, [SECRET], NOW), "signed is what came, not what is in it"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"payload", b"payload=", b"other=%7B%7D", b"payload=%7B%7D&more=1", b"payload=%7B%7D&payload=%7B%7D",
+     b"payload=%FF", b"payload=%5B%5D", b"payload=%7B%22a%22%3A1%2C%22a%22%3A2%7D", b"a=1&b=2&c=3", b"\xff", b"{}"],
+)  # fmt: skip
+def test_a_form_of_githubs_that_holds_no_one_event_is_kept_aside(body):
     sent = find_source("github").sample(SECRET, NOW)
-    form = structs.replace(sent, headers={**sent.headers, "content-type": "application/x-www-form-urlencoded"})
-    reading = find_source("github").read(form)
-    assert isinstance(reading, Poison) and "application/json" in reading.reason
+    assert isinstance(find_source("github").read(in_form(body, sent)), Poison)
 
 
 # -- Shopify ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import psycopg
 import pytest
 
+from twiceproof.errors import BadWrite
 from twiceproof.prove.store_contract import DurableStoreContract
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import PostgresEngine
@@ -43,6 +44,11 @@ class TestPostgres(DurableStoreContract):
     def advance(self, seconds):
         self.shift += seconds
         self.db.execute(CLOCK.format(shift=self.shift))
+
+    @pytest.mark.parametrize("after", ["x", "-1", "lane-3:x", "1" * 30])
+    def test_a_cursor_of_another_store_is_refused(self, store, after):
+        with pytest.raises(BadWrite, match="cursor"):
+            store.scan("claim", after=after).block()
 
 
 @pytest.mark.slow

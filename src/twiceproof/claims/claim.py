@@ -54,6 +54,10 @@ class Fault(Struct, frozen=True, omit_defaults=True, gc=False):
     message: str = ""
     retryable: bool = False
 
+    def weighs_like(self, other: Fault | None) -> bool:
+        """Whether both say the same about trying again, in whatever words."""
+        return other is not None and other.retryable == self.retryable
+
 
 class Spill(Struct, frozen=True, omit_defaults=True, gc=False):
     """A result that is not in the claim itself: kept as a resource, or only its digest."""

@@ -166,8 +166,9 @@ class Claims:
         written = yield from self.store.write(write)
         if isinstance(written, Written):
             return written
-        if twice and _said_before(written.found, held, write.state):
-            return _as_written(written.found, written.now)
+        found = written.found
+        if twice and _said_before(found, held, write.state) and fault.weighs_like(claim_of(found).fault):
+            return _as_written(found, written.now)
         return (yield from self._report(held, written, Evidence(held.owner, held.fence, fault=fault)))
 
     def _report(self, held: Held, refused: Conflict | Lost, evidence: Evidence, *pieces: Insert) -> Operation[LostHold]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from ..drive import Operation
-from ..errors import Misuse
+from ..errors import BadWrite, Misuse
 from ..records import Page, Record
 from ..stores.base import Store
 from .claim import KIND
@@ -19,6 +19,7 @@ __all__ = ["Listed", "Meant", "list_records"]
 
 Meant = Callable[[Record], bool]
 SCAN = 1_000  # records looked at in one go: with a filter, most of them may be somebody else's
+MOST = 10_000  # that a store hands over at a time
 
 
 class Listed(Struct, frozen=True):
@@ -44,7 +45,10 @@ def list_records(
     now = 0.0
     at: Cursor | None = _read_cursor(after, states) if after else Cursor(states[0])
     while at is not None and len(found) < limit:
-        page = yield from _scan(store, at, meant, limit - len(found))
+        try:
+            page = yield from _scan(store, at, meant, limit - len(found))
+        except BadWrite:  # whatever we ask for ourselves, it takes: it is the cursor
+            raise _no_cursor() from None
         now = page.now
         found += [record for record in page.records if _is_meant(record, meant, now)]
         at = _next(at, page, states)
@@ -53,7 +57,7 @@ def list_records(
 
 def _scan(store: Store, at: Cursor, meant: Meant, wanted: int) -> Operation[Page]:
     """A page that ends with the last record wanted: only a page's end has a cursor to go on from."""
-    page = yield from store.scan(KIND, state=at.state, after=at.after, limit=max(wanted, SCAN))
+    page = yield from store.scan(KIND, state=at.state, after=at.after, limit=min(max(wanted, SCAN), MOST))
     places = [place for place, record in enumerate(page.records) if _is_meant(record, meant, page.now)]
     if len(places) <= wanted:
         return page
@@ -82,5 +86,9 @@ def _read_cursor(text: str, states: Sequence[str]) -> Cursor:
     except (binascii.Error, ValueError):
         state, sign, after = "", "", ""
     if not sign or state not in states:
-        raise Misuse("--after is not a cursor of this list; take it from the answer to the same command.")
+        raise _no_cursor()
     return Cursor(state, after or None)
+
+
+def _no_cursor() -> Misuse:
+    return Misuse("--after is not a cursor of this list; take it from the answer to the same command.")

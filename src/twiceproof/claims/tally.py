@@ -10,9 +10,11 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -175,9 +177,14 @@ def _hour(space: str) -> int:
 
 
 def _reset(reference: weakref.ref[Tally]) -> None:
+    """In a forked child. One of `multiprocessing` (a process pool's) ends without atexit, and has its own way to it."""
     tally = reference()
-    if tally is not None:
-        tally._reset()
+    if tally is None:
+        return
+    tally._reset()
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(tally, lambda _: util.Finalize(None, _at_exit, exitpriority=0))
 
 
 # -- reading -------------------------------------------------------------------------------------

@@ -38,12 +38,13 @@ from ..observe.told import tell
 from ..records import Address
 from .envelope import Envelope
 from .hook import AGAIN, Hook
+from .letter_events import name_of, write_events
 from .letters import Letter, keep_letter
 from .redact import redact
 from .source import Event, Poison, Word
 from .together import Together
 
-__all__ = ["Admission", "Admitted", "name_of"]
+__all__ = ["Admission", "Admitted"]
 
 log = logging.getLogger("twiceproof.doors")
 
@@ -84,8 +85,8 @@ class Admission:
         refused = [one for one in admitted if one.word in REFUSED]
         if not refused:
             return admitted
-        letter = yield from self._keep_aside(refused)
-        if letter.is_whole or self.hook.redact:
+        letter = yield from self._keep_aside(refused, read)
+        if letter.is_whole:
             return admitted
         # Acknowledged, it would be lost. What has no name could not be read, and would come again for days.
         return [structs.replace(one, word="failed") if one.word in REFUSED and one.event else one for one in admitted]
@@ -113,18 +114,22 @@ class Admission:
         tell(self.hook.name, admitted.word, key=event.id, run=admitted.run)
         return admitted
 
-    def _keep_aside(self, refused: Sequence[Admitted]) -> Operation[Letter]:
+    def _keep_aside(self, refused: Sequence[Admitted], read: Sequence[Event | Poison]) -> Operation[Letter]:
         """For people to look at, and to replay: as a whole where something in it has no name; then its other events
-        are duplicates. A delivery with declared secrets leaves only its digest.
+        are duplicates. A delivery with declared secrets leaves its events without them, and nothing where it has none.
         """
         first = next((one for one in refused if not one.event), refused[0])
         events = [one.event for one in refused] if first.event else []
         letter = yield from keep_letter(
-            self.parts.claims, self.hook.name, self.envelope, first.reason, events=events, bare=bool(self.hook.redact),
-            allowed=self.hook.source.needs,
+            self.parts.claims, self.hook.name, self.envelope, first.reason, events=events,
+            allowed=self.hook.source.needs, instead=self._instead(read),
         )  # fmt: skip
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, first.reason)
         return letter
+
+    def _instead(self, read: Sequence[Event | Poison]) -> bytes | None:
+        paths = self.hook.redact
+        return write_events([one for one in read if isinstance(one, Event)], paths, self._asked) if paths else None
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
@@ -147,13 +152,16 @@ class Admission:
             raise KeyRefused("the event has no id to claim it by")
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
-        contents = event.payload if event.contents is None else event.contents
-        # Without what is redacted: from a hash of all the rest, a card's number can be guessed.
-        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
-        asked = fingerprint({"payload": contents}, apart)
         return Ask(
-            at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, asked, repeat=policy.repeat
+            at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, self._asked(event),
+            repeat=policy.repeat,
         )  # fmt: skip
+
+    def _asked(self, event: Event) -> str:
+        """Without what is redacted: from a hash of all the rest, a card's number can be guessed."""
+        contents = event.payload if event.contents is None else event.contents
+        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
+        return event.asked or fingerprint({"payload": contents}, apart)
 
     # -- an event that is ours -------------------------------------------------------------------
 
@@ -241,13 +249,6 @@ class Admission:
 
     def _claim_of(self, run: str) -> Address:
         return own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
-
-
-def name_of(event: Event) -> str:
-    """As a letter can hold it: a source of the user's own may take any value for an id, and one such letter would
-    keep all of them from being read.
-    """
-    return str(event.id).encode("utf-8", "backslashreplace").decode()
 
 
 def _refused(error: Exception) -> Admitted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, MutableMapping
+from inspect import iscoroutinefunction
 from typing import Any
 
 from msgspec import structs
@@ -72,6 +73,8 @@ class DoorApi:
                 self._add_hook(structs.replace(declared, flow=_flow_of(function)))
             elif isinstance(flow, Flow):
                 raise Misuse(f"{title} has start= already; decorate the function that makes what the flow is given.")
+            elif iscoroutinefunction(function):  # nobody would await it, and every event would be kept aside
+                raise Misuse(f"{title} is given an async function; make it a plain one: what waits is the flow's work.")
             else:
                 self.hooks[title] = structs.replace(declared, flow=_flow_of(start), make=function)
             return function
@@ -125,7 +128,9 @@ def _flow_of(start: Any) -> Flow:
 def _secrets(secret: str | Collection[str] | Secrets, source: Source) -> Secrets:
     if callable(secret):
         return secret
-    given = (secret,) if isinstance(secret, str) else tuple(secret)
+    given = (secret,) if isinstance(secret, str) else tuple(secret or ())
+    if not all(isinstance(one, str) for one in given):  # of bytes, each would be a number
+        raise Misuse(f"The secret of {source.name} is not text; give a str, several, or env(…).")
     if source.signed and not all(given or [""]):
         raise Misuse(f'{source.name} signs what it sends; give its secret: secret=env("{source.name.upper()}_SECRET").')
     return lambda: given

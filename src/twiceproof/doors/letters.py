@@ -32,7 +32,7 @@ MOST_NAMES = 256 * 1024  # characters
 
 class Letter(Struct, frozen=True, omit_defaults=True):
     """One delivery. `id` names it; its body is base64, in `pieces` beside it where it is large, and nowhere where it
-    held declared secrets or could not be kept.
+    could not be kept. Where it held declared secrets, its events without them stand in for it.
     """
 
     id: str
@@ -47,6 +47,7 @@ class Letter(Struct, frozen=True, omit_defaults=True):
     tenant: str = "default"
     pieces: int = 0
     events: tuple[str, ...] = ()
+    redacted: bool = False  # the body is a list of events
 
     @property
     def meant(self) -> tuple[str, ...]:
@@ -61,18 +62,23 @@ class Letter(Struct, frozen=True, omit_defaults=True):
 
 def keep_letter(
     claims: Claims, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (),
-    events: Sequence[str] = (), bare: bool = False,
+    events: Sequence[str] = (), instead: bytes | None = None,
 ) -> Operation[Letter]:  # fmt: skip
-    """Once per body: neither a sender that insists nor an array of events fills the store. `bare` keeps no body."""
-    digest, size = sha256(envelope.body).hexdigest(), len(envelope.body)
+    """Once per body: neither a sender that insists nor an array of events fills the store.
+
+    `instead` is kept in place of the body. Then its own digest counts: beside all the rest, from that of the body a
+    card's number could be guessed.
+    """
+    kept = envelope.body if instead is None else instead
+    digest = sha256(kept or envelope.body).hexdigest()
     name = f"ltr_{sha256(f'{hook} {digest} '.encode()).hexdigest()[:24]}"
     at = _address(envelope.tenant, name)
-    body = b"" if bare or not fits(claims.store, size) else envelope.body
+    body = kept if fits(claims.store, len(kept)) else b""
     beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is
     letter = Letter(
-        name, hook, reason[:500], inline(body) if len(body) <= INLINE else "", digest, size,
+        name, hook, reason[:500], inline(body) if len(body) <= INLINE else "", digest, len(envelope.body),
         _allowed(envelope.headers, tuple(allowed)), "", envelope.received_at, envelope.tenant, len(beside),
-        _within(events),
+        _within(events), bool(instead),
     )  # fmt: skip
     return (yield from _put(claims.store, at, letter, beside))
 

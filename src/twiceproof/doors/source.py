@@ -31,6 +31,7 @@ class Event(Struct, frozen=True):
     delivery: str = ""
     attempt: str = ""
     contents: Any = None  # what is equal in every delivery of it, where that is not the payload
+    asked: str = ""  # its fingerprint, where its payload was kept without what is redacted
 
 
 class Handshake(Struct, frozen=True):

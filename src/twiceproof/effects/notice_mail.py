@@ -10,6 +10,7 @@ from email.message import EmailMessage
 
 from msgspec import Struct
 
+from ..errors import NotDone
 from ..secret import Secret, secrets_of
 from .notice import Notice
 
@@ -27,11 +28,32 @@ class Relay(Struct, frozen=True):
     timeout: float
 
 
+# Its server said no: to the sender, to all recipients, or to the mail itself.
+REFUSED = (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError)
+
+
 def send(relay: Relay, notice: Notice, sender: str, people: Sequence[str]) -> None:
-    with _opened(relay) as server:
+    """Raises NotDone where nothing was sent: it is then told with the next repeat, not after a quiet period."""
+    try:
+        server = _ready(relay)
+    except OSError as error:  # also smtplib's own
+        raise NotDone(f"the mail server {relay.host} cannot be used ({error}); nothing was sent.") from error
+    with server:
+        try:
+            server.send_message(_mail(notice, sender, people))
+        except REFUSED as error:
+            raise NotDone(f"the mail server {relay.host} refused the mail ({error}); nothing was sent.") from error
+
+
+def _ready(relay: Relay) -> smtplib.SMTP:
+    server = _opened(relay)
+    try:
         if relay.user:
             server.login(relay.user, secrets_of(relay.password)[0])
-        server.send_message(_mail(notice, sender, people))
+    except BaseException:
+        server.close()
+        raise
+    return server
 
 
 def _opened(relay: Relay) -> smtplib.SMTP:

@@ -23,6 +23,7 @@ log = logging.getLogger("twiceproof")
 KIND = "notice"
 OPERATION = "@notices"
 MOST_AT_ONCE = 20  # messages per look: a storm over many keys must not become one of mails
+MOST_UNSENT = 3  # then the receiver is away, until the next look
 MOST_KNOWN = 10_000
 SLACK = 86_400.0  # a notice's record outlives its quiet period by a day, then it is swept
 
@@ -47,7 +48,7 @@ class Notifier:
         self._quiet_until: dict[Name, float] = {}  # as far as we know, by our own clock
 
     def __call__(self, tenant: str, rows: Sequence[Blocked]) -> None:
-        sent = 0
+        sent = unsent = 0
         for row in rows:
             name = tenant, row.source, row.operation, row.key
             fresh = self._fresh(name, row)
@@ -56,7 +57,11 @@ class Notifier:
             sent += 1
             if sent > MOST_AT_ONCE:
                 return
-            if self._notify(name, row, fresh):
+            told = self._notify(name, row, fresh)
+            unsent += told is None
+            if unsent >= MOST_UNSENT:  # nor would the next ones get through, and each takes as long to find out
+                return
+            if told:
                 self._told[name] = row.first_at, row.count
 
     def _fresh(self, name: Name, row: Blocked) -> int:
@@ -66,8 +71,8 @@ class Notifier:
     def _is_quiet(self, name: Name) -> bool:
         return self._quiet_until.get(name, 0.0) > self._clock.monotonic()
 
-    def _notify(self, name: Name, row: Blocked, fresh: int) -> bool:
-        """Whether somebody has been told, or may have been: what was not told counts on."""
+    def _notify(self, name: Name, row: Blocked, fresh: int) -> bool | None:
+        """Whether somebody has been told, or may have been: what was not told counts on. None: it was not sent."""
         at = self._place(name)
         written = block(self._claim(at))
         if len(self._quiet_until) >= MOST_KNOWN:
@@ -84,7 +89,7 @@ class Notifier:
             log.warning("a notice of blocked duplicates was not sent: %s", error)
             block(self._release(at, written))
             self._quiet_until.pop(name, None)
-            return False
+            return None
         except Exception as error:  # noqa: BLE001 - perhaps sent: once more after the quiet period, not now
             log.warning("a notice of blocked duplicates may not have been sent: %s: %s", type(error).__name__, error)
         return True

@@ -14,7 +14,7 @@ from ..stores.base import Store
 from . import problems
 from .call import Refused
 from .principal import Principal, Scope, anybody, operator
-from .tokens import any_token, find_token, principal_of
+from .tokens import PREFIX, any_token, find_token, principal_of
 
 __all__ = ["FRESH", "Access", "Trust", "is_loopback"]
 
@@ -58,6 +58,11 @@ class Access:
         if self._trust != "nobody" and self._is_from_here(headers) and await self._is_open():
             return self._operator
         return self.anybody
+
+    def is_ours(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether what is shown can be a token of ours at all."""
+        kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+        return kind.lower() == b"bearer" and token.strip().startswith(PREFIX.encode())
 
     def knows(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether the token was looked up lately, so that nobody need be asked."""

@@ -157,7 +157,8 @@ class Handling:
     async def _who(self, scope: Need, route: Route, params: dict[str, str]) -> Principal:
         """A token has a bucket of its own; everybody else, and whoever guesses tokens, that of their address."""
         access, source = self.desk.access, self.desk.per_source
-        if route.signs_on is not None and route.signs_on(self.desk.app, params):
+        theirs = route.handed_out and not access.is_ours(self.headers)
+        if theirs or (route.signs_on is not None and route.signs_on(self.desk.app, params)):
             principal = access.anybody
         else:
             if not access.knows(self.headers):

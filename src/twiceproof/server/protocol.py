@@ -178,7 +178,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._linger()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse("malformed", _malformed())
+        """By the parser, of what we may have refused before it did: then there is nothing left to say."""
+        if self.phase not in DEAF:
+            self._refuse("malformed", _malformed())
 
     def pause_writing(self) -> None:
         self._stalled_since = self.loop.time()

@@ -53,6 +53,7 @@ class Route(Struct, frozen=True):
     largest: int = LARGEST
     room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
     signs_on: Callable[[App, Mapping[str, str]], bool] | None = None  # whether Authorization holds no token of ours
+    handed_out: bool = False  # the address is the proof: Authorization may be a proxy's, or the sender's own
     tag: str = ""
 
     @property

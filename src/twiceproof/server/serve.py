@@ -18,6 +18,7 @@ from .access import Trust, is_loopback
 from .application import make_application
 from .limits import Limits
 from .serving import Serving, bound, url_of
+from .station import Station
 from .tokens import any_token
 
 __all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
@@ -25,6 +26,7 @@ __all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
 log = logging.getLogger("twiceproof.server")
 
 CREATE = ("tokens", "create", "NAME", "--scope", "admin")
+AGAIN = 5.0  # seconds
 
 
 class Options(Struct, frozen=True):
@@ -45,9 +47,8 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
     application = make_application(app, limits=options.limits, trust=trust, behind_proxy=options.behind_proxy)
     made = bound(options.host, options.port)
     warn_of_missing_secrets(app)
-    crew = Crew(app, options) if options.concurrency else None
+    crew = Crew(app, options, application.station) if options.concurrency else None
     if crew is not None:
-        application.station.worker = crew.worker
         crew.thread.start()
     Serving(application, drain=options.drain, announce=lambda: announce(url_of(made))).run(sockets=[made])
     return 0 if crew is None else crew.leave(options.drain)
@@ -84,21 +85,37 @@ def warn_of_missing_secrets(app: App) -> None:
 
 
 class Crew:
-    """The worker in this process, on a thread of its own. It begins to leave when no request is under way any more."""
+    """The worker in this process, on a thread of its own. It begins to leave when no request is under way any more.
 
-    def __init__(self, app: App, options: Options) -> None:
-        self.worker: Worker = app.worker(concurrency=options.concurrency)
+    One that breaks is followed by another: without any, events would be taken in and nobody would work on them.
+    """
+
+    def __init__(self, app: App, options: Options, station: Station) -> None:
+        self._app = app
+        self._concurrency = options.concurrency
+        self._station = station
+        self._leaving = threading.Event()
+        self.worker = self._hired()
         self.left = 0
         self.thread = threading.Thread(target=self._run, args=(options.drain,), name="twiceproof-worker", daemon=True)
 
+    def _hired(self) -> Worker:
+        worker = self._station.worker = self._app.worker(concurrency=self._concurrency)
+        return worker
+
     def _run(self, patience: float) -> None:
-        try:
-            self.left = self.worker.run(patience=patience)
-        except Exception:
-            log.exception("the worker in this process has ended; runs are left to others")
+        while not self._leaving.is_set():  # asked after the hiring: who leaves meanwhile drains the one before
+            try:
+                self.left = self.worker.run(patience=patience)
+                return
+            except Exception:
+                log.exception("the worker in this process has ended; another one begins in %g s", AGAIN)
+            self._leaving.wait(AGAIN)
+            self.worker = self._hired()
 
     def leave(self, patience: float) -> int:
         until = time.monotonic() + patience + 1.0
+        self._leaving.set()
         self.worker.drain()
         self.thread.join(max(0.0, until - time.monotonic()))
         return self.left if not self.thread.is_alive() else self.worker.taken

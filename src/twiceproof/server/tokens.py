@@ -17,7 +17,17 @@ from ..records import Address, Insert, Record, Replace, Written
 from ..stores.base import Store
 from .principal import GRANTS, Principal, Scope
 
-__all__ = ["Token", "any_token", "create_token", "find_token", "hash_of", "list_tokens", "principal_of", "revoke_token"]
+__all__ = [
+    "PREFIX",
+    "Token",
+    "any_token",
+    "create_token",
+    "find_token",
+    "hash_of",
+    "list_tokens",
+    "principal_of",
+    "revoke_token",
+]
 
 SPACE, KIND = "~tokens", "token"  # no tenant's own: a name has no tilde
 LIVE, REVOKED = "live", "revoked"

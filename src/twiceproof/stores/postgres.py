@@ -29,6 +29,7 @@ from .postgres_primary import Primary
 from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
 from .postgres_schema import is_current, migrate
 from .rings import rings
+from .validate import numbered
 
 __all__ = ["PostgresEngine"]
 
@@ -139,7 +140,7 @@ class PostgresEngine:
         return found(_one(self._reads.ask(FETCH, fetch_values(addresses), alone=len(addresses) == 1)))
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        values: list[bytes | None] = [kind.encode(), (after or "0").encode(), str(limit + 1).encode()]
+        values: list[bytes | None] = [kind.encode(), b"%d" % numbered(after), str(limit + 1).encode()]
         where = ""
         for name, value in (("space", space), ("state", state)):
             if value is not None:

@@ -85,6 +85,34 @@ def test_an_app_that_nobody_holds_any_more_is_heard_too(tmp_path: Path) -> None:
     assert counted(tmp_path) == [("order:1", 1)]
 
 
+POOL = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+with ProcessPoolExecutor(1, get_context("fork")) as pool:
+    assert [pool.submit(pay, 1).result() for _ in range(3)] == [1, 1, 1]
+"""
+CHILD = """
+from multiprocessing import get_context
+child = get_context("fork").Process(target=lambda: [pay(1) for _ in range(3)])
+child.start()
+child.join()
+assert child.exitcode == 0
+"""
+
+
+@pytest.mark.parametrize("script", [POOL, CHILD], ids=["pool", "process"])
+def test_the_children_of_a_script_have_their_last_duplicates_counted(tmp_path: Path, script: str) -> None:
+    assert ended(tmp_path, script + "pay(1)") == ""
+    assert counted(tmp_path) == [("order:1", 4)]
+
+
+def test_a_store_that_does_not_answer_does_not_keep_a_child_from_ending(tmp_path: Path) -> None:
+    silent = "pay(1) or 1, setattr(app.store.engine, 'commit', lambda batches: threading.Event().wait())"
+    said = ended(tmp_path, CHILD.replace("[pay(1) for _ in range(3)]", f"({silent})"))
+    assert "the store does not answer" in said
+    assert counted(tmp_path) == []
+
+
 def test_a_closed_app_has_nothing_left_to_tell(tmp_path: Path) -> None:
     assert ended(tmp_path, "pay(1)\napp.close()") == ""
     assert counted(tmp_path) == [("order:1", 1)]

@@ -112,6 +112,22 @@ def test_the_help_of_a_connector_shows_how_to_write_that_one(run, tool):
 
 
 @pytest.mark.parametrize("tool", ["power-automate", "n8n"])
+@pytest.mark.parametrize(
+    "url", ["https://me:canary@h.io", "https://h.io?code=canary", "https://h.io\nx", "http://[::1", "http://"]
+)
+def test_no_secret_gets_into_a_connector_and_nothing_that_is_no_address(run, tool, url):
+    refused = run("connector", tool, "--url", url, code=2)
+    assert "https://hooks.example.com" in refused.stderr
+    assert "canary" not in refused.stdout + refused.stderr
+
+
+@pytest.mark.parametrize("tool", ["power-automate", "n8n"])
+@pytest.mark.parametrize("url", ["https://h.io:8443/below/", "http://[::1]:8000", "http://127.0.0.1"])
+def test_a_server_may_be_anywhere(run, tool, url):
+    assert url.split("//")[1].split("/")[0] in run("connector", tool, "--url", url).stdout
+
+
+@pytest.mark.parametrize("tool", ["power-automate", "n8n"])
 def test_a_connector_needs_an_address(run, tool, tmp_path, monkeypatch):
     monkeypatch.delenv("TWICEPROOF_URL", raising=False)
     assert "TWICEPROOF_URL" in run("connector", tool, code=2).stderr

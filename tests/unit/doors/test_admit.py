@@ -363,6 +363,22 @@ def test_a_webhook_needs_a_flow_and_a_secret(stage: Stage) -> None:
         app.webhook(Post(), secret=SECRET, start=_flow(app), on_failed="forget")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("secret", "why"), [(None, "give its secret"), (b"a secret", "not text"), ([5], "not text")])
+def test_a_secret_that_is_none_is_refused_when_it_is_declared(stage: Stage, secret: Any, why: str) -> None:
+    """`os.environ.get` of a name that is not set, or bytes: at the door, every delivery would be forged."""
+    app = shop(stage)
+    with pytest.raises(Misuse, match=why):
+        app.webhook(Post(), secret=secret, start=_flow(app), name="other")
+
+
+def test_a_function_that_would_have_to_be_awaited_is_refused_when_it_is_declared(stage: Stage) -> None:
+    app = shop(stage)
+    with pytest.raises(Misuse, match="plain one"):
+
+        @app.webhook(Post(), secret=SECRET, start=_flow(app))
+        async def order_of(event: Any) -> Any: ...
+
+
 def test_a_flow_can_be_decorated_itself(stage: Stage) -> None:
     app = stage.process()
 

@@ -232,6 +232,29 @@ def test_another_result_that_comes_at_the_same_time_is_evidence(desk, monkeypatc
     assert [piece["result"] for piece in desk.look()["evidence"]] == ["second"]
 
 
+@pytest.mark.parametrize("retryable", [True, False])
+def test_another_word_about_trying_again_is_not_taken_for_the_same_one(desk, retryable):
+    token = desk.token()
+    said(desk.fail(token, error="first", retryable=retryable), 200)
+    said(desk.fail(token, error="in other words", retryable=retryable), 200)
+    said(desk.fail(token, error="second", retryable=not retryable), 409)
+    assert [piece["error"] for piece in desk.look()["evidence"]] == ["second"]
+    said(desk.take(), 201 if retryable else 409)
+
+
+def test_another_word_about_trying_again_that_comes_at_the_same_time_is_evidence(desk, monkeypatch):
+    token = desk.token()
+    slower = desk.claims.fail
+
+    def overtaken(*given, **more):
+        said(desk.again().fail(token, retryable=True), 200)
+        return (yield from slower(*given, **more))
+
+    monkeypatch.setattr(desk.claims, "fail", overtaken)
+    assert said(desk.fail(token, error="second", retryable=False), 409)["state"] == "failed"
+    assert [piece["error"] for piece in desk.look()["evidence"]] == ["second"]
+
+
 def test_another_result_from_the_same_token_is_evidence(desk):
     token = desk.token()
     desk.complete(token, result=1)

@@ -12,14 +12,19 @@ from aiosmtpd.controller import Controller
 
 
 class Mailbox:
-    def __init__(self) -> None:
+    """`says` is its answer to a mail; "" hangs up instead."""
+
+    def __init__(self, says: str) -> None:
+        self.says = says
         self.mails: list[Any] = []
         self.envelopes: list[tuple[str, list[str]]] = []
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802 - the name it is called by
         self.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
         self.mails.append(message_from_bytes(envelope.content, policy=policy.default))
-        return "250 OK"
+        if not self.says:
+            server.transport.abort()
+        return self.says
 
 
 def free_port() -> int:
@@ -30,8 +35,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def mailbox() -> Iterator[tuple[Mailbox, int]]:
-    box = Mailbox()
+def mailbox(says: str = "250 OK") -> Iterator[tuple[Mailbox, int]]:
+    box = Mailbox(says)
     port = free_port()
     controller = Controller(box, hostname="127.0.0.1", port=port)
     controller.start()

@@ -20,7 +20,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 from .loopback import trap
-from .mailbox import mailbox
+from .mailbox import free_port, mailbox
 
 SECRET = "whsec_" + b64encode(b"k" * 32).decode()
 OLDER = "whsec_" + b64encode(b"o" * 32).decode()
@@ -143,6 +143,26 @@ def test_a_message_that_was_surely_not_sent_is_sent_with_the_next_repeat_and_cou
     assert [notice.count for notice in office.told] == [4, 3]
 
 
+def test_a_receiver_that_is_away_is_not_asked_for_every_key(office: Office) -> None:
+    """Each may take ten seconds to find out, and more repeats come meanwhile."""
+    tried: list[str] = []
+
+    def away(notice: Notice) -> None:
+        tried.append(notice.key)
+        if len(tried) <= 3:
+            raise NotDone("away; try again.")
+
+    app = office.process(away)
+    for number in range(5):
+        for _ in range(3):
+            app.claims.duplicates.blocked("ship", f"order:{number}", "stripe")
+    app.tally.flush()
+    assert len(tried) == 3
+    block_(app, 1, key="order:9")
+    assert len(tried) == 8
+    assert set(tried[3:]) == {f"order:{number}" for number in range(5)}
+
+
 def test_repeats_while_another_process_keeps_quiet_are_told_of_afterwards(office: Office) -> None:
     block_(office.process(), 3)
     app = office.process()
@@ -263,6 +283,23 @@ def test_a_password_is_not_sent_in_the_clear() -> None:
         to_email("a@b.io", sender="c@b.io", host="127.0.0.1", user="me", password="pw", tls="none")
     with mailbox() as (box, port):
         hook = to_email("a@b.io", sender="c@b.io", host="127.0.0.1", port=port, user="me", password="pw")
-        with pytest.raises(Exception, match="STARTTLS"):
+        with pytest.raises(NotDone, match="STARTTLS"):
             hook(NOTICE)
     assert box.mails == []
+
+
+def mail_to(port: int, to: str = "ops@shop.io") -> None:
+    to_email(to, sender="twiceproof@shop.io", host="127.0.0.1", port=port, tls="none")(NOTICE)
+
+
+def test_a_mail_to_a_server_that_is_not_there_or_says_no_was_not_sent() -> None:
+    with pytest.raises(NotDone, match="cannot be used"):
+        mail_to(free_port())
+    with mailbox(says="451 later") as (_, port), pytest.raises(NotDone, match="451"):
+        mail_to(port)
+
+
+def test_a_mail_to_a_server_that_hangs_up_may_have_been_sent() -> None:
+    with mailbox(says="") as (box, port), pytest.raises(OSError) as caught:
+        mail_to(port)
+    assert box.mails and not isinstance(caught.value, NotDone)

@@ -19,6 +19,7 @@ from twiceproof import (
     Waiting,
     WaitTimedOut,
 )
+from twiceproof.claims import listing
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
 from twiceproof.flows.history.fork import plan_fork
@@ -128,6 +129,16 @@ def test_runs_are_listed_by_state_key_and_time(office: Office) -> None:
     assert [run.key for run in office.app.runs(since=now)] == ["order:2"]
     assert [run.key for run in office.app.runs(until=now)] == ["order:1"]
     assert [run.key for run in office.app.runs(prefix="order:", key="order:1", flow="office")] == ["order:1"]
+
+
+def test_more_runs_may_be_asked_for_than_a_store_hands_over_at_a_time(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        office.flow(number)
+    assert len(office.app.runs(limit=50_000)) == 5
+    monkeypatch.setattr(listing, "MOST", 2)
+    assert (len(office.app.runs(limit=4)), len(office.app.runs(limit=50_000))) == (4, 5)
 
 
 # -- trying again ----------------------------------------------------------------------------------

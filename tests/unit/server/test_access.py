@@ -15,6 +15,7 @@ from twiceproof.server.tokens import any_token, create_token, list_tokens, revok
 from .desk import Desk, Shop
 
 METRICS = "/metrics"
+JSON = ("content-type", "application/json")
 
 
 def test_on_loopback_without_a_token_everybody_is_the_operator(desk):
@@ -71,6 +72,23 @@ def test_what_is_no_token_is_refused_even_where_none_is_needed(desk, shown):
     answer = desk.call("POST", "/hooks/shop", b"{}", [("authorization", shown), ("x-secret", "s3cret")])
     assert (answer.status, answer.kind) == (401, "unauthorized")
     assert desk.call("GET", "/healthz", headers=[("authorization", shown)]).status == 200
+
+
+OUTSIDE = [("POST", "/v1/callbacks/x"), ("GET", "/v1/approvals/link/x"), ("POST", "/v1/approvals/link/x")]
+
+
+@pytest.mark.parametrize(("method", "path"), OUTSIDE)
+@pytest.mark.parametrize("shown", ["Basic dGVzdDp0ZXN0", "Bearer eyJhbGciOi.of.theirs", "Bearer", ""])
+def test_where_the_address_is_the_proof_the_header_of_a_proxy_or_a_sender_means_nothing(desk, method, path, shown):
+    """A gateway's own, or a browser's password for the whole site: refused for it, a callback would be lost."""
+    plain = desk.call(method, path, b"{}", [JSON])
+    assert desk.call(method, path, b"{}", [JSON, ("authorization", shown)]).json == plain.json
+    assert "unauthorized" not in plain.json["type"]
+
+
+@pytest.mark.parametrize(("method", "path"), OUTSIDE)
+def test_a_token_of_ours_that_is_not_good_is_refused_there_too(desk, method, path):
+    assert desk.call(method, path, b"{}", [JSON, ("authorization", "Bearer tp_wrong")]).status == 401
 
 
 def test_a_page_of_another_site_is_not_the_operator(desk):

@@ -191,6 +191,31 @@ def test_a_handler_whose_request_was_refused_has_no_second_word(caplog):
     assert not caplog.records
 
 
+ENDS_TWICE = [
+    b"POST /1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+    b"POST /1 HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked, gzip\r\n\r\n0\r\n\r\n",
+    b"GET /1 HTTP/1.1\r\n" + b"x: 1\r\n" * (LIMITS.headers + 1) + b"\r\n" + NO_HTTP,
+]
+
+
+@pytest.mark.parametrize("bad", ENDS_TWICE, ids=["unknown", "twice", "rubbish behind"])
+@pytest.mark.parametrize("behind", [False, True])
+def test_what_we_and_the_parser_both_refuse_is_refused_once(bad, behind):
+    """By a second word the connection broke, with what had happened inside in the log: anybody could fill it."""
+
+    async def scene(made):
+        failures = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: failures.append(context))
+        await made.send(FIRST + bad if behind else bad)
+        if behind:
+            made.answer()
+        return await made.rest(), failures
+
+    heard, failures = played(scene)
+    assert (heard.count(b"HTTP/1.1 "), heard.count(b"HTTP/1.1 4")) == (1 + behind, 1)
+    assert failures == []
+
+
 def test_what_stands_behind_a_body_is_no_header():
     """A proxy writes its word about the caller into the head, and passes on what the caller wrote behind the body."""
 

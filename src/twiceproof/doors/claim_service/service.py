@@ -106,10 +106,10 @@ class ClaimService:
         token, record = yield from self._shown(ask, body.token)
         if token is None:
             return not_ours(ask)
-        state = REVIEW if body.unknown else FAILED
-        if record is not None and _said_before(record, token, state):
+        state, fault = REVIEW if body.unknown else FAILED, _fault(body)
+        if record is not None and _said_before(record, token, state) and fault.weighs_like(claim_of(record).fault):
             return json_reply(200, Ended(state, ask.run))
-        held, claim, fault = _held(ask, token), _claim(ask, token, record), _fault(body)
+        held, claim = _held(ask, token), _claim(ask, token, record)
         if body.unknown:
             reason = f"its holder does not know: {fault.message}"
             answer = yield from self._claims.park(held, claim, fault, reason, twice=True)

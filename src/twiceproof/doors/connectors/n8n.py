@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
-from ...errors import Misuse
+from .server_at import server_at
 
 __all__ = ["n8n"]
 
@@ -24,10 +23,7 @@ Node = dict[str, Any]
 
 def n8n(url: str) -> dict[str, Any]:
     """For a server at this address."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-        raise Misuse(f"{url!r:.80} is no address of a server; write it like https://hooks.example.com")
-    base = url.rstrip("/")
+    base = server_at(url).geturl().rstrip("/")
     nodes = [
         _node("Start", "manualTrigger", 1, 0, 0, {}),
         _node("What and which", "set", 3.4, 220, 0, _asked()),

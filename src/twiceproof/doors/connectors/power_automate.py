@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
-from ...errors import Misuse
+from .server_at import server_at
 
 __all__ = ["power_automate"]
 
@@ -28,9 +27,7 @@ TOKEN = ("token", "Token", "The token that Claim once gave you.", True)
 
 def power_automate(url: str) -> dict[str, Any]:
     """For a server at this address."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-        raise Misuse(f"{url!r:.80} is no address of a server; write it like https://hooks.example.com")
+    parts = server_at(url)
     return {
         "swagger": "2.0",
         "info": {

@@ -11,7 +11,7 @@ from . import problems
 from .asgi_exchange import AsgiExchange
 from .door import Door, Ledger
 from .route import Route
-from .visit import LOOKED_AT, Visit
+from .visit import LOOKED_AT, Visit, Who
 
 __all__ = ["IdempotencyKey"]
 
@@ -34,7 +34,7 @@ class IdempotencyKey:
         *,
         app: Ledger,
         routes: Iterable[Route | str] | None = None,
-        principal: Callable[[Scope], str | None] | None = None,
+        principal: Callable[[Scope], Who] | None = None,
         anonymous: str | None = None,
         secret: str | bytes = b"",
     ) -> None:
@@ -70,7 +70,7 @@ class IdempotencyKey:
         else:
             await AsgiExchange(self._door, entered, body, scope, receive, send).run(self._inner)
 
-    def _who(self, scope: Scope, headers: dict[str, str]) -> str | None:
+    def _who(self, scope: Scope, headers: dict[str, str]) -> Who:
         return headers.get("authorization") if self._principal is None else self._principal(scope)
 
 

@@ -32,7 +32,7 @@ from .route import Route
 from .rule import Rule, Rules
 from .turn import Turn
 from .verdict import of_error, of_status
-from .visit import Visit, marks
+from .visit import Visit, Who, marks
 
 __all__ = ["Door", "Ledger"]
 
@@ -90,7 +90,7 @@ class Door:
         return rule, path
 
     def read(
-        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], str | None]
+        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
     ) -> Visit | Reply | None:
         """Whether it comes in at all. None: without a key, and it may."""
         return self._reader.read(rule, method, path, query, headers, who)

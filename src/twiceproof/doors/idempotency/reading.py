@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from uuid import UUID
 
 from msgspec import Struct, structs
 
+from ...errors import Misuse
 from ..key_header import Malformed, read_key
 from ..reply import Reply
 from . import problems
 from .form import read_token, token_in
 from .repeatability import FIRST_SENT, REQUEST_ID, is_too_old, read_first_sent, read_pair
 from .rule import Rule
-from .visit import BY_HEADER, BY_REPEATABILITY, FORM, Source, Visit
+from .visit import BY_HEADER, BY_REPEATABILITY, FORM, Source, Visit, Who
 
 __all__ = ["Reader"]
 
@@ -37,7 +39,7 @@ class Reader:
         self._now = now
 
     def read(
-        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], str | None]
+        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
     ) -> Visit | Reply | None:
         """None: it comes without a key, and may."""
         sent = self._sent(rule, headers)
@@ -71,8 +73,10 @@ class Reader:
             return key
         return at if isinstance(at, Malformed) else Sent(BY_HEADER, key, value.strip(), at)
 
-    def _scope_of(self, principal: str | None, source: Source) -> str | None:
+    def _scope_of(self, principal: Who, source: Source) -> str | None:
         """A caller called "public" is not the public. A form's token is unguessable: it needs no caller."""
+        if principal is not None and not isinstance(principal, str):
+            principal = _name_of(principal)
         if principal:
             return "caller:" + principal
         if self._anonymous is not None:
@@ -91,3 +95,13 @@ class Reader:
         if token.drawn_at is not None and is_too_old(token.drawn_at, self._now(), rule.life.keep):
             return problems.too_old(form=True)
         return structs.replace(visit, key=token.value)
+
+
+def _name_of(principal: object) -> str:
+    """A user's number says who it is, 0 too. What is another text each time (a coroutine) would run every retry."""
+    if isinstance(principal, int | UUID) and not isinstance(principal, bool):
+        return str(principal)
+    raise Misuse(
+        f"principal= gave a {type(principal).__name__}, which names nobody; have it return text, a number or None, and "
+        "not be async."
+    )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import Literal
+from uuid import UUID
 
 from msgspec import Struct
 
 from .rule import Rule
 
-__all__ = ["BY_HEADER", "BY_REPEATABILITY", "FORM", "LOOKED_AT", "Source", "Visit", "marks"]
+__all__ = ["BY_HEADER", "BY_REPEATABILITY", "FORM", "LOOKED_AT", "Source", "Visit", "Who", "marks"]
 
 Source = Literal["header", "repeatability", "form"]
+Who = str | int | UUID | None  # a caller, by name or number; None: nobody knows
 BY_HEADER: Source = "header"
 BY_REPEATABILITY: Source = "repeatability"
 FORM: Source = "form"

@@ -11,7 +11,7 @@ from ..reply import Reply
 from . import problems
 from .door import Door, Ledger
 from .route import Route
-from .visit import LOOKED_AT, Visit
+from .visit import LOOKED_AT, Visit, Who
 from .wsgi_exchange import StartResponse, WsgiExchange, status_line
 
 __all__ = ["WsgiIdempotencyKey"]
@@ -34,7 +34,7 @@ class WsgiIdempotencyKey:
         *,
         app: Ledger,
         routes: Iterable[Route | str] | None = None,
-        principal: Callable[[Environ], str | None] | None = None,
+        principal: Callable[[Environ], Who] | None = None,
         anonymous: str | None = None,
         secret: str | bytes = b"",
     ) -> None:
@@ -72,7 +72,7 @@ class WsgiIdempotencyKey:
             return self._inner(environ, start_response)
         return WsgiExchange(self._door, entered, environ, start_response).run(self._inner)
 
-    def _who(self, environ: Environ, headers: dict[str, str]) -> str | None:
+    def _who(self, environ: Environ, headers: dict[str, str]) -> Who:
         return headers.get("authorization") if self._principal is None else self._principal(environ)
 
 

@@ -1,20 +1,26 @@
-"""GitHub: the body under HMAC-SHA256. A redelivery has the delivery id of the first; it signs neither id nor time."""
+"""GitHub: the body under HMAC-SHA256. A redelivery has the delivery id of the first; it signs neither id nor time.
+
+It sends forms unless it is told to send JSON: the event is then the JSON in their one field, `payload`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import structs
 
 from ..envelope import Envelope
 from ..source import Event, Poison, Reading
 from .event_id import made_up_id, named
-from .json_body import object_of
+from .json_body import media_type, object_of
 from .signature import UNSIGNED, Signed, Signer
 
 __all__ = ["GitHub"]
 
 PREFIX = "sha256="
+FORM = "application/x-www-form-urlencoded"
 
 
 class GitHub(Signer):
@@ -29,7 +35,7 @@ class GitHub(Signer):
         return Signed([given.removeprefix(PREFIX)], envelope.body) if given.startswith(PREFIX) else UNSIGNED
 
     def read(self, envelope: Envelope) -> Reading:
-        payload = object_of(envelope)
+        payload = object_of(envelope) if media_type(envelope) != FORM else _in_form(envelope)
         if isinstance(payload, Poison):
             return payload
         name = named(envelope.header("x-github-delivery"))
@@ -48,3 +54,13 @@ class GitHub(Signer):
             "x-hub-signature-256": PREFIX + self.sign(secret, body),
         }
         return Envelope(self.name, body, headers, received_at=now)
+
+
+def _in_form(envelope: Envelope) -> dict[str, Any] | Poison:
+    try:
+        (name, text), *more = parse_qsl(envelope.body.decode("ascii"), errors="strict", max_num_fields=2) or [("", "")]
+    except ValueError as error:
+        return Poison(f"its body is no form: {str(error)[:200]}")
+    if name != "payload" or more:
+        return Poison("its form has other fields than one payload; have it send application/json")
+    return object_of(structs.replace(envelope, body=text.encode(), headers={"content-type": "application/json"}))

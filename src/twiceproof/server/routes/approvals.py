@@ -145,10 +145,11 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET", BY_LINK, "open_link", show, "What a link's owner is asked; changes nothing", params=TOKEN,
-        tag="approvals", answers={200: SHOWN, 404: GONE, 422: CHANGED}, tolerant=True,  # mail services add theirs
+        tag="approvals", answers={200: SHOWN, 404: GONE, 422: CHANGED},
+        tolerant=True, handed_out=True,  # mail services add theirs
     ),
     Route(
         "POST", BY_LINK, "decide_by_link", decide, "Say yes or no, once", body=DecideBody, params=TOKEN,
-        tag="approvals", answers=DECIDED, tolerant=True,  # the page's form is sent to where the page was opened
+        tag="approvals", answers=DECIDED, tolerant=True, handed_out=True,  # the form goes to where its page was opened
     ),
 )  # fmt: skip

@@ -27,7 +27,7 @@ async def deliver(call: Call) -> Reply:
 ROUTES: tuple[Route, ...] = (
     Route(
         "POST", PATH, "call_back", deliver, "End a wait, once", params=PARAMS, tag="waits", largest=MOST,
-        tolerant=True,  # what calls back may add to the URL that it was given
+        tolerant=True, handed_out=True,  # what calls back may add to the URL that it was given
         answers={
             200: Answer("The payload that counts: the first one's.", CallbackAnswer),
             404: Answer("There is no such callback.", None, PROBLEM),

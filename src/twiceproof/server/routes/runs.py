@@ -32,6 +32,8 @@ RUN = {"name": "A run's id"}
 
 
 FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
+# To the year 9999: not a number, or milliseconds, would list nothing as if there were nothing.
+Time = Annotated[float, Meta(ge=0, le=253_402_300_800, description="Seconds since 1970, not milliseconds.")]
 
 
 class StartQuery(Struct, frozen=True):
@@ -47,8 +49,8 @@ class RunsQuery(Struct, frozen=True):
     state: Annotated[str, Meta(extra_json_schema={"enum": ["", *EVERY_STATE]})] = ""
     key: str = ""
     prefix: str = ""
-    since: float | None = None
-    until: float | None = None
+    since: Time | None = None
+    until: Time | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
     after: str | None = None
 
@@ -101,8 +103,19 @@ async def runs(call: Call) -> Reply:
     flow = validate_name("flow", query.flow) if query.flow else ""
     which = Filter(call.app.settings.tenant, flow, query.key, query.prefix, query.since, query.until)
     states = (query.state,) if query.state else EVERY_STATE
-    page = await await_(list_runs(call.app.store, which, states, limit=query.limit, after=query.after))
+    try:
+        page = await await_(list_runs(call.app.store, which, states, limit=query.limit, after=query.after))
+    except Misuse:
+        return _no_page()
     return json_reply(200, page)
+
+
+def _no_page() -> Reply:
+    """A cursor is a name that we hand out, as a run's id is: no description can say which there are."""
+    return problem(
+        404, "no-such-page", "`after` is no place in this list.",
+        next_move="Take it from the answer before, with the same filters, or leave it out.",
+    )  # fmt: skip
 
 
 async def show(call: Call) -> Reply:
@@ -155,7 +168,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET", "/v1/runs", "list_runs", runs, "List runs, those in review first", query=RunsQuery, tag="runs",
-        answers={200: Answer("Part of the list.", RunPage)},
+        answers={
+            200: Answer("Part of the list.", RunPage),
+            404: Answer("There is no such place in the list to go on from.", None, PROBLEM),
+        },
     ),
     Route(
         "GET", "/v1/runs/{name}", "look_at_run", show, "Everything about one run", params=NAME, tag="runs",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
+from twiceproof import Misuse
 from twiceproof.doors.idempotency import Route
 from twiceproof.doors.key_header import Malformed, read_key
 
@@ -124,6 +127,21 @@ def test_who_calls_can_be_told_by_a_function(door, shop):
     client.ask(who="Bearer of today")
     assert client.ask(who="Bearer of tomorrow").replayed
     assert "path" in seen[0] or "PATH_INFO" in seen[0]
+
+
+@pytest.mark.parametrize("number", [0, 42, UUID(int=7)])
+def test_who_calls_can_be_told_by_a_number(door, number):
+    client = door(principal=lambda carrier: number)
+    client.ask()
+    assert client.ask(who="Bearer of tomorrow").replayed
+    assert door(principal=lambda carrier: str(number)).ask().replayed
+
+
+@pytest.mark.parametrize("nobody", [b"ann", True, object(), ["ann"]])
+def test_what_names_nobody_in_the_same_way_each_time_is_refused(door, shop, nobody):
+    with pytest.raises(Misuse, match="not be async"):
+        door(principal=lambda carrier: nobody).ask()
+    assert shop.count == 0
 
 
 def test_who_calls_is_not_asked_where_there_is_no_key(door):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+
 import pytest
 
 from tests.unit.doors.idempotency.test_keys import MALFORMED
@@ -230,9 +232,30 @@ def test_runs_are_listed_page_by_page_and_filtered(app, knock, sync):
     assert knock("GET", "/v1/runs?state=done")["runs"] == []
 
 
-@pytest.mark.parametrize("query", ["state=open", "limit=0", "limit=x", "since=yesterday", "after=zz"])
+ELSEWHERE = b64encode(b"done:lane-3:x").decode()  # a cursor of another kind of store
+
+
+@pytest.mark.parametrize("query", ["state=open", "limit=0", "limit=x", "since=yesterday"])
 def test_a_question_that_is_none_is_refused(knock, sync, query):
     assert knock("GET", f"/v1/runs?{query}", status=400)["next"]
+
+
+@pytest.mark.parametrize("name", ["since", "until"])
+@pytest.mark.parametrize("time", ["nan", "NaN", "inf", "-inf", "-1", "1e300", "1789000000000"])
+def test_a_time_that_no_run_can_have_is_refused(knock, sync, name, time):
+    assert name in knock("GET", f"/v1/runs?{name}={time}", status=400)["detail"]
+
+
+@pytest.mark.parametrize("time", ["0", "-0", "1.5", "1789000000", "253402300800"])
+def test_a_time_that_a_run_can_have_is_taken(knock, sync, time):
+    knock("GET", f"/v1/runs?since={time}&until={time}", status=200)
+
+
+@pytest.mark.parametrize("after", ["zz", "%C2%A3", ELSEWHERE])
+def test_a_place_that_is_not_in_the_list_is_not_found(tmp_path, after):
+    with App(f"sqlite:///{tmp_path}/ledger.db") as app:
+        assert "leave it out" in Knock(app)("GET", f"/v1/runs?after={after}", status=404)["next"]
+        assert Knock(app)("GET", "/v1/runs?after=", status=200)["runs"] == []
 
 
 @pytest.mark.parametrize("name", ["run_zz", "nonsense", run_id("default/sync/none"), run_id("acme/sync/order:7")])
