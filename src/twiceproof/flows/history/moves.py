@@ -9,7 +9,7 @@ from msgspec import structs
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
-from ..stop import INNER_REVIEW
+from ..stop import INNER_REVIEW, NOT_UNDONE
 from ..undo import undoes
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
@@ -63,14 +63,20 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     unknown = [step for step in whole.steps if step.state == UNKNOWN]
     asked = unknown or [step for step in whole.steps if step.state == STARTED and not step.is_undo]
     if not unknown:
-        inner = INNER_REVIEW in whole.run.reason
-        what = "what it called is settled" if inner else "the code that it began with is back (or accepts it)"
-        yield MoveShape(f"Once {what}, go on:", ("runs", "retry", name))
+        yield MoveShape(f"Once {_in_its_way(whole.run.reason)}, go on:", ("runs", "retry", name))
     for step in asked:
         yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
     if not _was_undone(whole):
         yield from _of_undo(asked, settle)
     yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
+
+
+def _in_its_way(reason: str) -> str:
+    if INNER_REVIEW in reason:
+        return "what it called is settled"
+    if reason.startswith(NOT_UNDONE):
+        return "what kept it from being undone is repaired"
+    return "the code that it began with is back (or accepts it)"
 
 
 def _of_unknown(whole: WholeRun, step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]:
