@@ -219,8 +219,8 @@ def test_an_undo_that_cannot_be_begun_is_for_a_person(stage: Stage) -> None:
     assert stage.record("sync", "order:1").state == "review"
 
 
-def test_what_could_not_be_undone_says_so_in_its_next_move_and_is_undone_once_repaired(stage: Stage) -> None:
-    app = stage.process()
+def reserves(stage: Stage, app: App) -> tuple[Any, Any]:
+    """Two steps that can be undone, and a fault behind them; and the undo of the first."""
 
     @app.step(repeat="safe")
     def unreserve(order: int) -> None:
@@ -229,22 +229,39 @@ def test_what_could_not_be_undone_says_so_in_its_next_move_and_is_undone_once_re
     @app.step(repeat="safe", undo=unreserve)
     def reserve(order: int) -> None: ...
 
+    @app.step(repeat="safe", undo=lambda order: stage.do("unbook"))
+    def book(order: int) -> None: ...
+
     @app.flow(key="order:{order}", name="sync")
-    def sync(order: int) -> None:
+    def sync(order: int, booked: bool) -> None:
         reserve(order)
+        if booked:
+            book(order)
         raise KeyError("x")
 
-    whole, unreserve.step.arguments = unreserve.step.arguments, Arguments(lambda order, nobody_has_it: None)
-    with pytest.raises(NeedsReview, match="could not be undone"):
-        sync(1)
-    move, *others = app.history("sync/order:1").next
-    assert (move.why, move.words[:2]) == ("Once what kept it from being undone is repaired, go on:", ("runs", "retry"))
-    assert "--undo" in others[0].words
+    return sync, unreserve.step
 
-    unreserve.step.arguments = whole
-    app.retry_run("sync/order:1")
+
+@pytest.mark.parametrize("booked", [False, True])
+def test_what_could_not_be_undone_is_undone_to_its_end_by_the_move_that_is_named_first(
+    stage: Stage, booked: bool
+) -> None:
+    app = stage.process()
+    sync, undo = reserves(stage, app)
+    whole, undo.arguments = undo.arguments, Arguments(lambda order, nobody_has_it: None)
+    with pytest.raises(NeedsReview, match="could not be undone"):
+        sync(1, booked)
+    move, *others = app.history("sync/order:1").next
+    assert move.why == "Once what kept it from being undone is repaired, undo what is done, and stop:"
+    assert move.words == ("review", "settle", "sync/order:1", "--undo")
+    # Of what is undone in part, nothing is offered that would be refused.
+    assert [each.words[1] for each in others] == (["settle"] if booked else ["retry", "settle"])
+
+    undo.arguments = whole
+    app.settle_run("sync/order:1", "undo", by="ann")
     work(app)
-    assert (stage.record("sync", "order:1").state, stage.effects["unreserve"]) == ("failed", 1)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == ({"unbook": 1} if booked else {}) | {"unreserve": 1}
 
 
 def test_a_plain_undo_is_carried_out_in_an_awaited_flow_too(stage: Stage) -> None:

@@ -62,11 +62,17 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     settle = ("review", "settle", name)
     unknown = [step for step in whole.steps if step.state == UNKNOWN]
     asked = unknown or [step for step in whole.steps if step.state == STARTED and not step.is_undo]
-    if not unknown:
-        yield MoveShape(f"Once {_in_its_way(whole.run.reason)}, go on:", ("runs", "retry", name))
+    begun = _was_undone(whole)
+    half_way = not unknown and (begun or whole.run.reason.startswith(NOT_UNDONE))
+    once = f"Once {_in_its_way(whole.run.reason)},"
+    if half_way:
+        yield MoveShape(f"{once} undo what is done, and stop:", (*settle, "--undo"))
+    if not unknown and not begun:  # of which something is undone already does not go on
+        why = "To go on with it instead of undoing it:" if half_way else f"{once} go on:"
+        yield MoveShape(why, ("runs", "retry", name))
     for step in asked:
         yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
-    if not _was_undone(whole):
+    if not begun and not half_way:
         yield from _of_undo(asked, settle)
     yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
 
