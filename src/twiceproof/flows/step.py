@@ -76,7 +76,7 @@ class Step:
         """Found out only when it is needed, a parameter that nobody fills would leave the run in review for good."""
         offered = tuple(self.arguments.signature.parameters)
         for what, function, more in (
-            ("undo", self.undo and self.undo.function, "result"),
+            ("undo", None if self.undo is None else self.undo.function, "result"),
             ("probe", self.plan.repeat.probe, "effect_key"),
         ):
             unfilled = [] if function is None else [name for name in _needed(function) if name not in (*offered, more)]
