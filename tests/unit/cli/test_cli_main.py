@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 import twiceproof
-from twiceproof.cli.main import cli
+from twiceproof.cli.main import COMMANDS, cli
 
 HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app", "twiceproof.claims.claims", "rich")
 
@@ -155,3 +156,12 @@ def test_on_a_terminal_of_80_columns_a_run_is_one_line(shop, ledger, no_rich, ri
     runs = [line for line in lines if line.strip(" ─")]
     assert runs and all("review" in line for line in runs)
     assert max(map(len, runs)) <= 80 + len("\x1b[33m\x1b[0m")
+
+
+def test_no_line_of_a_list_of_commands_is_cut_off(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = [name for name in COMMANDS if hasattr(cli.get_command(None, name), "list_commands")]
+    assert len(groups) > 8
+    for words in ([], *([name] for name in groups)):
+        told = CliRunner().invoke(cli, [*words, "--help"], prog_name="twiceproof").stdout
+        assert "..." not in told.replace("[ARGS]...", ""), (words, told)
