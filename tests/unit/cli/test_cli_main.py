@@ -112,6 +112,14 @@ def no_rich(tmp_path):
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
+def test_on_a_terminal_a_table_of_runs_fits_into_eighty_columns(shop, ledger, no_rich):
+    shop.call("timeout" + "x" * 20)
+    shown, code = on_terminal("--store", ledger.url, "runs", "list", env={**no_rich, "COLUMNS": "80"})
+    head, row, *_ = shown.splitlines()
+    assert (code, head.split()) == (0, ["FLOW", "KEY", "STATE", "AGE", "WHY"])
+    assert len(row) <= 80 and row.endswith("…")
+
+
 def test_without_rich_the_table_is_plain(ledger, no_rich):
     ledger.hold("17")
     shown, code = on_terminal("--store", ledger.url, "claims", "list", env=no_rich)
