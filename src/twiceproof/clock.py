@@ -9,7 +9,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-__all__ = ["Clock", "Ids", "jitter", "system_clock"]
+__all__ = ["Clock", "Ids", "jitter", "moment", "system_clock"]
 
 
 class Clock:
@@ -33,6 +33,11 @@ class Clock:
 
 
 system_clock = Clock()
+
+
+def moment(at: float) -> str:
+    """`2026-03-01 09:30:00 UTC`, for people. What is written down says when, not in how long: it is read later."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
 class Ids:

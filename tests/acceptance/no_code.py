@@ -64,10 +64,11 @@ class N8n:
         self._token = token
         self._executions = 0
         self.visited: list[str] = []
+        self.error = ""  # with which an execution was stopped
 
     def run(self, work: Any, *, lost: str = "", **fields: Any) -> list[str]:
         """From its trigger to its end. `fields` are what its maker set; the first answer to the node `lost` is lost."""
-        self.visited, self._items, self._lost = [], {}, lost
+        self.visited, self._items, self._lost, self.error = [], {}, lost, ""
         self._executions += 1
         name: str | None = next(n for n, node in self._nodes.items() if node["type"].endswith("Trigger"))
         item: Any = {}
@@ -90,15 +91,25 @@ class N8n:
                 assert node["retryOnFail"], "the execution ends here"
             return self._request(parameters, item), 0
         if kind == "if":
-            (condition,) = parameters["conditions"]["conditions"]
-            assert condition["operator"] == {"type": "boolean", "operation": "true", "singleValue": True}
-            return item, 0 if self._value(condition["leftValue"], item) is True else 1
+            assert parameters["conditions"]["combinator"] == "and"
+            return item, 0 if all(self._holds(one, item) for one in parameters["conditions"]["conditions"]) else 1
+        if kind == "stopAndError":
+            self.error = self._value(parameters["errorMessage"], item)
         if node.get("onError") == "continueErrorOutput":
             try:
                 return work(item), 0
             except ValueError as error:
                 return {"error": str(error)}, 1
         return item, 0
+
+    def _holds(self, condition: dict[str, Any], item: Any) -> bool:
+        """Strict: a value of another kind than the condition's ends the execution, as it does in n8n."""
+        found, kind = self._value(condition["leftValue"], item), condition["operator"]["type"]
+        assert type(found) is {"boolean": bool, "number": int, "string": str}[kind], (found, kind)
+        if condition["operator"] == {"type": "boolean", "operation": "true", "singleValue": True}:
+            return found is True
+        assert condition["operator"]["operation"] == "notEquals"
+        return bool(found != condition["rightValue"])
 
     def _request(self, parameters: dict[str, Any], item: Any) -> Any:
         url = str(self._value(parameters["url"], item)).removeprefix(self._shop.url)

@@ -148,5 +148,16 @@ def test_a_workflow_whose_work_failed_is_tried_again(shop):
     assert flow.run(lambda item: {"parcel": "P-1"}, **ORDER)[-1] == "Mark as done"
 
 
+def test_a_workflow_that_finds_its_order_stuck_or_used_for_another_does_not_end_in_green(shop):
+    flow, address = N8n(n8n(shop.url), shop), "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC"
+    token = shop("PUT", address, json.dumps({"payload": ORDER["payload"]}).encode())["token"]
+    assert flow.run(lambda item: item, **ORDER)[-1].startswith("Not ours")
+    assert flow.run(lambda item: item, **{**ORDER, "payload": {"order": 18}})[-1] == "Stuck: a person must look"
+    assert flow.error.startswith("Use another key")
+    shop("POST", f"{address}/fail", json.dumps({"token": token, "error": "no answer", "unknown": True}).encode())
+    assert flow.run(lambda item: item, **ORDER)[-1] == "Stuck: a person must look"
+    assert "settle it" in flow.error
+
+
 def test_a_workflow_as_it_is_imported_runs(shop):
     assert N8n(n8n(shop.url), shop).run(lambda item: item)[-1] == "Mark as done"

@@ -84,6 +84,26 @@ def test_what_the_page_has_power_automate_fill_in_outlives_its_own_retries(shop)
     assert [one["claimed"] for one in answers] == [True, True]
 
 
+@pytest.mark.parametrize("tool", ["power-automate", "make"])
+def test_what_a_page_has_a_tool_look_at_tells_what_is_stuck_from_what_is_cared_for(tool, shop):
+    """A flow that ends in green over an order that nobody does any more has lost it."""
+    text = (HOW_TO / f"no-code/{tool}.md").read_text("utf-8")
+    rows = re.findall(r"\*\*(?:Data: )?(status|state)\*\*\s\*(?:is\s+not\s)?equal\sto\*\s+`(\w+)`", text, re.I)
+    assert len(rows) == 3
+
+    def stuck(key, body=b"{}"):
+        answer = shop("PUT", f"/v1/claims/ship/{key}?always200=true", body)
+        return any(str(answer[field.lower()]) == value for field, value in rows)
+
+    shop.start()
+    tokens = {key: shop("PUT", f"/v1/claims/ship/{key}", b'{"payload": 1}')["token"] for key in "abcd"}
+    ends = {"b": ("complete", {}), "c": ("fail", {"unknown": True}), "d": ("fail", {"retryable": False})}
+    for key, (end, more) in ends.items():
+        shop("POST", f"/v1/claims/ship/{key}/{end}", json.dumps({"token": tokens[key], **more}).encode())
+    assert [stuck(key) for key in "abcd"] == [False, False, True, True]
+    assert [stuck(key, b'{"payload": 2}') for key in "ab"] == [True, True]
+
+
 @pytest.mark.parametrize("tool", ["zapier", "make"])
 def test_what_a_page_has_a_tool_send_claims_once_and_completes(tool, shop):
     """The bodies and addresses of the page, filled in as the tool would."""

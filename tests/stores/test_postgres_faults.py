@@ -1,8 +1,10 @@
 """Broken connections, a killed server, a lost acknowledgement: nothing acknowledged is lost, nothing is told wrong."""
 
+import contextlib
 import os
 import signal
 import threading
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -20,6 +22,7 @@ from twiceproof.stores.postgres_link import Link
 pytestmark = pytest.mark.server
 
 HERE = Address("space", "claim", "self")
+PAGE = Path(__file__).parents[2] / "docs/reference/stores.md"
 
 
 @pytest.fixture
@@ -296,6 +299,34 @@ def test_a_role_without_rights_is_told_what_to_grant(postgres_dsn):
     finally:
         with psycopg.connect(postgres_dsn, autocommit=True) as db:
             db.execute("DROP ROLE visitor")
+
+
+@pytest.mark.parametrize("left_out", ["twiceproof_migrations", "twiceproof_records TO", "SEQUENCE"])
+def test_the_rights_that_the_page_lists_are_enough_and_without_one_of_them_it_is_told_where_they_stand(
+    postgres_dsn, left_out
+):
+    PostgresEngine(postgres_dsn).close()
+    grants = [line for line in PAGE.read_text("utf-8").splitlines() if line.endswith("TO shop;")]
+    assert len(grants) == 4 and sum(left_out in line for line in grants) == 1
+    with psycopg.connect(postgres_dsn, autocommit=True) as db:
+        db.execute("DROP ROLE IF EXISTS shop")
+        db.execute("CREATE ROLE shop LOGIN")
+        try:
+            for line in grants:
+                db.execute(line if left_out not in line else "SELECT 1")
+            with pytest.raises(StoreError, match=r"stores\.md lists under Rights"):
+                used(postgres_dsn.replace("postgres@", "shop@"))
+            for line in grants:
+                db.execute(line)
+            assert isinstance(used(postgres_dsn.replace("postgres@", "shop@")), Written)
+        finally:
+            db.execute("DROP OWNED BY shop")
+            db.execute("DROP ROLE shop")
+
+
+def used(dsn):
+    with contextlib.closing(GroupedStore(PostgresEngine(dsn), patience=5.0)) as store:
+        return store.write(Insert(HERE, "mine", draw=True)).block()
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,10 @@ def test_a_parked_run_is_looked_at_in_a_ledger_whose_path_has_a_blank(tmp_path: 
 
         with pytest.raises(Waiting) as told:
             ship(1)
-    assert f"twiceproof --store {quoted(url)} runs show run_" in str(told.value)
+        with pytest.raises(TimeoutError) as late:
+            ship.start(1).result(timeout=0)
+    for error in (told.value, late.value):
+        assert f"twiceproof --store {quoted(url)} runs show run_" in str(error)
 
 
 @pytest.mark.parametrize("about", [(), ("ship", "order:17")])

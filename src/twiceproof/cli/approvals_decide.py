@@ -63,7 +63,9 @@ def approve(target: Target, approval: str, by: str | None, note: str, shown: str
     _decide(target, approval, approved=True, by=by, note=note, shown=shown)
 
 
-@click.command(epilog=EPILOG.format(word="reject", help=APPROVAL_HELP))
+@click.command(
+    epilog=EPILOG.format(word="reject", help=APPROVAL_HELP), short_help="Say no: the run undoes what it did."
+)
 @_deciding
 @click.pass_obj
 def reject(target: Target, approval: str, by: str | None, note: str, shown: str) -> None:

@@ -17,7 +17,7 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(epilog=EPILOG, short_help="Look at callbacks that runs wait for, and deliver one.")
 def callbacks() -> None:
     """Look at the callbacks that runs wait for, and deliver one by hand."""
 

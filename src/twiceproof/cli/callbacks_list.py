@@ -43,7 +43,8 @@ def list_(target: Target, flow: str, ended: bool, limit: int) -> None:
 
 def _show(target: Target, found: list[HandedOut], limit: int) -> None:
     if not found:
-        show_text("No callback is waited for.")
+        waiting = command(target, "runs", "list", "--state", "waiting")
+        show_text(f"No callback that was handed out is waited for. Runs that wait for something else: {waiting}")
         return
     shown = found[:limit]
     show_table(HEAD, [(c.flow, c.key, c.name, c.state, moment(c.handed_out_at)) for c in shown])

@@ -33,7 +33,7 @@ Examples:
 """
 
 
-@click.command("list", epilog=EPILOG)
+@click.command("list", epilog=EPILOG, short_help="List claims: what is not done, reviews first.")
 @click.option("--operation", metavar="NAME", help="Only claims of this operation.")
 @click.option(
     "--state",

@@ -24,7 +24,7 @@ If you know what happened, settle the claim instead: that leaves a trace.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Forget a claim and its result.")
 @click.argument("operation")
 @click.argument("key")
 @click.option("--force", is_flag=True, help="Even if somebody holds it: its work may then be done twice.")

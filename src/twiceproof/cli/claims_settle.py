@@ -40,7 +40,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Say what happened, where a claim's outcome is unknown.")
 @click.argument("operation")
 @click.argument("key")
 @click.option("--happened", is_flag=True, help="It happened: record it as done.")

@@ -27,7 +27,7 @@ Running apps sweep by themselves, a little at a time; this does all of it at onc
 """
 
 
-@click.command("sweep", epilog=EPILOG)
+@click.command("sweep", epilog=EPILOG, short_help="Forget finished claims whose time is over.")
 @target_options
 @click.option(
     "--orphans",

@@ -16,6 +16,7 @@ __all__ = [
     "OK",
     "REFUSED",
     "UNAVAILABLE",
+    "UNREAD",
     "NoAnswer",
     "NotConfirmed",
     "NotFound",
@@ -24,7 +25,7 @@ __all__ = [
     "report_usage",
 ]
 
-OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED = 0, 1, 2, 3, 130
+OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
 
 EXIT_CODES = {
     OK: "fine",
@@ -32,6 +33,7 @@ EXIT_CODES = {
     REFUSED: "wrong use, or refused: a bad option or key, a claim that is held, nobody to confirm it, an unsafe store",
     UNAVAILABLE: "the store cannot be used: it does not answer, is full, is of a newer release, or there is no ledger",
     INTERRUPTED: "interrupted",
+    UNREAD: "nobody read the answer to its end: `| head -1` closed the pipe. What was asked for is done",
 }
 
 
@@ -70,7 +72,7 @@ def report_usage(error: click.UsageError, *, as_json: bool) -> int:
     command = error.ctx.command_path if error.ctx else "twiceproof"
     message = " ".join(error.format_message().split())
     if "; " not in message:
-        message = f"{message}{'' if message.endswith('.') else '.'} See how it is used: {command} --help"
+        message = f"{message}{'' if message.endswith(('.', '?')) else '.'} See how it is used: {command} --help"
     if as_json:
         show_json(error_shape("Usage", message, REFUSED))
     click.echo(f"Error: {clean(message)}", err=True)

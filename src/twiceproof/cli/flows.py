@@ -9,7 +9,7 @@ from .flows_list import list_
 __all__ = ["flows"]
 
 
-@click.group()
+@click.group(short_help="Look at which versions of flows have runs under way.")
 def flows() -> None:
     """Look at which flows have runs under way, and in which versions."""
 

@@ -31,7 +31,7 @@ code is 1 if runs are under way that it does not.
 """
 
 
-@click.command("list", epilog=EPILOG)
+@click.command("list", epilog=EPILOG, short_help="Count the runs under way by flow and version.")
 @click.argument("app", required=False, metavar="[MODULE:ATTR]")
 @target_options
 @click.pass_obj

@@ -19,7 +19,7 @@ Examples:
 """
 
 
-@click.group(epilog=EPILOG)
+@click.group(epilog=EPILOG, short_help="Look at webhooks, try one out, replay what was kept aside.")
 def hooks() -> None:
     """Look at webhooks, try one out, and replay what could not be taken in."""
 

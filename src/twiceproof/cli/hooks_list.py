@@ -26,7 +26,7 @@ sender gives up. Secrets themselves are never shown.
 """
 
 
-@click.command("list", epilog=EPILOG)
+@click.command("list", epilog=EPILOG, short_help="List the webhooks of an app.")
 @click.argument("app", metavar="MODULE:APP")
 @json_option
 @click.pass_obj

@@ -25,7 +25,7 @@ The exit code is 1 if one of them still cannot be taken in; it is then kept.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Read deliveries again that were kept aside.")
 @click.argument("app", metavar="MODULE:APP")
 @click.argument("letter", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All that were kept aside, the oldest first.")

@@ -31,7 +31,7 @@ Exit codes: 0 taken in, or a duplicate; 1 not believed, kept aside, or no answer
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Send a signed sample to a running server.")
 @click.argument("source")
 @click.option("--url", metavar="URL", required=True, help="Where the server listens, as the sender would call it.")
 @click.option(

@@ -31,7 +31,7 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, short_help="Show what an id belongs to.")
 @click.argument("id")
 @target_options
 @click.pass_obj

@@ -11,7 +11,7 @@ import click
 
 from ..errors import TwiceproofError
 from ..version import __version__
-from .failures import EXIT_CODES, INTERRUPTED, report, report_usage
+from .failures import EXIT_CODES, INTERRUPTED, UNREAD, report, report_usage
 from .target import Target, target_options
 
 __all__ = ["cli", "main"]
@@ -91,6 +91,9 @@ class Commands(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
+        except BrokenPipeError:  # click would end with 1, which is an answer here
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed as Python ends
+            ctx.exit(UNREAD)
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

@@ -88,7 +88,7 @@ def settle(
     if since or until or dry_run:
         raise click.UsageError("--since, --until and --dry-run go with --flow, not with one RUN.")
     with opened(target) as store:
-        settled = block(settle_run(store, named_run(target, store, run), word))
+        settled = block(settle_run(store, named_run(target, store, run), word, where=target.words()))
     _tell(target, run, settled, word)
 
 

@@ -49,7 +49,8 @@ def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     yield "created", f"{moment(run.created_at)} ({span(run.age)} ago)"
     yield "changed", moment(run.updated_at)
     if run.due_at is not None:
-        yield "goes on", moment(run.due_at)
+        due = run.due_at <= run.created_at + run.age
+        yield "goes on", "as soon as a worker takes it up, or with the next call" if due else moment(run.due_at)
     if run.state == HELD:
         yield "lease", f"until {moment(whole.lease_until)}"
     yield from _ends(whole)
@@ -107,7 +108,7 @@ def _facts(step: StepShape) -> Iterator[str]:
     if step.took is not None:
         yield f"took {span(step.took)}"
     if step.not_before is not None and step.state != DONE:
-        yield f"not before {moment(step.not_before)}"
+        yield f"{'until' if step.state == WAITS else 'not before'} {moment(step.not_before)}"
 
 
 def _evidence_text(piece: EvidenceShape) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 
 from ..flows.history.run_shape import RunShape
@@ -17,11 +18,12 @@ LEAST = 16  # letters of a reason that are shown however wide the rest is
 
 
 def show_runs(runs: Sequence[RunShape]) -> None:
+    """In a pipe or a file nothing is cut: `| grep timeout` must find what it looks for."""
     rows = [(f"{run.flow}@{run.version}", run.key, run.word, span(run.age), run.reason) for run in runs]
     columns = list(zip(HEAD, *rows, strict=True))[:4]
     gap, edges = (3, 2) if with_rich() else (2, 0)
     others = edges + sum(gap + max(len(clean(cell)) for cell in column) for column in columns)
-    room = max(LEAST, shutil.get_terminal_size().columns - others)
+    room = max(LEAST, shutil.get_terminal_size().columns - others) if sys.stdout.isatty() else sys.maxsize
     show_table(HEAD, [(*row[:4], shortened(row[4], room)) for row in rows])
 
 

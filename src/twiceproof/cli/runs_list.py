@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from ..claims.claim import FAILED, validate_name
@@ -54,10 +56,11 @@ def list_(
     if target.json:
         show_json(page)
     else:
-        _show(target, page, state)
+        given = {"--flow": flow, "--key": key, "--prefix": prefix, "--since": since, "--until": until}
+        _show(target, page, state, [word for name, value in given.items() if value for word in (name, value)])
 
 
-def _show(target: Target, page: RunPage, state: str | None) -> None:
+def _show(target: Target, page: RunPage, state: str | None, asked: Sequence[str]) -> None:
     if page.runs:
         show_runs(page.runs)
         first = page.runs[0]
@@ -67,4 +70,4 @@ def _show(target: Target, page: RunPage, state: str | None) -> None:
     if page.after is not None:
         show_text(f"There is more; say the same again with: --after {page.after}")
     if state is None:
-        show_text(f"Done ones are not shown: {command(target, 'runs', 'list', '--state', 'done')}")
+        show_text(f"Done ones are not shown: {command(target, 'runs', 'list', *asked, '--state', 'done')}")

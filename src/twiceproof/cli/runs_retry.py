@@ -27,7 +27,7 @@ RUN is a run's id, or FLOW/KEY. A worker goes on with it, or the next call.
 def retry(target: Target, run: str) -> None:
     """Queue a run that failed, or whose flow had changed under it."""
     with opened(target) as store:
-        state = block(retry_run(store, named_run(target, store, run)))
+        state = block(retry_run(store, named_run(target, store, run), target.words()))
     if target.json:
         show_json({"run": run, "state": state})
     else:

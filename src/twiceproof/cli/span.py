@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from .. import clock
 
 __all__ = ["moment", "span"]
 
@@ -21,4 +21,4 @@ def span(seconds: float | None) -> str:
 
 def moment(at: float | None) -> str:
     """`2026-03-01 09:30:00 UTC`; a dash for none."""
-    return "-" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return "-" if at is None else clock.moment(at)

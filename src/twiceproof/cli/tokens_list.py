@@ -21,7 +21,7 @@ Examples:
 HEAD = ("ID", "NAME", "TENANT", "SCOPES", "STATE", "CREATED", "EXPIRES")
 
 
-@click.command("list", epilog=EPILOG)
+@click.command("list", epilog=EPILOG, short_help="List the tokens, revoked ones too.")
 @target_options
 @click.pass_obj
 def list_(target: Target) -> None:

@@ -89,7 +89,7 @@ def _serve(app: App, name: str, concurrency: int, patience: float, *, until_idle
         log.warning("stopped with %d still under way; others recover what is left when its lease is over", left)
         logging.shutdown()
         os._exit(NEGATIVE)  # steps that still run cannot be ended otherwise
-    log.info("stopped; %d carried out, nothing left under way", worker.begun)
+    log.info("stopped; %d taken up, nothing left under way", worker.begun)
 
 
 def _served(app: App) -> str:

@@ -11,6 +11,7 @@ from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost, inherited
 from ..claims.results import Packed, pack, unpack
 from ..claims.shelving import placed
+from ..clock import moment
 from ..drive import Operation, Raised, Returned
 from ..errors import ResultNotKept
 from .attempt import attempt
@@ -195,7 +196,7 @@ def _wait(session: Session, calling: Calling, entry: Entry | None, move: Later) 
     if entry is not None and move.state == STARTED:
         _put_off(session, entry, session.ledger.now() + move.seconds)
     what = "will be tried again" if move.state == RETRY else "will be looked for at its destination"
-    session.halt(Wait(f"{calling.name} {what} in {move.seconds:.0f} s", move.seconds))
+    session.halt(Wait(f"{calling.name} {what} at {moment(session.ledger.now() + move.seconds)}", move.seconds))
 
 
 def _put_off(session: Session, entry: Entry, until: float) -> None:

@@ -273,7 +273,7 @@ class Flow:
 
     def _prior(self, ask: Ask, done: Done) -> Operation[Any]:
         if (overtaken := stale(done)) is not None:
-            raise stale_error(self.name, ask.key, ask.run, overtaken)
+            raise stale_error(self.name, ask.key, ask.run, overtaken, ask.where)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         value = self.results.restore(text) if text else None
         if self.policy.on_duplicate == "reject":

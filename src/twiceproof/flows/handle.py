@@ -12,6 +12,7 @@ from ..claims.states import glance, is_expired, is_lapsed
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept
 from ..records import Address, Found, Record
+from ..shell import typed
 from .cancel import cancel
 from .order.stale import stale, stale_error
 from .parts import Parts
@@ -54,7 +55,7 @@ class Handle:
             left = LONGEST_PAUSE if until is None else until - clock.monotonic()
             if left <= 0:
                 raise TimeoutError(
-                    f"{self.id} did not end within {timeout:g} s; ask again, or look: twiceproof runs show {self.id}"
+                    f"{self.id} did not end within {timeout:g} s; ask again, or look: {self._show('runs')}"
                 )
             yield from self.parts.store.pause(self.at.space, min(left, LONGEST_PAUSE))
 
@@ -64,31 +65,35 @@ class Handle:
 
     def _there(self, found: Found) -> Record:
         if found.record is None or is_expired(found.record, found.now):
-            raise Misuse(f"There is no run {self.id}; list them with: twiceproof runs list")
+            raise Misuse(f"There is no run {self.id}; list them with: {typed(*self.parts.where, 'runs', 'list')}")
         return found.record
+
+    def _show(self, noun: str) -> str:
+        """What to type, about the ledger that this is in."""
+        return typed(*self.parts.where, noun, "show", self.id)
 
     def _value(self, done: Done) -> Operation[Any]:
         if (overtaken := stale(done)) is not None:
             operation, key = self.at.space.split("/", 2)[1:]
-            raise stale_error(operation, key, self.id, overtaken)
+            raise stale_error(operation, key, self.id, overtaken, self.parts.where)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         if not text:
             raise ResultNotKept(
-                f"{self.id} is done, but its result is not kept. Look: twiceproof runs show {self.id}", run=self.id
+                f"{self.id} is done, but its result is not kept. Look: {self._show('runs')}", run=self.id
             )
         return self._results.restore(text)
 
     def _failed(self, failed: Failed) -> PriorFailure:
         fault = failed.fault
         return PriorFailure(
-            f"{self.id} failed with {fault.type}: {fault.message}; what can be done: twiceproof runs show {self.id}",
+            f"{self.id} failed with {fault.type}: {fault.message}; what can be done: {self._show('runs')}",
             run=self.id, fault=fault, error=f"{fault.type}: {fault.message}",
         )  # fmt: skip
 
     def _in_review(self, review: InReview) -> NeedsReview:
         reason = review.reason.rstrip(".")
         return NeedsReview(
-            f"{self.id} waits for a person: {reason}. Look at it with: twiceproof review show {self.id}",
+            f"{self.id} waits for a person: {reason}. Look at it with: {self._show('review')}",
             run=self.id, state=REVIEW, reason=review.reason,
         )  # fmt: skip
 

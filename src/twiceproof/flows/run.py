@@ -23,7 +23,7 @@ from .leaving import Beckoned, give_back, last, left, lie_down
 from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
-from .stop import Review, Undo
+from .stop import NOT_UNDONE, Review, Undo
 from .undo import undo_all
 from .work import Work, work_of
 
@@ -193,7 +193,7 @@ def _undo(session: Session) -> Operation[None]:
     except (ClaimLost, StoreError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, what was done is still there
-        session.halt(Review(f"it could not be undone: {fault_of(error).type}: {fault_of(error).message}"))
+        session.halt(Review(f"{NOT_UNDONE}: {fault_of(error).type}: {fault_of(error).message}"))
 
 
 def _fault(error: BaseException) -> Fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from ..claims.arguments import Arguments
@@ -60,6 +61,7 @@ class Step:
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)
         self._refuse_mixed()
+        self._refuse_unfit()
         self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None
 
     def _refuse_mixed(self) -> None:
@@ -69,6 +71,20 @@ class Step:
             awaited = "probe"
         if awaited and not self.is_async:
             raise Misuse(f"{self.name} is a def, and its {awaited} an `async def`; make both of the same kind.")
+
+    def _refuse_unfit(self) -> None:
+        """Found out only when it is needed, a parameter that nobody fills would leave the run in review for good."""
+        offered = tuple(self.arguments.signature.parameters)
+        for what, function, more in (
+            ("undo", None if self.undo is None else self.undo.function, "result"),
+            ("probe", self.plan.repeat.probe, "effect_key"),
+        ):
+            unfilled = [] if function is None else [name for name in _needed(function) if name not in (*offered, more)]
+            if unfilled:
+                raise Misuse(
+                    f"The {what} of {self.name} needs {', '.join(unfilled)}, which {self.name} does not have; "
+                    f"it can take {', '.join([*offered, more])}, by these names."
+                )
 
     @property
     def is_asked_about(self) -> bool:
@@ -83,6 +99,15 @@ class Step:
     def own_id(self, arguments: dict[str, Any]) -> str | None:
         """What tells this call from others of the same step: in loops, an item's own id."""
         return self._own_id.make(arguments) if self._own_id is not None else None
+
+
+def _needed(function: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some functions written in C do not say what they take
+        return []
+    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return [each.name for each in parameters if each.default is Parameter.empty and each.kind not in optional]
 
 
 def called_with(function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:

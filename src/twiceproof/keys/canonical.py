@@ -52,7 +52,7 @@ def canonical_slowly(value: Any) -> bytes:
         return write(value, DEEPEST)
     except Refused as refused:
         path = refused.path()
-        raise ValueRefused(f"{path} {refused.reason}; {refused.move}", path=path) from refused.__cause__
+        raise ValueRefused(f"{path} {refused.reason}; {refused.next_move()}", path=path) from refused.__cause__
 
 
 def _is_plain(part: Any, room: int) -> bool:

@@ -39,6 +39,11 @@ class Refused(Exception):
         text = "".join(_step(step) for step in reversed(self.steps)).removeprefix(".") or "the value"
         return text if len(text) <= _LONGEST_PATH else text[:_LONGEST_PATH] + "…"
 
+    def next_move(self) -> str:
+        """With the name that is to be left out, where it has one that `ignore=` understands."""
+        names = [step for step in reversed(self.steps) if isinstance(step, str) and step.isidentifier()]
+        return self.move.replace('"name"', f'"{".".join(names)}"') if len(names) == len(self.steps) > 0 else self.move
+
 
 def _step(step: str | int) -> str:
     if isinstance(step, str) and step.isidentifier():

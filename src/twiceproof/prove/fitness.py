@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ..errors import Misuse
+from ..flows.transactions.transaction import NEEDS_SQL
 from .scenes.outcome import Outcome
 from .scenes.verdict import gained
 from .target import Target
@@ -17,6 +18,12 @@ WAITS = "say what it waits for, with --callback name=FILE or --approve name (cal
 def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: Collection[str]) -> None:
     """A run that fails at once is the same every time, and so is one of which nothing is seen."""
     _refuse_elsewhere(clean, real)
+    if NEEDS_SQL in f"{clean.why} {clean.error}":
+        raise Misuse(
+            "prove plays on ledgers of its own, and @app.transaction on the one in your database: this flow cannot be "
+            "played. What such a step writes and its entry are one, and nothing comes between them; prove the other "
+            "steps in a flow without it."
+        )
     if clean.error or clean.state not in ("done", "review", "failed"):
         raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}")
     if clean.state != target.ends:

@@ -111,7 +111,7 @@ class Handling:
         found = self.desk.router.find(self.path)
         if found is None:
             self._limit(self.desk.per_source, self.client)
-            return problems.not_found()
+            return problems.not_found(self.path)
         node, values = found
         method = "GET" if self.scope["method"] == "HEAD" else self.scope["method"]
         route = node.routes.get(method)
@@ -120,7 +120,7 @@ class Handling:
         self.route = route
         params = params_of(route, values)
         if params is None:
-            return problems.not_found()
+            return problems.not_found(self.path)
         scope = POLICY[route.method, route.path]
         principal = self.principal = await self._who(scope, route, params)
         if not allows(scope, principal, self.desk.app.settings.tenant):

@@ -31,9 +31,11 @@ __all__ = [
 ]
 
 
-def not_found() -> Reply:
+def not_found(path: str = "") -> Reply:
+    encoded = "; a claim's is /v1/claims/OPERATION/KEY, the key percent-encoded: a/b is a%2Fb"
+    how = encoded if path.startswith("/v1/claims") else ""  # with a slash in its key, or without a key
     return problem(
-        404, "not-found", "There is nothing at this address.", next_move="GET /openapi.json lists every address."
+        404, "not-found", "There is nothing at this address.", next_move=f"GET /openapi.json lists every address{how}."
     )
 
 

@@ -55,10 +55,10 @@ def named(error: Refused) -> StoreError:
 
 def _ours_to_fix(code: str, text: str) -> StoreError:
     if code == NOT_ALLOWED:
-        return StoreError(
-            f"The database role lacks a right ({text}); grant it CREATE on the schema, or open the store once "
-            "with a role that has it."
-        )
+        move = "grant it CREATE on the schema, or open the store once with a role that has it"
+        if "schema" not in text:  # the ledger is there: CREATE would change nothing
+            move = "grant it what docs/reference/stores.md lists under Rights, or use the role that made the tables"
+        return StoreError(f"The database role lacks a right ({text}); {move}.")
     if code in MISSING:
         return SchemaMismatch(f"A table or function of twiceproof is missing ({text}); open the store again.")
     if code == RAISED_BY_US:

@@ -23,7 +23,8 @@ def create_private(path: Path) -> None:
     except FileNotFoundError:
         raise StoreError(f"The directory {path.parent} does not exist; create it, or choose another.") from None
     except OSError as error:
-        raise StoreError(f"{path} cannot be opened for writing ({error.strerror}); choose another file.") from None
+        move = "run this as somebody who may write there, or choose another file"
+        raise StoreError(f"{path} cannot be opened for writing ({error.strerror}); {move}.") from None
 
 
 def migrate(db: sqlite3.Connection, clock: Clock, patience: float) -> None:

@@ -111,3 +111,11 @@ def test_a_decision_about_something_else_is_refused_and_about_this_is_not(run, a
 @pytest.mark.parametrize("words", [("show",), ("approve",), ("reject",)])
 def test_an_id_that_is_none_is_a_negative_answer(run, ledger, words):
     assert "approvals list" in run("approvals", *words, "apr_nothing", code=1).stderr
+
+
+def test_its_run_shows_until_when_it_waits_and_once_decided_that_it_goes_on(run, asked):
+    text = run("runs", "show", "charge_order/order:1").stdout
+    assert "approve:charge  waits, until 20" in text and "not before" not in text
+    assert "goes on      20" in text
+    run("approvals", "approve", asked.id, "--by", "ann")
+    assert "goes on      as soon as a worker takes it up" in run("runs", "show", "charge_order/order:1").stdout

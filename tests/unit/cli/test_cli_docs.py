@@ -47,5 +47,5 @@ def test_every_option_is_in_its_commands_section_or_among_those_for_all(name):
 
 
 def test_every_exit_code_is_told():
-    for code in ("OK", "NEGATIVE", "REFUSED", "UNAVAILABLE", "INTERRUPTED"):
+    for code in ("OK", "NEGATIVE", "REFUSED", "UNAVAILABLE", "INTERRUPTED", "UNREAD"):
         assert f"| {getattr(failures, code)} |" in PAGE

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -107,6 +110,15 @@ def test_an_interrupt_is_exit_code_130(run, monkeypatch):
     run("claims", "list", code=130)
 
 
+@pytest.mark.parametrize("words", [("version",), ("version", "--json")])
+def test_an_answer_that_nobody_reads_is_no_negative_answer_and_no_traceback(words):
+    gone, out = os.pipe()
+    os.close(gone)
+    told = subprocess.run([sys.executable, "-m", "twiceproof.cli.main", *words], stdout=out, stderr=subprocess.PIPE)
+    os.close(out)
+    assert (told.returncode, told.stderr) == (141, b"")
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [("Misuse", 2), ("KeyRefused", 2), ("StoreUnsafe", 2), ("BadWrite", 2), ("StoreUnavailable", 3), ("StoreFull", 3),
@@ -196,6 +208,7 @@ def test_what_is_not_there_is_looked_for_in_the_same_ledger(run, ledger, words):
     [
         (["nope"], "No such command 'nope'.", "twiceproof"),
         (["claims", "nope"], "No such command 'nope'.", "twiceproof claims"),
+        (["claims", "lst"], "No such command 'lst'. Did you mean 'list'? See", "twiceproof claims"),
         (["claims", "list", "--nope"], "No such option", "twiceproof claims list"),
         (["claims", "show", "ship"], "Missing argument 'KEY'.", "twiceproof claims show"),
         (["claims", "list", "--limit", "many"], "Invalid value for '--limit'", "twiceproof claims list"),

@@ -8,9 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
 import twiceproof
-from twiceproof.cli.main import cli
+from twiceproof.cli.main import COMMANDS, cli
 
 HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app", "twiceproof.claims.claims", "rich")
 
@@ -111,6 +112,14 @@ def no_rich(tmp_path):
     return {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)}
 
 
+def test_on_a_terminal_a_table_of_runs_fits_into_eighty_columns(shop, ledger, no_rich):
+    shop.call("timeout" + "x" * 20)
+    shown, code = on_terminal("--store", ledger.url, "runs", "list", env={**no_rich, "COLUMNS": "80"})
+    head, row, *_ = shown.splitlines()
+    assert (code, head.split()) == (0, ["FLOW", "KEY", "STATE", "AGE", "WHY"])
+    assert len(row) <= 80 and row.endswith("…")
+
+
 def test_without_rich_the_table_is_plain(ledger, no_rich):
     ledger.hold("17")
     shown, code = on_terminal("--store", ledger.url, "claims", "list", env=no_rich)
@@ -155,3 +164,12 @@ def test_on_a_terminal_of_80_columns_a_run_is_one_line(shop, ledger, no_rich, ri
     runs = [line for line in lines if line.strip(" ─")]
     assert runs and all("review" in line for line in runs)
     assert max(map(len, runs)) <= 80 + len("\x1b[33m\x1b[0m")
+
+
+def test_no_line_of_a_list_of_commands_is_cut_off(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    groups = [name for name in COMMANDS if hasattr(cli.get_command(None, name), "list_commands")]
+    assert len(groups) > 8
+    for words in ([], *([name] for name in groups)):
+        told = CliRunner().invoke(cli, [*words, "--help"], prog_name="twiceproof").stdout
+        assert "..." not in told.replace("[ARGS]...", ""), (words, told)

@@ -81,7 +81,7 @@ def test_with_json_the_traceback_is_in_the_line(workshop):
 def test_what_waits_for_a_person_is_told_with_what_to_type(workshop):
     text = workshop("handle = buy.start('timeout')\n")
     assert "waits for a person: charge: no answer came" in text
-    assert "; twiceproof review show run_" in text
+    assert "; twiceproof --store sqlite:///shop.db review show run_" in text
 
 
 def test_a_cancelled_run_is_no_error(workshop):
@@ -151,7 +151,11 @@ def test_errors_about_runs_name_whole_commands(run, shop):
     assert "--result" in run("review", "settle", "buy/order:timeout", "--happened", code=2).stderr
     assert "--undo --did-not-happen" in run("review", "settle", "buy/order:timeout", "--undo", code=2).stderr
     told = run("review", "settle", "buy/order:timeout", "--happened", "--evidence", "1:x", code=2).stderr
-    assert "twiceproof review show run_" in told
+    assert "twiceproof --store" in told and " review show run_" in told
+    told = run("review", "settle", "buy/order:done", "--abandon", code=2).stderr
+    assert "twiceproof --store" in told and " runs show run_" in told
+    told = run("runs", "retry", "buy/order:done", code=2).stderr
+    assert "twiceproof --store" in told and " runs show run_" in told
     assert " review show run_" in run("claims", "settle", "buy", "order:timeout", "--happened", code=2).stderr
 
 

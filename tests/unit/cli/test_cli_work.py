@@ -68,7 +68,7 @@ def test_it_carries_out_what_was_started_and_says_what_it_serves(here):
     assert "serving order@2, order@1 on sqlite:///shop.db, 2 at once" in lines[0]
     assert sum(line.endswith("order order:1: done") for line in lines) == 1
     assert sum(line.endswith("order order:13: failed with ValueError: no luck") for line in lines) == 1
-    assert "stopped; 3 carried out" in lines[-1]
+    assert "stopped; 3 taken up" in lines[-1]
     assert sorted((here / "shipped").read_text().split()) == ["1", "2"]
 
 

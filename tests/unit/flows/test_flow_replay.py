@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -428,3 +429,27 @@ def test_a_large_result_comes_back(stage: Stage) -> None:
     stage.lapse()
     assert flow(stage.process())(1) == 200_000
     assert stage.effects["big"] == 1
+
+
+def test_a_step_is_recorded_on_a_thread_that_takes_its_run_along_and_runs_plainly_on_one_that_does_not(
+    stage: Stage,
+) -> None:
+    """As the pages say: `twiceproof check` warns of the second."""
+    app = stage.process()
+
+    @app.step(repeat="never")
+    def mail(order: int) -> int:
+        stage.do("mail")
+        return order
+
+    @app.flow(key="order:{order}", name="sync")
+    async def sync(order: int) -> int:
+        return await asyncio.to_thread(mail, order)
+
+    @app.flow(key="order:{order}", name="sync_plainly")
+    async def sync_plainly(order: int) -> int:
+        return await asyncio.get_running_loop().run_in_executor(None, mail, order)
+
+    assert asyncio.run(sync(1)) == asyncio.run(sync_plainly(1)) == 1
+    assert [step.name for step in app.history("sync/order:1").steps] == ["mail"]
+    assert app.history("sync_plainly/order:1").steps == []

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Retry, Waiting, check
+from twiceproof import Absent, App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Retry, Waiting, check
+from twiceproof.claims.arguments import Arguments
 
 from .stage import Died, Stage, Style
 from .waits import work
@@ -203,8 +204,10 @@ def test_what_an_undo_returns_need_not_be_kept(stage: Stage) -> None:
 def test_an_undo_that_cannot_be_begun_is_for_a_person(stage: Stage) -> None:
     app = stage.process()
 
-    @app.step(repeat="safe", undo=lambda order, nobody_has_it: None)
+    @app.step(repeat="safe", undo=lambda order: None)
     def reserve(order: int) -> None: ...
+
+    reserve.step.undo.arguments = Arguments(lambda order, nobody_has_it: None)  # declared so, it would be refused
 
     @app.flow(key="order:{order}", name="sync")
     def sync(order: int) -> None:
@@ -214,6 +217,51 @@ def test_an_undo_that_cannot_be_begun_is_for_a_person(stage: Stage) -> None:
     with pytest.raises(NeedsReview):
         sync(1)
     assert stage.record("sync", "order:1").state == "review"
+
+
+def reserves(stage: Stage, app: App) -> tuple[Any, Any]:
+    """Two steps that can be undone, and a fault behind them; and the undo of the first."""
+
+    @app.step(repeat="safe")
+    def unreserve(order: int) -> None:
+        stage.do("unreserve")
+
+    @app.step(repeat="safe", undo=unreserve)
+    def reserve(order: int) -> None: ...
+
+    @app.step(repeat="safe", undo=lambda order: stage.do("unbook"))
+    def book(order: int) -> None: ...
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int, booked: bool) -> None:
+        reserve(order)
+        if booked:
+            book(order)
+        raise KeyError("x")
+
+    return sync, unreserve.step
+
+
+@pytest.mark.parametrize("booked", [False, True])
+def test_what_could_not_be_undone_is_undone_to_its_end_by_the_move_that_is_named_first(
+    stage: Stage, booked: bool
+) -> None:
+    app = stage.process()
+    sync, undo = reserves(stage, app)
+    whole, undo.arguments = undo.arguments, Arguments(lambda order, nobody_has_it: None)
+    with pytest.raises(NeedsReview, match="could not be undone"):
+        sync(1, booked)
+    move, *others = app.history("sync/order:1").next
+    assert move.why == "Once what kept it from being undone is repaired, undo what is done, and stop:"
+    assert move.words == ("review", "settle", "sync/order:1", "--undo")
+    # Of what is undone in part, nothing is offered that would be refused.
+    assert [each.words[1] for each in others] == (["settle"] if booked else ["retry", "settle"])
+
+    undo.arguments = whole
+    app.settle_run("sync/order:1", "undo", by="ann")
+    work(app)
+    assert stage.record("sync", "order:1").state == "failed"
+    assert stage.effects == ({"unbook": 1} if booked else {}) | {"unreserve": 1}
 
 
 def test_a_plain_undo_is_carried_out_in_an_awaited_flow_too(stage: Stage) -> None:
@@ -280,6 +328,34 @@ def test_an_awaited_undo_or_probe_of_a_plain_step_is_refused(stage: Stage) -> No
 
         @app.step(**options)
         async def booked(order: int) -> int:
+            return order
+
+
+def test_an_undo_or_a_probe_that_asks_for_what_its_step_does_not_have_is_refused_where_it_is_declared(
+    stage: Stage,
+) -> None:
+    app = stage.process()
+    for what, offered, options in (
+        ("undo", "order, result", {"undo": lambda room, result: None}),
+        ("probe", "order, effect_key", {"repeat": check(lambda room, effect_key: Absent)}),
+    ):
+        with pytest.raises(Misuse, match=f"The {what} of book needs room, .* it can take {offered}, by these names"):
+
+            @app.step(**options)
+            def book(order: int) -> int:
+                return order
+
+
+def test_one_that_asks_for_what_there_is_or_may_do_without_is_taken(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def unbook(result: int, order: int, room: str = "any", *more: Any, **known: Any) -> None: ...
+
+    for options in ({"undo": unbook}, {"undo": lambda: None}, {"repeat": check(lambda order, effect_key: Absent)}):
+
+        @app.step(**options)
+        def book(order: int) -> int:
             return order
 
 

@@ -207,6 +207,14 @@ def test_a_fork_from_a_step_keeps_what_came_before_it(stage: Stage) -> None:
     assert stage.effects == {"book": 1, "bill": 2, "post": 2}
 
 
+def test_what_a_fork_takes_as_done_did_not_take_until_it_was_forked(office: Office, stage: Stage) -> None:
+    office.flow(1)
+    stage.clock.advance(3_600)
+    forked = office.app.fork_run("office/order:1", key="order:1b", from_step="post")
+    took = {step.name: step.took for step in office.app.history(forked.run).steps}
+    assert took == {"book": None, "bill": None}
+
+
 def test_a_fork_from_the_step_that_failed_tries_it_under_the_new_key(office: Office) -> None:
     office.fail()
     forked = office.app.fork_run("office/order:1", key="order:1b", from_step="bill")

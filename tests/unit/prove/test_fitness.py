@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,6 +96,23 @@ def test_a_clean_run_that_is_to_fail_may_be_said_to() -> None:
 def test_a_clean_run_of_which_nothing_is_seen_proves_nothing() -> None:
     with pytest.raises(Misuse, match="changed nothing that is looked at"):
         prove(unseen, {"id": 1}, world=seen, depth=1)
+
+
+def test_a_flow_with_a_transactional_step_is_told_that_it_cannot_be_played(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with App(f"sqlite:///{tmp_path}/shop.db") as shop:
+        monkeypatch.setitem(globals(), "shop", shop)  # an app is looked for beside its flow
+
+        @shop.transaction
+        def reserve(connection: Any, order: Order) -> None: ...
+
+        @shop.flow(key="order:{order[id]}")
+        def buy(order: Order) -> None:
+            reserve(order)
+
+        with pytest.raises(Misuse, match=r"@app\.transaction on the one in your database.*cannot be played"):
+            prove(buy, {"id": 1}, world=seen, depth=1)
 
 
 def test_what_was_outside_before_is_not_taken_for_the_flows_doing() -> None:

@@ -49,6 +49,14 @@ def test_an_address_that_does_not_exist_says_where_to_look(desk):
     answer = desk.call("GET", "/nowhere")
     assert (answer.status, answer.kind) == (404, "not-found")
     assert "/openapi.json" in answer.json["next"]
+    assert "percent-encoded" not in answer.json["next"]
+
+
+@pytest.mark.parametrize("path", ["/v1/claims/ship/2026/17", "/v1/claims/ship/", "/v1/claims/ship"])
+def test_an_address_with_a_slash_in_its_key_or_without_a_key_says_how_it_is_written(desk, path):
+    answer = desk.call("PUT", path)
+    assert (answer.status, answer.kind) == (404, "not-found")
+    assert "/v1/claims/OPERATION/KEY, the key percent-encoded: a/b is a%2Fb" in answer.json["next"]
 
 
 def test_a_method_that_an_address_does_not_take_says_which_it_does(desk):

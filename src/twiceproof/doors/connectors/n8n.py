@@ -11,6 +11,9 @@ __all__ = ["n8n"]
 
 CLAIM = "Claim once"
 IS_OURS = "Is it ours?"
+IS_CARED_FOR = "Done before, or under way?"
+NOT_OURS = "Not ours: done before, or under way"
+STUCK = "Stuck: a person must look"
 WORK = "Your work goes here"
 CLAIM_URL = "/v1/claims/{{ encodeURIComponent($json.operation) }}/{{ encodeURIComponent($json.key) }}"
 ASKED = "$('What and which').item.json"
@@ -29,13 +32,19 @@ def n8n(url: str) -> dict[str, Any]:
         _node("What and which", "set", 3.4, 220, 0, _asked()),
         _request(CLAIM, 440, 0, "PUT", f"={base}{CLAIM_URL}",
                  f"={{{{ JSON.stringify({{ payload: $json.payload, lease: '5m', request_id: {REQUEST} }}) }}}}"),
-        _node(IS_OURS, "if", 2.2, 660, 0, _condition()),
+        _node(IS_OURS, "if", 2.2, 660, 0, _conditions(("$json.claimed", "boolean", "true", ""))),
         {**_node(WORK, "noOp", 1, 880, -120, {}), "onError": "continueErrorOutput"},
         _request("Mark as done", 1100, -200, "POST", f"={base}{END_URL}/complete",
                  f"={{{{ JSON.stringify({{ token: {TOKEN}, result: $json }}) }}}}"),
         _request("Mark as failed", 1100, 0, "POST", f"={base}{END_URL}/fail",
                  f"={{{{ JSON.stringify({{ token: {TOKEN}, error: 'the work failed', retryable: true }}) }}}}"),
-        _node("Not ours: done before, or under way", "noOp", 1, 880, 160, {}),
+        # One that ended in green would hide what nobody does any more.
+        _node(IS_CARED_FOR, "if", 2.2, 880, 160, _conditions(
+            ("$json.status", "number", "notEquals", 422), ("$json.state", "string", "notEquals", "review"),
+            ("$json.state", "string", "notEquals", "failed"),
+        )),
+        _node(NOT_OURS, "noOp", 1, 1100, 160, {}),
+        _node(STUCK, "stopAndError", 1, 1100, 320, {"errorMessage": "={{ $json.next }}"}),
     ]  # fmt: skip
     return {
         "name": "Twiceproof: claim once",
@@ -44,7 +53,8 @@ def n8n(url: str) -> dict[str, Any]:
             "Start": _to("What and which"),
             "What and which": _to(CLAIM),
             CLAIM: _to(IS_OURS),
-            IS_OURS: _to(WORK, "Not ours: done before, or under way"),
+            IS_OURS: _to(WORK, IS_CARED_FOR),
+            IS_CARED_FOR: _to(NOT_OURS, STUCK),
             WORK: _to("Mark as done", "Mark as failed"),
         },
         "settings": {"executionOrder": "v1"},
@@ -92,22 +102,19 @@ def _request(name: str, x: int, y: int, method: str, url: str, body: str) -> Nod
     return {**_node(name, "httpRequest", 4.2, x, y, parameters), **again}
 
 
-def _condition() -> dict[str, Any]:
-    return {
-        "conditions": {
-            "options": {"caseSensitive": True, "leftValue": "", "typeValidation": "strict", "version": 2},
-            "conditions": [
-                {
-                    "id": str(uuid5(NAMESPACE_URL, "twiceproof:claimed")),
-                    "leftValue": "={{ $json.claimed }}",
-                    "rightValue": "",
-                    "operator": {"type": "boolean", "operation": "true", "singleValue": True},
-                }
-            ],
-            "combinator": "and",
-        },
-        "options": {},
-    }
+def _conditions(*rows: tuple[str, str, str, Any]) -> dict[str, Any]:
+    """All of them: of what, of which kind, compared how, with what."""
+    asked = [
+        {
+            "id": str(uuid5(NAMESPACE_URL, f"twiceproof:{what}:{than}")),
+            "leftValue": f"={{{{ {what} }}}}",
+            "rightValue": than,
+            "operator": {"type": kind, "operation": how, **({"singleValue": True} if kind == "boolean" else {})},
+        }
+        for what, kind, how, than in rows
+    ]
+    options = {"caseSensitive": True, "leftValue": "", "typeValidation": "strict", "version": 2}
+    return {"conditions": {"options": options, "conditions": asked, "combinator": "and"}, "options": {}}
 
 
 def _to(*names: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ...claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mis
 from ...claims.results import unpack
 from ...claims.states import Ask
 from ...drive import Operation
-from ...errors import StoreError, StoreUnsafe
+from ...errors import Misuse, StoreError, StoreUnsafe
 from ...flows.parts import Parts
 from ..reply import Reply
 from . import problems
@@ -50,6 +50,15 @@ class Ledger(Protocol):
     def parts(self) -> Parts: ...
 
 
+def _parts_of(ledger: Ledger) -> Parts:
+    """Web apps are called `app` as well, and are what is passed by mistake."""
+    parts = getattr(ledger, "parts", None)
+    if not isinstance(parts, Parts):
+        kind = type(ledger).__name__
+        raise Misuse(f'app= is the ledger, a twiceproof.App, and this is a {kind}; pass app=App("sqlite:///shop.db").')
+    return parts
+
+
 class Door:
     """One middleware's door. Holds no state between requests: everything rests in the store."""
 
@@ -61,11 +70,11 @@ class Door:
         anonymous: str | None = None,
         secret: str | bytes = b"",
     ) -> None:
-        self._parts = ledger.parts
-        self._claims = ledger.parts.claims
+        self._parts = _parts_of(ledger)
+        self._claims = self._parts.claims
         self._rules = Rules(routes)
         self._identity = Identity(secret)
-        self._reader = Reader(anonymous=anonymous, secret=secret, now=ledger.parts.clock.now)
+        self._reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
         self._refuse_best_effort()
 
     def _refuse_best_effort(self) -> None:

@@ -55,10 +55,11 @@ def malformed(reason: str, *, repeatability: bool = False, form: bool = False) -
     return malformed_key(reason)
 
 
-def anonymous(path: str) -> Reply:
+def anonymous(path: str, *, required: bool) -> Reply:
+    without = "" if required else ", or leave the Idempotency-Key out"
     return problem(
         403, "idempotency-key-anonymous", f"A key belongs to a caller, and it is not known who calls {path}.",
-        next_move="Send your credentials along, or leave the Idempotency-Key out.",
+        next_move=f"Send your credentials along{without}.",
     )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class Reader:
             return problems.too_old(form=False)
         principal = self._scope_of(who(), sent.source)
         if principal is None:
-            return problems.anonymous(path)
+            return problems.anonymous(path, required=rule.route.required)
         return Visit(
             rule, method, path, query, principal, sent.source, sent.key, sent.echo, headers.get("content-type", ""),
             sent.source == FORM and "text/html" in headers.get("accept", ""), sent.at is not None,

@@ -56,6 +56,8 @@ class Rules:
     """Finds the rule of a request. The first that fits counts."""
 
     def __init__(self, routes: Iterable[Route | str] | None) -> None:
+        if isinstance(routes, str | Route):
+            raise Misuse(f"routes={routes!r} is one route, not a list; write routes=[…] around it.")
         given = [Route()] if routes is None else [_route(one) for one in routes]
         if not given:
             raise Misuse("routes=[] guards nothing; name the routes, or leave it out to guard all.")

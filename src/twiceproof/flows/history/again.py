@@ -8,6 +8,7 @@ from ...claims.claim import FAILED, QUEUED, REVIEW, claim_of
 from ...drive import Operation
 from ...errors import Misuse
 from ...records import Address, Check, Record, Written
+from ...shell import typed
 from ...stores.base import Store
 from ..entry import FAILED as STEP_FAILED
 from ..entry import UNKNOWN, Entry, entry_write, tried_anew
@@ -19,13 +20,13 @@ from .runs import entries_in, require_run
 __all__ = ["retry_run"]
 
 
-def retry_run(store: Store, at: Address) -> Operation[str]:
+def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[str]:
     """A run that failed, or that stopped because its flow had changed, goes back to the queue."""
     while True:
         found = yield from store.read(at)
         record = require_run(found)
         entries = yield from entries_in(store, at.space)
-        _refuse(record, entries)
+        _refuse(record, entries, where)
         if not (yield from _reopen(store, record, entries)):
             continue
         claim = claim_of(record)
@@ -35,18 +36,20 @@ def retry_run(store: Store, at: Address) -> Operation[str]:
             return QUEUED
 
 
-def _refuse(record: Record, entries: Sequence[Entry]) -> None:
+def _refuse(record: Record, entries: Sequence[Entry], where: Sequence[str]) -> None:
     run = claim_of(record).run
     if record.state not in (FAILED, REVIEW):
-        raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: twiceproof runs show {run}")
+        look = typed(*where, "runs", "show", run)
+        raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: {look}")
     if undoes({entry.name for entry in entries}):
         raise Misuse(
             "What this run did was undone, or is being undone: it cannot go on. Start it as something new: "
-            f"twiceproof runs fork {run} --key KEY"
+            f"{typed(*where, 'runs', 'fork', run, '--key', 'KEY')}"
         )
     unknown = sorted(entry.name for entry in entries if entry.state == UNKNOWN)
     if record.state == REVIEW and unknown:
-        raise Misuse(f"The outcome of {', '.join(unknown)} is unknown; settle it: twiceproof review show {run}")
+        look = typed(*where, "review", "show", run)
+        raise Misuse(f"The outcome of {', '.join(unknown)} is unknown; settle it: {look}")
 
 
 def _reopen(store: Store, record: Record, entries: Sequence[Entry]) -> Operation[bool]:

@@ -78,11 +78,11 @@ class HistoryApi:
         kept = NO_RESULT if result is NOTHING else said(result)
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)
-        return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at)))
+        return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at), where=self.parts.where))
 
     def retry_run(self, run: str) -> str:
         """Queue a run that failed, or whose flow had changed under it: what is done stays done."""
-        return block(retry_run(self.parts.store, self._place(run)))
+        return block(retry_run(self.parts.store, self._place(run), self.parts.where))
 
     def fork_run(self, run: str, *, key: str, from_step: str = "") -> Forked:
         """Start the same input under a new key, as something new; with `from_step`, what came before is kept."""

@@ -136,7 +136,8 @@ def _copy(store: Store, old: Address, ours: Check, entries: Sequence[Entry]) -> 
     """One by one: entries are few, and a large result needs a write of its own."""
     for entry in entries:
         beside = yield from _beside(store, old, ours.at, entry.note.spill)
-        copy = Insert(Address(ours.at.space, STEP, entry.name), body_of(entry.note), entry.state)
+        note = structs.replace(entry.note, began_at=None)  # not here: it would seem to have taken until now
+        copy = Insert(Address(ours.at.space, STEP, entry.name), body_of(note), entry.state)
         yield from store.write(ours, copy, *beside)
 
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
-from ..stop import INNER_REVIEW
+from ..stop import INNER_REVIEW, NOT_UNDONE
 from ..undo import undoes
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
@@ -62,15 +62,27 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     settle = ("review", "settle", name)
     unknown = [step for step in whole.steps if step.state == UNKNOWN]
     asked = unknown or [step for step in whole.steps if step.state == STARTED and not step.is_undo]
-    if not unknown:
-        inner = INNER_REVIEW in whole.run.reason
-        what = "what it called is settled" if inner else "the code that it began with is back (or accepts it)"
-        yield MoveShape(f"Once {what}, go on:", ("runs", "retry", name))
+    begun = _was_undone(whole)
+    half_way = not unknown and (begun or whole.run.reason.startswith(NOT_UNDONE))
+    once = f"Once {_in_its_way(whole.run.reason)},"
+    if half_way:
+        yield MoveShape(f"{once} undo what is done, and stop:", (*settle, "--undo"))
+    if not unknown and not begun:  # of which something is undone already does not go on
+        why = "To go on with it instead of undoing it:" if half_way else f"{once} go on:"
+        yield MoveShape(why, ("runs", "retry", name))
     for step in asked:
         yield from _of_unknown(whole, step, (*settle, "--step", step.name) if len(asked) > 1 else settle)
-    if not _was_undone(whole):
+    if not begun and not half_way:
         yield from _of_undo(asked, settle)
     yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
+
+
+def _in_its_way(reason: str) -> str:
+    if INNER_REVIEW in reason:
+        return "what it called is settled"
+    if reason.startswith(NOT_UNDONE):
+        return "what kept it from being undone is repaired"
+    return "the code that it began with is back (or accepts it)"
 
 
 def _of_unknown(whole: WholeRun, step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]:

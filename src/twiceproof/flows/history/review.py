@@ -28,6 +28,7 @@ from ...claims.states import Lifetime, finish_times
 from ...drive import Operation
 from ...errors import Misuse
 from ...records import Address, Record, Replace, Written
+from ...shell import typed
 from ...stores.base import Store
 from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
 from ..nested import wake_parent
@@ -66,7 +67,9 @@ class Settled(Struct, frozen=True):
     step: str = ""
 
 
-def settle_run(store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EVER) -> Operation[Settled]:
+def settle_run(
+    store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EVER, where: Sequence[str] = ()
+) -> Operation[Settled]:  # fmt: skip
     """Step and run in one write, on condition that both are as they were looked at. Draws a fence."""
     if word.verdict not in get_args(Verdict):
         raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
@@ -79,11 +82,11 @@ def settle_run(store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EV
             if record.state == FAILED:
                 yield from _tell_parent(store, claim)
             return Settled(claim.run, record.state, word.verdict, word.step)
-        _refuse_unless_in_review(record, claim)
+        _refuse_unless_in_review(record, claim, where)
         entries = yield from entries_in(store, at.space)
         entry = _meant(word, entries)
         sent = Settlement(word.verdict, word.by, found.now, word.note)
-        settled = yield from _settled_entry(store, at, word, sent, entry, entries)
+        settled = yield from _settled_entry(store, at, word, sent, entry, entries, where)
         rest = [other for other in entries if settled is None or other is not entry]
         write = _claim_write(record, structs.replace(claim, settled=sent), word, rest, life)
         entry_writes = [] if settled is None else [entry_write(at.space, settled)]
@@ -100,11 +103,11 @@ def _tell_parent(store: Store, claim: Claim) -> Operation[None]:
         yield from wake_parent(store, parent)
 
 
-def _refuse_unless_in_review(record: Record, claim: Claim) -> None:
+def _refuse_unless_in_review(record: Record, claim: Claim, where: Sequence[str]) -> None:
     if record.state != REVIEW:
         raise Misuse(
             f"This run is {record.state}, not in review: there is nothing to settle. Look at it with: "
-            f"twiceproof runs show {claim.run}"
+            f"{typed(*where, 'runs', 'show', claim.run)}"
         )
 
 
@@ -142,7 +145,8 @@ def _named(name: str, entries: Sequence[Entry]) -> Entry:
 
 
 def _settled_entry(
-    store: Store, at: Address, word: Word, settlement: Settlement, entry: Entry | None, entries: Sequence[Entry]
+    store: Store, at: Address, word: Word, settlement: Settlement, entry: Entry | None, entries: Sequence[Entry],
+    where: Sequence[str],
 ) -> Operation[Entry | None]:  # fmt: skip
     if entry is None or word.happened is None:
         return None
@@ -153,7 +157,7 @@ def _settled_entry(
             doubt=False, untold=False,
         )  # fmt: skip
         return structs.replace(entry, state=RETRY, note=note)
-    result, spill = yield from _outcome(store, at, word, entry)
+    result, spill = yield from _outcome(store, at, word, entry, where)
     order = entry.note.order or 1 + max(other.note.order for other in entries)  # undo goes backwards by it
     note = structs.replace(
         entry.note, settled=settlement, result=result, spill=spill, fault=None, not_before=None, reason="", order=order
@@ -161,7 +165,9 @@ def _settled_entry(
     return structs.replace(entry, state=DONE, note=note)
 
 
-def _outcome(store: Store, at: Address, word: Word, entry: Entry) -> Operation[tuple[Raw, Spill | None]]:
+def _outcome(
+    store: Store, at: Address, word: Word, entry: Entry, where: Sequence[str]
+) -> Operation[tuple[Raw, Spill | None]]:
     """The flow goes on with this value: a missing one would break it, and have everything undone."""
     if word.result:
         return word.result, None
@@ -172,7 +178,7 @@ def _outcome(store: Store, at: Address, word: Word, entry: Entry) -> Operation[t
     record = (yield from store.read(Address(at.space, EVIDENCE, word.evidence))).record
     piece = read_evidence(record) if record is not None else None
     if piece is None or piece.step != entry.name:
-        shown = f"twiceproof review show {run_id(at.space)}"
+        shown = typed(*where, "review", "show", run_id(at.space))
         raise Misuse(f"There is no evidence {word.evidence!r} about {entry.name}; see what there is: {shown}")
     text = yield from unpack(store, at, piece.result, piece.spill)
     if not text:

@@ -141,7 +141,7 @@ class Ordering:
             what = dropped(thing, event.version, decision)
             end = as_done(held.at, structs.replace(claim, reason=f"stale: {what.why}"), packed(what), policy.life)
             yield from parts.store.write(end(held.fence))
-            return Overtaken(stale_error(claim.operation, claim.key, claim.run, what))
+            return Overtaken(stale_error(claim.operation, claim.key, claim.run, what, parts.where))
         if isinstance(decision, Park):
             return (yield from self._park(parts, taken, decision, thing))
         error = _mismatch(taken, decision) if isinstance(decision, Clash) else _mixed(thing, event.version, decision)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec import Raw, Struct
 
@@ -9,6 +11,7 @@ from ...claims.claim import Spill
 from ...claims.outcomes import Done
 from ...claims.results import Packed
 from ...errors import Stale
+from ...shell import typed
 from .mark import Drop
 from .version import Version
 
@@ -47,10 +50,10 @@ def stale(done: Done) -> Dropped | None:
     return msgspec.json.decode(done.result, type=Dropped)
 
 
-def stale_error(operation: str, key: str, run: str, what: Dropped) -> Stale:
+def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequence[str]) -> Stale:
     return Stale(
         f"{operation} for {key!r} is stale: {what.why}. There is nothing to do; look at that run with: "
-        f"twiceproof runs show {what.applied_by}",
+        f"{typed(*where, 'runs', 'show', what.applied_by)}",
         operation=operation, key=key, run=run, object=what.object, version=what.version, newest=what.newest,
         applied_by=what.applied_by,
     )  # fmt: skip

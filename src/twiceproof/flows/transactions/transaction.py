@@ -20,10 +20,13 @@ from ...stores.join import Join, JoinedStore, Torn
 from ...stores.joins.do import Do
 from ...stores.joins.source import Opened, open_from
 
-__all__ = ["Committed", "InDoubt", "Refused", "TornApart", "Transaction", "joining"]
+__all__ = ["NEEDS_SQL", "Committed", "InDoubt", "Refused", "TornApart", "Transaction", "joining"]
 
 # The ledger's last words, given what the function returned: batches of one space each, the entry's at last.
 Record = Callable[[Any], Sequence[Sequence[Write]]]
+
+
+NEEDS_SQL = "@app.transaction needs the ledger in the user's own SQL database"
 
 
 class Committed(Struct, frozen=True):
@@ -67,7 +70,7 @@ def joining(store: Store) -> JoinedStore:
     if getattr(store, "joins", None) is not None:
         return cast(JoinedStore, store)
     raise Misuse(
-        "@app.transaction needs the ledger in the user's own SQL database, and this store is none; use sqlite:/// or "
+        f"{NEEDS_SQL}, and this store is none; use sqlite:/// or "
         'postgresql://, or @app.step(repeat="keyed") or repeat=check(…) instead.'
     )
 

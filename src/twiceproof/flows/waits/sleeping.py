@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
+from ...clock import moment
 from ...drive import Operation
 from ..entry import DONE, WAITS, Entry, Note
 from ..nap import Nap
@@ -21,7 +22,7 @@ def sleep(session: Session, seconds: float) -> Operation[None]:
     if entry.state == DONE:
         return
     if left > session.patience:
-        session.halt(Wait(f"sleeps for another {left:.0f} s", left))
+        session.halt(Wait(f"sleeps until {moment(session.ledger.now() + left)}", left))
     if left > 0:
         yield from session.ledger.flush()
         yield Nap(session.parts.clock, left)

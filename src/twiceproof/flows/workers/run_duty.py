@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...claims.claim import claim_of
 from ...drive import Operation, await_
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...records import Record
+from ...shell import typed
 from ...stores.base import Store
 from ..ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from ..flow import NORMAL, Flow
@@ -54,18 +55,19 @@ class RunDuty(Duty):
         raise Misuse(f"No flow is declared for {record.queue}; declare it, or leave its runs to workers that have it.")
 
     def carry_out(self, record: Record) -> Operation[None]:
-        ended = yield from self._flow(record).resume(record)
+        flow = self._flow(record)
+        ended = yield from flow.resume(record)
         if ended is None:  # somebody else has it; if nobody does, it must not come round at once for ever
             yield from postpone(self._store, record, NOT_OURS)
         else:
-            _tell(ended)
+            _tell(ended, flow.parts.where)
 
     def about(self, record: Record) -> About:
         claim = claim_of(record)
         return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
 
 
-def _tell(ended: Ended) -> None:
+def _tell(ended: Ended, where: Sequence[str]) -> None:
     match ended:
         case Finished():
             log.info("done")
@@ -80,9 +82,8 @@ def _tell(ended: Ended) -> None:
         case GivenBack(error):
             log.warning("given back after %s", type(error).__name__)
         case _:
-            log.warning(
-                "waits for a person: %s; twiceproof review show %s", ended.reason.rstrip("."), about_var.get().run
-            )
+            look = typed(*where, "review", "show", about_var.get().run)
+            log.warning("waits for a person: %s; %s", ended.reason.rstrip("."), look)
 
 
 def _tell_failure(error: BaseException) -> None:

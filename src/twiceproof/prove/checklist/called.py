@@ -51,8 +51,13 @@ def _helpers(part: Source, flow: Source) -> Iterator[Any]:
         found = part.meaning(call.func)
         if inspect.isfunction(found) and not any(hasattr(found, mark) for mark in ("step", "flow", "once")):
             helper = inspect.unwrap(found)
-            if _is_within(Path(helper.__code__.co_filename), home):
+            if _is_within(Path(helper.__code__.co_filename), home) and not _is_ours(helper):
                 yield helper
+
+
+def _is_ours(helper: Any) -> bool:
+    """In a checkout that twiceproof is installed from, it lies in the project's own directory, too."""
+    return str(helper.__module__).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _home(flow: Source) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-__all__ = ["changes_each_time", "creates", "draws", "reaches_outside", "writes_files"]
+__all__ = ["begins_threads", "changes_each_time", "creates", "draws", "reaches_outside", "writes_files"]
 
 OUTSIDE = re.compile(
     r"(requests|httpx|httpx2|aiohttp|urllib3?|http\.client|smtplib|aiosmtplib|boto3|botocore|stripe|twilio|slack_sdk"
@@ -26,6 +26,10 @@ MADE_ANEW = {
     "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today",
     "uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "os.urandom", "os.getpid",
 }  # fmt: skip
+THREADS = re.compile(
+    r"(concurrent\.futures|multiprocessing)\.(.*\.)?(\w*Executor|\w*Pool|Process|submit|map|starmap|apply_async)"
+    r"|threading\.(Thread|Timer)|_thread\.start_new_thread|(.*\.)?run_in_executor"
+)
 DICE = re.compile(r"(random|secrets|numpy\.random)\.")
 DRAWN = re.compile(r"uuid\.uuid[1467]|os\.urandom|(random|secrets|numpy\.random)\..*")
 POSTS = re.compile(r"\.(post|create|insert|insert_one|insert_many|add)$")
@@ -47,6 +51,11 @@ def writes_files(path: str, given: Sequence[str]) -> bool:
 
 def changes_each_time(path: str) -> bool:
     return path in MADE_ANEW or bool(DICE.match(path))
+
+
+def begins_threads(path: str) -> bool:
+    """Threads and processes that know nothing of their run. `asyncio.to_thread` takes it along."""
+    return bool(THREADS.fullmatch(path))
 
 
 def draws(path: str) -> bool:

@@ -51,6 +51,11 @@ RULES = {
             "Move it into a function under @app.step(repeat=…).",
         ),
         Rule(
+            "own-threads",
+            "On a thread of your own a step does not know its run: it is not recorded, and a replay does it again.",
+            "Let app.gather or app.each call it; in an `async def` flow, asyncio.to_thread takes the run along.",
+        ),
+        Rule(
             "dangerous-before-safe",
             "If what follows fails, something that cannot be taken back has already happened.",
             "Put it last, behind everything that may still fail, or give it an undo.",

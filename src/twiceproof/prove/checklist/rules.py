@@ -13,7 +13,7 @@ from ...flows.step import Step
 from ...keys.stability import name_sign
 from .arms import Arms
 from .called import in_body, step_of, steps_in
-from .effects import changes_each_time, creates, draws, reaches_outside, writes_files
+from .effects import begins_threads, changes_each_time, creates, draws, reaches_outside, writes_files
 from .finding import RULES, Finding
 from .local_names import is_set
 from .source import Source, literal
@@ -84,6 +84,8 @@ def _body(flow: Flow, source: Source) -> Iterator[Finding]:
             path = part.path(call.func)
             if reaches_outside(path) or writes_files(path, _texts(call)):
                 yield _found("effect-outside-step", part, part.line(call), flow.name, f"{path}() {via}")
+            if begins_threads(path):
+                yield _found("own-threads", part, part.line(call), flow.name, f"{path}() {via}")
             if changes_each_time(path):
                 yield _found("changing-body", part, part.line(call), flow.name, f"{path}() {via}")
         for loop in part.nodes(ast.For, ast.AsyncFor, ast.comprehension):

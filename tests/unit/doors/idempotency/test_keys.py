@@ -108,6 +108,12 @@ def test_a_caller_who_is_not_known_is_refused(client, shop):
     assert shop.count == 0
 
 
+@pytest.mark.parametrize(("required", "move"), [(False, "along, or leave the Idempotency-Key out."), (True, "along.")])
+def test_he_is_not_told_to_leave_out_a_key_that_is_required(door, required, move):
+    heard = door(routes=[Route("/pay", required=required)]).ask(who=None)
+    assert heard.problem()["next"] == f"Send your credentials {move}"
+
+
 def test_unknown_callers_share_a_scope_that_was_named_for_them(door, shop):
     client = door(anonymous="public")
     assert not client.ask(who=None).replayed

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from fastapi import FastAPI
 
 from twiceproof import Misuse
-from twiceproof.doors.idempotency import Route
+from twiceproof.doors.idempotency import IdempotencyKey, Route, WsgiIdempotencyKey
 from twiceproof.doors.idempotency.rule import Rule, Rules
 
 WRONG = [
@@ -38,6 +39,20 @@ def test_durations_are_checked_when_the_middleware_is_made(words):
 def test_no_routes_at_all_guard_nothing_and_are_refused():
     with pytest.raises(Misuse, match="guards nothing"):
         Rules([])
+
+
+@pytest.mark.parametrize("one", ["/pay", Route("/pay")])
+def test_one_route_that_is_no_list_is_refused_and_a_list_of_it_is_taken(one):
+    with pytest.raises(Misuse, match="is one route, not a list"):
+        Rules(one)
+    assert [rule.path for rule in Rules([one]).all] == ["/pay"]
+
+
+@pytest.mark.parametrize("middleware", [IdempotencyKey, WsgiIdempotencyKey])
+def test_the_web_app_in_place_of_the_ledger_is_refused(middleware):
+    api = FastAPI()
+    with pytest.raises(Misuse, match=r"app= is the ledger, a twiceproof\.App, and this is a FastAPI; pass"):
+        middleware(api, app=api)
 
 
 FITS = [

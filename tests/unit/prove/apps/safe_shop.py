@@ -1,6 +1,8 @@
 """The same shop, as it should be written. Nothing is found in it."""
 
+import asyncio
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2 as httpx
 
@@ -85,6 +87,24 @@ def leaves_early(order):
     while True:
         if app.wait_for("paid", default=None):
             break
+
+
+@app.flow(key="order:{order[id]}")
+def on_threads_that_know_their_run(order):
+    app.gather(lambda: put_invoice(order), lambda: app.sleep("1h"))
+    return app.each(order["lines"], ship_line)
+
+
+@app.flow(key="order:{order[id]}")
+async def on_a_thread_that_takes_it_along(order):
+    await asyncio.to_thread(put_invoice, order)
+
+
+@app.step(repeat="safe")
+def sums(order):
+    """In a step they are its own affair."""
+    with ThreadPoolExecutor() as pool:
+        return sum(pool.map(len, order["lines"]))
 
 
 @app.once(key="welcome:{customer}")

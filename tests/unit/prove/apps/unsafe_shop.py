@@ -1,8 +1,11 @@
 """Every line of the checklist, broken once. Read by the tests, never run."""
 
+import asyncio
 import random
 import sqlite3
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from random import random as draw
@@ -14,6 +17,7 @@ from twiceproof import App, Retry
 
 app = App("memory://")
 database = sqlite3.connect(":memory:")
+POOL = ThreadPoolExecutor()
 
 
 @app.step  # expect: undeclared-step
@@ -151,6 +155,22 @@ def hidden_a_little(order):
 async def awaited(order):
     async with httpx.AsyncClient() as client:
         await client.post("http://127.0.0.1:1/")  # expect: effect-outside-step
+
+
+@app.flow(key="order:{order[id]}")
+def on_threads(order):
+    with ThreadPoolExecutor() as pool:  # expect: own-threads
+        list(pool.map(insert_row, order["lines"]))  # expect: own-threads
+    POOL.submit(insert_row, order).result()  # expect: own-threads
+    thread = threading.Thread(target=insert_row, args=(order,))  # expect: own-threads
+    thread.start()
+    thread.join()
+
+
+@app.flow(key="order:{order[id]}")
+async def in_an_executor(order):
+    loop = asyncio.get_running_loop()
+    await loop.run_in_executor(None, insert_row, order)  # expect: own-threads
 
 
 @app.flow(key="order:{order[id]}")
