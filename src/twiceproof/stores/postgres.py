@@ -26,7 +26,8 @@ from .postgres_join import WHERE, PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
 from .postgres_primary import Primary
-from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
+from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes
+from .postgres_scan import Scan
 from .postgres_schema import is_current, migrate
 from .rings import rings
 
@@ -38,11 +39,6 @@ CONFIRM = b"""
 SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
     THEN pg_logical_emit_message(true, 'twiceproof', ''::text) END"""
 DUE = b"SELECT twiceproof_due($1, $2, $3, $4, $5)"
-SCAN = """
-SELECT clock.now, (page.r).id, twiceproof_json(page.r) FROM (SELECT twiceproof_now() AS now) AS clock
-LEFT JOIN (
-    SELECT r FROM twiceproof_records AS r WHERE kind = $1 AND id > $2 AND id > 0{where} ORDER BY id LIMIT $3
-) AS page ON true ORDER BY (page.r).id"""
 
 # A connection whose other end is gone without a word must not hang us: known within about ten seconds.
 DEFAULTS: dict[str, Any] = {
@@ -139,14 +135,9 @@ class PostgresEngine:
         return found(_one(self._reads.ask(FETCH, fetch_values(addresses), alone=len(addresses) == 1)))
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        values: list[bytes | None] = [kind.encode(), (after or "0").encode(), str(limit + 1).encode()]
-        where = ""
-        for name, value in (("space", space), ("state", state)):
-            if value is not None:
-                values.append(value.encode())
-                where += f" AND {name} = ${len(values)}"
+        asked = Scan(kind, space, state, after, limit)
         link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
-        return page_of(link.ask(SCAN.format(where=where).encode(), values), limit)
+        return asked.page(link.ask(asked.sql, asked.values))
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(DUE, due_values(kind, queues, limit, hide))))

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..clock import Clock, system_clock
-from ..errors import BadWrite
 from ..records import Address, Batch, Due, Found, Outcome, Page
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
@@ -21,6 +20,7 @@ from .sqlite_file import SameFile
 from .sqlite_join import SqliteJoins
 from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
+from .sqlite_scan import Scan
 from .sqlite_schema import create_private, migrate
 from .sqlite_watch import UNHEARD, FileWatch, Heard
 
@@ -128,20 +128,10 @@ class SqliteEngine:
         return [Found(record_of(row) if row else None, now) for row in rows]
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        where, values = ["kind=?", "id>?"], [kind, _cursor(after)]
-        if space is not None:
-            where, values = [*where, "space=?"], [*values, space]
-        if state is not None:
-            where, values = [*where, "state=?"], [*values, state]
-        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"  # noqa: S608
+        asked = Scan(kind, space, state, after, limit)
         with self._reader() as db:
-            rows = db.execute(sql, (*values, limit + 1)).fetchall()
-        page = rows[:limit]
-        return Page(
-            [record_of(row) for row in page],
-            str(page[-1][0]) if len(rows) > limit else None,
-            self._clock.now(),
-        )
+            rows = db.execute(asked.sql, asked.values).fetchall()
+        return asked.page(rows, self._clock.now())
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:
@@ -254,9 +244,3 @@ def fit_log(db: sqlite3.Connection) -> None:
     """
     (pages,) = db.execute("PRAGMA page_count").fetchone()
     db.execute(f"PRAGMA wal_autocheckpoint={min(max(pages // 8, SHORTEST_LOG), LONGEST_LOG)}")
-
-
-def _cursor(after: str | None) -> int:
-    if after is None or (after.isascii() and after.isdecimal() and len(after) < 19):
-        return int(after or 0)
-    raise BadWrite(f"{after[:40]!r} is not a cursor of this store; begin the scan again without it.")
