@@ -1,8 +1,8 @@
 """Scans of the PostgreSQL store: each page reads no more rows than it shows, however many there are.
 
-Places are compared as wholes, `(kind, state, id) > (…)`. Of `kind = … AND state = … ORDER BY id` the server may hold that
-reading the table by id will soon have met enough of them, and that is a guess: it has read all of a large table for a
-page of what lies at its end.
+Places are compared as wholes, `(kind, state, id) > (…)`. Of `kind = … AND state = … ORDER BY id` the server may hold
+that reading the table by id will soon have met enough of them, and that is a guess: it has read all of a large table
+for a page of what lies at its end.
 """
 
 from __future__ import annotations
