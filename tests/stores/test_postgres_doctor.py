@@ -97,7 +97,7 @@ def test_another_server_than_before_is_told_with_what_to_run(engine, postgres_ds
         db.execute("UPDATE twiceproof_facts SET value = 'elsewhere/1' WHERE name = 'server'")
     found = findings(engine)["server"]
     assert found.level == "warn"
-    assert "setval('twiceproof_number'" in found.advice
+    assert "twiceproof doctor --accept-server" in found.advice
 
 
 def test_a_pooler_is_seen(pgbouncer, postgres_dsn, engine):

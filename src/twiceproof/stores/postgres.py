@@ -63,21 +63,21 @@ class PostgresEngine:
     one_per_space = True
     remote = True
 
-    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True) -> None:
+    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
         self._clock = clock
         self._parameters = _parameters(url)
         self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
         self._primary = Primary()
         greet = self._primary.greet
-        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, writes=True)
+        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True)
         self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
         self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
         self._links = (self._commits, self._reads, self._side)
         self._notifier = Notifier(self._side.ask, clock.sleep)
         self._listener = Listener(self._connect, self._side.ask)
-        self._prepare(create)
+        self._prepare(create, accept)
 
-    def _prepare(self, create: bool) -> None:
+    def _prepare(self, create: bool, accept: bool) -> None:
         try:
             settings = self._settings()
             refuse_unsafe(settings)
@@ -86,7 +86,7 @@ class PostgresEngine:
                     raise self._no_ledger(settings)
                 with self._side.session() as db:
                     migrate(db)
-            self._primary.open(self._side.ask)
+            (self._primary.accept if accept else self._primary.open)(self._side.ask)
             self.joins.learn()
         except Disconnected as error:
             raise StoreUnavailable(

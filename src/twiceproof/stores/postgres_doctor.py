@@ -10,7 +10,7 @@ import psycopg
 from ..clock import Clock
 from ..errors import StoreUnsafe
 from .base import Finding
-from .postgres_primary import DRAW_NO_NUMBER_TWICE, LOOK, Server
+from .postgres_primary import LOOK, Server
 from .postgres_schema import APPLIED
 
 __all__ = [
@@ -222,6 +222,6 @@ def _server(db: psycopg.Connection) -> Finding:
     if seen != now:
         return Finding(
             "warn", "server", f"another server or timeline than before ({seen}, now {now})",
-            DRAW_NO_NUMBER_TWICE.format(server=now),
+            "So that no number is drawn twice: twiceproof doctor --accept-server",
         )  # fmt: skip
     return Finding("ok", "server", now)
