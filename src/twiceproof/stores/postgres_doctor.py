@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 
 import msgspec
@@ -159,6 +160,7 @@ def examine_server(db: psycopg.Connection, settings: Settings, clock: Clock) -> 
         _timeout("lock_timeout", facts.lock_timeout),
         _skew(skew),
         _connections(facts.connections),
+        _encryption(tls=db.pgconn.ssl_in_use, address=db.info.hostaddr or db.info.host),
     ]
 
 
@@ -213,6 +215,22 @@ def _connections(most: int) -> Finding:
     level = "ok" if most >= FEW_CONNECTIONS else "warn"
     advice = "" if level == "ok" else "Each process uses up to four; raise max_connections."
     return Finding(level, "max_connections", str(most), advice)
+
+
+def _encryption(*, tls: bool, address: str) -> Finding:
+    if tls or _is_here(address):
+        return Finding("ok", "encryption", "TLS" if tls else "none, on this machine only")
+    return Finding(
+        "warn", "encryption", "none: results travel in the clear", "Add sslmode=verify-full to the store's URL."
+    )
+
+
+def _is_here(address: str) -> bool:
+    """A local socket's address is a path, or none at all."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return not address or address.startswith(("/", "@"))
 
 
 def _server(db: psycopg.Connection) -> Finding:
