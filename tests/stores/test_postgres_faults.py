@@ -197,6 +197,36 @@ def test_a_server_that_falls_silent_before_it_has_said_who_we_are_is_given_up(po
     assert told == [False]  # the question itself was not sent
 
 
+def test_a_server_that_falls_silent_under_the_doctor_is_given_up(store, proxy, monkeypatch):
+    """The doctor would hang, and with it whoever scans on the same connection."""
+    settings = store.engine._settings
+
+    def last_words():
+        told = settings()
+        proxy.hold()
+        return told
+
+    monkeypatch.setattr(store.engine, "_settings", last_words)
+    monkeypatch.setattr(store.engine._side, "_patience", 0.2)
+    monkeypatch.setattr(store, "_patience", 0.0)
+    told = []
+    asking = threading.Thread(target=lambda: told.append(_error_of(store.examine)), daemon=True)
+    asking.start()
+    asking.join(10)
+    proxy.resume()
+    assert [type(error) for error in told] == [StoreUnavailable]
+    monkeypatch.setattr(store.engine, "_settings", settings)
+    assert any(finding.name == "server" for finding in store.examine())
+
+
+def _error_of(ask):
+    try:
+        ask()
+    except Exception as error:  # noqa: BLE001 - told by the test
+        return error
+    return None
+
+
 def test_a_server_that_is_away_for_a_moment_costs_no_error(store, proxy):
     proxy.refuse()
     proxy.cut()

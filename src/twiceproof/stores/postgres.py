@@ -99,7 +99,7 @@ class PostgresEngine:
 
     def _no_ledger(self, settings: Settings) -> NoLedger:
         with self._side.session() as db:
-            found = examine_server(db, settings, self._clock)
+            found = examine_server(db, self._side.asking(db), settings, self._clock)
         return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
 
     def _settings(self) -> Settings:
@@ -151,7 +151,7 @@ class PostgresEngine:
     def examine(self) -> Sequence[Finding]:
         settings = self._settings()
         with self._side.session() as db:
-            return examine(db, settings, self._clock)
+            return examine(db, self._side.asking(db), settings, self._clock)
 
     def close(self) -> None:
         self._listener.close()

@@ -11,7 +11,7 @@ import psycopg
 from ..clock import Clock
 from ..errors import StoreUnsafe
 from .base import Finding
-from .postgres_primary import LOOK, Server
+from .postgres_primary import LOOK, Ask, Server
 from .postgres_schema import APPLIED
 
 __all__ = [
@@ -143,19 +143,19 @@ def _isolation(level: str) -> Finding:
 # -- for the doctor alone ------------------------------------------------------------------------
 
 
-def examine(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Finding]:
-    return [*examine_server(db, settings, clock), _server(db)]
+def examine(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
+    return [*examine_server(db, ask, settings, clock), _server(ask)]
 
 
-def examine_server(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Finding]:
+def examine_server(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
     """What can be seen without a ledger."""
     before = clock.now()
-    facts = _facts(db)
+    facts = _facts(ask)
     skew = facts.now - (before + clock.now()) / 2
     return [
         *promises(settings),
         _replicas(facts, settings),
-        _pooler(facts, db, _facts(db).pid),
+        _pooler(facts, db, _facts(ask).pid),
         _timeout("idle_in_transaction_session_timeout", facts.idle_in_transaction),
         _timeout("lock_timeout", facts.lock_timeout),
         _skew(skew),
@@ -164,9 +164,8 @@ def examine_server(db: psycopg.Connection, settings: Settings, clock: Clock) -> 
     ]
 
 
-def _facts(db: psycopg.Connection) -> Facts:
-    row = db.execute(FACTS.encode()).fetchone()
-    return msgspec.convert(row[0] if row else {}, Facts)
+def _facts(ask: Ask) -> Facts:
+    return msgspec.json.decode(ask(FACTS.encode(), ())[0][0] or b"", type=Facts)
 
 
 def _replicas(facts: Facts, settings: Settings) -> Finding:
@@ -233,10 +232,11 @@ def _is_here(address: str) -> bool:
         return not address or address.startswith(("/", "@"))
 
 
-def _server(db: psycopg.Connection) -> Finding:
+def _server(ask: Ask) -> Finding:
     """After a promotion or a restore, numbers drawn before may be drawn again."""
-    now, _, noted = db.execute(LOOK).fetchone() or ("", "", None)
-    seen = now if noted is None else Server.read(noted).name
+    ((name, _, noted),) = ask(LOOK, ())
+    now = (name or b"").decode()
+    seen = now if noted is None else Server.read(noted.decode()).name
     if seen != now:
         return Finding(
             "warn", "server", f"another server or timeline than before ({seen}, now {now})",

@@ -195,13 +195,19 @@ class Link:
         self._db = db  # not before: what is asked on it must meet the right server, and no ghost
         return db
 
-    def _introduce(self, db: psycopg.Connection) -> Ghost | None:
+    def asking(self, db: psycopg.Connection) -> Ask:
+        """Questions on this very connection, with an end to waiting: psycopg's own have none."""
+
         def ask(sql: bytes, values: Sequence[bytes]) -> Rows:
             try:
                 return _rows(_answer(db.pgconn, sql, values, self._waits))
             except Refused as error:
                 raise (Disconnected(error, sent=False) if error.disconnects else named(error)) from None
 
+        return ask
+
+    def _introduce(self, db: psycopg.Connection) -> Ghost | None:
+        ask = self.asking(db)
         if self._greet is not None:
             self._greet(ask)
         if not self._writes:

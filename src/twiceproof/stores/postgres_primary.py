@@ -17,7 +17,7 @@ from ..errors import StoreError, StoreUnsafe
 from .accept import ACCEPT, BEFORE_ACCEPTING
 from .base import Finding
 
-__all__ = ["LOOK", "Primary", "Server"]
+__all__ = ["LOOK", "Ask", "Primary", "Server"]
 
 # Above more numbers than a server can have drawn and lost.
 SKIP = "SELECT setval('twiceproof_number', nextval('twiceproof_number') + 1099511627776)"
