@@ -1,3 +1,22 @@
-"""Fixtures for all tests: real servers."""
+"""Fixtures for all tests: real servers, and an end to what an app that nobody closed would still do."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from twiceproof.claims import tally
 
 pytest_plugins = ["tests.servers.fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def no_count_outlives_its_test() -> Iterator[None]:
+    """An app that a test left open, or played dead, would count its duplicates seconds later: into another test's log,
+    or to a stream that is closed.
+    """
+    before = set(tally._tallies)
+    yield
+    for left in set(tally._tallies) - before:
+        left._stopped = left._given_up = True
+        if left._errand is not None:
+            left._errand.cancel()

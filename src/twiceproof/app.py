@@ -20,6 +20,7 @@ from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
 from .claims.housekeeper import Housekeeper
 from .claims.method import GuardedMethod, is_method
+from .claims.named import name_of
 from .claims.once import Link, Once, OnceFunction
 from .claims.outcomes import TakeOutcome
 from .claims.policy import (
@@ -150,10 +151,11 @@ class App(
         """
 
         def guard(function: Callable[P, R]) -> OnceFunction[P, R]:
+            called = name_of(function, name, "once")
             if not callable(function):  # `@app.once` without parentheses took the function for its key
                 raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
             policy = make_policy(
-                name or function.__name__, tenant=self.settings.tenant, on_duplicate=on_duplicate,
+                called, tenant=self.settings.tenant, on_duplicate=on_duplicate,
                 on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result,
                 keep_failed=keep_failed, ignore=ignore, where=self._where,
             )  # fmt: skip
@@ -313,7 +315,9 @@ def _refuse_uncallable(url: str) -> None:
 
 
 def _place(function: Callable[..., Any]) -> str:
-    return f"{function.__module__}.{function.__qualname__}"
+    """Where it is written: what comes from there again is the same, loaded anew. An object has no such place."""
+    named = getattr(function, "__qualname__", None)
+    return f"{function.__module__}.{named}" if named else f"{type(function).__qualname__} at {id(function):#x}"
 
 
 def _process_name() -> str:

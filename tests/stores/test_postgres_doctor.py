@@ -91,13 +91,33 @@ def test_a_clock_that_differs_is_told_and_one_that_agrees_is_not(engine, postgre
     late.close()
 
 
+@pytest.mark.parametrize(
+    ("tls", "address", "level"),
+    [
+        (False, "192.0.2.7", "warn"),
+        (False, "2001:db8::7", "warn"),
+        (True, "192.0.2.7", "ok"),
+        (False, "127.0.0.1", "ok"),
+        (False, "::1", "ok"),
+        (False, "/run/postgresql", "ok"),
+        (False, "", "ok"),
+    ],
+)
+def test_results_that_travel_in_the_clear_are_warned_about(tls, address, level):
+    assert postgres_doctor._encryption(tls=tls, address=address).level == level
+
+
+def test_a_server_on_this_machine_needs_no_encryption(engine):
+    assert findings(engine)["encryption"].level == "ok"
+
+
 def test_another_server_than_before_is_told_with_what_to_run(engine, postgres_dsn):
     assert findings(engine)["server"].level == "ok"
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
         db.execute("UPDATE twiceproof_facts SET value = 'elsewhere/1' WHERE name = 'server'")
     found = findings(engine)["server"]
     assert found.level == "warn"
-    assert "setval('twiceproof_number'" in found.advice
+    assert "twiceproof doctor --accept-server" in found.advice
 
 
 def test_a_pooler_is_seen(pgbouncer, postgres_dsn, engine):

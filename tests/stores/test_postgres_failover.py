@@ -1,6 +1,5 @@
 """The PostgreSQL store when a standby takes over the address: what was acknowledged may be gone, and it says so."""
 
-import re
 import threading
 import time
 
@@ -11,8 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.servers import FaultProxy, PostgresServer
 from tests.servers.postgres import chosen_programs, initdb
 from tests.servers.standby import PostgresStandby
-from twiceproof.errors import StoreUnavailable, StoreUnsafe
+from twiceproof.errors import StoreError, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Conflict, Insert, Written
+from twiceproof.stores.accept import accept_server
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import PostgresEngine
 
@@ -81,14 +81,6 @@ def refusal_of(store):
     return finding
 
 
-def accept(finding, dsn):
-    """As its advice says: a person's word."""
-    statements = re.search(r"run (SELECT .*); then (UPDATE .*)\.$", finding.advice)
-    with psycopg.connect(dsn, autocommit=True) as db:
-        for statement in statements.groups():
-            db.execute(statement)
-
-
 def test_a_standby_that_took_over_is_refused_by_a_store_that_is_open(opened, standby, address):
     """It was over before anybody reconnected. Without this, both are told that they were first."""
     store = opened()
@@ -136,10 +128,73 @@ def test_accepted_once_the_server_is_served_again_and_no_fence_is_drawn_twice(op
     lose_what_comes(standby)
     before = [store.write(claim(Address(f"{n}", "claim", "self"))).block().fence for n in range(40)]
     take_over(standby, address)
-    accept(refusal_of(store), address.url(dsn))
+    assert refusal_of(store).advice.endswith("twiceproof doctor --accept-server")
+    accept_server(address.url(dsn))
     after = store.write(claim(MISSING)).block()
     assert after.fence > max(before) + 1_000_000_000
     assert opened().read(MISSING).block().record.fence == after.fence
+
+
+# -- behind a transaction pooler, which goes on with another server on the same connection -----------
+
+
+def pool(store):
+    """As behind one: our session is shared, and not known by its process."""
+    store.write(claim()).block()
+    store.engine._commits._session = None
+
+
+def go_on_with(standby, store, dsn):
+    """What a pooler does: the connection stays, and what is behind it is another server."""
+    link, name = store.engine._commits, conninfo_to_dict(dsn)["dbname"]
+    link._db.close()
+    link._db = psycopg.connect(standby.dsn(name), autocommit=True)
+
+
+def test_a_standby_that_took_over_behind_a_pooler_is_written_to_by_nobody(opened, standby, address, dsn):
+    store = opened()
+    pool(store)
+    standby.catch_up()
+    take_over(standby, address)
+    go_on_with(standby, store, dsn)
+    with pytest.raises(StoreUnsafe, match="taken over"):
+        store.write(claim(MISSING)).block()
+    with psycopg.connect(address.url(dsn)) as db:
+        assert db.execute("SELECT count(*) FROM twiceproof_records").fetchone() == (1,)
+
+
+def test_a_server_that_is_the_same_behind_a_pooler_is_written_to(opened):
+    """The twin."""
+    store = opened()
+    pool(store)
+    several = [store.write(claim(Address(f"{n}", "claim", "self"))) for n in range(3)]
+    assert all(isinstance(one.block(), Written) for one in several)
+    batch = store.write(claim(MISSING), Insert(Address(MISSING.space, "step", "pay"), "")).block()
+    assert isinstance(batch, Written)
+    assert store.engine._commits._session is None
+
+
+def test_a_synchronous_standby_that_took_over_behind_a_pooler_is_served(opened, standby, address, dsn):
+    standby.be_synchronous()
+    store = opened()
+    pool(store)
+    take_over(standby, address)
+    go_on_with(standby, store, dsn)
+    assert isinstance(store.write(claim(MISSING)).block(), Written)
+
+
+def test_a_standby_behind_a_pooler_that_is_not_promoted_yet_is_waited_for(opened, standby, address, dsn):
+    store = opened()
+    pool(store)
+    standby.catch_up()
+    address.lead_to(standby.host, standby.port)
+    go_on_with(standby, store, dsn)
+    with pytest.raises(StoreUnavailable, match="is a standby") as unavailable:
+        store.write(claim(MISSING)).block()
+    assert not unavailable.value.unsure
+
+
+# -- synchronous standbys --------------------------------------------------------------------------
 
 
 def test_a_synchronous_standby_that_took_over_has_every_acknowledged_write_and_is_served(opened, standby, address):
@@ -297,6 +352,22 @@ def test_a_promotion_before_anybody_took_note_is_not_refused_but_the_doctor_tell
     assert store.read(AT).block().record is not None
     (told,) = [finding for finding in store.examine() if finding.name == "server"]
     assert told.level == "warn"
+    accept_server(address.url(dsn))
+    (told,) = [finding for finding in store.examine() if finding.name == "server"]
+    assert told.level == "ok"
+
+
+def test_a_role_that_may_not_accept_a_server_is_told_so_and_nothing_is_accepted(opened, standby, address, dsn):
+    store = opened()
+    store.write(claim()).block()
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("CREATE ROLE onlooker LOGIN")
+        db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker")
+    standby.catch_up()
+    take_over(standby, address)
+    with pytest.raises(StoreError, match="lacks a right"):
+        accept_server(address.url(dsn).replace("postgres@", "onlooker@"))
+    refusal_of(store)
 
 
 def test_a_role_that_may_not_take_note_is_served_all_the_same(opened, address, dsn):

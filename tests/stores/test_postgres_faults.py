@@ -119,11 +119,12 @@ def test_a_server_that_reads_nothing_is_given_up_on_in_the_middle_of_sending(pos
     link = Link(
         lambda: psycopg.connect(postgres_dsn, autocommit=True, **patience_of_tcp),
         system_clock,
-        patience=0.2,
+        patience=20.0,
         writes=True,
     )
     assert link.ask(b"SELECT length($1)", [b"x" * 9_000_000]) == [[b"9000000"]]
     pid = link._db.info.backend_pid
+    link._patience = 0.2  # a busy machine takes longer for nine megabytes
     os.kill(pid, signal.SIGSTOP)
     told = []
     asking = threading.Thread(target=lambda: told.append(_fault_of(link)), daemon=True)
@@ -134,6 +135,7 @@ def test_a_server_that_reads_nothing_is_given_up_on_in_the_middle_of_sending(pos
         os.kill(pid, signal.SIGCONT)
     asking.join(10)
     assert told == [True]
+    link._patience = 20.0
     assert link.ask(b"SELECT 1") == [[b"1"]]
     link.close()
 
@@ -198,6 +200,36 @@ def test_a_server_that_falls_silent_before_it_has_said_who_we_are_is_given_up(po
     proxy.resume()
     asking.join(5)
     assert told == [False]  # the question itself was not sent
+
+
+def test_a_server_that_falls_silent_under_the_doctor_is_given_up(store, proxy, monkeypatch):
+    """The doctor would hang, and with it whoever scans on the same connection."""
+    settings = store.engine._settings
+
+    def last_words():
+        told = settings()
+        proxy.hold()
+        return told
+
+    monkeypatch.setattr(store.engine, "_settings", last_words)
+    monkeypatch.setattr(store.engine._side, "_patience", 0.2)
+    monkeypatch.setattr(store, "_patience", 0.0)
+    told = []
+    asking = threading.Thread(target=lambda: told.append(_error_of(store.examine)), daemon=True)
+    asking.start()
+    asking.join(10)
+    proxy.resume()
+    assert [type(error) for error in told] == [StoreUnavailable]
+    monkeypatch.setattr(store.engine, "_settings", settings)
+    assert any(finding.name == "server" for finding in store.examine())
+
+
+def _error_of(ask):
+    try:
+        ask()
+    except Exception as error:  # noqa: BLE001 - told by the test
+        return error
+    return None
 
 
 def test_a_server_that_is_away_for_a_moment_costs_no_error(store, proxy):

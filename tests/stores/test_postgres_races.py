@@ -1,14 +1,17 @@
 """Many sessions at once: one schema, one winner per key, no deadlock, nobody waits for a stranger's lock."""
 
 import multiprocessing
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import ExecStatus
 
-from twiceproof.errors import SchemaMismatch
+from twiceproof.errors import SchemaMismatch, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
+from twiceproof.stores import postgres_schema
 from twiceproof.stores.base import AGAIN
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.migrations import migrations
@@ -222,3 +225,36 @@ def test_the_claims_view_reads_a_claim_with_plain_sql(store, postgres_dsn):
             "SELECT operation, key, state, owner, attempt, result, lease_until FROM twiceproof_claims"
         ).fetchall()
     assert rows == [("charge", "k", "done", "me", 2, {"id": 7}, None)]
+
+
+def test_a_migration_that_somebody_has_stopped_in_is_waited_for_and_given_up(postgres_dsn, monkeypatch):
+    """A stopped process keeps the lock; without an end to it, everybody who opens the store would wait for ever."""
+    monkeypatch.setattr(postgres_schema, "PATIENCE", 0.2)
+    with psycopg.connect(postgres_dsn) as stopped:
+        stopped.execute("SELECT pg_advisory_xact_lock(%s)", (postgres_schema.MIGRATING,))
+        with pytest.raises(StoreUnavailable, match="holds a lock for too long") as told:
+            PostgresEngine(postgres_dsn)
+        assert not told.value.unsure
+    PostgresEngine(postgres_dsn).close()
+
+
+def test_a_roles_own_lock_timeout_does_not_cut_a_migration_short(postgres_dsn):
+    """The twin: the doctor asks for one, which is meant for other transactions."""
+    with psycopg.connect(postgres_dsn, autocommit=True) as db:
+        db.execute(f'ALTER DATABASE "{conninfo_to_dict(postgres_dsn)["dbname"]}" SET lock_timeout = 1')
+    with psycopg.connect(postgres_dsn) as first:
+        first.execute("SELECT pg_advisory_xact_lock(%s)", (postgres_schema.MIGRATING,))
+        opening = threading.Thread(target=lambda: PostgresEngine(postgres_dsn).close())
+        opening.start()
+        _until_waiting(postgres_dsn)
+    opening.join(20)
+    assert not opening.is_alive()
+    PostgresEngine(postgres_dsn, create=False).close()
+
+
+def _until_waiting(dsn):
+    with psycopg.connect(dsn, autocommit=True) as db:
+        for _ in range(10_000):
+            if db.execute("SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchall():
+                return
+    raise AssertionError("Nobody waits.")

@@ -6,6 +6,7 @@ from tests.servers import FaultProxy, ValkeyServer
 from tests.servers.replicas import follow, promote
 from twiceproof.errors import StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Insert, Replace, Written
+from twiceproof.stores.accept import accept_server
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import RedisEngine
 
@@ -53,7 +54,7 @@ def test_a_replica_that_took_over_is_refused_by_a_store_that_is_open(pair, opene
     assert isinstance(store.write(claim()).block(), Written)
     take_over(pair)
     for ask in (lambda: store.read(AT).block(), lambda: store.write(claim()).block()):
-        with pytest.raises(StoreUnsafe, match="durability=cache") as refused:
+        with pytest.raises(StoreUnsafe, match="--accept-server") as refused:
             ask()
     assert refused.value.findings[0].name == "failover"
 
@@ -87,13 +88,17 @@ def test_a_write_that_was_on_its_way_is_unknown_and_the_next_one_refused(pair, o
         store.write(claim()).block()
 
 
-def test_accepted_once_the_server_is_served_again_and_no_fence_is_drawn_twice(pair, opened):
+@pytest.mark.parametrize("by_a_setting", [False, True])
+def test_accepted_once_the_server_is_served_again_and_no_fence_is_drawn_twice(pair, opened, by_a_setting):
     store = opened()
     before = store.write(claim()).block()
     take_over(pair)
     with pytest.raises(StoreUnsafe):
         store.read(AT).block()
-    opened("cache")
+    if by_a_setting:
+        opened("cache")
+    else:
+        accept_server(pair[2].url(pair[0].url))
     after = store.write(Replace(AT, "mine", fence=before.fence, draw=True)).block()
     assert after.fence > before.fence + 900_000
     assert opened().read(AT).block().record.fence == after.fence

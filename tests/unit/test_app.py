@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import math
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,15 @@ def test_a_sqlite_ledger_in_memory_is_refused_and_a_memory_ledger_is_named(
         App("sqlite:///:memory:")
     assert list(tmp_path.iterdir()) == []
     App("memory://").close()
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://[::1", "postgresql://u:sesame[x@127.0.0.1/shop", "postgresql://u:sesame\u2100@127.0.0.1/shop"]
+)
+def test_a_url_that_cannot_be_read_is_told_so_and_never_quoted(url: str) -> None:
+    """A password may be the reason, and Python's own words for it quote all of it."""
+    with pytest.raises(Misuse, match="percent-encoded") as told:
+        App(url)
+    shown = "".join(traceback.format_exception(told.value))
+    assert "sesame" not in shown.replace(repr(url), "")
+    assert told.value.__suppress_context__

@@ -15,6 +15,7 @@ __all__ = ["Evidence", "evidence_of", "evidence_write", "read_evidence"]
 
 KIND = "evidence"
 KEEP = 365 * 86_400.0
+PAGE = 1_000
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
@@ -36,8 +37,15 @@ def evidence_write(space: str, evidence: Evidence) -> Insert:
 
 
 def evidence_of(store: Store, space: str) -> Operation[list[Evidence]]:
-    page = yield from store.scan(KIND, space=space)
-    return [read_evidence(record) for record in page.records]
+    """All of it, in the order in which it came in. By its address, fence 10 would come before fence 9."""
+    pieces: list[Evidence] = []
+    after: str | None = None
+    while True:
+        page = yield from store.scan(KIND, space=space, after=after, limit=PAGE)
+        pieces += [read_evidence(record) for record in page.records]
+        after = page.after
+        if after is None:
+            return sorted(pieces, key=lambda piece: (piece.seen_at, piece.fence))
 
 
 def read_evidence(record: Record) -> Evidence:

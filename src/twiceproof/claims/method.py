@@ -35,7 +35,7 @@ class GuardedMethod:
 
 def is_method(function: Callable[..., Any], receiver: str | None) -> bool:
     """Whether it was written in the body of a class: only there, `self` is anybody's object."""
-    scope = function.__qualname__.rpartition(".")[0]
+    scope = getattr(function, "__qualname__", "").rpartition(".")[0]
     return receiver is not None and bool(scope) and not scope.endswith("<locals>")
 
 

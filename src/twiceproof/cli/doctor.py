@@ -13,11 +13,13 @@ from ..clock import system_clock
 from ..errors import SchemaMismatch, StoreError, StoreUnavailable, StoreUnsafe
 from ..passwords import redacted, shown_url
 from ..settings import from_environment
+from ..stores.accept import accept_server as take_as_it_is
 from ..stores.base import Finding
 from ..stores.no_ledger import NoLedger
 from ..stores.open import open_store
 from ..stores.sqlite_doctor import refuse_unsafe
 from .checks import check_ledger, check_machine
+from .confirm import confirm
 from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE
 from .ledger import require_ledger, scheme_of, sqlite_path
 from .output import show_json, show_table, show_text
@@ -34,33 +36,64 @@ VERDICTS = {
     "warn": "It can be used; the warnings say what it does not promise, or what could not be checked.",
     "refuse": "Refused: this store would lose acknowledged writes, or cannot be used as it is.",
 }
+TAKEN_OVER = ("failover", "server")  # refused by stores, or told by the doctor
 SILENT = "The store does not answer: what it promises could not be checked."
 
 EPILOG = """\b
 Examples:
   twiceproof doctor
   twiceproof --store postgresql://db/app doctor --json
+  twiceproof --store postgresql://db/app doctor --accept-server
+A server that took over may lack what its predecessor acknowledged last, and
+stores refuse it. --accept-server takes it as it is, for everybody; numbers skip
+ahead, so that no fence is drawn twice. After a planned switchover nothing is
+missing.
 Exit codes: 0 all is well, 1 warnings, 2 refused, 3 the store does not answer.
 """
 
 
 @click.command(epilog=EPILOG)
 @target_options
+@click.option("--accept-server", is_flag=True, help="Accept the server that took over from another one, as it is.")
+@click.option("--yes", is_flag=True, help="Accept it without asking.")
 @click.pass_context
-def doctor(ctx: click.Context) -> None:
+def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:
     """Check the store and this machine.
 
     Says what is safe here, what is not, and what to change.
     """
     target = ctx.ensure_object(Target)
+    if yes and not accept_server:
+        raise click.UsageError("--yes is for --accept-server; say both, or neither.")
+    accepted = _accept(target, yes=yes) if accept_server else None
     examination = Examination(target.url)
     findings = [_without_password(finding, target.url) for finding in examination.findings()]
     worst = max((finding.level for finding in findings), key=LEVELS.index)
     if target.json:
-        show_json({"store": shown_url(target.url), "verdict": worst, "findings": [structs.asdict(f) for f in findings]})
+        shape = {"store": shown_url(target.url), "verdict": worst, "findings": [structs.asdict(f) for f in findings]}
+        show_json({**shape, "accepted": accepted} if accept_server else shape)
     else:
         _show(shown_url(target.url), findings, SILENT if examination.code else VERDICTS[worst])
     ctx.exit(examination.code or {"ok": OK, "warn": NEGATIVE, "refuse": REFUSED}[worst])
+
+
+def _accept(target: Target, *, yes: bool) -> str | None:
+    """What was accepted, as it was found. None: nobody has taken over."""
+    found = None if sqlite_path(target.url) else _taken_over(Examination(target.url))
+    if found is None:
+        if not target.json:
+            show_text("Nothing to accept: no other server has taken over.\n")
+        return None
+    told = redacted(found.found, target.url)
+    confirm(f"{told}: acknowledged writes may be missing there. Accept it as it is, for everybody?", yes=yes)
+    take_as_it_is(target.url)
+    if not target.json:
+        show_text(f"Accepted: {told}.\n")
+    return told
+
+
+def _taken_over(examination: Examination) -> Finding | None:
+    return next((one for one in examination.findings() if one.name in TAKEN_OVER and one.level != "ok"), None)
 
 
 def _show(url: str, findings: Sequence[Finding], verdict: str) -> None:

@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 from ..claims.asking import Link
 from ..claims.claim import address_of, run_id, space_of_run
+from ..claims.named import name_of
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.results import ResultType
 from ..claims.verdict import Verdict
@@ -104,10 +105,11 @@ class FlowApi:
         """
 
         def declare_flow(function: Callable[P, R]) -> FlowFunction[P, R]:
+            called = name_of(function, name, "flow")
             if not callable(function):
                 raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
             policy = make_policy(
-                name or function.__name__, tenant=self.parts.tenant, on_duplicate=on_duplicate, lease=lease, keep=keep,
+                called, tenant=self.parts.tenant, on_duplicate=on_duplicate, lease=lease, keep=keep,
                 keep_result=_history(keep_result, keep_history), keep_failed=keep_failed, ignore=ignore,
                 where=self.parts.where,
             )  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from ..claims.arguments import Arguments
 from ..claims.claim import validate_name
+from ..claims.named import name_of
 from ..claims.once import refuse_generators
 from ..claims.results import ResultType
 from ..errors import Misuse
@@ -47,12 +48,13 @@ class Step:
         transaction: Transaction | None = None,
         guards_itself: bool = False,
     ) -> None:
+        called = name_of(function, name, "step")
         if not callable(function):
             raise Misuse('@app.step takes keywords only; write it as @app.step(repeat="safe").')
         refuse_generators(function)
         self.function = function
         self.plan = plan
-        self.name = validate_name("step", name or function.__name__)
+        self.name = validate_name("step", called)
         self.undo = undo
         self.external = external
         self.transaction = transaction  # its work and its entry are one

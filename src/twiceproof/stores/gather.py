@@ -20,7 +20,7 @@ from .base import Again
 from .crowd import Crowd
 from .hand import Hand
 from .signals import is_a_signals
-from .waiter import Waiter, wake
+from .waiter import Interrupted, Waiter, wake
 
 __all__ = ["Gather", "held_elsewhere"]
 
@@ -47,6 +47,7 @@ class Gather(Generic[I, A]):
         patience: float,
         apart: Callable[[I], Hashable] | None = None,
         given_up: Callable[[I], Exception] | None = None,
+        doubt: Callable[[I], object] | None = None,
         instant: bool = False,
         remote: bool = False,
     ) -> None:
@@ -60,6 +61,7 @@ class Gather(Generic[I, A]):
         self._patience = patience
         self._apart = apart
         self._given_up = given_up or (lambda item: held_elsewhere(unsure=False))
+        self._doubt = doubt  # hears of an item that may have been worked on, and is asked for once more
         self.reset()
 
     def reset(self) -> None:
@@ -75,6 +77,13 @@ class Gather(Generic[I, A]):
 
     def ask(self, item: I) -> Request[A]:
         return Waiter(self, item)
+
+    def ask_again(self, waiter: Waiter[I, A]) -> Waiter[I, A]:
+        if self._doubt is not None:
+            self._doubt(waiter.item)
+        again = Waiter[I, A](self, waiter.item)
+        again.tries, again.until = waiter.tries + 1, waiter.until
+        return again
 
     @property
     def busy(self) -> bool:
@@ -216,7 +225,7 @@ class Gather(Generic[I, A]):
         if self._group is group:
             for waiter in group:
                 if waiter.answer is None:
-                    waiter.answer = _interrupted(error)
+                    waiter.answer = Interrupted(type(error).__name__)
             with self._mutex:  # some may stand there still, or again, or be about to lead: answered, they never would
                 self._handed, self.leader = False, None
                 self._queue = deque(waiter for waiter in self._queue if waiter.answer is None)
@@ -312,12 +321,4 @@ def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
         f"Another transaction has held this space for too long; {state}. "
         "Look for a long-running transaction in the database, then try again.",
         unsure=unsure,
-    )
-
-
-def _interrupted(error: BaseException) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"The thread that was committing for this caller was interrupted ({type(error).__name__}); "
-        "the write may or may not have landed. Read before you try again.",
-        unsure=True,
     )

@@ -78,6 +78,7 @@ class GroupedStore:
             patience=patience,
             apart=(lambda batch: batch.space) if engine.one_per_space else None,
             given_up=self._give_up,
+            doubt=lambda batch: self._unsure.add(batch.nonce),
             instant=getattr(engine, "instant", False),
             remote=getattr(engine, "remote", False),
         )

@@ -26,7 +26,7 @@ def open_store(
     With `keys` (`id:base64`, the one that seals first) what is stored is sealed. Without `create`, `NoLedger` where
     there is none.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     opener = OPENERS.get(parts.scheme)
     if opener is None:
         known = ", ".join(f"{name}://" for name in sorted(OPENERS))
@@ -38,6 +38,16 @@ def open_store(
     keyring = as_keyring(keys) if keys else None
     engine = opener(parts, clock, create)
     return GroupedStore(engine if keyring is None else _sealed(engine, keyring), clock=clock)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:  # whose words may quote the password, as may those of whatever was being dealt with
+        raise Misuse(
+            "The store's URL cannot be read; write it like postgresql://user:password@host/database, "
+            "with special characters percent-encoded."
+        ) from None
 
 
 def sqlite_file(url: str) -> Path | None:

@@ -26,10 +26,10 @@ from .postgres_join import WHERE, PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
 from .postgres_primary import Primary
-from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes, page_of
+from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes
+from .postgres_scan import Scan
 from .postgres_schema import is_current, migrate
 from .rings import rings
-from .validate import numbered
 
 __all__ = ["PostgresEngine"]
 
@@ -39,11 +39,6 @@ CONFIRM = b"""
 SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
     THEN pg_logical_emit_message(true, 'twiceproof', ''::text) END"""
 DUE = b"SELECT twiceproof_due($1, $2, $3, $4, $5)"
-SCAN = """
-SELECT clock.now, (page.r).id, twiceproof_json(page.r) FROM (SELECT twiceproof_now() AS now) AS clock
-LEFT JOIN (
-    SELECT r FROM twiceproof_records AS r WHERE kind = $1 AND id > $2 AND id > 0{where} ORDER BY id LIMIT $3
-) AS page ON true ORDER BY (page.r).id"""
 
 # A connection whose other end is gone without a word must not hang us: known within about ten seconds.
 DEFAULTS: dict[str, Any] = {
@@ -68,21 +63,21 @@ class PostgresEngine:
     one_per_space = True
     remote = True
 
-    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True) -> None:
+    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
         self._clock = clock
         self._parameters = _parameters(url)
         self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
         self._primary = Primary()
         greet = self._primary.greet
-        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, writes=True)
+        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True)
         self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
         self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
         self._links = (self._commits, self._reads, self._side)
         self._notifier = Notifier(self._side.ask, clock.sleep)
         self._listener = Listener(self._connect, self._side.ask)
-        self._prepare(create)
+        self._prepare(create, accept)
 
-    def _prepare(self, create: bool) -> None:
+    def _prepare(self, create: bool, accept: bool) -> None:
         try:
             settings = self._settings()
             refuse_unsafe(settings)
@@ -91,7 +86,7 @@ class PostgresEngine:
                     raise self._no_ledger(settings)
                 with self._side.session() as db:
                     migrate(db)
-            self._primary.open(self._side.ask)
+            (self._primary.accept if accept else self._primary.open)(self._side.ask)
             self.joins.learn()
         except Disconnected as error:
             raise StoreUnavailable(
@@ -104,7 +99,7 @@ class PostgresEngine:
 
     def _no_ledger(self, settings: Settings) -> NoLedger:
         with self._side.session() as db:
-            found = examine_server(db, settings, self._clock)
+            found = examine_server(db, self._side.asking(db), settings, self._clock)
         return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
 
     def _settings(self) -> Settings:
@@ -140,14 +135,9 @@ class PostgresEngine:
         return found(_one(self._reads.ask(FETCH, fetch_values(addresses), alone=len(addresses) == 1)))
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        values: list[bytes | None] = [kind.encode(), b"%d" % numbered(after), str(limit + 1).encode()]
-        where = ""
-        for name, value in (("space", space), ("state", state)):
-            if value is not None:
-                values.append(value.encode())
-                where += f" AND {name} = ${len(values)}"
+        asked = Scan(kind, space, state, after, limit)
         link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
-        return page_of(link.ask(SCAN.format(where=where).encode(), values), limit)
+        return asked.page(link.ask(asked.sql, asked.values))
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(DUE, due_values(kind, queues, limit, hide))))
@@ -161,7 +151,7 @@ class PostgresEngine:
     def examine(self) -> Sequence[Finding]:
         settings = self._settings()
         with self._side.session() as db:
-            return examine(db, settings, self._clock)
+            return examine(db, self._side.asking(db), settings, self._clock)
 
     def close(self) -> None:
         self._listener.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterator
 
 import msgspec
@@ -10,7 +11,7 @@ import psycopg
 from ..clock import Clock
 from ..errors import StoreUnsafe
 from .base import Finding
-from .postgres_primary import DRAW_NO_NUMBER_TWICE, LOOK, Server
+from .postgres_primary import LOOK, Ask, Server
 from .postgres_schema import APPLIED
 
 __all__ = [
@@ -142,29 +143,29 @@ def _isolation(level: str) -> Finding:
 # -- for the doctor alone ------------------------------------------------------------------------
 
 
-def examine(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Finding]:
-    return [*examine_server(db, settings, clock), _server(db)]
+def examine(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
+    return [*examine_server(db, ask, settings, clock), _server(ask)]
 
 
-def examine_server(db: psycopg.Connection, settings: Settings, clock: Clock) -> list[Finding]:
+def examine_server(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
     """What can be seen without a ledger."""
     before = clock.now()
-    facts = _facts(db)
+    facts = _facts(ask)
     skew = facts.now - (before + clock.now()) / 2
     return [
         *promises(settings),
         _replicas(facts, settings),
-        _pooler(facts, db, _facts(db).pid),
+        _pooler(facts, db, _facts(ask).pid),
         _timeout("idle_in_transaction_session_timeout", facts.idle_in_transaction),
         _timeout("lock_timeout", facts.lock_timeout),
         _skew(skew),
         _connections(facts.connections),
+        _encryption(tls=db.pgconn.ssl_in_use, address=db.info.hostaddr or db.info.host),
     ]
 
 
-def _facts(db: psycopg.Connection) -> Facts:
-    row = db.execute(FACTS.encode()).fetchone()
-    return msgspec.convert(row[0] if row else {}, Facts)
+def _facts(ask: Ask) -> Facts:
+    return msgspec.json.decode(ask(FACTS.encode(), ())[0][0] or b"", type=Facts)
 
 
 def _replicas(facts: Facts, settings: Settings) -> Finding:
@@ -215,13 +216,30 @@ def _connections(most: int) -> Finding:
     return Finding(level, "max_connections", str(most), advice)
 
 
-def _server(db: psycopg.Connection) -> Finding:
+def _encryption(*, tls: bool, address: str) -> Finding:
+    if tls or _is_here(address):
+        return Finding("ok", "encryption", "TLS" if tls else "none, on this machine only")
+    return Finding(
+        "warn", "encryption", "none: results travel in the clear", "Add sslmode=verify-full to the store's URL."
+    )
+
+
+def _is_here(address: str) -> bool:
+    """A local socket's address is a path, or none at all."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return not address or address.startswith(("/", "@"))
+
+
+def _server(ask: Ask) -> Finding:
     """After a promotion or a restore, numbers drawn before may be drawn again."""
-    now, _, noted = db.execute(LOOK).fetchone() or ("", "", None)
-    seen = now if noted is None else Server.read(noted).name
+    ((name, _, noted),) = ask(LOOK, ())
+    now = (name or b"").decode()
+    seen = now if noted is None else Server.read(noted.decode()).name
     if seen != now:
         return Finding(
             "warn", "server", f"another server or timeline than before ({seen}, now {now})",
-            DRAW_NO_NUMBER_TWICE.format(server=now),
+            "So that no number is drawn twice: twiceproof doctor --accept-server",
         )  # fmt: skip
     return Finding("ok", "server", now)

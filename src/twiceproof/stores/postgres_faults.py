@@ -9,6 +9,7 @@ __all__ = ["Refused", "named"]
 CONNECTION_LOST = ("08", "57P")
 TRANSIENT = ("40001", "40P01", "23505")
 DISK_FULL, OUT_OF_MEMORY, READ_ONLY, NOT_ALLOWED, CANCELLED = "53100", "53200", "25006", "42501", "57014"
+LOCKED = "55P03"
 MISSING = ("42P01", "42883", "42703")
 RAISED_BY_US = "P0001"
 
@@ -48,6 +49,12 @@ def named(error: Refused) -> StoreError:
     if code == CANCELLED:
         return StoreUnavailable(
             f"The server cancelled the statement ({text}); nothing was written. Raise statement_timeout.",
+            unsure=False,
+        )
+    if code == LOCKED:
+        return StoreUnavailable(
+            f"Somebody else holds a lock for too long ({text}); nothing was written. "
+            "Look for a long-running transaction in the database, or a stopped process, then try again.",
             unsure=False,
         )
     return _ours_to_fix(code, text)

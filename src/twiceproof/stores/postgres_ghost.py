@@ -22,7 +22,7 @@ END = b"""
 SELECT CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
 FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2::timestamptz"""
 PAUSE = 0.005
-TRIES = 400
+PATIENCE = 2.0  # for a session that does not go; whoever asks for us waits, and so does everybody behind
 
 Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 
@@ -42,8 +42,11 @@ def session_of(ask: Ask, pid: int) -> Ghost | None:
 
 def lay(ghost: Ghost, ask: Ask, clock: Clock) -> None:
     """End the session, and see that it is gone."""
-    for _ in range(TRIES):
-        if not ask(END, (ghost.pid, ghost.started)):
-            return
+    until = clock.monotonic() + PATIENCE
+    while ask(END, (ghost.pid, ghost.started)):
+        if clock.monotonic() >= until:
+            break
         clock.sleep(PAUSE)
+    else:
+        return
     raise psycopg.OperationalError("the session that was lost is still at work and cannot be ended")

@@ -28,6 +28,7 @@ GRACE = 1.0  # how long closing waits for whoever is still asking
 Rows = list[list[bytes | None]]
 Ask = Callable[[bytes, Sequence[bytes]], Rows]
 Waits = Callable[[pq.abc.PGconn, int], int]
+Guard = Callable[[bytes, Sequence[bytes | None]], tuple[bytes, Sequence[bytes | None]]]
 
 
 class Link:
@@ -44,12 +45,14 @@ class Link:
         patience: float,
         *,
         greet: Callable[[Ask], None] | None = None,
+        guard: Guard | None = None,
         writes: bool = False,
     ) -> None:
         self._connect = connect
         self._greet = greet  # whoever is there, before anything else is asked
         self._clock = clock
         self._patience = patience
+        self._guard = guard  # for what is asked behind a pooler
         self._writes = writes
         self._db: psycopg.Connection | None = None
         self._session: Ghost | None = None
@@ -126,6 +129,9 @@ class Link:
 
     def _exchange(self, sql: bytes, values: Sequence[bytes | None], waits: Waits) -> Rows:
         libpq = self._opened().pgconn
+        guard = self._guard if self._session is None else None
+        if guard is not None:
+            sql, values = guard(sql, values)
         try:
             result = _answer(libpq, sql, values, waits)
         except (psycopg.Error, OSError) as error:
@@ -135,7 +141,11 @@ class Link:
         except BaseException:
             self._lose()  # Ctrl-C in the middle: the answer to this would be taken for the next one's
             raise
-        return _rows(result)
+        rows = _rows(result)
+        if guard is not None and not rows:
+            self._drop()  # a new connection is looked at before anything is asked on it
+            raise Disconnected(_moved(), sent=False)
+        return rows
 
     def _glances_then_waits(self, libpq: pq.abc.PGconn, events: int) -> int:
         poll = _poller(libpq, events).poll
@@ -185,13 +195,19 @@ class Link:
         self._db = db  # not before: what is asked on it must meet the right server, and no ghost
         return db
 
-    def _introduce(self, db: psycopg.Connection) -> Ghost | None:
+    def asking(self, db: psycopg.Connection) -> Ask:
+        """Questions on this very connection, with an end to waiting: psycopg's own have none."""
+
         def ask(sql: bytes, values: Sequence[bytes]) -> Rows:
             try:
                 return _rows(_answer(db.pgconn, sql, values, self._waits))
             except Refused as error:
                 raise (Disconnected(error, sent=False) if error.disconnects else named(error)) from None
 
+        return ask
+
+    def _introduce(self, db: psycopg.Connection) -> Ghost | None:
+        ask = self.asking(db)
         if self._greet is not None:
             self._greet(ask)
         if not self._writes:
@@ -231,6 +247,10 @@ def _is_stale(libpq: pq.abc.PGconn) -> bool:
 
 def _closed() -> psycopg.OperationalError:
     return psycopg.OperationalError("the store was closed")
+
+
+def _moved() -> psycopg.OperationalError:
+    return psycopg.OperationalError("behind the pooler another server answers")
 
 
 def _answer(libpq: pq.abc.PGconn, sql: bytes, values: Sequence[bytes | None], waits: Waits) -> pq.abc.PGresult:

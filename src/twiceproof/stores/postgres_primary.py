@@ -14,14 +14,13 @@ import psycopg
 from msgspec import Struct
 
 from ..errors import StoreError, StoreUnsafe
+from .accept import ACCEPT, BEFORE_ACCEPTING
 from .base import Finding
 
-__all__ = ["DRAW_NO_NUMBER_TWICE", "LOOK", "Primary", "Server"]
+__all__ = ["LOOK", "Ask", "Primary", "Server"]
 
 # Above more numbers than a server can have drawn and lost.
 SKIP = "SELECT setval('twiceproof_number', nextval('twiceproof_number') + 1099511627776)"
-ACCEPT = "UPDATE twiceproof_facts SET value = '{server}' WHERE name = 'server'"
-DRAW_NO_NUMBER_TWICE = f"So that no number is drawn twice, run {SKIP}; then {ACCEPT}."
 
 # The timeline as the log has it: the control file names the former one until the first checkpoint is over.
 LOOK = b"""
@@ -31,6 +30,8 @@ SELECT CASE WHEN NOT pg_is_in_recovery() THEN
     END,
     CASE current_setting('synchronous_standby_names') WHEN '' THEN 'asynchronous' ELSE 'synchronous' END,
     (SELECT value FROM twiceproof_facts WHERE name = 'server')"""
+# Every promotion changes it. The system is left out: reading it takes as long as all the rest of the question.
+TIMELINE = b"CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
 # Without waiting for a standby: a successor may have none yet, and be read all the same.
 _NOTED = b"""
 WITH noted AS (UPDATE twiceproof_facts SET value = $2 WHERE name = 'server' AND value = $1
@@ -82,10 +83,27 @@ class Primary:
             return
         self._judge(ask, now, noted, noted if noted.commits and noted.system == now.system else now)
 
+    def accept(self, ask: Ask) -> None:
+        """Whoever is there, by a person's word."""
+        now, noted = _look(ask)
+        if now.name != noted.name:
+            ask(SUCCEED, [noted.text.encode(), now.text.encode()])
+        self._known = now
+
     def greet(self, ask: Ask) -> None:
         """Before anything else is asked on a new connection."""
         if self._known is not None:
             self._judge(ask, *_look(ask), self._known)
+
+    def guard(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[bytes, Sequence[bytes | None]]:
+        """The same question, answered only on the timeline that we know: others say nothing, and do nothing.
+
+        For a connection to a pooler, behind which every question may meet another server.
+        """
+        if self._known is None:
+            return sql, values
+        known = b"%08X" % self._known.timeline
+        return b"%s WHERE $%d = %s" % (sql, len(values) + 1, TIMELINE), [*values, known]
 
     def _judge(self, ask: Ask, now: Server, noted: Server, known: Server) -> None:
         if now.follows(known) and now.name == noted.name:  # as before, or accepted by somebody's word
@@ -112,7 +130,7 @@ def _note(ask: Ask, statement: bytes, noted: Server, now: Server) -> None:
 
 def _taken_over(now: Server, known: Server) -> StoreUnsafe:
     advice = (
-        f"Settle what was under way, then accept this server as it is. {DRAW_NO_NUMBER_TWICE.format(server=now.name)}"
+        f"{BEFORE_ACCEPTING} {ACCEPT}"
         if now.follows(known)
         else "Lead the address back, or open the store again to go on with what is there."
     )

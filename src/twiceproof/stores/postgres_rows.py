@@ -15,7 +15,6 @@ from ..records import (
     Found,
     Insert,
     Outcome,
-    Page,
     Record,
     Remove,
     Replace,
@@ -34,7 +33,6 @@ __all__ = [
     "fetch_values",
     "found",
     "outcomes",
-    "page_of",
 ]
 
 Values = list[bytes | None]
@@ -189,14 +187,6 @@ def fetch_values(addresses: Sequence[Address]) -> Values:
 def found(text: bytes) -> list[Found]:
     now, records = decode_found(text)
     return [Found(record, now) for record in records]
-
-
-def page_of(rows: Sequence[Sequence[bytes | None]], limit: int) -> Page:
-    now = float(rows[0][0] or 0)
-    there = [(ident, text) for _, ident, text in rows if ident is not None and text is not None]
-    page = there[:limit]
-    after = page[-1][0].decode() if len(there) > limit else None
-    return Page([decode_record(text) for _, text in page], after, now)
 
 
 def due_values(kind: str, queues: Iterable[str], limit: int, hide: float) -> Values:

@@ -12,6 +12,7 @@ __all__ = ["APPLIED", "is_current", "migrate"]
 APPLIED = "SELECT coalesce(max(number), 0) FROM twiceproof_migrations"
 LEDGER = "CREATE TABLE IF NOT EXISTS twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL)"
 MIGRATING = 0x7477696365  # "twice"
+PATIENCE = 60.0  # with a process that has stopped in the middle of it, or a transaction that uses a table of ours
 
 
 def is_current(applied: int) -> bool:
@@ -28,6 +29,7 @@ def is_current(applied: int) -> bool:
 def migrate(db: psycopg.Connection) -> None:
     """Apply what is missing, all or nothing. The lock makes others queue, and they find it done."""
     with db.transaction():
+        db.execute("SELECT set_config('lock_timeout', %s, true)", (f"{PATIENCE * 1000:.0f}",))
         db.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
         db.execute(LEDGER)
         done = _applied(db)

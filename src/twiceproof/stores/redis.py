@@ -54,25 +54,25 @@ class RedisEngine:
     remote = True
     now_lua = SERVER_TIME  # the store's clock: a test may put another here
 
-    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True) -> None:
+    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
         self.target = Target.of(url)
         self._scripts = Scripts(self.now_lua)
         self._nodes = Nodes(self.target, self._scripts, clock)
         self._listener = Listener(self._nodes.open_ear)
         try:
             with opening(self._nodes):
-                self._open(create)
+                self._open(create, accept)
         except BaseException:
             self._nodes.close()
             raise
 
-    def _open(self, create: bool) -> None:
+    def _open(self, create: bool, accept: bool) -> None:
         facts = survey(self._nodes)
         refuse_unsafe(self.target, facts)
         self.best_effort = is_best_effort(self.target, facts)
         self.meta = self._create() if create else self._known(facts)
         self.lanes = self._nodes.lanes = [Lane(number) for number in range(self.meta.lanes)]
-        self._nodes.strict = not self.best_effort
+        self._nodes.strict = not self.best_effort and not accept
         self._nodes.greet()
 
     def _create(self) -> Meta:

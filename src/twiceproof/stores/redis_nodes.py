@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from ..clock import Clock
 from ..errors import StoreError, StoreUnsafe
+from .accept import ACCEPT, BEFORE_ACCEPTING
 from .base import Finding
 from .redis_faults import Broken, Elsewhere, NotNow, is_unknown_script, understood
 from .redis_lanes import Lane
@@ -310,7 +311,7 @@ class Nodes:
 def _taken_over(node: Node) -> StoreUnsafe:
     finding = Finding(
         "refuse", "failover", f"{node.name} was a replica and took over from another server",
-        "Settle what was under way, then open the store once with ?durability=cache to accept this server as it is.",
+        f"{BEFORE_ACCEPTING} {ACCEPT}",
     )  # fmt: skip
     return StoreUnsafe(f"{finding.found}: acknowledged writes may be lost. {finding.advice}", findings=[finding])
 

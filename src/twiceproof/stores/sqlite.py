@@ -21,9 +21,9 @@ from .sqlite_handle import open_handle
 from .sqlite_join import SqliteJoins
 from .sqlite_numbers import Numbers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
+from .sqlite_scan import Scan
 from .sqlite_schema import create_private, migrate
 from .sqlite_watch import UNHEARD, FileWatch, Heard
-from .validate import numbered
 
 __all__ = ["SqliteEngine"]
 
@@ -129,20 +129,10 @@ class SqliteEngine:
         return [Found(record_of(row) if row else None, now) for row in rows]
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        where, values = ["kind=?", "id>?"], [kind, numbered(after)]
-        if space is not None:
-            where, values = [*where, "space=?"], [*values, space]
-        if state is not None:
-            where, values = [*where, "state=?"], [*values, state]
-        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE {' AND '.join(where)} ORDER BY id LIMIT ?"  # noqa: S608
+        asked = Scan(kind, space, state, after, limit)
         with self._reader() as db:
-            rows = db.execute(sql, (*values, limit + 1)).fetchall()
-        page = rows[:limit]
-        return Page(
-            [record_of(row) for row in page],
-            str(page[-1][0]) if len(rows) > limit else None,
-            self._clock.now(),
-        )
+            rows = db.execute(asked.sql, asked.values).fetchall()
+        return asked.page(rows, self._clock.now())
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[sqlite3.Connection]:

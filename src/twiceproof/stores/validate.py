@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from ..errors import BadWrite
 from ..records import Address, Check, Insert, Replace, Write
 
-__all__ = ["MOST_BODY", "numbered", "validate_address", "validate_due", "validate_scan", "validate_writes"]
+__all__ = ["MOST_BODY", "validate_address", "validate_due", "validate_scan", "validate_writes"]
 
 MOST_SPACE = 1_400  # bytes; PostgreSQL's index rows end at 2,704
 MOST_KIND = 64
@@ -208,10 +208,3 @@ def validate_due(limit: int, hide: float, kind: str, queues: Collection[str]) ->
 def _validate_limit(limit: int) -> None:
     if not 1 <= limit <= 10_000:
         raise BadWrite(f"limit={limit} is out of range; ask for 1 to 10,000 records at a time.")
-
-
-def numbered(after: str | None) -> int:
-    """A scan's cursor, where it is a record's number. One of another store must not look like a store that is away."""
-    if after is None or (after.isascii() and after.isdecimal() and len(after) < 19):
-        return int(after or 0)
-    raise BadWrite(f"{after[:40]!r} is not a cursor of this store; begin the scan again without it.")

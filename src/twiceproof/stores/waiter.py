@@ -6,17 +6,21 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+
 from ..drive import Request
-from ..errors import StoreError
+from ..errors import StoreError, StoreUnavailable
 from . import turn
 
-__all__ = ["Waiter", "wake"]
+__all__ = ["Interrupted", "Waiter", "wake"]
 
 if TYPE_CHECKING:
     import asyncio
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
+
+TRIES = 3  # for whoever is led by somebody who is interrupted, again and again
 
 
 def _import_running_loop() -> asyncio.AbstractEventLoop:
@@ -51,17 +55,26 @@ class Line(Protocol):
 
     def leave(self, waiter: Any) -> None: ...
 
+    def ask_again(self, waiter: Any) -> Any: ...
+
+
+class Interrupted(Struct, frozen=True):
+    """In place of an answer: whoever led for this caller was interrupted, and what became of its item is not known."""
+
+    by: str
+
 
 class Waiter(Request[A], Generic[I, A]):
     """Used once. A blocking caller may have to lead a group; one that awaits never does."""
 
-    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "until")
+    __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "tries", "until")
 
     def __init__(self, gather: Line, item: I) -> None:
         self._gather = gather
         self.item = item
         self.answer: Any = None
         self.answered = False
+        self.tries = 1
         self.until: float | None = None  # when to give up on a space that is held elsewhere
         self.loop: asyncio.AbstractEventLoop | None = None
         self.gate: threading.Lock | None = None
@@ -78,7 +91,17 @@ class Waiter(Request[A], Generic[I, A]):
         except BaseException:
             self._see_through()
             raise
+        if type(self.answer) is Interrupted and self.tries < TRIES:
+            return self._again().block()
         return self._outcome()
+
+    def _again(self) -> Waiter[I, A]:
+        """Another was interrupted, and we were not: asked once more, we hear the truth.
+
+        By a new waiter: this one may be woken a second time.
+        """
+        again: Waiter[I, A] = self._gather.ask_again(self)
+        return again
 
     def _see_through(self) -> None:
         """The item may be on its way, and others may count on us to lead. Whoever interrupts us twice is in a hurry."""
@@ -123,9 +146,13 @@ class Waiter(Request[A], Generic[I, A]):
         except BaseException:  # a cancellation
             await _see_through(self, loop)
             raise
+        if type(self.answer) is Interrupted and self.tries < TRIES:
+            return await self._again().wait()
         return self._outcome()
 
     def _outcome(self) -> A:
+        if type(self.answer) is Interrupted:
+            raise _not_known(self.answer)
         if isinstance(self.answer, BaseException):
             raise _ones_own(self.answer)
         answer: A = self.answer
@@ -161,6 +188,14 @@ def _deliver(waiters: list[Waiter[Any, Any]]) -> None:
         waiter.answered = True
         if not waiter.future.done():
             waiter.future.set_result(None)
+
+
+def _not_known(interrupted: Interrupted) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"The thread that was committing for this caller was interrupted ({interrupted.by}); "
+        "the write may or may not have landed. Read before you try again.",
+        unsure=True,
+    )
 
 
 def _ones_own(error: BaseException) -> BaseException:

@@ -29,11 +29,11 @@ NINE = (*MAKERS, LOST_ACK)
 Bite = Callable[[], int]
 
 
-def arm(proxy: FaultProxy, name: str, dice: random.Random, fresh: int, commit: bytes) -> Bite:
+def arm(proxy: FaultProxy, name: str, dice: random.Random, fresh: int, commit: bytes, skips: int) -> Bite:
     """Let it loose; the function tells how often it has bitten."""
     if name == LOST_ACK:
         before = proxy.counters.replies_dropped
-        proxy.drop_next_reply(match=commit, skip=dice.randrange(2))
+        proxy.drop_next_reply(match=commit, skip=dice.randrange(skips))
         return lambda: proxy.counters.replies_dropped - before
     toxic = MAKERS[name](dice, fresh)
     proxy.arm(toxic)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from twiceproof.claims.claim import DONE, FAILED, HELD, REVIEW, Fault, Spill, claim_of
-from twiceproof.claims.evidence import evidence_of
+from twiceproof.claims.evidence import Evidence, evidence_of, evidence_write
 from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold
 from twiceproof.claims.results import Packed, pack
 from twiceproof.claims.states import Lifetime
@@ -323,3 +323,12 @@ def test_a_digest_says_why_the_result_is_not_there(desk: Any) -> None:
     desk.run(desk.claims.complete(held, claim, Packed(spill=spill)))
     done = desk.take("bob")
     assert (done.spill, bytes(done.result)) == (spill, b"")
+
+
+@pytest.mark.parametrize("count", [12, 1_005])
+def test_all_evidence_is_told_in_the_order_in_which_it_came_in(desk: Any, count: int) -> None:
+    space = desk.ask().at.space
+    for fence in range(1, count + 1):
+        desk.clock.advance(1)
+        desk.store.write(evidence_write(space, Evidence("ann", fence))).block()
+    assert [report.fence for report in evidence(desk)] == list(range(1, count + 1))

@@ -283,3 +283,56 @@ def test_once_without_parentheses_is_told_what_to_write() -> None:
 
         with pytest.raises(Misuse, match="needs a key"):
             pay(1)
+
+
+class Till:
+    """An object that is called."""
+
+    def __init__(self, paid: str) -> None:
+        self.paid = paid
+
+    def __call__(self, order: int) -> str:
+        return self.paid
+
+
+def pay_by(way: str, order: int) -> str:
+    return way
+
+
+UNNAMED = {"object": lambda: Till("cash"), "partial": lambda: functools.partial(pay_by, "card")}
+
+
+@pytest.mark.parametrize("make", UNNAMED.values(), ids=UNNAMED)
+def test_what_has_no_name_of_its_own_is_guarded_under_a_given_one_only(app: App, make: Any) -> None:
+    with pytest.raises(Misuse, match="has no name of its own; give one"):
+        app.once(key="order:{order}")(make())
+    guarded = app.once(key="order:{order}", name="pay")(make())
+    assert guarded(order=1) == guarded(order=1) == make()(order=1)
+
+
+@pytest.mark.parametrize("make", UNNAMED.values(), ids=UNNAMED)
+def test_two_objects_under_one_name_are_refused(app: App, make: Any) -> None:
+    app.once(key="order:{order}", name="pay")(make())
+    with pytest.raises(Misuse, match="both called"):
+        app.once(key="order:{order}", name="pay")(make())
+
+
+@pytest.mark.parametrize("kind", [classmethod, staticmethod])
+@pytest.mark.parametrize("decorator", ["once", "flow", "step", "every"])
+def test_a_decorator_above_classmethod_is_told_its_place(app: App, decorator: str, kind: Any) -> None:
+    """It was told to give a key, or broke off at the first call."""
+    options: Any = {"step": {"repeat": "safe"}, "every": {"when": "1h"}}.get(decorator, {"key": "order:{order}"})
+    with pytest.raises(Misuse, match=f"write @{kind.__name__} first"):
+        getattr(app, decorator)(**options)(kind(pay_by))
+
+
+def test_a_guard_below_classmethod_works(app: App) -> None:
+    """The twin."""
+
+    class Shop:
+        @classmethod
+        @app.once(key="order:{order}", name="pay")
+        def pay(cls, order: int) -> int:
+            return order
+
+    assert Shop.pay(1) == Shop().pay(1) == 1

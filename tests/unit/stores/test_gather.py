@@ -11,6 +11,7 @@ import pytest
 from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
 from twiceproof.errors import StoreUnavailable
 from twiceproof.stores.base import AGAIN
+from twiceproof.stores.waiter import TRIES, Interrupted
 
 
 def test_a_lone_blocking_caller_works_on_its_own_thread():
@@ -232,30 +233,77 @@ def test_an_item_held_for_longer_than_patience_is_given_up():
     assert not gather.busy
 
 
-def test_when_the_leader_is_interrupted_those_it_led_for_are_told():
-    work = Work()
-    gather = gather_of(work)
+def interrupting(work, *, times):
+    """The work, done; and then whoever did it is interrupted, so many times."""
+    left = iter([True] * times)
 
     def interrupted(items):
-        work(items)
-        raise KeyboardInterrupt
+        answers = work(items)
+        if next(left, False):
+            raise KeyboardInterrupt
+        return answers
 
-    gather._work = interrupted
+    return interrupted
+
+
+def test_when_the_leader_is_interrupted_those_it_led_for_are_asked_for_again():
+    work, doubted = Work(), []
+    gather = gather_of(interrupting(work, times=2), doubt=doubted.append)
     work.hold()
     leader = Caller(gather, "leader")
     assert work.begun.wait(PATIENT)
-    gather._work = interrupted
-    others = [Caller(gather, f"{nth}") for nth in range(2)]
-    in_line(gather, 2)
+    others = [Caller(gather, f"{nth}") for nth in range(3)]
+    in_line(gather, 3)
     work.let_go()
     with pytest.raises(KeyboardInterrupt):
         leader.result()
-    errors = [_error_of(caller) for caller in others]
-    assert sorted(type(error).__name__ for error in errors) == ["KeyboardInterrupt", "StoreUnavailable"]
-    (told,) = [error for error in errors if isinstance(error, StoreUnavailable)]
-    assert told.unsure is True
-    gather._work = work
+    told = [_told(caller) for caller in others]
+    assert sorted(told) == sorted(["KeyboardInterrupt", *doubted])
+    assert len(doubted) == 2
     assert gather.ask("after").block() == "AFTER"
+
+
+def _told(caller):
+    try:
+        return caller.result()
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt"
+
+
+def test_a_caller_on_a_loop_that_an_interrupted_thread_led_for_is_asked_for_again():
+    work = Work()
+    gather = gather_of(interrupting(work, times=2))
+    work.hold()
+    first = Caller(gather, "first")
+    assert work.begun.wait(PATIENT)
+    leader = Caller(gather, "leader")
+    in_line(gather, 1)
+
+    async def ask():
+        asked = asyncio.ensure_future(gather.ask("on a loop").wait())
+        await asyncio.sleep(0)
+        in_line(gather, 2)
+        work.let_go()
+        return await asked
+
+    assert asyncio.run(ask()) == "ON A LOOP"
+    assert [_told(caller) for caller in (first, leader)] == ["KeyboardInterrupt"] * 2
+
+
+def test_who_is_led_by_the_interrupted_again_and_again_is_told_that_nobody_knows():
+    gather = gather_of(Work())
+    waiter = gather.ask("unlucky")
+    while waiter.tries < TRIES:
+        waiter = gather.ask_again(waiter)
+    gather.work_alone = lambda waiter: _answered(waiter, Interrupted("KeyboardInterrupt"))
+    with pytest.raises(StoreUnavailable, match="may or may not have landed") as told:
+        waiter.block()
+    assert told.value.unsure is True
+
+
+def _answered(waiter, answer):
+    waiter.answer, waiter.answered = answer, True
+    return True
 
 
 def _error_of(caller):
@@ -554,11 +602,7 @@ def _in_line_or_gone(gather, caller):
 
 
 def _told_the_truth(caller):
-    """An answer of its own, or that nobody knows."""
-    try:
-        assert caller.result() == caller.item.upper()
-    except StoreUnavailable as error:
-        assert error.unsure
+    assert caller.result() == caller.item.upper()
 
 
 def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeypatch):

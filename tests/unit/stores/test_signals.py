@@ -7,8 +7,7 @@ import threading
 import pytest
 
 from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
-from twiceproof.errors import StoreUnavailable
-from twiceproof.records import Address, Batch, Insert
+from twiceproof.records import Address, Batch, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.signals import is_a_signals, let_signals_through
@@ -97,7 +96,7 @@ def test_those_whom_the_interrupted_leads_for_are_not_told_its_exception(handler
         in_line(gather, 1)
         others.extend(Caller(gather, name) for name in ("second", "third"))
         in_line(gather, 3)
-        gather._work = interrupted
+        gather._work = lambda items: interrupted() if is_main() else work(items)
         work.let_go()
 
     behind = threading.Thread(target=gather_others)
@@ -106,11 +105,62 @@ def test_those_whom_the_interrupted_leads_for_are_not_told_its_exception(handler
         gather.ask("leader").block()
     behind.join(PATIENT)
     assert first.result() == "FIRST"
-    for caller in others:
-        with pytest.raises(StoreUnavailable) as caught:
-            caller.result()
-        assert caught.value.unsure
+    assert [caller.result() for caller in others] == ["SECOND", "THIRD"]
     assert not gather.busy
+
+
+def is_main():
+    return threading.current_thread() is threading.main_thread()
+
+
+@pytest.mark.parametrize("landed", [True, False])
+def test_those_whom_the_interrupted_commits_for_hear_the_truth_about_their_own_writes(handler, landed):
+    """What has landed is recognised by its nonce: it is no conflict with itself."""
+    store = GroupedStore(MemoryEngine())
+    commit, under_way, go = store.engine.commit, threading.Event(), threading.Event()
+
+    def held_up(batches):
+        under_way.set()
+        assert go.wait(PATIENT)
+        return commit(batches)
+
+    def interrupted_for_others(batches):
+        if not is_main():
+            return commit(batches)
+        if landed:
+            commit(batches)
+        return interrupted()
+
+    store.engine.commit = held_up
+    outcomes = {}
+
+    def write(name):
+        outcomes[name] = store.write(Insert(Address(name, "claim", "self"), "{}", draw=True)).block()
+
+    first = threading.Thread(target=write, args=("first",))
+    first.start()
+    assert under_way.wait(PATIENT)
+    others = [threading.Thread(target=write, args=(name,)) for name in ("second", "third")]
+
+    def gather_others():
+        in_line(store._writes, 1)
+        for other in others:
+            other.start()
+        in_line(store._writes, 3)
+        store.engine.commit = interrupted_for_others
+        go.set()
+
+    behind = threading.Thread(target=gather_others)
+    behind.start()
+    with pytest.raises(TimeIsUp):
+        write("mine")
+    for thread in (behind, first, *others):
+        thread.join(PATIENT)
+    for name in ("second", "third"):
+        found = store.read(Address(name, "claim", "self")).block().record
+        assert (type(outcomes[name]), outcomes[name].fence) == (Written, found.fence)
+    assert not store._unsure
+    store.close()
 
 
 def test_a_commit_for_many_does_not_go_on_as_if_there_had_been_no_signal(handler):

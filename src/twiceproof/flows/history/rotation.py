@@ -29,7 +29,7 @@ __all__ = ["KINDS", "Rotated", "keys_in_use", "rotate"]
 KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
          "duplicates", "notice", "letter", "link", "signing", "token", "tenant", *POINTERS)  # fmt: skip
 PAGE = 100
-COUNTED = 1_000  # at a time: SQLite sorts a whole kind for each page of it
+COUNTED = 1_000  # at a time
 
 Fate = Literal["sealed", "current", "held", "changed"]
 

@@ -157,7 +157,7 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
             id=record.at.key, step=piece.step, owner=piece.owner, fence=piece.fence, seen_at=piece.seen_at,
             result_kept=bool(result), result=Raw(result) if result else None, fault=fields(piece.fault),
         ))  # fmt: skip
-    return shapes
+    return sorted(shapes, key=lambda shape: (shape.seen_at, shape.fence))
 
 
 def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from ...claims.named import name_of
 from ...claims.once import refuse_generators
 from ...claims.policy import Duration
 from ...errors import KeyRefused, Misuse
@@ -51,9 +52,10 @@ class TriggerApi:
             flow = getattr(function, "flow", None)
             if not isinstance(flow, Flow):
                 options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
-                declare_flow = self.flow(key=_tick_key, name=name or function.__name__, **options)
+                called = name_of(function, name, "every")
+                declare_flow = self.flow(key=_tick_key, name=called, **options)
                 function = declare_flow(_ticked(function))
-                flow = self.flows[name or function.__name__]
+                flow = self.flows[called]
             elif options or name is not None:
                 given = ", ".join(f"{option}=" for option in ("name",) * (name is not None) + tuple(options))
                 raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
@@ -86,7 +88,7 @@ class TriggerApi:
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if inspect.isasyncgenfunction(function):
                 raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
-            poll = Poll(name or function.__name__, function, make_ticks(every, tz), flow, span, since)
+            poll = Poll(name_of(function, name, "poll"), function, make_ticks(every, tz), flow, span, since)
             self.polls.add(poll)
             return function
 

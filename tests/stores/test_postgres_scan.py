@@ -1,0 +1,106 @@
+"""A page of a scan on PostgreSQL reads what it shows, whatever the server's statistics say, or if it has none."""
+
+import psycopg
+import pytest
+
+from twiceproof.errors import BadWrite
+from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres_scan import Scan
+
+pytestmark = pytest.mark.server
+
+FILL = """
+INSERT INTO twiceproof_records
+    (version, fence, created_at, updated_at, space, kind, key, state, nonce, queue, body)
+SELECT 1, 1, 0, 0, {space}, '{kind}', lpad(nth::text, 6, '0'),
+    (ARRAY['done', 'done', 'failed', 'held'])[1 + nth % 4], 'n', '', repeat('x', 300)
+FROM generate_series(1, {count}) AS nth"""
+PAGE = 10
+
+
+@pytest.fixture(scope="module")
+def dsn(postgres_server):
+    """Claims first, then one large space, then a few letters: each guess by the share of a kind is wrong."""
+    dsn = postgres_server.create_database()
+    PostgresEngine(dsn).close()
+    with psycopg.connect(dsn, autocommit=True) as db:
+        db.execute("ALTER TABLE twiceproof_records SET (autovacuum_enabled = off)")
+        db.execute(FILL.format(space="'space ' || nth", kind="claim", count=20_000))
+        db.execute(FILL.format(space="'large'", kind="step", count=20_000))
+        db.execute(FILL.format(space="'letter ' || nth", kind="letter", count=100))
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+@pytest.fixture(params=["no statistics", "statistics"])
+def db(dsn, request):
+    with psycopg.connect(dsn, autocommit=True) as db:
+        if request.param == "no statistics":
+            db.execute("DELETE FROM pg_statistic WHERE starelid = 'twiceproof_records'::regclass")
+        else:
+            db.execute("ANALYZE twiceproof_records")
+        yield db
+
+
+def rows_read(db, scan):
+    """Of the table or its indexes: what each part of the plan gave out or threw away."""
+    with psycopg.ClientCursor(db) as cursor:
+        sql = scan.sql.decode()
+        for nth, value in reversed(list(enumerate(scan.values, 1))):
+            sql = sql.replace(f"${nth}", f"'{value.decode()}'")
+        (plan,) = cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}").fetchone()
+    return sum(_read(plan[0]["Plan"]))
+
+
+def _read(plan):
+    if "Relation Name" in plan:
+        given, thrown = plan["Actual Rows"], plan.get("Rows Removed by Filter", 0)
+        yield plan["Actual Loops"] * (given + thrown)
+    for part in plan.get("Plans", ()):
+        yield from _read(part)
+
+
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        ("claim", None, None, None),
+        ("step", None, None, None),
+        ("step", None, None, "30000"),
+        ("letter", None, None, None),
+        ("claim", None, "held", None),
+        ("step", None, "held", None),
+        ("letter", None, "held", None),
+        ("step", "large", None, None),
+        ("step", "large", None, "key:010000"),
+        ("step", "large", "held", None),
+    ],
+)
+def test_a_page_reads_no_more_than_a_few_times_what_it_shows(db, narrow):
+    assert rows_read(db, Scan(*narrow, PAGE)) <= 5 * (PAGE + 1)
+
+
+def test_a_scan_reads_all_where_the_question_leaves_it_to_guesses(db):
+    """The control: the same page asked by kind and id alone."""
+    scan = Scan("step", None, None, None, PAGE)
+    scan.sql = b"SELECT * FROM twiceproof_records WHERE kind = $1 AND id > $2 AND id > 0 ORDER BY id LIMIT $3"
+    assert rows_read(db, scan) >= 20_000
+
+
+@pytest.mark.parametrize("narrow", [("step", None, None), ("step", None, "done"), ("step", "large", None)])
+def test_every_record_is_met_once_and_in_order(dsn, narrow):
+    engine, seen, after = PostgresEngine(dsn), [], None
+    for _ in range(100):
+        page = engine.scan(*narrow, after, 900)
+        seen += [record.at.key for record in page.records]
+        after = page.after
+        if after is None:
+            break
+    engine.close()
+    wanted = range(1, 20_001) if narrow[2] is None else [nth for nth in range(1, 20_001) if nth % 4 < 2]
+    assert seen == [f"{nth:06}" for nth in wanted]
+
+
+@pytest.mark.parametrize(("space", "after"), [(None, "key:a"), (None, "x"), ("large", "17")])
+def test_a_cursor_of_another_scan_is_refused_before_anything_is_asked(space, after):
+    with pytest.raises(BadWrite, match="begin it again"):
+        Scan("claim", space, None, after, PAGE)
