@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from msgspec import structs
 
 from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
+from ..errors import InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
@@ -27,6 +27,7 @@ __all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"
 LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
 UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
 OVERDUE_LOOK = 5.0  # and after one that is due and left lying, or it would go round and round
+Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises that is not at its end
 
 
 def raised(session: Session, calling: Calling, note: Note, error: BaseException) -> Operation[None]:
@@ -45,6 +46,8 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     )  # fmt: skip
     if _is_final(calling, error):
         move = Refuse()
+    if _is_at_work(error, calling) and isinstance(move, Later) and move.seconds > session.patience:
+        _wait_for_inner(session, calling, note, error)  # what is over sooner is not worth lying down for
     fault = fault_of(error, retryable=verdict == "clean")
     note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold)
     if isinstance(move, Park):
@@ -70,24 +73,36 @@ def _is_final(calling: Calling, error: BaseException) -> bool:
     return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch | Stale)
 
 
+def _is_at_work(error: BaseException, calling: Calling) -> TypeGuard[InProgress]:
+    """Whether it called a run that somebody is at."""
+    return calling.step.plan.repeat is SAFE and isinstance(error, InProgress) and error.data.get("state") == HELD
+
+
 def refuse_if_undoing(session: Session) -> None:
     """Somebody said stop: nothing new is begun."""
     if session.is_to_be_undone:
         session.halt(Undo())
 
 
-def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiting | NeedsReview) -> NoReturn:
+def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Inner) -> NoReturn:
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
         session.finished(
             calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None, first_at=None)
         )
         session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}", _awaited(error)))
-    until = error.data.get("until")
-    left = LONGEST_LOOK if until is None else until - session.ledger.now()
+    left = _time_left(session, error)
     seconds = min(LONGEST_LOOK, left + 0.05) if left > 0 else OVERDUE_LOOK
     _count_anew(session, calling, note)
     session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds, runs=_awaited(error)))
+
+
+def _time_left(session: Session, error: Waiting | InProgress) -> float:
+    """Until when nothing is to be expected of it: it sleeps, or, if its holder is dead, nobody may take it over."""
+    if isinstance(error, InProgress):
+        return max(OVERDUE_LOOK, float(error.data["retry_after"]))
+    until: float | None = error.data.get("until")
+    return LONGEST_LOOK if until is None else until - session.ledger.now()
 
 
 def _count_anew(session: Session, calling: Calling, note: Note) -> None:
@@ -98,7 +113,7 @@ def _count_anew(session: Session, calling: Calling, note: Note) -> None:
         session.put_off(calling.name, RETRY, note)
 
 
-def _awaited(error: Waiting | NeedsReview) -> tuple[str, ...]:
+def _awaited(error: Inner) -> tuple[str, ...]:
     """The run it waits for, if it was under way when it was asked: one that had ended would be found so for ever."""
     return (error.data["run"],) if error.data.get("state") in UNDER_WAY else ()
 

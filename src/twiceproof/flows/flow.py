@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ..claims.asking import Asking
-from ..claims.claim import REVIEW, Claim, claim_of, run_id, validate_name
+from ..claims.claim import HELD, REVIEW, Claim, claim_of, run_id, validate_name
 from ..claims.hold import Hold
 from ..claims.once import refuse_generators
 from ..claims.outcomes import Busy, Done, Held, InReview, Mismatch, Parked, TakeOutcome
@@ -32,7 +32,7 @@ from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
 from .limits.succession import LOOK_AGAIN, must_wait
 from .nap import Nap
-from .nested import parent_of_new_run, wake_parent
+from .nested import parent_of_new_run
 from .order.ordering import Ordering
 from .order.stale import stale, stale_error
 from .parts import Parts
@@ -40,6 +40,7 @@ from .run import Taken, refuse_run, run_flow
 from .run_states import BeginRun, Leftover, RunAsk, decide_run, enqueue
 from .session import Drive
 from .undo import refuse_undone
+from .waiters import wake_waiters
 from .work import Work, encoded, queue_of, work_of
 from .workers.postpone import postpone
 
@@ -177,7 +178,10 @@ class Flow:
             raise self._waiting(ask, outcome)
         if isinstance(outcome, InReview):
             raise self._in_review(ask, outcome.reason)
-        raise refusal(ask, outcome)
+        error = refusal(ask, outcome)
+        if isinstance(outcome, Busy):
+            error.data["state"] = HELD  # a run is, as opposed to a claim: who waits for it can be woken at its end
+        raise error
 
     def _request(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False, **work: Any
@@ -233,8 +237,8 @@ class Flow:
 
     def _run(self, taken: Taken) -> Operation[Ended]:
         ended = yield from self._read_and_run(taken)
-        if taken.work.parent and not isinstance(ended, Asleep | GivenBack):
-            yield from wake_parent(self.parts.store, taken.work.parent)
+        if not isinstance(ended, Asleep | GivenBack):
+            yield from wake_waiters(self.parts.store, taken.work)
         return ended
 
     def _read_and_run(self, taken: Taken) -> Operation[Ended]:

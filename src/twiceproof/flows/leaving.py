@@ -7,10 +7,10 @@ from ..drive import Operation
 from ..records import Conflict, Replace, Write
 from .ending import Asleep, End, Ended, Reviewed, as_queued, as_review, as_waiting
 from .entry import UNKNOWN
-from .nested import state_of, wake_parent
 from .run_states import MOST_CRASHES
 from .session import Session
 from .stop import GiveBack, Review, Stop, Wait
+from .waiters import awaits, wake
 from .work import with_work
 
 __all__ = ["Beckoned", "give_back", "last", "left", "lie_down"]
@@ -42,13 +42,13 @@ def lie_down(session: Session) -> Operation[Ended]:
 
 
 def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operation[Ended]:
-    """A run that ended while this one was lying down found nobody to wake: of the two, one sees the other."""
+    """Leaves word with those that it waits for. One that ended meanwhile found nobody to wake."""
     if not isinstance(stop, Wait | Review) or not stop.runs:
         return ended
     store, over = session.parts.store, (DONE, FAILED, REVIEW) if isinstance(stop, Wait) else (DONE, FAILED)
     for run in stop.runs:
-        if (yield from state_of(store, run)) in over:
-            yield from wake_parent(store, session.claim.run)
+        if not (yield from awaits(store, run, session.claim.run, over)):
+            yield from wake(store, session.claim.run)
             return Asleep("goes on at once", session.ledger.now())
     return ended
 

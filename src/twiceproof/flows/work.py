@@ -29,6 +29,7 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     follows: str = ""  # the run that must have ended before this one begins
     gap_until: float = 0.0  # for how long it waits for the versions before its own
     forked_from: str = ""  # the run that this one was started after, under another key
+    waiters: tuple[str, ...] = ()  # runs that lie down until this one has ended, whoever started it
     starter: str = ""  # who asked for it, where that is known: not the one to approve it
 
 

@@ -1,0 +1,182 @@
+"""A run that waits for another, whoever started that: woken when it has ended, and not five minutes later."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from typing import Any
+
+import pytest
+
+from twiceproof import App, NeedsReview, NotDone, StepFailed, Waiting
+
+from .stage import Stage
+from .test_triggers import look
+
+
+def declare(stage: Stage, app: App, during: Any = None) -> tuple[Any, Any]:
+    """`during`: what happens while the inner run's step is at work."""
+
+    @app.step(repeat="never")
+    def pack(order: int) -> str:
+        stage.do("pack")
+        return during() if during is not None else "packed"
+
+    @app.flow(key="parcel:{order}")
+    def ship(order: int, held: bool = False) -> Any:
+        return pack(order) if held else app.wait_for("label")
+
+    @app.flow(key="order:{order}:{who}")
+    def sync(order: int, who: str = "a", held: bool = False) -> Any:
+        try:
+            return ship(order, held)
+        except StepFailed as error:
+            return error.data["fault"].type
+
+    return ship, sync
+
+
+def is_due(stage: Stage, who: str = "a") -> bool:
+    outer = stage.record("sync", f"order:1:{who}")
+    return outer.due_at is not None and outer.due_at <= stage.clock.now()
+
+
+def test_the_end_of_a_run_wakes_every_run_that_waits_for_it_whoever_started_it(stage: Stage) -> None:
+    app = stage.process()
+    ship, sync = declare(stage, app)
+    ship.start(1)
+    for who in ("a", "b"):
+        with pytest.raises(Waiting, match="waits for the run of ship"):
+            sync(1, who)
+        assert not is_due(stage, who)
+    app.deliver_to(flow="ship", key="parcel:1", name="label", payload="L1")
+    assert look(app) == 1
+    assert is_due(stage, "a")
+    assert is_due(stage, "b")
+    assert look(app) == 2
+    assert sync(1, "a") == sync(1, "b") == "L1"
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["done", "failed"])
+def test_a_run_that_somebody_is_at_wakes_who_came_to_wait_for_it_meanwhile(stage: Stage, fails: bool) -> None:
+    inner, outer = stage.process(), stage.process()
+
+    def meanwhile() -> str:
+        assert Context().run(look, outer) == 1
+        assert stage.record("sync", "order:1:a").state == "waiting"
+        assert not is_due(stage)
+        if fails:
+            raise ValueError("no")
+        return "packed"
+
+    ship, _ = declare(stage, inner, meanwhile)
+    _, sync = declare(stage, outer)
+    sync.start(1, held=True)
+    if fails:
+        with pytest.raises(ValueError, match="no"):
+            ship(1, True)
+    else:
+        assert ship(1, True) == "packed"
+    assert is_due(stage)
+    assert look(outer) == 1
+    assert sync(1, held=True) == ("PriorFailure" if fails else "packed")
+    assert stage.effects == {"pack": 1}
+
+
+def test_what_becomes_of_the_inner_run_by_a_persons_word_wakes_all_who_wait_for_it(stage: Stage) -> None:
+    app = stage.process()
+
+    def lost() -> str:
+        raise TimeoutError
+
+    ship, sync = declare(stage, app, lost)
+    with pytest.raises(NeedsReview):
+        ship(1, True)
+    for who in ("a", "b"):
+        with pytest.raises(NeedsReview, match="what it called waits for a person"):
+            sync(1, who, True)
+    app.settle_run("ship/parcel:1", "abandon", by="ann")
+    assert look(app) == 2
+    assert sync(1, "a", True) == sync(1, "b", True) == "PriorFailure"
+
+
+def test_a_run_that_is_cancelled_before_it_began_wakes_who_waits_for_it(stage: Stage) -> None:
+    app = stage.process()
+    ship, sync = declare(stage, app)
+    handle = ship.flow.drive(ship.flow.start((1,), {}, delay=3_600.0))
+    with pytest.raises(Waiting):
+        sync(1)
+    app.attach(handle.id).cancel("ann")
+    assert is_due(stage)
+    assert sync(1) == "PriorFailure"
+
+
+# -- handles -------------------------------------------------------------------------------------
+
+
+def test_a_flow_that_asks_a_handle_for_its_result_lies_down_until_there_is_one(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}")
+    def ship(order: int) -> dict[str, int]:
+        stage.do("ship")
+        if order == 2:
+            raise NotDone("no")
+        return {"parcel": order}
+
+    @app.flow(key="order:{order}:{who}")
+    def sync(order: int, who: str = "a") -> Any:
+        handle = ship.start(order) if who == "a" else app.attach(flow="ship", key=f"parcel:{order}")
+        try:
+            return handle.result()
+        except StepFailed as error:
+            return error.data["fault"].type
+
+    for order, answer in ((1, {"parcel": 1}), (2, "PriorFailure")):
+        with pytest.raises(Waiting):
+            sync(order)
+        with pytest.raises(Waiting):
+            sync(order, "b")
+        assert look(app) == 1
+        assert look(app) == 2
+        assert sync(order) == sync(order, "b") == answer
+
+
+def test_an_awaited_handle_too(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}")
+    async def ship(order: int) -> int:
+        return order
+
+    @app.flow(key="order:{order}:{who}")
+    async def sync(order: int, who: str = "a") -> int:
+        handle = await ship.start(order) if who == "a" else await app.attach(flow="ship", key=f"parcel:{order}")
+        first = await handle.result()
+        return first + await handle.result()
+
+    for who in ("a", "b"):
+        with pytest.raises(Waiting):
+            asyncio.run(sync(1, who))
+    assert look(app) == 1
+    assert look(app) == 2
+    assert asyncio.run(sync(1, "a")) == asyncio.run(sync(1, "b")) == 2
+
+
+def test_a_handle_that_is_asked_with_a_time_out_waits_in_place(stage: Stage) -> None:
+    """The twin: who says how long, waits so long."""
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}")
+    def ship(order: int) -> int:
+        return order
+
+    @app.flow(key="order:{order}:{who}")
+    def sync(order: int, who: str = "a") -> Any:
+        handle = ship.start(order)
+        try:
+            return handle.result(timeout=0)
+        except TimeoutError:
+            return "not yet"
+
+    assert sync(1) == "not yet"
