@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeGuard, get_args
 
 import msgspec
@@ -165,6 +166,21 @@ class Flow:
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
             return arguments  # what cannot be kept or does not fit is told where it is packed and unpacked
 
+    def _declared(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Plain data from a door as a caller in Python would give it, so that both ask by one key and fingerprint.
+
+        Where only plain data has a key ("{order[id]}" of a dataclass), it is what callers give, too.
+        """
+        try:
+            typed = self.inputs.typed(arguments)
+            self.asking.maker.make(typed)
+        except Exception:
+            with suppress(Exception):
+                self.asking.maker.make(arguments)
+                return arguments
+            raise
+        return typed
+
     def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
         return isinstance(outcome, Busy) and self.policy.on_duplicate == "wait"
 
@@ -184,10 +200,11 @@ class Flow:
         raise error
 
     def _request(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False, **work: Any
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False,
+        plain: bool = False, **work: Any,
     ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
         arguments = self.asking.arguments.bind(args, kwargs)
-        ask = self.asking.ask(arguments, retry=retry)
+        ask = self.asking.ask(self._declared(arguments) if plain else arguments, retry=retry)
         if self.limits is not None:
             self._refuse_turnless(arguments, self.limits)
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
@@ -306,6 +323,7 @@ class Flow:
         """Leave it to a worker. A second start of the same run is the first one's handle.
 
         `heard`: somebody is there to hear of arguments that do not fit. Where nobody is, the run fails and can be seen.
+        `plain`: they come as JSON, from a door, and the flow's annotations say what they are.
         """
         return (yield from self.begin(args, kwargs, delay=delay, **work))[0]
 
