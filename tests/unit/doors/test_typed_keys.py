@@ -1,4 +1,4 @@
-"""One thing, one key: a flow that declares its types is asked by the same key from Python, over HTTP and by a webhook."""
+"""One thing, one key: a flow that declares its types is asked by it from Python, over HTTP and by a webhook."""
 
 from __future__ import annotations
 
