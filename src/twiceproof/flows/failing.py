@@ -9,7 +9,7 @@ from msgspec import structs
 from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import InProgress, NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
+from ..errors import InProgress, Misuse, NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
@@ -34,8 +34,10 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     """Say what an error means, and write it down."""
     if isinstance(error, Unwind):
         raise error
-    if isinstance(error, Waiting | NeedsReview) and calling.step.plan.repeat is SAFE:
+    circle = _circle(session, calling, error)
+    if circle is None and isinstance(error, Waiting | NeedsReview) and calling.step.plan.repeat is SAFE:
         _wait_for_inner(session, calling, note, error)
+    error = circle or error
     now = session.ledger.now()
     verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
@@ -44,7 +46,7 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
         plan, note.starts, first, verdict, now,
         asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt, untold=untold,
     )  # fmt: skip
-    if _is_final(calling, error):
+    if circle is not None or _is_final(calling, error):
         move = Refuse()
     if _is_at_work(error, calling) and isinstance(move, Later) and move.seconds > session.patience:
         _wait_for_inner(session, calling, note, error)  # what is over sooner is not worth lying down for
@@ -71,6 +73,16 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
 def _is_final(calling: Calling, error: BaseException) -> bool:
     """What it called has failed for good, or means something else: asking again would be answered the same."""
     return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch | Stale)
+
+
+def _circle(session: Session, calling: Calling, error: BaseException) -> Misuse | None:
+    """A run that asks for the one that called it: each would lie down for the other, and come round for ever."""
+    if not isinstance(error, Inner) or error.data.get("run") not in session.callers:
+        return None
+    return Misuse(
+        f"{calling.name} is the very run that waits for this call, so neither could ever end; call it with another "
+        "key, or leave it to a worker with .start(…) and go on."
+    )
 
 
 def _is_at_work(error: BaseException, calling: Calling) -> TypeGuard[InProgress]:

@@ -58,6 +58,9 @@ def run_flow(
         parts, taken.hold, taken.claim, taken.work, crashed=taken.crashed, patience=taken.patience, drive=taken.drive
     )  # fmt: skip
     session.slots, session.newer = taken.slots, taken.newer
+    outer = session_var.get()
+    if outer is not None and outer.open:
+        session.callers |= outer.callers
     parts.heartbeat.keep(taken.hold)
     try:
         yield from _prepare(session, taken.before)

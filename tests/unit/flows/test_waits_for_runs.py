@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, NeedsReview, NotDone, StepFailed, Waiting
+from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, StepFailed, Waiting
 
 from .stage import Stage
 from .test_triggers import look
@@ -109,6 +109,34 @@ def test_a_run_that_is_cancelled_before_it_began_wakes_who_waits_for_it(stage: S
     app.attach(handle.id).cancel("ann")
     assert is_due(stage)
     assert sync(1) == "PriorFailure"
+
+
+@pytest.mark.parametrize("through", [False, True], ids=["directly", "through another"])
+def test_a_run_that_calls_itself_fails_and_does_not_wait_for_itself_for_ever(stage: Stage, through: bool) -> None:
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}")
+    def ship(order: int) -> Any:
+        return sync(order)
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return ship(order) if through else sync(order)
+
+    with pytest.raises((Misuse, PriorFailure), match="is the very run that waits for this call"):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "failed"
+
+
+def test_a_run_that_calls_its_own_flow_with_another_key_is_no_circle(stage: Stage) -> None:
+    """The twin."""
+    app = stage.process()
+
+    @app.flow(key="folder:{level}")
+    def sync(level: int) -> int:
+        return 1 + sync(level - 1) if level else 0
+
+    assert sync(3) == 3
 
 
 # -- handles -------------------------------------------------------------------------------------
