@@ -33,7 +33,7 @@ from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
 from .limits.succession import LOOK_AGAIN, must_wait
 from .nap import Nap
-from .nested import parent_of_new_run
+from .nested import parent_of_new_run, patience_around
 from .order.ordering import Ordering
 from .order.stale import stale, stale_error
 from .parts import Parts
@@ -130,7 +130,8 @@ class Flow:
         return self._answer(ask, ended)
 
     def _call_in_turn(self, ask: Ask, work: Raw, limits: Limits, arguments: dict[str, Any]) -> Operation[Any]:
-        """A caller waits in place until the flow's limits let it in. An answer needs no turn."""
+        """A caller waits in place until the limits let it in; a run, only for a moment. An answer needs no turn."""
+        patience, waited = patience_around(), 0.0
         while True:
             found = yield from self.parts.store.read(ask.at)
             move = decide_run(RunAsk(ask, work, self.versions), found.record, found.now)
@@ -140,12 +141,17 @@ class Flow:
             entered = yield from limits.enter(self.parts, arguments, begins=begins)
             if isinstance(entered, Entered):
                 return (yield from holding(self.parts, entered.holds, self._call(ask, work, entered.holds)))
-            if entered.ours and not ask.retry:
+            if (entered.ours or waited >= patience) and not ask.retry:
                 yield from self._leave_to_worker(ask, work)
-            yield Nap(self.parts.clock, min(entered.seconds, LONGEST_PAUSE))
+            pause = min(entered.seconds, LONGEST_PAUSE)
+            waited += pause
+            yield Nap(self.parts.clock, pause)
 
     def _leave_to_worker(self, ask: Ask, work: Raw) -> Operation[None]:
-        """The run that calls it has the slot itself, and gives it back only as it lies down: it would wait for ever."""
+        """The run that calls it has slots itself, and gives them back only as it lies down.
+
+        If one of them is what it waits for, or what the run needs that has the other, it would wait for ever.
+        """
         written = yield from self.parts.store.write(enqueue(ask, work, 0.0))
         found = None if isinstance(written, Written) else written.found
         if found is None or not is_expired(found, written.now):

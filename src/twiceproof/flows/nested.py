@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
 from ..drive import Operation, await_, block
-from .context import current_session, plain_session, session_var
+from .context import attempt_var, current_session, plain_session, session_var
 from .engine import Plan
 from .repeat import SAFE
 from .retry import Retry
 from .step import Step
 
-__all__ = ["ASK_AGAIN", "guarding", "parent_of_new_run"]
+__all__ = ["ASK_AGAIN", "guarding", "parent_of_new_run", "patience_around"]
 
 # What the inner claim or run protects is never repeated by asking again: the outer one may ask as often as it likes.
 ASK_AGAIN = Plan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
@@ -57,3 +58,12 @@ def parent_of_new_run() -> str:
     """The run in whose step a run is begun, or nothing."""
     session = session_var.get()
     return session.claim.run if session is not None and session.open else ""
+
+
+def patience_around() -> float:
+    """For how long the run around a call may be held up. A step that cannot be left and asked again waits for ever."""
+    session, attempt = session_var.get(), attempt_var.get()
+    if session is None or attempt is None or not session.open:
+        return math.inf
+    around = session.calls.get(attempt.step)
+    return session.patience if around is not None and around.step.plan.repeat is SAFE else math.inf

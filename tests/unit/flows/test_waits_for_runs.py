@@ -208,3 +208,39 @@ def test_a_handle_that_is_asked_with_a_time_out_waits_in_place(stage: Stage) -> 
             return "not yet"
 
     assert sync(1) == "not yet"
+
+
+# -- turns ---------------------------------------------------------------------------------------
+
+
+def test_a_run_with_a_turn_lies_down_rather_than_waiting_for_anothers_with_it_in_its_hand(stage: Stage) -> None:
+    """Each had what the other needed, and both waited in place for ever."""
+    app, other = stage.process(), stage.process()
+
+    def shop(app: App, meanwhile: Any = None) -> tuple[Any, Any]:
+        @app.flow(key="parcel:{order}", limit=1)
+        def ship(order: int) -> Any:
+            return sync(order + 10) if order < 10 else "shipped"
+
+        @app.flow(key="order:{order}:a", limit=1)
+        def sync(order: int) -> Any:
+            if meanwhile is not None:
+                Context().run(meanwhile)
+            return ship(order + 10) if order < 10 else "synced"
+
+        return ship, sync
+
+    def a_parcel_too() -> None:
+        look(other)
+        assert stage.record("ship", "parcel:2").state == "waiting"
+
+    ship, _ = shop(other)
+    _, sync = shop(app, a_parcel_too)
+    ship.start(2)
+    before = stage.clock.now()
+    assert sync(1) == "shipped"
+    assert stage.clock.now() - before < 5
+    stage.clock.advance(1)
+    while look(other):
+        pass
+    assert ship(2) == "synced"
