@@ -9,7 +9,18 @@ from msgspec import structs
 from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import InProgress, Misuse, NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
+from ..errors import (
+    Duplicate,
+    InProgress,
+    Misuse,
+    NeedsReview,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+    Stale,
+    StepFailed,
+    Waiting,
+)
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
@@ -27,6 +38,7 @@ __all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"
 LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
 UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
 OVERDUE_LOOK = 5.0  # and after one that is due and left lying, or it would go round and round
+ANSWERS = (PriorFailure, PayloadMismatch, Stale, Duplicate, ResultNotKept)
 Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises that is not at its end
 
 
@@ -71,13 +83,16 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
 
 
 def _is_final(calling: Calling, error: BaseException) -> bool:
-    """What it called has failed for good, or means something else: asking again would be answered the same."""
-    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch | Stale)
+    """What it called has ended for good, or means something else: asking again would be answered the same."""
+    if calling.step.guards_itself and isinstance(error, Misuse):
+        return True
+    return calling.step.plan.repeat is SAFE and isinstance(error, ANSWERS)
 
 
 def _circle(session: Session, calling: Calling, error: BaseException) -> Misuse | None:
     """A run that asks for the one that called it: each would lie down for the other, and come round for ever."""
-    if not isinstance(error, Inner) or error.data.get("run") not in session.callers:
+    waits = _is_at_work(error, calling) or (calling.step.plan.repeat is SAFE and isinstance(error, Waiting))
+    if not waits or not isinstance(error, Inner) or error.data.get("run") not in session.callers:
         return None
     return Misuse(
         f"{calling.name} is the very run that waits for this call, so neither could ever end; call it with another "

@@ -303,11 +303,17 @@ class Flow:
             raise stale_error(self.name, ask.key, ask.run, overtaken)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         value = self.results.restore(text) if text else None
-        if self.policy.on_duplicate == "reject":
+        if self.policy.on_duplicate == "reject" and not (yield from self._is_ours(ask)):
             raise duplicate(ask, done, value)
         if not text:
             raise result_not_kept(ask, done)
         return value
+
+    def _is_ours(self, ask: Ask) -> Operation[bool]:
+        """Whether the run that asks began it: called again after a crash, it must hear what it would have heard."""
+        outer = parent_of_new_run()
+        record = (yield from self.parts.store.read(ask.at)).record if outer else None
+        return record is not None and work_of(claim_of(record)).parent == outer
 
     def _waiting(self, ask: Ask, parked: Parked) -> Waiting:
         error = waiting(ask, parked)

@@ -136,7 +136,7 @@ class RunHandle:
     def result(self, timeout: float | None = None) -> Any:
         """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
         session = plain_session("handle.result") if self._drive is block else current_session()
-        if session is None or timeout is not None:
+        if session is None or timeout is not None or session.parts.store is not self._handle.parts.store:
             return self._drive(self._handle.result(timeout))
         return self._drive(session.step(_asking(self._handle, self._drive), (), {}))
 

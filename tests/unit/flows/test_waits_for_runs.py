@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, StepFailed, Waiting
+from twiceproof import App, Duplicate, Misuse, NeedsReview, NotDone, PriorFailure, ResultNotKept, StepFailed, Waiting
 
-from .stage import Stage
+from .stage import Died, Stage
 from .test_triggers import look
 
 
@@ -244,3 +245,61 @@ def test_a_run_with_a_turn_lies_down_rather_than_waiting_for_anothers_with_it_in
     while look(other):
         pass
     assert ship(2) == "synced"
+
+
+# -- answers that stay what they are -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["a flow", "a function", "a result", "a handle"])
+def test_an_answer_that_will_always_be_the_same_ends_the_step_and_is_not_asked_for_again(
+    stage: Stage, what: str
+) -> None:  # fmt: skip
+    """It was asked for a thousand times, for weeks."""
+    app = stage.process()
+
+    @app.flow(key="parcel:{order}", on_duplicate="reject")
+    def ship(order: int) -> int:
+        return order
+
+    @app.once(key="mail:{order}", on_duplicate="reject")
+    def mail(order: int) -> int:
+        return order
+
+    @app.flow(key="label:{order}", keep_history="1s")
+    def label(order: int) -> int:
+        return order
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        if what == "a handle":
+            return app.attach(flow="ship", key="nobody's").result()
+        return {"a flow": ship, "a function": mail, "a result": label}[what](order)
+
+    ship(1), mail(1), label(1)
+    stage.clock.advance(2)
+    expected = {"a result": ResultNotKept, "a handle": Misuse}.get(what, Duplicate)
+    with pytest.raises(expected):
+        sync(1)
+    assert stage.record("sync", "order:1").state == "failed"
+
+
+@pytest.mark.parametrize("landed", [False, True])
+@pytest.mark.parametrize("commit", range(1, 6))
+def test_a_run_that_calls_again_what_it_called_before_it_was_killed_is_no_duplicate(
+    stage: Stage, commit: int, landed: bool
+) -> None:  # fmt: skip
+    def shop(app: App) -> Any:
+        @app.flow(key="parcel:{order}", on_duplicate="reject")
+        def ship(order: int) -> int:
+            return order
+
+        @app.flow(key="order:{order}")
+        def sync(order: int) -> int:
+            return ship(order)
+
+        return sync
+
+    with suppress(Died):
+        shop(stage.process(commit, landed=landed))(1)
+    stage.lapse()
+    assert shop(stage.process())(1) == 1
