@@ -13,7 +13,7 @@ from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
 from ..records import Address, Found, Record
 from .cancel import cancel
-from .context import current_session, plain_session
+from .context import current_session, plain_session, session_var
 from .nested import ASK_AGAIN
 from .order.stale import stale, stale_error
 from .parts import Parts
@@ -135,9 +135,17 @@ class RunHandle:
 
     def result(self, timeout: float | None = None) -> Any:
         """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+        around = session_var.get()
+        if (
+            timeout is not None
+            or around is None
+            or not around.open
+            or around.parts.store is not self._handle.parts.store
+        ):
+            return self._drive(self._handle.result(timeout))  # of another ledger nobody would be woken
         session = plain_session("handle.result") if self._drive is block else current_session()
-        if session is None or timeout is not None or session.parts.store is not self._handle.parts.store:
-            return self._drive(self._handle.result(timeout))
+        if session is None:  # in a step, which cannot be left half-way
+            return self._drive(self._handle.result())
         return self._drive(session.step(_asking(self._handle, self._drive), (), {}))
 
     def cancel(self, by: str = "") -> Any:

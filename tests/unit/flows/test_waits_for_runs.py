@@ -303,3 +303,22 @@ def test_a_run_that_calls_again_what_it_called_before_it_was_killed_is_no_duplic
         shop(stage.process(commit, landed=landed))(1)
     stage.lapse()
     assert shop(stage.process())(1) == 1
+
+
+def test_a_handle_of_another_ledger_is_waited_for_in_place(stage: Stage) -> None:
+    """Nobody there would wake this run."""
+    app, elsewhere = stage.process(), Stage()
+    other = elsewhere.process()
+
+    @other.flow(key="parcel:{order}")
+    def ship(order: int) -> int:
+        return order
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> Any:
+        return other.attach(flow="ship", key=f"parcel:{order}").result()
+
+    ship(1)
+    assert sync(1) == 1
+    assert stage.entries("sync", "order:1") == {}
+    elsewhere.close()
