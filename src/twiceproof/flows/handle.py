@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..claims.claim import HELD, REVIEW
 from ..claims.outcomes import Busy, Done, Failed, InReview, Parked, TakeOutcome
@@ -18,6 +18,9 @@ from .nested import ASK_AGAIN
 from .order.stale import stale, stale_error
 from .parts import Parts
 from .step import Step
+
+if TYPE_CHECKING:
+    from .session import Session
 
 __all__ = ["AttachedHandle", "Handle", "RunHandle"]
 
@@ -135,18 +138,17 @@ class RunHandle:
 
     def result(self, timeout: float | None = None) -> Any:
         """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
-        around = session_var.get()
-        if (
-            timeout is not None
-            or around is None
-            or not around.open
-            or around.parts.store is not self._handle.parts.store
-        ):
-            return self._drive(self._handle.result(timeout))  # of another ledger nobody would be woken
-        session = plain_session("handle.result") if self._drive is block else current_session()
-        if session is None:  # in a step, which cannot be left half-way
-            return self._drive(self._handle.result())
+        session = self._asker() if timeout is None else None
+        if session is None:
+            return self._drive(self._handle.result(timeout))
         return self._drive(session.step(_asking(self._handle, self._drive), (), {}))
+
+    def _asker(self) -> Session | None:
+        """The run that asks, if it can be left and woken: not in a step, and not for a run of another ledger."""
+        around = session_var.get()
+        if around is None or not around.open or around.parts.store is not self._handle.parts.store:
+            return None
+        return plain_session("handle.result") if self._drive is block else current_session()
 
     def cancel(self, by: str = "") -> Any:
         return self._drive(self._handle.cancel(by))
