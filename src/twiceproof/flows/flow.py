@@ -158,12 +158,11 @@ class Flow:
             raise self._waiting(ask, Parked("queued", "waits for its turn", ask.run))
         yield from forget(self.parts.store, found)
 
-    def _refuse_turnless(self, arguments: dict[str, Any], limits: Limits) -> None:
-        """A run that can never have its turn is refused at once."""
+    def _turn_of(self, arguments: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        """What is noted of it. A run that can never have its turn is refused at once."""
         seen = self._seen(arguments)
         limits.groups(seen)
-        if self.order is not None:
-            self.order.refuse_unordered(seen)
+        return {} if self.order is None else {"ordered": self.order.place_of(seen)}
 
     def _seen(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """As a worker will see them: by its annotations a caller's own objects may come back as plain data."""
@@ -212,7 +211,7 @@ class Flow:
         arguments = self.asking.arguments.bind(args, kwargs)
         ask = self.asking.ask(self._declared(arguments) if plain else arguments, retry=retry)
         if self.limits is not None:
-            self._refuse_turnless(arguments, self.limits)
+            work |= self._turn_of(arguments, self.limits)
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         if heard:
             yield from self._refuse_misfit(ask, packed)
