@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from contextlib import suppress
 from contextvars import Context
 from typing import Any
@@ -285,11 +286,14 @@ def test_an_answer_that_will_always_be_the_same_ends_the_step_and_is_not_asked_f
 
 @pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("commit", range(1, 6))
+@pytest.mark.parametrize("kind", ["flow", "once"])
 def test_a_run_that_calls_again_what_it_called_before_it_was_killed_is_no_duplicate(
-    stage: Stage, commit: int, landed: bool
+    stage: Stage, commit: int, landed: bool, kind: str
 ) -> None:  # fmt: skip
     def shop(app: App) -> Any:
-        @app.flow(key="parcel:{order}", on_duplicate="reject")
+        guarded = app.flow if kind == "flow" else functools.partial(app.once, repeat="safe")
+
+        @guarded(key="parcel:{order}", on_duplicate="reject")
         def ship(order: int) -> int:
             return order
 
@@ -322,3 +326,27 @@ def test_a_handle_of_another_ledger_is_waited_for_in_place(stage: Stage) -> None
     assert sync(1) == 1
     assert stage.entries("sync", "order:1") == {}
     elsewhere.close()
+
+
+def test_what_another_did_meanwhile_is_a_duplicate_also_after_a_crash(stage: Stage) -> None:
+    """The twin: of a flow it is on record who began it."""
+
+    def shop(app: App) -> tuple[Any, Any]:
+        @app.flow(key="parcel:{order}", on_duplicate="reject")
+        def ship(order: int) -> int:
+            return order
+
+        @app.flow(key="order:{order}")
+        def sync(order: int) -> int:
+            return ship(order)
+
+        return ship, sync
+
+    _, sync = shop(stage.process(2))
+    with pytest.raises(Died):
+        sync(1)
+    ship, sync = shop(stage.process())
+    ship(1)
+    stage.lapse()
+    with pytest.raises(Duplicate):
+        sync(1)
