@@ -10,7 +10,7 @@ from .entry import UNKNOWN
 from .run_states import MOST_CRASHES
 from .session import Session
 from .stop import GiveBack, Review, Stop, Wait
-from .waiters import awaits, wake
+from .waiters import awaits, to_review, waits_in_a_circle, wake
 from .work import with_work
 
 __all__ = ["Beckoned", "give_back", "last", "left", "lie_down"]
@@ -28,6 +28,8 @@ def lie_down(session: Session) -> Operation[Ended]:
     claim = left(session, adrift=session.crashed)
     if isinstance(stop, Wait):
         until = None if stop.seconds is None else session.ledger.now() + stop.seconds
+        if session.work.awaits != stop.runs:
+            claim = with_work(claim, awaits=stop.runs)
         refused = yield from last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
         if refused is None:
             return (yield from _unless_ended(session, stop, Asleep(stop.why, until)))
@@ -50,6 +52,9 @@ def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operatio
         if not (yield from awaits(store, run, session.claim.run, over)):
             yield from wake(store, session.claim.run)
             return Asleep("goes on at once", session.ledger.now())
+    if isinstance(stop, Wait) and (yield from waits_in_a_circle(store, stop.runs, session.claim.run)):
+        reason = f"it {stop.why}, which waits for it in turn: none of them can end. Abandon one, and call it otherwise"
+        return Reviewed(reason) if (yield from to_review(store, session.claim.run, reason)) else ended
     return ended
 
 

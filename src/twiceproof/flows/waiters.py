@@ -13,7 +13,7 @@ from ..stores.base import Store
 from .stop import INNER_REVIEW, WAITS_FOR_RUN
 from .work import Work, queue_of, with_work, work_of
 
-__all__ = ["awaits", "beckoned", "wake", "wake_waiters"]
+__all__ = ["awaits", "beckoned", "to_review", "waits_in_a_circle", "wake", "wake_waiters"]
 
 MOST_WAITERS = 100  # those beyond look after it themselves, every few minutes
 
@@ -36,6 +36,31 @@ def awaits(store: Store, run: str, waiter: str, over: Collection[str]) -> Operat
         claim = with_work(claim, waiters=(*work_of(claim).waiters, waiter))
         if isinstance((yield from store.write(_with_word(found, found.record, claim))), Written):
             return True
+
+
+def waits_in_a_circle(store: Store, runs: Collection[str], waiter: str) -> Operation[bool]:
+    """Whether one of these lay down for `waiter`, itself or through others: then none of them can ever end."""
+    ahead, seen = list(runs), set(runs)
+    while ahead and len(seen) < MOST_WAITERS:
+        record = (yield from store.read(_address(ahead.pop()))).record
+        if record is None or record.state != WAITING:
+            continue
+        awaited = work_of(claim_of(record)).awaits
+        if waiter in awaited:
+            return True
+        ahead += [run for run in awaited if run not in seen]
+        seen.update(awaited)
+    return False
+
+
+def to_review(store: Store, run: str, reason: str) -> Operation[bool]:
+    """A run that waits is left to a person instead. False: something has woken it meanwhile."""
+    record = (yield from store.read(_address(run))).record
+    if record is None or record.state != WAITING:
+        return False
+    body = body_of(structs.replace(claim_of(record), reason=reason))
+    write = Replace(record.at, body, REVIEW, version=record.version, draw=True)
+    return isinstance((yield from store.write(write)), Written)
 
 
 def wake_waiters(store: Store, work: Work) -> Operation[None]:

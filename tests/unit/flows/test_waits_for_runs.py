@@ -350,3 +350,73 @@ def test_what_another_did_meanwhile_is_a_duplicate_also_after_a_crash(stage: Sta
     stage.lapse()
     with pytest.raises(Duplicate):
         sync(1)
+
+
+# -- circles -------------------------------------------------------------------------------------
+
+
+def test_runs_that_wait_for_each_other_are_left_to_a_person(stage: Stage) -> None:
+    """Started apart, neither is the other's caller; they came round for ever."""
+    app, other = stage.process(), stage.process()
+
+    def shop(app: App, during: Any) -> tuple[Any, Any]:
+        @app.step(repeat="safe")
+        def pack(order: int) -> None:
+            during()
+
+        @app.flow(key="parcel:{order}")
+        def ship(order: int) -> Any:
+            try:
+                return sync(order)
+            except StepFailed as error:
+                return error.data["fault"].type
+
+        @app.flow(key="order:{order}:a")
+        def sync(order: int) -> Any:
+            pack(order)
+            return ship(order)
+
+        return ship, sync
+
+    def the_parcel_too() -> None:
+        Context().run(look, other)
+        assert stage.record("ship", "parcel:1").state == "waiting"
+
+    ship, _ = shop(other, lambda: None)
+    _, sync = shop(app, the_parcel_too)
+    ship.start(1)
+    with pytest.raises(NeedsReview, match="waits for it in turn: none of them can end"):
+        sync(1)
+    look(app)
+    assert stage.record("ship", "parcel:1").state == "review"  # for the same person
+    app.settle_run("sync/order:1:a", "abandon", by="ann")
+    while look(app):
+        pass
+    assert ship(1) == "PriorFailure"
+
+
+def test_runs_that_wait_in_a_row_are_no_circle(stage: Stage) -> None:
+    """The twin."""
+    app = stage.process()
+
+    @app.flow(key="{order}")
+    def last(order: int) -> Any:
+        return app.wait_for("go")
+
+    @app.flow(key="{order}")
+    def middle(order: int) -> Any:
+        return last(order)
+
+    @app.flow(key="{order}")
+    def first(order: int) -> Any:
+        return app.gather(lambda: middle(order), lambda: last(order))
+
+    for flow in (last, middle, first):
+        flow.start(1)
+    while look(app):
+        pass
+    assert [stage.record(name, "1").state for name in ("first", "middle", "last")] == ["waiting"] * 3
+    app.deliver_to(flow="last", key="1", name="go", payload="L1")
+    while look(app):
+        pass
+    assert first(1) == ["L1", "L1"]
