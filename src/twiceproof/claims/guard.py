@@ -116,7 +116,7 @@ class Guard:
         text = yield from unpack(self.claims.store, done.at, done.result, done.spill)
         value = results.restore(text) if text else None
         if self.policy.on_duplicate == "reject":
-            raise duplicate(ask, done, value)
+            raise duplicate(ask, done, value, own=bool(text))
         if not text:
             raise result_not_kept(ask, done)
         return Prior(value)

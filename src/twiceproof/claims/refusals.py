@@ -108,10 +108,11 @@ def refuse_other_fingerprint(ask: Ask, found: Record) -> None:
         raise refusal(ask, Mismatch(claim.fingerprint, ask.fingerprint, found.state, claim.run))
 
 
-def duplicate(ask: Ask, done: Done, value: Any) -> Duplicate:
+def duplicate(ask: Ask, done: Done, value: Any, *, own: bool = False) -> Duplicate:
+    """`own`: to a run that was at it when it crashed, this may be the result of its own call."""
     return Duplicate(
         f"{named(ask)} was done before; what it returned is in this error's .result.",
-        operation=ask.operation, key=ask.key, result=value, run=done.run,
+        operation=ask.operation, key=ask.key, result=value, run=done.run, own=own,
     )  # fmt: skip
 
 

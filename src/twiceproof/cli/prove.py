@@ -190,6 +190,12 @@ def _show(report: Report, words: list[str], every: bool) -> None:
     show_table(("WHAT WAS PLAYED", "SCENES", "CAME TO"), group_rows(report))
     for step in report.unobserved:
         show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
+    for clock in report.clocks:
+        show_text(
+            f"\nNot played: a delivery at another time. The key is made with {clock}(), and no play moves that: once "
+            "it says something else, the same event has another key, and all of this is done once more. Make the key "
+            "of what the event carries."
+        )
     if not report.compares_result:
         show_text("\nNot compared: the result, which is another one in each clean run.")
     if report.bad:

@@ -11,7 +11,7 @@ from ..drive import Operation
 from ..errors import Misuse
 from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
-from .nested import wake_parent
+from .waiters import beckoned, wake_waiters
 from .work import queue_of, with_work, work_of
 
 __all__ = ["cancel"]
@@ -31,8 +31,8 @@ def cancel(store: Store, at: Address, by: str, life: Lifetime = FOR_EVER) -> Ope
         write = _beckon(record, by, found.now) if live else _stop(record, by, life)
         written = yield from store.write(write)
         if isinstance(written, Written):
-            if write.state == FAILED and (parent := work_of(claim_of(record)).parent):
-                yield from wake_parent(store, parent)
+            if write.state == FAILED:
+                yield from wake_waiters(store, work_of(claim_of(record)))
             return write.state
 
 
@@ -45,13 +45,7 @@ def _cancellable(record: Record | None) -> Record:
 
 
 def _beckon(record: Record, by: str, now: float) -> Replace:
-    """A new fence, the same holder: its next write is refused, and it looks why."""
-    claim = with_work(claim_of(record), undoing="cancelled", by=by)
-    lease = max(0.001, (record.lease_until or now) - now)
-    return Replace(
-        record.at, body_of(claim), HELD, version=record.version, draw=True,
-        lease=lease, queue=record.queue, due_in=lease,
-    )  # fmt: skip
+    return beckoned(record, with_work(claim_of(record), undoing="cancelled", by=by), now)
 
 
 def _stop(record: Record, by: str, life: Lifetime) -> Replace:

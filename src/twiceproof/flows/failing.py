@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from msgspec import structs
 
 from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ..claims.verdict import fault_of
 from ..drive import Operation
-from ..errors import NeedsReview, PayloadMismatch, PriorFailure, Stale, StepFailed, Waiting
+from ..errors import (
+    Duplicate,
+    InProgress,
+    Misuse,
+    NeedsReview,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+    Stale,
+    StepFailed,
+    Waiting,
+)
 from .calling import Calling
 from .context import Unwind
 from .engine import Later, Park, Refuse, after
@@ -27,14 +38,18 @@ __all__ = ["failed_before", "park", "raised", "refuse_if_undoing", "step_failed"
 LONGEST_LOOK = 300.0  # a run that waits for another looks after it this often, should nobody wake it
 UNDER_WAY = (QUEUED, WAITING, HELD, REVIEW)
 OVERDUE_LOOK = 5.0  # and after one that is due and left lying, or it would go round and round
+ANSWERS = (PriorFailure, PayloadMismatch, Stale, Duplicate, ResultNotKept)
+Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises that is not at its end
 
 
 def raised(session: Session, calling: Calling, note: Note, error: BaseException) -> Operation[None]:
     """Say what an error means, and write it down."""
     if isinstance(error, Unwind):
         raise error
-    if isinstance(error, Waiting | NeedsReview) and calling.step.plan.repeat is SAFE:
+    circle = _circle(session, calling, error)
+    if circle is None and isinstance(error, Waiting | NeedsReview) and calling.step.plan.repeat is SAFE:
         _wait_for_inner(session, calling, note, error)
+    error = circle or error
     now = session.ledger.now()
     verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
@@ -43,8 +58,10 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
         plan, note.starts, first, verdict, now,
         asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt, untold=untold,
     )  # fmt: skip
-    if _is_final(calling, error):
+    if circle is not None or _is_final(calling, error):
         move = Refuse()
+    if _is_at_work(error, calling) and isinstance(move, Later) and move.seconds > session.patience:
+        _wait_for_inner(session, calling, note, error)  # what is over sooner is not worth lying down for
     fault = fault_of(error, retryable=verdict == "clean")
     note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold)
     if isinstance(move, Park):
@@ -66,8 +83,26 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
 
 
 def _is_final(calling: Calling, error: BaseException) -> bool:
-    """What it called has failed for good, or means something else: asking again would be answered the same."""
-    return calling.step.plan.repeat is SAFE and isinstance(error, PriorFailure | PayloadMismatch | Stale)
+    """What it called has ended for good, or means something else: asking again would be answered the same."""
+    if calling.step.guards_itself and isinstance(error, Misuse):
+        return True
+    return calling.step.plan.repeat is SAFE and isinstance(error, ANSWERS)
+
+
+def _circle(session: Session, calling: Calling, error: BaseException) -> Misuse | None:
+    """A run that asks for the one that called it: each would lie down for the other, and come round for ever."""
+    waits = _is_at_work(error, calling) or (calling.step.plan.repeat is SAFE and isinstance(error, Waiting))
+    if not waits or not isinstance(error, Inner) or error.data.get("run") not in session.callers:
+        return None
+    return Misuse(
+        f"{calling.name} is the very run that waits for this call, so neither could ever end; call it with another "
+        "key, or leave it to a worker with .start(…) and go on."
+    )
+
+
+def _is_at_work(error: BaseException, calling: Calling) -> TypeGuard[InProgress]:
+    """Whether it called a run that somebody is at."""
+    return calling.step.plan.repeat is SAFE and isinstance(error, InProgress) and error.data.get("state") == HELD
 
 
 def refuse_if_undoing(session: Session) -> None:
@@ -76,18 +111,25 @@ def refuse_if_undoing(session: Session) -> None:
         session.halt(Undo())
 
 
-def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Waiting | NeedsReview) -> NoReturn:
+def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Inner) -> NoReturn:
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
         session.finished(
             calling.name, RETRY, structs.replace(note, fault=fault_of(error), not_before=None, first_at=None)
         )
         session.halt(Review(f"{calling.name}: {INNER_REVIEW}: {error.data.get('reason', '')}", _awaited(error)))
-    until = error.data.get("until")
-    left = LONGEST_LOOK if until is None else until - session.ledger.now()
+    left = _time_left(session, error)
     seconds = min(LONGEST_LOOK, left + 0.05) if left > 0 else OVERDUE_LOOK
     _count_anew(session, calling, note)
     session.halt(Wait(WAITS_FOR_RUN + calling.name, seconds, runs=_awaited(error)))
+
+
+def _time_left(session: Session, error: Waiting | InProgress) -> float:
+    """Until when nothing is to be expected of it: it sleeps, or, if its holder is dead, nobody may take it over."""
+    if isinstance(error, InProgress):
+        return max(OVERDUE_LOOK, float(error.data["retry_after"]))
+    until: float | None = error.data.get("until")
+    return LONGEST_LOOK if until is None else until - session.ledger.now()
 
 
 def _count_anew(session: Session, calling: Calling, note: Note) -> None:
@@ -98,7 +140,7 @@ def _count_anew(session: Session, calling: Calling, note: Note) -> None:
         session.put_off(calling.name, RETRY, note)
 
 
-def _awaited(error: Waiting | NeedsReview) -> tuple[str, ...]:
+def _awaited(error: Inner) -> tuple[str, ...]:
     """The run it waits for, if it was under way when it was asked: one that had ended would be found so for ever."""
     return (error.data["run"],) if error.data.get("state") in UNDER_WAY else ()
 

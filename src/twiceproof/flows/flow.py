@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeGuard, get_args
 
 import msgspec
 from msgspec import Raw, structs
 
 from ..claims.asking import Asking
-from ..claims.claim import REVIEW, Claim, claim_of, run_id, validate_name
+from ..claims.claim import HELD, REVIEW, Claim, claim_of, run_id, validate_name
 from ..claims.hold import Hold
 from ..claims.once import refuse_generators
 from ..claims.outcomes import Busy, Done, Held, InReview, Mismatch, Parked, TakeOutcome
@@ -32,7 +33,7 @@ from .limits.limits import Entered, Full, Limits
 from .limits.slots import holding
 from .limits.succession import LOOK_AGAIN, must_wait
 from .nap import Nap
-from .nested import parent_of_new_run, wake_parent
+from .nested import parent_of_new_run, patience_around
 from .order.ordering import Ordering
 from .order.stale import stale, stale_error
 from .parts import Parts
@@ -40,6 +41,7 @@ from .run import Taken, refuse_run, run_flow
 from .run_states import BeginRun, Leftover, RunAsk, decide_run, enqueue
 from .session import Drive
 from .undo import refuse_undone
+from .waiters import wake_waiters
 from .work import Work, encoded, queue_of, work_of
 from .workers.postpone import postpone
 
@@ -128,7 +130,8 @@ class Flow:
         return self._answer(ask, ended)
 
     def _call_in_turn(self, ask: Ask, work: Raw, limits: Limits, arguments: dict[str, Any]) -> Operation[Any]:
-        """A caller waits in place until the flow's limits let it in. An answer needs no turn."""
+        """A caller waits in place until the limits let it in; a run, only for a moment. An answer needs no turn."""
+        patience, waited = patience_around(), 0.0
         while True:
             found = yield from self.parts.store.read(ask.at)
             move = decide_run(RunAsk(ask, work, self.versions), found.record, found.now)
@@ -138,24 +141,28 @@ class Flow:
             entered = yield from limits.enter(self.parts, arguments, begins=begins)
             if isinstance(entered, Entered):
                 return (yield from holding(self.parts, entered.holds, self._call(ask, work, entered.holds)))
-            if entered.ours and not ask.retry:
+            if (entered.ours or waited >= patience) and not ask.retry:
                 yield from self._leave_to_worker(ask, work)
-            yield Nap(self.parts.clock, min(entered.seconds, LONGEST_PAUSE))
+            pause = min(entered.seconds, LONGEST_PAUSE)
+            waited += pause
+            yield Nap(self.parts.clock, pause)
 
     def _leave_to_worker(self, ask: Ask, work: Raw) -> Operation[None]:
-        """The run that calls it has the slot itself, and gives it back only as it lies down: it would wait for ever."""
+        """The run that calls it has slots itself, and gives them back only as it lies down.
+
+        If one of them is what it waits for, or what the run needs that has the other, it would wait for ever.
+        """
         written = yield from self.parts.store.write(enqueue(ask, work, 0.0))
         found = None if isinstance(written, Written) else written.found
         if found is None or not is_expired(found, written.now):
             raise self._waiting(ask, Parked("queued", "waits for its turn", ask.run))
         yield from forget(self.parts.store, found)
 
-    def _refuse_turnless(self, arguments: dict[str, Any], limits: Limits) -> None:
-        """A run that can never have its turn is refused at once."""
+    def _turn_of(self, arguments: dict[str, Any], limits: Limits) -> dict[str, Any]:
+        """What is noted of it. A run that can never have its turn is refused at once."""
         seen = self._seen(arguments)
         limits.groups(seen)
-        if self.order is not None:
-            self.order.refuse_unordered(seen)
+        return {} if self.order is None else {"ordered": self.order.place_of(seen)}
 
     def _seen(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """As a worker will see them: by its annotations a caller's own objects may come back as plain data."""
@@ -163,6 +170,21 @@ class Flow:
             return self.inputs.typed(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
             return arguments  # what cannot be kept or does not fit is told where it is packed and unpacked
+
+    def _declared(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Plain data from a door as a caller in Python would give it, so that both ask by one key and fingerprint.
+
+        Where only plain data has a key ("{order[id]}" of a dataclass), it is what callers give, too.
+        """
+        try:
+            typed = self.inputs.typed(arguments)
+            self.asking.maker.make(typed)
+        except Exception:
+            with suppress(Exception):
+                self.asking.maker.make(arguments)
+                return arguments
+            raise
+        return typed
 
     def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
         return isinstance(outcome, Busy) and self.policy.on_duplicate == "wait"
@@ -177,15 +199,19 @@ class Flow:
             raise self._waiting(ask, outcome)
         if isinstance(outcome, InReview):
             raise self._in_review(ask, outcome.reason)
-        raise refusal(ask, outcome)
+        error = refusal(ask, outcome)
+        if isinstance(outcome, Busy):
+            error.data["state"] = HELD  # a run is, as opposed to a claim: who waits for it can be woken at its end
+        raise error
 
     def _request(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False, **work: Any
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False,
+        plain: bool = False, **work: Any,
     ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
         arguments = self.asking.arguments.bind(args, kwargs)
-        ask = self.asking.ask(arguments, retry=retry)
+        ask = self.asking.ask(self._declared(arguments) if plain else arguments, retry=retry)
         if self.limits is not None:
-            self._refuse_turnless(arguments, self.limits)
+            work |= self._turn_of(arguments, self.limits)
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         if heard:
             yield from self._refuse_misfit(ask, packed)
@@ -233,8 +259,8 @@ class Flow:
 
     def _run(self, taken: Taken) -> Operation[Ended]:
         ended = yield from self._read_and_run(taken)
-        if taken.work.parent and not isinstance(ended, Asleep | GivenBack):
-            yield from wake_parent(self.parts.store, taken.work.parent)
+        if not isinstance(ended, Asleep | GivenBack):
+            yield from wake_waiters(self.parts.store, taken.work)
         return ended
 
     def _read_and_run(self, taken: Taken) -> Operation[Ended]:
@@ -276,11 +302,17 @@ class Flow:
             raise stale_error(self.name, ask.key, ask.run, overtaken, ask.where)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         value = self.results.restore(text) if text else None
-        if self.policy.on_duplicate == "reject":
+        if self.policy.on_duplicate == "reject" and not (yield from self._is_ours(ask)):
             raise duplicate(ask, done, value)
         if not text:
             raise result_not_kept(ask, done)
         return value
+
+    def _is_ours(self, ask: Ask) -> Operation[bool]:
+        """Whether the run that asks began it: called again after a crash, it must hear what it would have heard."""
+        outer = parent_of_new_run()
+        record = (yield from self.parts.store.read(ask.at)).record if outer else None
+        return record is not None and work_of(claim_of(record)).parent == outer
 
     def _waiting(self, ask: Ask, parked: Parked) -> Waiting:
         error = waiting(ask, parked)
@@ -302,6 +334,7 @@ class Flow:
         """Leave it to a worker. A second start of the same run is the first one's handle.
 
         `heard`: somebody is there to hear of arguments that do not fit. Where nobody is, the run fails and can be seen.
+        `plain`: they come as JSON, from a door, and the flow's annotations say what they are.
         """
         return (yield from self.begin(args, kwargs, delay=delay, **work))[0]
 

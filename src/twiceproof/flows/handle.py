@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..claims.claim import HELD, REVIEW
-from ..claims.outcomes import Done, Failed, InReview
+from ..claims.outcomes import Busy, Done, Failed, InReview, Parked, TakeOutcome
 from ..claims.results import ResultType, unpack
 from ..claims.states import glance, is_expired, is_lapsed
 from ..drive import Operation, await_, block
-from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept
+from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
 from ..records import Address, Found, Record
 from ..shell import typed
 from .cancel import cancel
+from .context import current_session, plain_session, session_var
+from .nested import ASK_AGAIN
 from .order.stale import stale, stale_error
 from .parts import Parts
+from .step import Step
+
+if TYPE_CHECKING:
+    from .session import Session
 
 __all__ = ["AttachedHandle", "Handle", "RunHandle"]
 
@@ -29,7 +35,7 @@ class Handle:
         self.parts = parts
         self.at = at
         self.id = run
-        self._results = results
+        self.results = results
 
     def state(self) -> Operation[str]:
         """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
@@ -44,14 +50,9 @@ class Handle:
         clock = self.parts.clock
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
-            found = yield from self.parts.store.read(self.at)
-            outcome = glance(self._there(found), found.now)
-            if isinstance(outcome, Done):
-                return (yield from self._value(outcome))
-            if isinstance(outcome, Failed):
-                raise self._failed(outcome)
-            if isinstance(outcome, InReview):
-                raise self._in_review(outcome)
+            outcome = yield from self._outcome()
+            if not isinstance(outcome, Busy | Parked):
+                return (yield from self._told(outcome))
             left = LONGEST_PAUSE if until is None else until - clock.monotonic()
             if left <= 0:
                 raise TimeoutError(
@@ -59,9 +60,32 @@ class Handle:
                 )
             yield from self.parts.store.pause(self.at.space, min(left, LONGEST_PAUSE))
 
+    def result_now(self) -> Operation[Any]:
+        """The same for a run that asks: it waits without holding anything, and is woken."""
+        outcome = yield from self._outcome()
+        if not isinstance(outcome, Busy | Parked):
+            return (yield from self._told(outcome))
+        parked = outcome if isinstance(outcome, Parked) else Parked(HELD, "is being worked on", self.id)
+        raise Waiting(
+            f"{self.id} is under way; look at it with: twiceproof runs show {self.id}",
+            run=self.id, state=parked.state, until=parked.until, why=parked.why,
+        )  # fmt: skip
+
     def cancel(self, by: str = "") -> Operation[str]:
         """Stop it before its next step, and undo what was done. Says the state it is in then."""
         return cancel(self.parts.store, self.at, by or self.parts.owner(), self.parts.life_of(self.at))
+
+    def _outcome(self) -> Operation[TakeOutcome]:
+        found = yield from self.parts.store.read(self.at)
+        return glance(self._there(found), found.now)
+
+    def _told(self, outcome: TakeOutcome) -> Operation[Any]:
+        if isinstance(outcome, Done):
+            return (yield from self._value(outcome))
+        if isinstance(outcome, Failed):
+            raise self._failed(outcome)
+        assert isinstance(outcome, InReview)  # noqa: S101 - a look finds nothing else
+        raise self._in_review(outcome)
 
     def _there(self, found: Found) -> Record:
         if found.record is None or is_expired(found.record, found.now):
@@ -81,7 +105,7 @@ class Handle:
             raise ResultNotKept(
                 f"{self.id} is done, but its result is not kept. Look: {self._show('runs')}", run=self.id
             )
-        return self._results.restore(text)
+        return self.results.restore(text)
 
     def _failed(self, failed: Failed) -> PriorFailure:
         fault = failed.fault
@@ -118,13 +142,41 @@ class RunHandle:
         return self._drive(self._handle.state())
 
     def result(self, timeout: float | None = None) -> Any:
-        return self._drive(self._handle.result(timeout))
+        """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+        session = self._asker() if timeout is None else None
+        if session is None:
+            return self._drive(self._handle.result(timeout))
+        return self._drive(session.step(_asking(self._handle, self._drive), (), {}))
+
+    def _asker(self) -> Session | None:
+        """The run that asks, if it can be left and woken: not in a step, and not for a run of another ledger."""
+        around = session_var.get()
+        if around is None or not around.open or around.parts.store is not self._handle.parts.store:
+            return None
+        return plain_session("handle.result") if self._drive is block else current_session()
 
     def cancel(self, by: str = "") -> Any:
         return self._drive(self._handle.cancel(by))
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
+
+
+def _asking(handle: Handle, drive: Any) -> Step:
+    """A step of the flow that asks: whatever the other run's end was, a replay hears the same."""
+    place = handle.at.space.partition("/")[2]
+
+    def blocking() -> Any:
+        return block(handle.result_now())
+
+    async def awaiting() -> Any:
+        return await await_(handle.result_now())
+
+    step = Step(
+        blocking if drive is block else awaiting, ASK_AGAIN, name="result", own_id=lambda: place, guards_itself=True
+    )
+    step.results = handle.results
+    return step
 
 
 class AttachedHandle(RunHandle):

@@ -7,10 +7,10 @@ from ..drive import Operation
 from ..records import Conflict, Replace, Write
 from .ending import Asleep, End, Ended, Reviewed, as_queued, as_review, as_waiting
 from .entry import UNKNOWN
-from .nested import state_of, wake_parent
 from .run_states import MOST_CRASHES
 from .session import Session
 from .stop import GiveBack, Review, Stop, Wait
+from .waiters import awaits, to_review, waits_in_a_circle, wake
 from .work import with_work
 
 __all__ = ["Beckoned", "give_back", "last", "left", "lie_down"]
@@ -28,6 +28,8 @@ def lie_down(session: Session) -> Operation[Ended]:
     claim = left(session, adrift=session.crashed)
     if isinstance(stop, Wait):
         until = None if stop.seconds is None else session.ledger.now() + stop.seconds
+        if session.work.awaits != stop.runs:
+            claim = with_work(claim, awaits=stop.runs)
         refused = yield from last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
         if refused is None:
             return (yield from _unless_ended(session, stop, Asleep(stop.why, until)))
@@ -42,14 +44,17 @@ def lie_down(session: Session) -> Operation[Ended]:
 
 
 def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operation[Ended]:
-    """A run that ended while this one was lying down found nobody to wake: of the two, one sees the other."""
+    """Leaves word with those that it waits for. One that ended meanwhile found nobody to wake."""
     if not isinstance(stop, Wait | Review) or not stop.runs:
         return ended
     store, over = session.parts.store, (DONE, FAILED, REVIEW) if isinstance(stop, Wait) else (DONE, FAILED)
     for run in stop.runs:
-        if (yield from state_of(store, run)) in over:
-            yield from wake_parent(store, session.claim.run)
+        if not (yield from awaits(store, run, session.claim.run, over)):
+            yield from wake(store, session.claim.run)
             return Asleep("goes on at once", session.ledger.now())
+    if isinstance(stop, Wait) and (yield from waits_in_a_circle(store, stop.runs, session.claim.run)):
+        reason = f"it {stop.why}, which waits for it in turn: none of them can end. Abandon one, and call it otherwise"
+        return Reviewed(reason) if (yield from to_review(store, session.claim.run, reason)) else ended
     return ended
 
 

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import structs
-
-from ..claims.claim import QUEUED, REVIEW, WAITING, body_of, claim_of, space_of_run
 from ..drive import Operation, await_, block
-from ..records import Address, Record, Replace
-from ..stores.base import Store
-from .context import current_session, plain_session, session_var
+from .context import attempt_var, current_session, plain_session, session_var
 from .engine import Plan
 from .repeat import SAFE
 from .retry import Retry
 from .step import Step
-from .stop import INNER_REVIEW, WAITS_FOR_RUN
-from .work import queue_of, work_of
 
-__all__ = ["guarding", "parent_of_new_run", "state_of", "wake_parent"]
+__all__ = ["ASK_AGAIN", "guarding", "parent_of_new_run", "patience_around"]
 
 # What the inner claim or run protects is never repeated by asking again: the outer one may ask as often as it likes.
 ASK_AGAIN = Plan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
@@ -66,30 +60,10 @@ def parent_of_new_run() -> str:
     return session.claim.run if session is not None and session.open else ""
 
 
-def wake_parent(store: Store, run: str) -> Operation[None]:
-    """A run that waits for another goes on when that one has ended; also if both waited for the same person."""
-    record = (yield from store.read(_address(run))).record
-    again = _woken(record) if record is not None else None
-    if again is not None:
-        yield from store.write(again)
-
-
-def state_of(store: Store, run: str) -> Operation[str]:
-    """Empty for one that is not here: it may be another app's, in a store of its own."""
-    record = (yield from store.read(_address(run))).record
-    return record.state if record is not None else ""
-
-
-def _address(run: str) -> Address:
-    return Address(space_of_run(run), "claim", "self")
-
-
-def _woken(record: Record) -> Replace | None:
-    claim = claim_of(record)
-    if record.state == WAITING and claim.reason.startswith(WAITS_FOR_RUN):
-        return Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
-    if record.state == REVIEW and INNER_REVIEW in claim.reason:
-        queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
-        body = body_of(structs.replace(claim, reason=""))
-        return Replace(record.at, body, QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)
-    return None
+def patience_around() -> float:
+    """For how long the run around a call may be held up. A step that cannot be left and asked again waits for ever."""
+    session, attempt = session_var.get(), attempt_var.get()
+    if session is None or attempt is None or not session.open:
+        return math.inf
+    around = session.calls.get(attempt.step)
+    return session.patience if around is not None and around.step.plan.repeat is SAFE else math.inf

@@ -58,6 +58,9 @@ def run_flow(
         parts, taken.hold, taken.claim, taken.work, crashed=taken.crashed, patience=taken.patience, drive=taken.drive
     )  # fmt: skip
     session.slots, session.newer = taken.slots, taken.newer
+    outer = session_var.get()
+    if outer is not None and outer.open:
+        session.callers |= outer.callers
     parts.heartbeat.keep(taken.hold)
     try:
         yield from _prepare(session, taken.before)
@@ -65,6 +68,7 @@ def run_flow(
         return (yield from _finish(session, policy, results, finding))
     finally:
         session.open = False
+        taken.work = session.work  # who came to wait for it meanwhile is in there
         parts.heartbeat.drop(taken.hold)
 
 
@@ -176,10 +180,20 @@ def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[F
     yield from _undo(session)
     if session.work.undoing:
         error = cancelled(session.work)
-    fault = _fault(error)
-    claim = left(session, adrift=session.crashed)
-    yield from session.ledger.flush(end=as_failed(session.hold.held.at, claim, fault, policy.life))
+    yield from _say_failed(session, policy, _fault(error))
     return Fell(error)
+
+
+def _say_failed(session: Session, policy: Policy, fault: Fault) -> Operation[None]:
+    """Whatever word came meanwhile is in the claim that is left: who waits for this run is to be woken."""
+    while True:
+        claim = left(session, adrift=session.crashed)
+        try:
+            yield from last(session, as_failed(session.hold.held.at, claim, fault, policy.life))
+        except Beckoned:
+            yield from session.heed()
+        else:
+            return
 
 
 def cancelled(work: Work) -> Cancelled:

@@ -49,6 +49,7 @@ class Session:
         self.crashed = crashed  # the holder before stopped without a word, and nothing was finished since
         self.patience = patience  # how long a retry may hold this caller up; longer ones are left to workers
         self.open = True
+        self.callers = frozenset((claim.run,))  # this run, and those in whose steps it was called
         self.stop: Stop | None = None
         self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
         self.calls: dict[str, Calling] = {}

@@ -29,6 +29,9 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     follows: str = ""  # the run that must have ended before this one begins
     gap_until: float = 0.0  # for how long it waits for the versions before its own
     forked_from: str = ""  # the run that this one was started after, under another key
+    awaits: tuple[str, ...] = ()  # runs that it lay down for, where it waits
+    waiters: tuple[str, ...] = ()  # runs that lie down until this one has ended, whoever started it
+    ordered: tuple[str, str, str] | None = None  # of an ordered flow: its object, its version's kind and text
     starter: str = ""  # who asked for it, where that is known: not the one to approve it
 
 

@@ -25,6 +25,7 @@ class Guarded:
         self.parts: Any = parts  # None: its app was not found, which is told before anything is played
         self.name = once.policy.operation
         self.policy = once.policy
+        self.asking = once.asking
         self.inputs = Inputs(once.function, self.name)
         self._results = ResultType(once.function, self.name)
 

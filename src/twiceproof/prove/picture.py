@@ -98,6 +98,8 @@ def closing_line(report: Report) -> str:
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
     plays = f"{_scenes(played)} played{share}{passed_over}"
     safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
+    if report.clocks:
+        safe += " for as long as its key stays the same"
     return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."
 
 

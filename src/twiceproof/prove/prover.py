@@ -13,6 +13,7 @@ from ..clock import Clock, system_clock
 from ..errors import Misuse
 from ..flows.flow import Flow
 from .changed import other_payload
+from .checklist.rules import drawn_in_key
 from .clocks import BEGINNING
 from .fitness import refuse_other, refuse_unfit
 from .isolation import Vanished, apart
@@ -122,7 +123,7 @@ class Prover:
         return Report(
             flow.name, flow.key(self._target.args, self._target.kwargs), _shown(self._store), planned, tuple(verdicts),
             gained(before, clean.seen), _unobserved(clean), self._wrong(verdicts), beats, worst.scene if worst else "",
-            self._compares_result,
+            drawn_in_key(flow.asking), self._compares_result,
         )  # fmt: skip
 
     def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:

@@ -24,6 +24,7 @@ class Report(Struct, frozen=True):
     wrong: tuple[Wrong, ...] = ()  # declarations that what was played contradicts
     worst: tuple[Beat, ...] = ()  # the worst case, moment by moment
     worst_scene: str = ""
+    clocks: tuple[str, ...] = ()  # what the key is made with that no play moves: a later delivery is another one
     compares_result: bool = True  # not where two clean runs return different things, such as ids
 
     @property

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from twiceproof import App, InProgress, Misuse, NeedsReview, PayloadMismatch, Stale, Waiting, by
+from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
+from twiceproof.flows.history.fork import plan_fork
 from twiceproof.flows.order.mark import mark_at, mark_of
 
 from .order_shop import Outside, declare, event
@@ -436,13 +438,33 @@ def test_a_fork_of_the_newest_version_is_let_through_as_often_as_somebody_says_s
     assert newest(stage) == "2"
 
 
-def test_a_fork_of_an_older_version_is_stale(stage: Stage) -> None:
-    """The twin: it would write an older state over a newer one."""
+def test_a_fork_of_an_older_version_is_refused_with_the_next_move(stage: Stage) -> None:
+    """The twin: it would write an older state over a newer one, so it could only be dropped."""
     app, outside = stage.process(), Outside()
     flow = declare(app, outside)
     flow(event(1))
     flow(event(2))
-    assert fork(stage, app, 1, "again") == "stale"
+    newer = app.attach(flow="sync", key="order:a:2").id
+    for fork_or_plan in (app.fork_run, lambda run, key: block(plan_fork(app.store, at_of(run), key))):
+        with pytest.raises(Misuse, match=f"overtaken by 2, .* fork the newest one \\({newer}\\)"):
+            fork_or_plan("sync/order:a:1", key="again")
+    with pytest.raises(Misuse, match="There is no"):
+        app.history("sync/again")
+    assert outside.applied == {"a": [1, 2]}
+
+
+def at_of(run: str) -> Any:
+    return address_of("default", *run.split("/", 1))
+
+
+def test_a_version_that_was_not_let_through_yet_can_be_forked_as_long_as_it_is_newer(stage: Stage) -> None:
+    """It was cancelled before it began: nothing has overtaken it."""
+    app, outside = stage.process(), Outside()
+    flow = declare(app, outside)
+    flow(event(1))
+    app.flows["sync"].drive(app.flows["sync"].start((event(2),), {}, delay=60.0))
+    app.attach(flow="sync", key="order:a:2").cancel("ann")
+    assert fork(stage, app, 2, "again") == "done"
     assert outside.applied == {"a": [1, 2]}
 
 

@@ -164,6 +164,25 @@ def test_a_key_that_is_another_one_each_time_is_told_before_anything_is_played(s
     assert done.exit_code == 2 and "The key is another one each time" in done.output
 
 
+@pytest.mark.parametrize(
+    ("made", "clock"),
+    [
+        ("f\"{order['id']}:{date.today()}\"", "datetime.date.today"),
+        ("f\"{order['id']}:{day()}\"", "datetime.date.today"),
+        ("f\"{order['id']}:{order.get('day', 1)}\"", ""),
+    ],
+    ids=["the clock", "a helper that reads it", "the event's own day"],
+)
+def test_a_key_that_is_cut_by_the_clock_is_said_to_hold_only_so_long(shop: Path, made: str, clock: str) -> None:
+    helper = "from datetime import date\n\n\ndef day():\n    return date.today()\n"
+    (shop / "shop.py").write_text(helper + CODE.replace('key="order:{order[id]}"', f"key=lambda order: {made}"))
+    done = run("--files", "out", "--depth", "1")
+    assert (f"The key is made with {clock}()" in done.output) is bool(clock)
+    assert ("Not played: a delivery at another time" in done.output) is bool(clock)
+    report = msgspec.json.decode(run("--files", "out", "--depth", "1", "--json").stdout)
+    assert report["clocks"] == ([clock] if clock else [])
+
+
 @pytest.mark.parametrize("text", ["[]", "[1]", '"POST /charges"'])
 def test_answers_that_are_no_object_are_refused_with_a_next_move(shop: Path, text: str) -> None:
     (shop / "answers.json").write_text(text)

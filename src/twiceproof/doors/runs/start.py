@@ -9,7 +9,7 @@ from ...claims.claim import DONE, FAILED, REVIEW, claim_of, space_of_run
 from ...claims.results import unpack
 from ...claims.states import is_expired
 from ...drive import Operation
-from ...errors import KeyRefused, Misuse
+from ...errors import Misuse
 from ...flows.flow import Flow
 from ...flows.history.runs import require_run
 from ...flows.tenancy import own_run
@@ -73,9 +73,9 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
     args, kwargs = _arguments(flow, start.input)
     try:
         handle, first = yield from flow.begin(
-            args, kwargs, heard=True, starter=start.starter, correlation=start.correlation
+            args, kwargs, heard=True, plain=True, starter=start.starter, correlation=start.correlation
         )
-    except KeyRefused:
+    except Misuse:
         if not _is_wrapped(flow, args):
             raise
         (name,) = flow.inputs.names

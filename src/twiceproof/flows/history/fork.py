@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 from msgspec import Struct, structs
 
@@ -19,6 +20,8 @@ from ...stores.base import Store
 from ..entry import DONE as STEP_DONE
 from ..entry import KIND as STEP
 from ..entry import Entry
+from ..order.mark import Drop, Event, decide, mark_at, mark_of
+from ..order.version import Compare, Version
 from ..undo import UNDO, is_undo
 from ..waits.waiting import wait_name
 from ..work import Work, encoded, work_of
@@ -43,7 +46,9 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
     """What `fork_run` would do. Writes nothing."""
     record = require_run((yield from store.read(at)))
     entries = yield from entries_in(store, at.space)
-    return _plan(record, entries, key, step)
+    plan = _plan(record, entries, key, step)
+    yield from _refuse_overtaken(store, claim_of(record), plan.run)
+    return plan
 
 
 def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
@@ -52,6 +57,7 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     record = require_run(found)
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
+    yield from _refuse_overtaken(store, claim_of(record), plan.run)
     claim = yield from _new_claim(store, record, plan, found.now)
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
@@ -93,6 +99,21 @@ def _plan(record: Record, entries: Sequence[Entry], key: str, step: str) -> Fork
     return Forked(run_id(space), key, tuple(entry.name for entry in kept), tuple(again))
 
 
+def _refuse_overtaken(store: Store, claim: Claim, fork: str) -> Operation[None]:
+    """A fork of an older version could only be dropped: it would write an older state over a newer one."""
+    ordered = work_of(claim).ordered
+    if ordered is None:
+        return
+    thing, kind, text = ordered
+    mark = mark_of((yield from store.read(mark_at(claim.tenant, claim.operation, thing))).record)
+    event = Event(Version(cast(Compare, kind), text), fork, claim.fingerprint, waited=True, forked_from=claim.run)
+    if mark is not None and isinstance(decide(mark, event, park=False, first=None), Drop):
+        raise Misuse(
+            f"Version {text} of {thing} was overtaken by {mark.version}, so its fork would be dropped as stale; fork "
+            f"the newest one ({mark.run}), or send this state as a newer version."
+        )
+
+
 def _before(entries: Sequence[Entry], step: str) -> list[Entry]:
     """What came to its end before this step did."""
     found = next((entry for entry in entries if entry.name == step), None)
@@ -124,7 +145,7 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
         raise Misuse("The input of this run is no longer kept; start it with its arguments instead.")
     new = Work(
         work.version, work.input, work.spill, correlation=work.correlation, born=f"{plan.run}@{now}",
-        forked_from=claim.run,
+        forked_from=claim.run, ordered=work.ordered,
     )  # fmt: skip
     return Claim(
         claim.operation, plan.key, "", claim.tenant, claim.fingerprint, 0, plan.run, claim.link,

@@ -31,8 +31,8 @@ from ...records import Address, Record, Replace, Written
 from ...shell import typed
 from ...stores.base import Store
 from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
-from ..nested import wake_parent
 from ..undo import is_undo
+from ..waiters import wake_waiters
 from ..work import queue_of, with_work, work_of
 from .runs import entries_in, require_run
 
@@ -80,7 +80,7 @@ def settle_run(
         claim = claim_of(record)
         if sent is not None and claim.settled == sent:  # it landed, and only its acknowledgement was lost
             if record.state == FAILED:
-                yield from _tell_parent(store, claim)
+                yield from _tell_waiters(store, claim)
             return Settled(claim.run, record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim, where)
         entries = yield from entries_in(store, at.space)
@@ -92,15 +92,13 @@ def settle_run(
         entry_writes = [] if settled is None else [entry_write(at.space, settled)]
         if isinstance((yield from store.write(write, *entry_writes)), Written):
             if write.state == FAILED:
-                yield from _tell_parent(store, claim)
+                yield from _tell_waiters(store, claim)
             return Settled(claim.run, write.state, word.verdict, entry.name if entry else "")
 
 
-def _tell_parent(store: Store, claim: Claim) -> Operation[None]:
-    """A run that waits for this one, perhaps for the same person, has its answer: nobody goes on with it here."""
-    parent = work_of(claim).parent
-    if parent:
-        yield from wake_parent(store, parent)
+def _tell_waiters(store: Store, claim: Claim) -> Operation[None]:
+    """Runs that wait for this one, perhaps for the same person, have their answer: nobody goes on with it here."""
+    return wake_waiters(store, work_of(claim))
 
 
 def _refuse_unless_in_review(record: Record, claim: Claim, where: Sequence[str]) -> None:

@@ -78,9 +78,10 @@ class Ordering:
         self._flow = flow
         self._places = places
 
-    def refuse_unordered(self, arguments: Mapping[str, Any]) -> None:
-        """Raises KeyRefused for what has no place in the order of its object."""
-        self._places.version(arguments)
+    def place_of(self, arguments: Mapping[str, Any]) -> tuple[str, str, str]:
+        """Its object, and its version. Raises KeyRefused for what has no place in the order of its object."""
+        version = self._places.version(arguments)
+        return self._places.object(arguments), version.kind, version.text
 
     def run(
         self, parts: Parts, taken: Taken, policy: Policy, arguments: dict[str, Any], call: Callable[[Any], Any],

@@ -11,7 +11,7 @@ from typing import Any
 from ...flows.step import Step
 from .source import Source
 
-__all__ = ["in_body", "step_of", "steps_in"]
+__all__ = ["in_body", "parts_of", "step_of", "steps_in"]
 
 INSTALLED = {"site-packages", "dist-packages"}  # an environment often lies in the project's own directory
 DEEPEST = 4  # helpers of helpers; whoever goes further is not followed
@@ -34,14 +34,21 @@ def _steps_of(source: Source, call: ast.Call) -> list[Step]:
 
 def in_body(source: Source) -> Iterator[tuple[Source, str]]:
     """The body itself, then the functions that it calls, each once, with words that say which."""
-    yield source, "in the flow's body"
+    for part in parts_of(source):
+        here = part is source
+        yield part, "in the flow's body" if here else f"in {part.function.__name__}(), which the flow's body calls"
+
+
+def parts_of(source: Source) -> Iterator[Source]:
+    """A function itself, then those of the same project that it calls, and so on, each once."""
+    yield source
     seen: set[Any] = {source.function}
     level = [source]
     for _ in range(DEEPEST):
         called = dict.fromkeys(helper for part in level for helper in _helpers(part, source) if helper not in seen)
         seen.update(called)
         level = [Source(helper) for helper in called]
-        yield from ((part, f"in {part.function.__name__}(), which the flow's body calls") for part in level)
+        yield from level
 
 
 def _helpers(part: Source, flow: Source) -> Iterator[Any]:

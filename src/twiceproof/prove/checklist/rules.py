@@ -12,13 +12,13 @@ from ...flows.flow import Flow
 from ...flows.step import Step
 from ...keys.stability import name_sign
 from .arms import Arms
-from .called import in_body, step_of, steps_in
+from .called import in_body, parts_of, step_of, steps_in
 from .effects import begins_threads, changes_each_time, creates, draws, reaches_outside, writes_files
 from .finding import RULES, Finding
 from .local_names import is_set
 from .source import Source, literal
 
-__all__ = ["of_flow", "of_hook", "of_once", "of_step"]
+__all__ = ["drawn_in_key", "of_flow", "of_hook", "of_once", "of_step"]
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -71,11 +71,22 @@ def _key(name: str, asking: Asking, source: Source) -> Iterator[Finding]:
             if sign and field.path not in asking.stable:
                 yield _found("unstable-key", source, source.first_line, name, f"{field.path} {sign}")
         return
-    made = Source(maker.function)
-    for call in made.calls():
-        path = made.path(call.func)
-        if changes_each_time(path):
-            yield _found("unstable-key", made, made.line(call), name, f"the key is made with {path}()")
+    for part, call, path in _made_anew(asking):
+        yield _found("unstable-key", part, part.line(call), name, f"the key is made with {path}()")
+
+
+def drawn_in_key(asking: Asking) -> tuple[str, ...]:
+    """What a key function calls that is another one each time: a clock, dice. Nothing of a template's."""
+    return tuple(dict.fromkeys(path for _, _, path in _made_anew(asking)))
+
+
+def _made_anew(asking: Asking) -> Iterator[tuple[Source, ast.Call, str]]:
+    """In the key function, and in the helpers that it calls."""
+    if asking.maker.function is not None:
+        for part in parts_of(Source(asking.maker.function)):
+            for call in part.calls():
+                if changes_each_time(path := part.path(call.func)):
+                    yield part, call, path
 
 
 def _body(flow: Flow, source: Source) -> Iterator[Finding]:
