@@ -392,6 +392,18 @@ def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> 
     assert isinstance(before(plan, begun[1], 100.0, crashed=True, since=50.0), Park)
 
 
+def test_an_attempt_that_was_killed_counts_beside_those_that_failed() -> None:
+    """One failed and is on record, one was killed and left no trace: the next one is the third."""
+    from twiceproof.flows.engine import Act, Park, Plan, before
+    from twiceproof.flows.entry import RETRY, Entry, Note
+    from twiceproof.flows.repeat import SAFE
+
+    failed = Entry("pay", RETRY, Note(starts=1, first_at=50.0), "1", 50.0)
+    assert before(Plan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=True, since=50.0) == Act(3, intent=True)
+    assert before(Plan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=False, since=50.0) == Act(2)
+    assert isinstance(before(Plan(SAFE, Retry(attempts=2)), failed, 51.0, crashed=True, since=50.0), Park)
+
+
 def test_a_first_pause_that_would_be_cut_short_is_refused() -> None:
     with pytest.raises(Misuse, match="give a longer most="):
         Retry(first="1h")
