@@ -1,5 +1,6 @@
 """A change in one process wakes who waits for it in another."""
 
+import socket
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from twiceproof.records import Address, Insert, Remove, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.redis_target import IDLE
 
 pytestmark = pytest.mark.server
 
@@ -57,6 +59,17 @@ def test_a_heartbeat_or_another_space_wakes_nobody(stores):
     here.close()
     waiter.join(LONG / 2)
     assert not waiter.is_alive()
+
+
+def test_who_listens_finds_out_within_seconds_that_the_other_end_is_gone_without_a_word(redis_url):
+    engine = RedisEngine(redis_url)
+    ear = engine._nodes.open_ear()
+    told = [IDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+    idle, between, count = (ear._sock.getsockopt(socket.IPPROTO_TCP, option) for option in told)
+    assert ear._sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert idle + between * count <= 15
+    ear.close()
+    engine.close()
 
 
 def test_a_user_without_the_right_to_the_channel_loses_only_the_hint(killable_valkey):

@@ -247,7 +247,9 @@ def _restore(session: Session, calling: Calling) -> Operation[Any]:
     if text:
         return calling.step.results.restore(text)
     why = note.spill.reason if note.spill else "its time is over"
+    large = note.spill is not None and note.spill.size > 0
+    advice = "return less, or give the app a place: resources=…" if large else "return plain values or dataclasses"
     raise ResultNotKept(
-        f"{calling.name} was done, but its result could not be kept ({why}); return plain values or dataclasses.",
+        f"{calling.name} was done, but its result could not be kept ({why}); {advice}.",
         operation=session.claim.operation, key=session.claim.key, step=calling.name,
     )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -20,6 +21,10 @@ LANES = 16
 MOST_LANES = 1024
 TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 OURS = {"lanes", "durability"}
+# A firewall forgets an idle connection without a word: who listens on it must not go on believing that it hears. Known
+# within about ten seconds; where redis-py leaves it to the kernel (before 8), after two hours. macOS has another name.
+IDLE = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
+KEEPALIVE = {IDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3} if IDLE is not None else {}
 
 
 class Target(Struct, frozen=True):
@@ -80,6 +85,7 @@ def _manners() -> dict[str, Any]:
         "socket_timeout": SECONDS_TO_ANSWER,
         "socket_connect_timeout": SECONDS_TO_ANSWER,
         "socket_keepalive": True,
+        "socket_keepalive_options": KEEPALIVE,
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }

@@ -390,6 +390,24 @@ def test_the_effect_key_belongs_to_a_step(stage: Stage) -> None:
         stage.process().effect_key()
 
 
+def test_a_step_whose_result_is_too_large_is_told_where_it_could_be_kept(stage: Stage) -> None:
+    from twiceproof import ResultNotKept, ResultTypeWarning
+
+    app = stage.process()
+
+    @app.step(repeat="safe")
+    def render() -> str:
+        return "x" * 9_000_000
+
+    @app.flow(key="large:{n}")
+    def large(n: int) -> int:
+        return len(render())
+
+    told = r"\(too large to keep\); return less, .* resources=…"
+    with pytest.warns(ResultTypeWarning), pytest.raises(ResultNotKept, match=told):
+        large(1)
+
+
 def test_a_result_without_a_json_form_is_refused_the_first_time_and_again(stage: Stage) -> None:
     from twiceproof import ResultNotKept, ResultTypeWarning
 

@@ -33,8 +33,13 @@ def was_before(carrier: Carrier, recording: Recording) -> bool:
 
 
 def _router_said_no(scope: Carrier) -> bool:
-    """Starlette and FastAPI name the endpoint that they found, Litestar its handler."""
-    return "app" in scope and "endpoint" not in scope and "route_handler" not in scope
+    """Starlette and FastAPI name the endpoint that they found, Litestar its handler.
+
+    Of an app that is mounted they name the app itself, until it has found something: apps and routers have routes.
+    """
+    if "app" not in scope or "route_handler" in scope:
+        return False
+    return "endpoint" not in scope or hasattr(scope["endpoint"], "routes")
 
 
 def flask_said_no(status: int, environ: Carrier) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ...claims.verdict import judge
+from ...errors import NotDone
 from .rule import Rule
 
 __all__ = ["NEVER_KEPT", "Word", "of_error", "of_status"]
@@ -37,6 +37,14 @@ def _of_refusal(rule: Rule) -> Word:
 
 def of_error(error: BaseException, rule: Rule) -> Word:
     """An error that left the app. It may have come after the work was done."""
-    if judge(error) == "clean" or rule.reruns:
+    if rule.reruns or _says_not_done(error):
         return "retry"
     return "keep" if rule.keeps == "all" and isinstance(error, Exception) else "park"
+
+
+def _says_not_done(error: BaseException) -> bool:
+    """Only in so many words. A refused connection says it of one call, and a handler makes several: it has charged the
+    card, and the mail server is down."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_says_not_done, error.exceptions))
+    return isinstance(error, NotDone)

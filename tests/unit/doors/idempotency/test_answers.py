@@ -52,6 +52,7 @@ def test_what_a_retry_does_after_each_status(door, shop, keeps, repeat, status, 
 ERRORS = [
     ("2xx+4xx", "never", ValueError, REVIEW),
     ("2xx+4xx", "never", TimeoutError, REVIEW),
+    ("2xx+4xx", "never", ConnectionRefusedError, REVIEW),  # of the mail server, say, after the card was charged
     ("2xx+4xx", "never", NotDone, RUN),
     ("2xx+4xx", "safe", ValueError, RUN),
     ("resume", "never", ValueError, RUN),
@@ -70,6 +71,20 @@ def test_what_a_retry_does_after_an_error(door, shop, keeps, repeat, error, expe
 
     shop.answer = fail
     with pytest.raises(error, match="the till is stuck"):
+        client.ask()
+    shop.answer = lambda asked: (201, [], [b"done"])
+    assert again(client, shop) == expected
+
+
+@pytest.mark.parametrize(("second", "expected"), [(NotDone, RUN), (ConnectionRefusedError, REVIEW)])
+def test_of_several_errors_at_once_all_must_say_that_nothing_was_done(door, shop, second, expected):
+    client = door(routes=[Route("/pay")])
+
+    def fail(asked):
+        raise ExceptionGroup("two tills", [NotDone("closed"), second("closed")])
+
+    shop.answer = fail
+    with pytest.raises(ExceptionGroup):
         client.ask()
     shop.answer = lambda asked: (201, [], [b"done"])
     assert again(client, shop) == expected

@@ -10,6 +10,7 @@ from litestar.params import JSONBody
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.responses import JSONResponse
+from starlette.routing import Mount
 from starlette.routing import Route as StarletteRoute
 
 from tests.unit.doors.idempotency.harness import JSON, Client
@@ -70,6 +71,16 @@ def a_flask(ran):
     return made.wsgi_app
 
 
+def a_mounted_fastapi(ran):
+    api = FastAPI()
+    api.mount("/shop", a_fastapi(ran))
+    return api
+
+
+def a_mounted_starlette(ran):
+    return Starlette(routes=[Mount("/shop", routes=a_starlette(ran).routes)])
+
+
 MAKERS = {"fastapi": a_fastapi, "starlette": a_starlette, "litestar": a_litestar, "flask": a_flask}
 
 
@@ -101,6 +112,17 @@ def test_that_there_is_no_such_address_is_not_kept(framework, app):
     assert framework.ask(path="/nowhere").status == 404
     assert claims(app) == []
     assert not framework.ask(path="/nowhere").replayed
+
+
+@pytest.mark.parametrize("make", [a_mounted_fastapi, a_mounted_starlette])
+def test_nor_that_an_app_that_is_mounted_has_no_such_address(app, ran, shop, make):
+    client = Client("asgi", shop, app=app)
+    client.door = IdempotencyKey(make(ran), app=app)
+    assert client.ask(path="/shop/nowhere").status == 404
+    assert claims(app) == []
+    client.ask(b'{"amount": -5}', path="/shop/pay")
+    assert client.ask(b'{"amount": -5}', path="/shop/pay").replayed  # what its handler refused is kept
+    assert ran == [-5]
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "litestar"], indirect=True)  # the others validate nothing
