@@ -22,15 +22,18 @@ __all__ = ["Seat", "by_id", "by_link"]
 class Seat(Struct, frozen=True):
     approval: Approval
     by: str  # whose word it will be; "": they have to say
-    way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another
+    way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another, nor of a later start
 
 
 def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Seat | Reply]:
     try:
-        own_approval(tenant, request_address(approval))
-        return Seat((yield from look_up(store, approval)), by, f"id:{by}")
+        at = own_approval(tenant, request_address(approval))
+        found = yield from look_up(store, approval)
     except NoSuchWait:
         return _nothing()
+    record = (yield from store.read(at)).record
+    # Started anew under its key, a run asks the same thing again: a form that is sent twice must not answer both.
+    return _nothing() if record is None else Seat(found, by, f"id:{request_of(record).born}:{by}")
 
 
 def by_link(store: Store, token: str) -> Operation[Seat | Reply]:

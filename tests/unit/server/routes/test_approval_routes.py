@@ -121,6 +121,26 @@ def test_what_cannot_be_seen_is_written_out_on_the_page(knock, shop, letter):
     assert f"DE89{ascii(letter)[1:-1]}3704" in page.text
 
 
+def test_a_form_that_is_sent_again_does_not_answer_what_the_next_start_asks(app, clock):
+    @app.flow(key="order:{order}", keep="10m", stable=("order",))
+    def pay(order: int):
+        return app.approve("charge", show={"total": 7}).by
+
+    ann = Knock(app, by="ann")
+    with pytest.raises(Waiting):
+        pay(1)
+    address = f"/v1/approvals/{app.approvals()[0].id}"
+    sent = word(ann("GET", address, status=200), "approve")
+    assert ann("POST", address, sent, 200)["first"] is True
+    assert pay(1) == "ann"
+    clock.advance(660)
+    with pytest.raises(Waiting):
+        pay(1)  # forgotten, and started anew
+    assert ann("POST", address, sent, 403)["type"] == "urn:twiceproof:stale-view"
+    assert [one.state for one in app.approvals()] == ["open"]
+    assert ann("POST", address, word(ann("GET", address, status=200), "approve"), 200)["first"] is True
+
+
 def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
     path = shop.ask()
     page = knock("GET", path, **HTML)
