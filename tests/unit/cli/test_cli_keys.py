@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from twiceproof import App
+from twiceproof.drive import block
+from twiceproof.flows.history.rotation import keys_in_use
+from twiceproof.server.tokens import find_token, hash_of
 from twiceproof.stores.keyring import as_keyring
+from twiceproof.stores.open import open_store
 
 
 @pytest.fixture
@@ -65,6 +69,18 @@ def test_plain_rows_are_shown_as_refused_where_only_sealed_ones_are_believed(led
     run("keys", "rotate")
     monkeypatch.setenv("TWICEPROOF_KEYS", f"{keys} sealed-only")
     assert [(row["here"], row["rows"]) for row in run_json("keys", "status")["keys"]] == [("current", 1)]
+
+
+def test_a_token_is_sealed_like_everything_else_and_good_where_only_sealed_rows_are_believed(
+    ledger, run, run_json, key, monkeypatch
+):
+    made = key()
+    monkeypatch.setenv("TWICEPROOF_KEYS", f"{made} sealed-only")
+    token = run_json("tokens", "create", "ops", "--scope", "read")
+    assert [name for name, rows in keys_in_use(open_store(ledger.url)).items() if rows] == [made.partition(":")[0]]
+    with App(ledger.url, keys=f"{made} sealed-only") as app:
+        assert block(find_token(app.store, hash_of(token["token"]))).name == "ops"
+    assert run_json("tokens", "revoke", "ops")["state"] == "revoked"
 
 
 def test_what_is_sealed_is_shown_to_who_has_the_key_and_told_to_who_has_not(ledger, run, key, monkeypatch):
