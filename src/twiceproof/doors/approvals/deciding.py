@@ -47,7 +47,7 @@ class Shown(Struct, frozen=True):
 
 def shown_at(store: Store, seat: Seat, now: float) -> Operation[Shown]:
     if seat.approval.state != OPEN:
-        return Shown(seat.approval, None)
+        return Shown(seat.told, None)
     view = _view(seat, seat.approval.digest)
     yes = yield from draw_nonce(store, view, "approve", now)
     no = yield from draw_nonce(store, view, "reject", now)

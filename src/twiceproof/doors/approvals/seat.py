@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...drive import Operation
 from ...errors import NoSuchWait
@@ -23,6 +23,12 @@ class Seat(Struct, frozen=True):
     approval: Approval
     by: str  # whose word it will be; "": they have to say
     way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another, nor of a later start
+    sent: bool = False  # they came by a link
+
+    @property
+    def told(self) -> Approval:
+        """Once it is decided. A link outlives its use in somebody's mailbox: it tells no more what was shown."""
+        return structs.replace(self.approval, shown=None) if self.sent else self.approval
 
 
 def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Seat | Reply]:
@@ -52,7 +58,7 @@ def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
         found = yield from look_up(store, approval_id(at))
     except NoSuchWait:
         return _nothing()
-    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}")
+    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", sent=True)
 
 
 def _nothing() -> Reply:

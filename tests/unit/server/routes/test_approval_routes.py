@@ -148,6 +148,10 @@ def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
     knock("POST", path, body, 200, content_type=FORM, **HTML)
     after = knock("GET", path, status=200, **HTML)
     assert "Rejected" in after.text and "700" not in after.text and "<form" not in after.text
+    told = knock("GET", path, status=200)
+    assert (told["approval"]["state"], told["approval"]["shown"], told["nonces"]) == ("decided", None, None)
+    looked_up = knock("GET", f"/v1/approvals/{told['approval']['id']}", status=200)  # with a token, by its id
+    assert looked_up["approval"]["shown"]["total"] == 700
 
 
 def test_a_second_post_changes_nothing_and_hears_what_stands(app, knock, shop):
