@@ -113,7 +113,27 @@ def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
     assert page.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("letter", ["\u061c", "\u00ad", "\u180e", "\u206a", "\ufffb", "\U000e0041", "\x1b", "\u200b"])
+@pytest.mark.parametrize(
+    "letter",
+    [
+        "\u061c",
+        "\u00ad",
+        "\u180e",
+        "\u206a",
+        "\ufffb",
+        "\U000e0041",
+        "\x1b",
+        "\u200b",
+        "\u034f",
+        "\u115f",
+        "\u3164",
+        "\uffa0",
+        "\u2800",
+        "\ufe0f",
+        "\U000e0100",
+        "\U0001d173",
+    ],
+)
 def test_what_cannot_be_seen_is_written_out_on_the_page(knock, shop, letter):
     shop.show = {"to": f"DE89{letter}3704", "note": "two\nlines"}
     page = knock("GET", shop.ask(), status=200, **HTML)
