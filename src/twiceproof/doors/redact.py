@@ -84,13 +84,13 @@ def _branch(tree: _Tree, name: str) -> _Tree | None:
     known: _Tree | None = tree.get(name)
     if known is not None or "." not in name:
         return known
-    branch = tree
+    branch: _Tree = tree
     for part in name.split("."):
         if part not in branch:
             return None
         branch = branch[part]
-        if not branch:
-            return branch
+        if not branch:  # hidden whole
+            return {}
     return branch
 
 
