@@ -71,6 +71,7 @@ def _decide(store: Store, seat: Seat, body: DecideBody, mark: str) -> Operation[
         "approved": body.decision == "approve",
         "note": body.note[:LONGEST_NOTE],
         "shown": body.shown,
+        "born": seat.born,
     }
     by = seat.by or validate_key(body.by.strip())
     try:

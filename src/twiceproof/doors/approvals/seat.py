@@ -23,6 +23,7 @@ class Seat(Struct, frozen=True):
     approval: Approval
     by: str  # whose word it will be; "": they have to say
     way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another, nor of a later start
+    born: str = ""  # which start of the run asks
     sent: bool = False  # they came by a link
 
     @property
@@ -39,7 +40,10 @@ def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Seat |
         return _nothing()
     record = (yield from store.read(at)).record
     # Started anew under its key, a run asks the same thing again: a form that is sent twice must not answer both.
-    return _nothing() if record is None else Seat(found, by, f"id:{request_of(record).born}:{by}")
+    if record is None:
+        return _nothing()
+    born = request_of(record).born
+    return Seat(found, by, f"id:{born}:{by}", born)
 
 
 def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
@@ -58,7 +62,7 @@ def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
         found = yield from look_up(store, approval_id(at))
     except NoSuchWait:
         return _nothing()
-    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", sent=True)
+    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.born, sent=True)
 
 
 def _nothing() -> Reply:

@@ -8,9 +8,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from twiceproof import App, Misuse, Waiting
+from twiceproof import App, Misuse, PayloadMismatch, Waiting
 from twiceproof.doors.approvals.nonce import VALID
+from twiceproof.doors.approvals.seat import by_id
 from twiceproof.drive import block
+from twiceproof.flows.waits.approvals import decide
 from twiceproof.flows.waits.links import Link, draw_link, find_link, link_url
 
 from .knock import Knock
@@ -159,6 +161,16 @@ def test_a_form_that_is_sent_again_does_not_answer_what_the_next_start_asks(app,
     assert ann("POST", address, sent, 403)["type"] == "urn:twiceproof:stale-view"
     assert [one.state for one in app.approvals()] == ["open"]
     assert ann("POST", address, word(ann("GET", address, status=200), "approve"), 200)["first"] is True
+
+
+def test_a_decision_that_comes_while_the_run_is_started_anew_is_none_about_the_new_start(app, shop):
+    """Between a look at its nonce and its landing, the run may have been forgotten and begun again."""
+    shop.ask()
+    seat = block(by_id(app.store, "default", shop.id, "ann"))
+    words = {"approved": True, "by": "ann", "mark": "m", "shown": seat.approval.digest}
+    with pytest.raises(PayloadMismatch):
+        block(decide(app.store, shop.id, born="an earlier start", **words))
+    assert block(decide(app.store, shop.id, born=seat.born, **words)).first
 
 
 def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
