@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from twiceproof import App
+from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
 from twiceproof.flows.history.rotation import keys_in_use
+from twiceproof.records import Address, Insert, Replace
 from twiceproof.server.tokens import find_token, hash_of
 from twiceproof.stores.keyring import as_keyring
 from twiceproof.stores.open import open_store
@@ -81,6 +83,25 @@ def test_a_token_is_sealed_like_everything_else_and_good_where_only_sealed_rows_
     with App(ledger.url, keys=f"{made} sealed-only") as app:
         assert block(find_token(app.store, hash_of(token["token"]))).name == "ops"
     assert run_json("tokens", "revoke", "ops")["state"] == "revoked"
+
+
+def test_a_planted_row_keeps_no_token_from_being_revoked_and_the_doctor_refuses_it(
+    ledger, run, run_json, key, monkeypatch
+):
+    monkeypatch.setenv("TWICEPROOF_KEYS", f"{key()} sealed-only")
+    run("tokens", "create", "ops", "--scope", "read")
+    for order in (1, 2):
+        charge(ledger, order)
+    run("doctor")
+    plain = open_store(ledger.url)
+    plain.write(Insert(Address("~tokens", "token", "0" * 64), '{"id": "tok_0", "scopes": ["admin"]}', "live")).block()
+    there = plain.read(address_of("default", "charge", "order:1")).block().record
+    plain.write(Replace(there.at, "{}", there.state, version=there.version)).block()
+    plain.close()
+    assert [row["name"] for row in run_json("tokens", "list")["tokens"]] == ["ops"]
+    assert run_json("tokens", "revoke", "ops")["state"] == "revoked"
+    assert [row["key"] for row in run_json("claims", "list", "--state", "all")["claims"]] == ["order:2"]
+    assert "not sealed" in run("doctor", code=2).stdout
 
 
 def test_what_is_sealed_is_shown_to_who_has_the_key_and_told_to_who_has_not(ledger, run, key, monkeypatch):
