@@ -6,11 +6,13 @@ import re
 
 __all__ = ["UNSEEN", "written_out"]
 
-# C0 and C1 controls, line separators, everything that turns the direction of writing, everything without
-# width, half surrogates, and tags.
+# C0 and C1 controls, line separators, everything that turns the direction of writing, half surrogates, and everything
+# that Unicode has shown as nothing (Default_Ignorable_Code_Point): fillers, joiners, variation selectors, tags. A blank
+# of Braille, too.
 UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e007f]"
+    "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
 )
 
 

@@ -201,6 +201,27 @@ def test_one_row_that_does_not_open_harms_no_neighbour(caplog: Any) -> None:
         store.scan("claim", None, None, None, 10)
 
 
+def test_a_list_goes_on_without_a_bad_row_and_a_ledger_does_not(caplog: Any) -> None:
+    """From a run's steps nothing may be missing, or what was done would be done again."""
+    inner = MemoryEngine()
+    store = engine(NEW, inner)
+    spaces = ("default/charge/order:1", "~tokens")
+    for space in spaces:
+        for key in ("bad", "good"):
+            store.commit([Batch([Insert(Address(space, "step", key), "b")], f"{space} {key}")])
+        moved = inner.fetch([Address(space, "step", "good")])[0].record
+        there = inner.fetch([Address(space, "step", "bad")])[0].record
+        inner.commit([Batch([Replace(there.at, moved.body, version=there.version)], f"{space} moved")])
+    found = store.scan("step", None, None, None, 10).records
+    assert [(one.at.space, one.at.key) for one in found] == [(space, "good") for space in spaces]
+    assert [one.at.key for one in store.scan("step", "~tokens", None, None, 10).records] == ["good"]
+    assert "left out: The step 'bad' of '~tokens' does not open" in caplog.text
+    with pytest.raises(CannotOpen):
+        store.scan("step", "default/charge/order:1", None, None, 10)
+    with pytest.raises(CannotOpen):  # nothing of it opens: that is not an empty list
+        store.scan("step", "~tokens", None, None, 1)
+
+
 def test_a_database_holds_nothing_readable_of_what_passed_through(tmp_path: Path) -> None:
     from twiceproof import Happened, check
 

@@ -56,12 +56,16 @@ def list_records(
 
 
 def _scan(store: Store, at: Cursor, meant: Meant, wanted: int) -> Operation[Page]:
-    """A page that ends with the last record wanted: only a page's end has a cursor to go on from."""
-    page = yield from store.scan(KIND, state=at.state, after=at.after, limit=min(max(wanted, SCAN), MOST))
-    places = [place for place, record in enumerate(page.records) if _is_meant(record, meant, page.now)]
-    if len(places) <= wanted:
-        return page
-    return (yield from store.scan(KIND, state=at.state, after=at.after, limit=places[wanted - 1] + 1))
+    """A page that ends with the last record wanted: only a page's end has a cursor to go on from, and some stores write
+    their cursors with the record's address. One that is not meant may be another tenant's.
+    """
+    limit = min(max(wanted, SCAN), MOST)
+    while True:
+        page = yield from store.scan(KIND, state=at.state, after=at.after, limit=limit)
+        places = [place for place, record in enumerate(page.records) if _is_meant(record, meant, page.now)]
+        if len(places) < wanted or places[wanted - 1] + 1 == len(page.records):
+            return page
+        limit = places[wanted - 1] + 1
 
 
 def _is_meant(record: Record, meant: Meant, now: float) -> bool:

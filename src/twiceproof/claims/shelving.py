@@ -63,7 +63,7 @@ def _place(shelf: Shelf, piece: Insert) -> Operation[list[Insert]]:
 
 def on_shelf(shelf: Shelf, piece: Insert, source: BinaryIO, digest: str, size: int) -> Operation[Insert]:
     """On the shelf before it is on record: a crash in between leaves an orphan, never a record of nothing."""
-    path = path_of(run_id(piece.at.space), piece.at.key)
+    path = _path_at(piece.at)
     yield from Aside(lambda: shelf.put(path, source))
     return structs.replace(piece, body=body_of(Away(shelf.url, path, digest, size)), state=AWAY)
 
@@ -73,7 +73,7 @@ def copied(record: Record, at: Address) -> Operation[Insert]:
     piece = Insert(at, record.body, record.state)
     if record.state != AWAY:
         return piece
-    away = msgspec.json.decode(record.body, type=Away)
+    away = _away_of(record)
     with (yield from load(record)) as file:
         return (yield from on_shelf(open_shelf(away.shelf), piece, cast(BinaryIO, file), away.digest, away.size))
 
@@ -91,8 +91,20 @@ def load(record: Record) -> Operation[IO[bytes]]:
         return io.BytesIO(record.body.encode())
     if record.state == BASE64:
         return io.BytesIO(b64decode(record.body))
-    away = msgspec.json.decode(record.body, type=Away)
+    away = _away_of(record)
     return (yield from Aside(lambda: _fetch(away)))
+
+
+def _path_at(at: Address) -> str:
+    return path_of(run_id(at.space), at.key)
+
+
+def _away_of(record: Record) -> Away:
+    """Only where its own address puts it: a row that was changed could have any file read, and removed with its run."""
+    away = msgspec.json.decode(record.body, type=Away)
+    if away.path != _path_at(record.at):
+        raise _gone(away, "is not this run's own, and is left alone: its record was changed")
+    return away
 
 
 def _fetch(away: Away) -> IO[bytes]:
@@ -131,8 +143,8 @@ def drop(records: Iterable[Record]) -> Operation[None]:
     """What lies on shelves for records that were just removed. What fails is found later, as an orphan."""
     for record in records:
         if record.at.kind == "resource" and record.state == AWAY:
-            away = msgspec.json.decode(record.body, type=Away)
             try:
+                away = _away_of(record)
                 yield from Aside(lambda away=away: open_shelf(away.shelf).remove(away.path))  # type: ignore[misc]
-            except StoreUnavailable as error:
+            except (StoreUnavailable, ResultNotKept) as error:
                 log.warning("a resource could not be removed yet: %s", error)

@@ -15,6 +15,7 @@ from ..claims.heartbeat import BEATS_PER_LEASE
 from ..claims.policy import DEFAULT_LEASE
 from ..clock import Clock
 from ..errors import CannotOpen
+from ..flows.history.rotation import as_stored
 from ..records import Address, Record
 from ..stores.base import Finding, Store
 from ..stores.migrations import migrations
@@ -57,8 +58,10 @@ def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
 def _sealing(store: Store) -> Iterator[Finding]:
     """A look at some claims: whoever works here opens them. How many rows each key seals, `keys status` counts."""
     try:
-        for record in store.scan(KIND, limit=SAMPLE).block().records:
-            claim_of(record)
+        for row in as_stored(store).scan(KIND, limit=SAMPLE).block().records:
+            found = store.read(row.at).block().record  # by itself: a list leaves out what does not open
+            if found is not None:
+                claim_of(found)
     except CannotOpen as error:
         if "key_id" in error.data:  # otherwise it is no question of keys
             yield Finding("refuse", "sealing", str(error))

@@ -26,7 +26,7 @@ Examples:
 def rotate(target: Target) -> None:
     """Seal everything anew with the current key, beside whoever is at work. What is held is left to its holder.
 
-    Exit code 1 where something is left: say it again later.
+    Exit code 1 where something is left: say it again later. What does not open is named, and left as it is.
     """
     with opened(target) as store, Progress("sealing", quiet=target.json) as bar:
         done = rotate_all(store, bar.show)
@@ -34,7 +34,11 @@ def rotate(target: Target) -> None:
         show_json({**structs.asdict(done), "left": done.left})
     else:
         show_text(f"{done.sealed} sealed anew, {done.current} were already.")
-        if done.left:
-            show_text(f"{done.left} are held or were just written; say it again later: twiceproof keys rotate")
+        if done.left > done.shut:
+            show_text(
+                f"{done.left - done.shut} are held or were just written; say it again later: twiceproof keys rotate"
+            )
+        if done.shut:
+            show_text(f"{done.shut} do not open, as told above; restore them from a backup.")
     if done.left:
         raise click.exceptions.Exit(1)

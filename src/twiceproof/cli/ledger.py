@@ -18,9 +18,11 @@ __all__ = ["opened", "require_ledger", "scheme_of", "sqlite_path", "sqlite_url"]
 
 
 @contextlib.contextmanager
-def opened(target: Target) -> Iterator[GroupedStore]:
-    require_ledger(target.url)
-    store = open_store(target.url, keys=target.keys, create=False)
+def opened(target: Target, *, create: bool = False) -> Iterator[GroupedStore]:
+    """The one way in: what opens it without the keys would write rows that others refuse, or believe unsealed."""
+    if not create:
+        require_ledger(target.url)
+    store = open_store(target.url, keys=target.keys, create=create)
     try:
         yield store
     finally:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import click
 
 from ..drive import block
@@ -11,8 +9,7 @@ from ..errors import Misuse
 from ..keys.duration import seconds
 from ..server.principal import GRANTS, Scope
 from ..server.tokens import create_token
-from ..stores.open import open_store
-from .ledger import require_ledger, scheme_of
+from .ledger import opened, require_ledger, scheme_of
 from .output import show_json, show_pairs, show_text
 from .target import Target, target_options
 from .token_shape import shown_time, token_shape
@@ -48,7 +45,7 @@ def create(target: Target, name: str, scopes: tuple[str, ...], expires: str | No
     if target.is_default:  # a mistaken ledger would be made here, and the server would stay open to everybody
         require_ledger(target.url)
     lasts = None if expires is None else seconds(expires, name="expires")
-    with contextlib.closing(open_store(target.url)) as store:  # the first token may come before the first claim
+    with opened(target, create=True) as store:  # the first token may come before the first claim
         secret, token = block(create_token(store, name, target.tenant, [Scope(scope) for scope in scopes], lasts))
     if target.json:
         show_json({**token_shape(token), "token": secret})

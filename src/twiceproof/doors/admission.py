@@ -159,7 +159,7 @@ class Admission:
 
     def _asked(self, event: Event) -> str:
         """Without what is redacted: from a hash of all the rest, a card's number can be guessed."""
-        contents = event.payload if event.contents is None else event.contents
+        contents = redact(event.payload if event.contents is None else event.contents, self.hook.redact)
         apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
         return event.asked or fingerprint({"payload": contents}, apart)
 

@@ -73,10 +73,25 @@ def _planted(paths: tuple[str, ...]) -> _Tree:
 
 def _hidden(value: Any, tree: _Tree) -> Any:
     if isinstance(value, Mapping):
-        return {name: _field(item, tree.get(str(name))) for name, item in value.items()}
+        return {name: _field(item, _branch(tree, str(name))) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_hidden(item, tree) for item in value]
     return value
+
+
+def _branch(tree: _Tree, name: str) -> _Tree | None:
+    """What is declared below this name. Flat bodies and OData's annotations write a whole path as one name."""
+    known: _Tree | None = tree.get(name)
+    if known is not None or "." not in name:
+        return known
+    branch: _Tree = tree
+    for part in name.split("."):
+        if part not in branch:
+            return None
+        branch = branch[part]
+        if not branch:  # hidden whole
+            return {}
+    return branch
 
 
 def _field(item: Any, branch: _Tree | None) -> Any:
@@ -111,7 +126,7 @@ def _redact_form(body: bytes, tree: _Tree) -> bytes:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=1_000)
     except ValueError:
         return f"{REDACTED}: {len(body)} bytes that are no form".encode()
-    return urlencode([(name, REDACTED if name in tree else value) for name, value in pairs]).encode()
+    return urlencode([(name, value if _branch(tree, name) is None else REDACTED) for name, value in pairs]).encode()
 
 
 def kept_headers(headers: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:

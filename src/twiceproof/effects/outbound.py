@@ -185,7 +185,8 @@ def _tried(work: Callable[[], Sequence[str]]) -> Sequence[str] | OSError:
 def _request(connection: http.client.HTTPConnection, target: Target, body: bytes, headers: Mapping[str, str]) -> None:
     connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
     given = {"host": target.authority, "content-length": str(len(body)), "connection": "close"}
-    for name, value in {**headers, **given}.items():
+    others = {name: value for name, value in headers.items() if name.lower() not in (*given, "transfer-encoding")}
+    for name, value in {**others, **given}.items():  # each once, however it is spelled: two hosts are two receivers
         connection.putheader(name, value)
     connection.endheaders(body)
 

@@ -22,7 +22,11 @@ Trust = Literal["nobody", "loopback", "everybody"]
 
 FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
 # What proxies add. Whoever calls through one is not on this machine, though the proxy is.
-FORWARDED = (b"x-forwarded-for", b"forwarded", b"x-forwarded-host", b"x-real-ip", b"via")
+FORWARDED = (
+    b"x-forwarded-for", b"forwarded", b"x-forwarded-host", b"x-real-ip", b"via", b"x-forwarded-proto",
+    b"x-forwarded-server", b"x-forwarded-port", b"x-client-ip", b"x-original-host", b"cf-connecting-ip", b"cf-ray",
+    b"true-client-ip", b"fly-client-ip", b"x-envoy-external-address", b"x-arr-ssl",
+)  # fmt: skip
 MOST = 4_096  # tokens remembered, wrong ones among them
 
 

@@ -40,6 +40,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # With two of these, whoever stands before us may have looked at the other one.
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin", b"idempotency-key")
+UNKNOWN = "unknown"  # a caller whom the proxy names by no address
 NOWHERE = "(none)"  # the route of what has none, in counts and log lines
 
 
@@ -116,10 +117,12 @@ class Handling:
         method = "GET" if self.scope["method"] == "HEAD" else self.scope["method"]
         route = node.routes.get(method)
         if route is None:
+            self._limit(self.desk.per_source, self.client)
             return problems.method_not_allowed(node.routes)
         self.route = route
         params = params_of(route, values)
         if params is None:
+            self._limit(self.desk.per_source, self.client)
             return problems.not_found(self.path)
         scope = POLICY[route.method, route.path]
         principal = self.principal = await self._who(scope, route, params)
@@ -193,15 +196,21 @@ class Handling:
             return
         names = [name for name, _ in self.scope["headers"]]
         if any(names.count(name) > 1 for name in ONCE):
+            self._limit(self.desk.per_source, self.client)
             self.desk.station.metrics.refused("ambiguous")
             raise Refused(problems.ambiguous())
 
     def _client(self) -> str:
-        """Behind a proxy, whom the proxy names last: the ones before are the caller's own word."""
+        """Behind a proxy, whom the proxy names last: the ones before are the caller's own word.
+
+        Those whom it names by no address (`unix:`, `unknown`) are one caller: as the proxy itself, on this machine,
+        they would have no limit.
+        """
         client = self.scope.get("client")
         said = self.headers.get(b"x-forwarded-for") if self.desk.behind_proxy else None
-        named = None if said is None else address_in(said.decode("latin-1").rpartition(",")[2])
-        return named or (client[0] if client else "")
+        if said is not None:
+            return address_in(said.decode("latin-1").rpartition(",")[2]) or UNKNOWN
+        return client[0] if client else ""
 
 
 def _not_allowed(route: Route, principal: Principal) -> Reply:

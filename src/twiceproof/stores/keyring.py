@@ -80,6 +80,10 @@ class Keyring:
                 "restore it from a backup.", at=at, key_id=name,
             ) from None  # fmt: skip
 
+    def misses(self, error: CannotOpen) -> bool:
+        """Whether a key is wanting, for whoever runs this to add. Otherwise it is the row that is bad."""
+        return error.data.get("key_id", PLAIN) not in (PLAIN, *self.ids)
+
     def __repr__(self) -> str:
         return f"Keyring({', '.join(self.ids)})"
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from twiceproof import App
+from twiceproof.claims.claim import address_of
+from twiceproof.drive import block
+from twiceproof.flows.history.rotation import keys_in_use
+from twiceproof.records import Address, Insert, Replace
+from twiceproof.server.tokens import find_token, hash_of
 from twiceproof.stores.keyring import as_keyring
+from twiceproof.stores.open import open_store
 
 
 @pytest.fixture
@@ -65,6 +71,37 @@ def test_plain_rows_are_shown_as_refused_where_only_sealed_ones_are_believed(led
     run("keys", "rotate")
     monkeypatch.setenv("TWICEPROOF_KEYS", f"{keys} sealed-only")
     assert [(row["here"], row["rows"]) for row in run_json("keys", "status")["keys"]] == [("current", 1)]
+
+
+def test_a_token_is_sealed_like_everything_else_and_good_where_only_sealed_rows_are_believed(
+    ledger, run, run_json, key, monkeypatch
+):
+    made = key()
+    monkeypatch.setenv("TWICEPROOF_KEYS", f"{made} sealed-only")
+    token = run_json("tokens", "create", "ops", "--scope", "read")
+    assert [name for name, rows in keys_in_use(open_store(ledger.url)).items() if rows] == [made.partition(":")[0]]
+    with App(ledger.url, keys=f"{made} sealed-only") as app:
+        assert block(find_token(app.store, hash_of(token["token"]))).name == "ops"
+    assert run_json("tokens", "revoke", "ops")["state"] == "revoked"
+
+
+def test_a_planted_row_keeps_no_token_from_being_revoked_and_the_doctor_refuses_it(
+    ledger, run, run_json, key, monkeypatch
+):
+    monkeypatch.setenv("TWICEPROOF_KEYS", f"{key()} sealed-only")
+    run("tokens", "create", "ops", "--scope", "read")
+    for order in (1, 2):
+        charge(ledger, order)
+    run("doctor")
+    plain = open_store(ledger.url)
+    plain.write(Insert(Address("~tokens", "token", "0" * 64), '{"id": "tok_0", "scopes": ["admin"]}', "live")).block()
+    there = plain.read(address_of("default", "charge", "order:1")).block().record
+    plain.write(Replace(there.at, "{}", there.state, version=there.version)).block()
+    plain.close()
+    assert [row["name"] for row in run_json("tokens", "list")["tokens"]] == ["ops"]
+    assert run_json("tokens", "revoke", "ops")["state"] == "revoked"
+    assert [row["key"] for row in run_json("claims", "list", "--state", "all")["claims"]] == ["order:2"]
+    assert "not sealed" in run("doctor", code=2).stdout
 
 
 def test_what_is_sealed_is_shown_to_who_has_the_key_and_told_to_who_has_not(ledger, run, key, monkeypatch):

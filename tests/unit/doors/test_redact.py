@@ -45,6 +45,12 @@ def test_declared_fields_are_hidden_and_the_rest_stays() -> None:
         ({"card": None}, ("card.number",), {"card": None}),
         ({"a": None}, ("a",), {"a": None}),
         ({"b": 1}, ("a", "a.b"), {"b": 1}),
+        ({"card.number": "4242", "card.x": 1}, ("card.number",), {"card.number": REDACTED, "card.x": 1}),
+        ({"card.number": "4242", "cards": 1}, ("card",), {"card.number": REDACTED, "cards": 1}),
+        ({"a.b": {"c": 1, "d": 2}}, ("a.b.c",), {"a.b": {"c": REDACTED, "d": 2}}),
+        ({"a": {"b.c": 3}}, ("a.b.c",), {"a": {"b.c": REDACTED}}),
+        ({"_x@OData.Community.Value": "Ann"}, ("_x@OData.Community.Value",), {"_x@OData.Community.Value": REDACTED}),
+        ({"number.card": 1, ".": 2, "card.": 3}, ("card.number",), {"number.card": 1, ".": 2, "card.": 3}),
         ("text", ("a",), "text"),
         (None, ("a",), None),
     ],
@@ -83,6 +89,8 @@ def test_a_body_is_redacted_in_its_own_form() -> None:
     assert json.loads(redact_body(json.dumps(CARD).encode(), ("card.number",)))["card"]["number"] == REDACTED
     form = redact_body(b"From=%2B49&Body=hi", ("From",), "application/x-www-form-urlencoded; charset=utf-8")
     assert form == b"From=%5Bredacted%5D&Body=hi"
+    flat = redact_body(b"card.number=4242&card.brand=visa", ("card.number",), "application/x-www-form-urlencoded")
+    assert flat == b"card.number=%5Bredacted%5D&card.brand=visa"
     assert redact_body(b"anything \xff", ()) == b"anything \xff"
 
 

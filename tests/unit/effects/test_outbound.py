@@ -124,6 +124,15 @@ def test_a_header_cannot_be_smuggled_in() -> None:
     assert server.requests == [b""] or server.requests == []
 
 
+def test_host_and_length_are_said_once_however_a_caller_spells_them() -> None:
+    with trap() as server:
+        given = {"Host": "evil.example", "Content-Length": "0", "Transfer-Encoding": "chunked", "X-Note": "kept"}
+        assert here().post(url(server.port), b"{}", given).ok
+    head, _, body = server.requests[0].lower().partition(b"\r\n\r\n")
+    assert (head.count(b"host:"), head.count(b"content-length:"), b"transfer-encoding" in head) == (1, 1, False)
+    assert (b"evil" in head, b"x-note: kept" in head, body) == (False, True, b"{}")
+
+
 # -- how long, and how much ----------------------------------------------------------------------
 
 

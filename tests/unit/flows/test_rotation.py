@@ -248,6 +248,20 @@ def test_an_old_key_that_is_missing_stops_it_and_is_named(vault: Vault) -> None:
     assert keys_in_use(vault.store(NEW)) == {"old": 2}
 
 
+def test_a_bad_row_does_not_keep_the_old_key_in_use_for_the_others(vault: Vault, caplog: Any) -> None:
+    sync = shop(vault.app(OLD))
+    for order in (1, 2, 3):
+        sync(order)
+    bad, other = (vault.inner.fetch([address_of("default", "sync", f"order:{n}")])[0].record for n in (1, 2))
+    assert bad is not None and other is not None
+    vault.inner.commit([Batch([Replace(bad.at, other.body, bad.state, version=bad.version)], "moved")])
+    done = rotate(vault.store({**NEW, **OLD}))
+    assert done.shut and done.left == done.shut and done.sealed
+    assert keys_in_use(vault.store(NEW)) == {"new": done.sealed, "old": done.shut}
+    assert "order:1" in caplog.text and "order:2" not in caplog.text
+    assert shop(vault.app(NEW))(3) == "saved 3"
+
+
 def test_rotated_under_load_nothing_is_lost_and_the_old_key_can_go(tmp_path: Path) -> None:
     """Threads go on working, half of them with the old key in front, while everything is sealed anew, over and over."""
     from concurrent.futures import ThreadPoolExecutor

@@ -252,7 +252,14 @@ def nobody():
     yield
 
 
-@pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via", "x-forwarded-proto", "x-forwarded-port",
+        "x-client-ip", "x-original-host", "cf-connecting-ip", "true-client-ip", "fly-client-ip",
+        "x-envoy-external-address", "x-forwarded-server",
+    ],
+)  # fmt: skip
 def test_who_calls_through_a_proxy_is_not_on_this_machine(desk, name):
     """A proxy on this machine lets everybody through, and may say our own address as the host."""
     assert desk.call("GET", METRICS, headers=[(name, "127.0.0.1")]).status == 401

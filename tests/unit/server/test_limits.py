@@ -304,10 +304,32 @@ def test_a_caller_cannot_be_many_behind_a_proxy(app, first, second):
     assert (ask(first), ask(second), ask("192.0.2.77"), ask("2001:db8:0:1::1")) == (404, 429, 404, 404)
 
 
-def test_what_is_no_address_counts_as_the_proxys(app):
+@pytest.mark.parametrize("proxy", ["198.51.100.1", "127.0.0.1"])
+def test_those_whom_a_proxy_names_by_no_address_are_one_caller(app, proxy):
     desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
     asked = [
-        desk.call("GET", "/nowhere", headers=[("x-forwarded-for", word)], client="198.51.100.1").status
-        for word in ("localhost", "127.0.0.1.evil.example", "x")
+        desk.call("GET", "/nowhere", headers=[("x-forwarded-for", word)], client=proxy).status
+        for word in ("localhost", "127.0.0.1.evil.example", "unix:")
     ]
     assert asked == [404, 429, 429]
+    assert [desk.call("GET", "/nowhere", client="127.0.0.1").status for _ in range(3)] == [404] * 3  # not through it
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("DELETE", "/v1/runs", [], 405),
+        ("GET", "/v1/runs/%ff", [], 404),
+        ("GET", "/healthz", [("origin", "a"), ("origin", "b")], 400),
+    ],
+)
+def test_what_is_refused_before_anybody_asks_who_calls_is_counted_too(app, method, path, headers, status):
+    desk = Desk(app, limits=Limits(per_source=0.5))
+
+    def ask(client):
+        return desk.call(method, path, headers=headers, client=client)
+
+    assert ask("198.51.100.1").status == status
+    refused = ask("198.51.100.1")
+    assert (refused.status, refused.headers["retry-after"]) == (429, "2")
+    assert ask("198.51.100.2").status == ask("127.0.0.1").status == status

@@ -47,7 +47,7 @@ class Shown(Struct, frozen=True):
 
 def shown_at(store: Store, seat: Seat, now: float) -> Operation[Shown]:
     if seat.approval.state != OPEN:
-        return Shown(seat.approval, None)
+        return Shown(seat.told, None)
     view = _view(seat, seat.approval.digest)
     yes = yield from draw_nonce(store, view, "approve", now)
     no = yield from draw_nonce(store, view, "reject", now)
@@ -71,6 +71,7 @@ def _decide(store: Store, seat: Seat, body: DecideBody, mark: str) -> Operation[
         "approved": body.decision == "approve",
         "note": body.note[:LONGEST_NOTE],
         "shown": body.shown,
+        "born": seat.born,
     }
     by = seat.by or validate_key(body.by.strip())
     try:

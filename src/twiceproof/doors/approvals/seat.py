@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ...drive import Operation
 from ...errors import NoSuchWait
@@ -22,15 +22,28 @@ __all__ = ["Seat", "by_id", "by_link"]
 class Seat(Struct, frozen=True):
     approval: Approval
     by: str  # whose word it will be; "": they have to say
-    way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another
+    way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another, nor of a later start
+    born: str = ""  # which start of the run asks
+    sent: bool = False  # they came by a link
+
+    @property
+    def told(self) -> Approval:
+        """Once it is decided. A link outlives its use in somebody's mailbox: it tells no more what was shown."""
+        return structs.replace(self.approval, shown=None) if self.sent else self.approval
 
 
 def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Seat | Reply]:
     try:
-        own_approval(tenant, request_address(approval))
-        return Seat((yield from look_up(store, approval)), by, f"id:{by}")
+        at = own_approval(tenant, request_address(approval))
+        found = yield from look_up(store, approval)
     except NoSuchWait:
         return _nothing()
+    record = (yield from store.read(at)).record
+    # Started anew under its key, a run asks the same thing again: a form that is sent twice must not answer both.
+    if record is None:
+        return _nothing()
+    born = request_of(record).born
+    return Seat(found, by, f"id:{born}:{by}", born)
 
 
 def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
@@ -49,7 +62,7 @@ def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
         found = yield from look_up(store, approval_id(at))
     except NoSuchWait:
         return _nothing()
-    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}")
+    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.born, sent=True)
 
 
 def _nothing() -> Reply:

@@ -38,11 +38,12 @@ WORDS = {
 
 
 class ClaimService:
-    """For one tenant. `life_of` is how long an operation's finished claims are kept, where its code says so."""
+    """For one caller of one tenant. `life_of` is how long an operation's claims are kept, where its code says so."""
 
     def __init__(
         self, claims: Claims, tenant: str, *, best_effort: bool = False,
         life_of: Callable[[str], Lifetime | None] = lambda operation: None, flows: Container[str] = (),
+        caller: str = "",
     ) -> None:  # fmt: skip
         self._claims = claims
         self._store = claims.store
@@ -50,6 +51,7 @@ class ClaimService:
         self._best_effort = best_effort
         self._life_of = life_of
         self._flows = flows
+        self._caller = caller
 
     # -- claiming --------------------------------------------------------------------------------
 
@@ -59,7 +61,7 @@ class ClaimService:
         if self._store.best_effort and body.repeat == "never" and not self._best_effort:
             return unsafe()
         payload = given(body.payload)
-        secret = secret_of_request(ask.at, validate_key(body.request_id)) if body.request_id else draw_secret()
+        secret = self._secret(ask, body.request_id)
         ask = structs.replace(
             ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(payload),
             link=body.link and validate_key(body.link),
@@ -77,6 +79,9 @@ class ClaimService:
                 return (yield from self._prior(outcome))
             case _:
                 return refused(ask, outcome)
+
+    def _secret(self, ask: Ask, request: str) -> str:
+        return secret_of_request(ask.at, self._caller, validate_key(request)) if request else draw_secret()
 
     def _prior(self, done: Done) -> Operation[Reply]:
         text = yield from unpack(self._store, done.at, done.result, done.spill)

@@ -35,9 +35,12 @@ def draw_secret() -> str:
     return secrets.token_hex(16)
 
 
-def secret_of_request(at: Address, request: str) -> str:
-    """The same for a request that is sent again because its answer was lost."""
-    return sha256(f"{len(at.space)}:{at.space}{request}".encode()).hexdigest()[:32]
+def secret_of_request(at: Address, caller: str, request: str) -> str:
+    """The same for a request that its caller sends again because its answer was lost.
+
+    Its caller only: two tools that count theirs from 1 would both be told that the claim is theirs.
+    """
+    return sha256(f"{len(at.space)}:{at.space}{len(caller)}:{caller}{request}".encode()).hexdigest()[:32]
 
 
 def owner_of(secret: str) -> str:

@@ -7,8 +7,9 @@ its claim is as it was seen, for a run in progress knows them by their versions.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -16,14 +17,17 @@ from msgspec import Struct, structs
 from ...claims.claim import DONE, HELD, KIND, body_of, claim_of
 from ...claims.pointer import POINTERS
 from ...drive import Operation, await_
-from ...errors import Misuse
+from ...errors import CannotOpen, Misuse
 from ...records import Address, Check, Page, Record, Replace, Written
+from ...stores.base import Store
 from ...stores.grouped import GroupedStore
-from ...stores.keyring import key_id_of
+from ...stores.keyring import Keyring, key_id_of
 from ...stores.sealed import SealedEngine
 from ..work import work_of
 
-__all__ = ["KINDS", "Rotated", "keys_in_use", "rotate"]
+__all__ = ["KINDS", "Rotated", "as_stored", "keys_in_use", "rotate"]
+
+log = logging.getLogger("twiceproof")
 
 # Every kind of record there is. A test looks for those that are missing.
 KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
@@ -31,25 +35,29 @@ KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "undo",
 PAGE = 100
 COUNTED = 1_000  # at a time
 
-Fate = Literal["sealed", "current", "held", "changed"]
+Fate = Literal["sealed", "current", "held", "changed", "shut"]
 
 
 class Rotated(Struct, frozen=True):
-    """What became of the records: sealed anew, sealed so before, held by somebody, or changed while we looked."""
+    """What became of the records: sealed anew, sealed so before, held by somebody, or changed while we looked.
+
+    Those that are shut are bad rows: they do not open with the key that they name.
+    """
 
     sealed: int = 0
     current: int = 0
     held: int = 0
     changed: int = 0
+    shut: int = 0
 
     @property
     def left(self) -> int:
-        return self.held + self.changed
+        return self.held + self.changed + self.shut
 
 
 def keys_in_use(store: GroupedStore) -> dict[str, int]:
     """How many rows are sealed with which key; "" are plain. Opens nothing, and needs no key."""
-    raw, counts = _raw(store), Counter[str]()
+    raw, counts = as_stored(store), Counter[str]()
     for kind in KINDS:
         after: str | None = None
         while True:
@@ -65,28 +73,42 @@ def rotate(store: GroupedStore, progress: Callable[[int], None] = lambda seen: N
     """One pass over everything. What is left is held or was just written: say it again later."""
     if not isinstance(store.engine, SealedEngine):
         raise Misuse("There are no keys to seal with; set TWICEPROOF_KEYS, then try again.")
-    return asyncio.run(_rotate(store, store.engine.keyring.current, progress))
+    return asyncio.run(_rotate(store, store.engine.keyring, progress))
 
 
-def _raw(store: GroupedStore) -> GroupedStore:
+def as_stored(store: Store) -> Store:
     """The same records as they are stored."""
-    return GroupedStore(store.engine.inner) if isinstance(store.engine, SealedEngine) else store
+    engine = getattr(store, "engine", None)
+    return GroupedStore(engine.inner) if isinstance(engine, SealedEngine) else store
 
 
-async def _rotate(store: GroupedStore, current: str, progress: Callable[[int], None]) -> Rotated:
-    raw, fates = _raw(store), Counter[str]()
+async def _rotate(store: GroupedStore, keyring: Keyring, progress: Callable[[int], None]) -> Rotated:
+    raw, fates = as_stored(store), Counter[str]()
     for kind in KINDS:
         after: str | None = None
         while True:
             page: Page = await raw.scan(kind, after=after, limit=PAGE).wait()
-            old = [record for record in page.records if key_id_of(record.body) != current]
+            old = [record for record in page.records if key_id_of(record.body) != keyring.current]
             fates["current"] += len(page.records) - len(old)
-            fates.update(await asyncio.gather(*(await_(_renew(store, record)) for record in old)))
+            fates.update(await asyncio.gather(*(await_(_renewed(store, keyring.ids, record)) for record in old)))
             progress(fates.total())
             after = page.after
             if after is None:
                 break
     return Rotated(**fates)
+
+
+def _renewed(store: GroupedStore, keys: Collection[str], raw: Record) -> Operation[Fate]:
+    """A bad row must not keep the old key in use for all that come after it. What is amiss with
+    the keys themselves stops it: one is wanting, or plain rows are not believed.
+    """
+    try:
+        return (yield from _renew(store, raw))
+    except CannotOpen as error:
+        if error.data.get("key_id") not in keys:
+            raise
+        log.error("not sealed anew: %s", error)
+        return "shut"
 
 
 def _renew(store: GroupedStore, raw: Record) -> Operation[Fate]:

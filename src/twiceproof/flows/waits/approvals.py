@@ -103,15 +103,15 @@ def approve(
 
 
 def decide(
-    store: Store, approval: str, *, approved: bool, by: str, note: str = "", shown: str = "", mark: str
+    store: Store, approval: str, *, approved: bool, by: str, note: str = "", shown: str = "", mark: str, born: str = ""
 ) -> Operation[Decided]:  # fmt: skip
-    """A person's word, once. Whoever comes second is told what the first said."""
+    """A person's word, once. Whoever comes second is told what the first said. `born`: which start's question it is."""
     at = request_address(approval)
     wait = Address(at.space, ARRIVAL, _wait_name(at.key))
     while True:
         record, run, now = yield from _standing(store, at)
         request = request_of(record)
-        _refuse_other_shown(request, shown)
+        _refuse_other_shown(request, shown, born)
         _refuse_requester(request, approved, by)
         prior = (yield from store.read(wait)).record
         if prior is not None and is_of(prior, run):
@@ -134,9 +134,9 @@ def _standing(store: Store, at: Address) -> Operation[tuple[Record, Record, floa
     return found.record, run, found.now
 
 
-def _refuse_other_shown(request: Request, shown: str) -> None:
-    """A decision about something else than what is asked now is no decision."""
-    if shown and shown != request.digest:
+def _refuse_other_shown(request: Request, shown: str, born: str) -> None:
+    """A decision about something else than what is asked now, or asked by an earlier start, is no decision."""
+    if (shown and shown != request.digest) or (born and born != request.born):
         raise PayloadMismatch(
             "What was shown is not what this approval is about; look at it again, and decide anew.",
             operation=request.flow, key=request.key, found=request.digest, asked=shown,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from ..context import attempt_var, session_var
@@ -92,7 +92,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line."""
+    """One JSON object per line, in plain ASCII: no terminal obeys it, and half a surrogate does not lose the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         about = {name: found for name in FIELDS if (found := getattr(record, name, ""))}
@@ -105,4 +105,4 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             shape["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(shape).decode()
+        return json.dumps(shape, separators=(",", ":"), default=str)

@@ -62,8 +62,9 @@ def _service(call: Call) -> ClaimService:
         return known.policy.life if known else None
 
     return ClaimService(
-        app.claims, app.settings.tenant, best_effort=app.settings.best_effort, life_of=life_of, flows=app.flows
-    )
+        app.claims, app.settings.tenant, best_effort=app.settings.best_effort, life_of=life_of, flows=app.flows,
+        caller=call.principal.name,
+    )  # fmt: skip
 
 
 def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:

@@ -8,9 +8,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from twiceproof import App, Misuse, Waiting
+from twiceproof import App, Misuse, PayloadMismatch, Waiting
 from twiceproof.doors.approvals.nonce import VALID
+from twiceproof.doors.approvals.seat import by_id
 from twiceproof.drive import block
+from twiceproof.flows.waits.approvals import decide
 from twiceproof.flows.waits.links import Link, draw_link, find_link, link_url
 
 from .knock import Knock
@@ -113,12 +115,62 @@ def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
     assert page.headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("letter", ["\u061c", "\u00ad", "\u180e", "\u206a", "\ufffb", "\U000e0041", "\x1b", "\u200b"])
+@pytest.mark.parametrize(
+    "letter",
+    [
+        "\u061c",
+        "\u00ad",
+        "\u180e",
+        "\u206a",
+        "\ufffb",
+        "\U000e0041",
+        "\x1b",
+        "\u200b",
+        "\u034f",
+        "\u115f",
+        "\u3164",
+        "\uffa0",
+        "\u2800",
+        "\ufe0f",
+        "\U000e0100",
+        "\U0001d173",
+    ],
+)
 def test_what_cannot_be_seen_is_written_out_on_the_page(knock, shop, letter):
     shop.show = {"to": f"DE89{letter}3704", "note": "two\nlines"}
     page = knock("GET", shop.ask(), status=200, **HTML)
     assert letter not in page.text and "two\nlines" in page.text
     assert f"DE89{ascii(letter)[1:-1]}3704" in page.text
+
+
+def test_a_form_that_is_sent_again_does_not_answer_what_the_next_start_asks(app, clock):
+    @app.flow(key="order:{order}", keep="10m", stable=("order",))
+    def pay(order: int):
+        return app.approve("charge", show={"total": 7}).by
+
+    ann = Knock(app, by="ann")
+    with pytest.raises(Waiting):
+        pay(1)
+    address = f"/v1/approvals/{app.approvals()[0].id}"
+    sent = word(ann("GET", address, status=200), "approve")
+    assert ann("POST", address, sent, 200)["first"] is True
+    assert pay(1) == "ann"
+    clock.advance(660)
+    with pytest.raises(Waiting):
+        pay(1)  # forgotten, and started anew
+    assert ann("POST", address, sent, 403)["type"] == "urn:twiceproof:stale-view"
+    assert [one.state for one in app.approvals()] == ["open"]
+    assert ann("POST", address, word(ann("GET", address, status=200), "approve"), 200)["first"] is True
+
+
+def test_a_decision_that_comes_while_the_run_is_started_anew_is_none_about_the_new_start(app, shop):
+    """Between a look at its nonce and its landing, the run may have been forgotten and begun again."""
+    shop.ask()
+    seat = block(by_id(app.store, "default", shop.id, "ann"))
+    words = {"approved": True, "by": "ann", "mark": "m", "shown": seat.approval.digest}
+    with pytest.raises(PayloadMismatch):
+        block(decide(app.store, shop.id, born="an earlier start", **words))
+    assert block(decide(app.store, shop.id, born=seat.born, **words)).first
 
 
 def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
@@ -128,6 +180,10 @@ def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
     knock("POST", path, body, 200, content_type=FORM, **HTML)
     after = knock("GET", path, status=200, **HTML)
     assert "Rejected" in after.text and "700" not in after.text and "<form" not in after.text
+    told = knock("GET", path, status=200)
+    assert (told["approval"]["state"], told["approval"]["shown"], told["nonces"]) == ("decided", None, None)
+    looked_up = knock("GET", f"/v1/approvals/{told['approval']['id']}", status=200)  # with a token, by its id
+    assert looked_up["approval"]["shown"]["total"] == 700
 
 
 def test_a_second_post_changes_nothing_and_hears_what_stands(app, knock, shop):

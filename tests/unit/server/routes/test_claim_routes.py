@@ -6,6 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
+from .knock import Knock
+
 CLAIM = "/v1/claims/ship/order%3A1"
 
 
@@ -97,3 +99,12 @@ def test_a_claim_is_not_undone(knock, clock):
 def test_a_claim_that_is_held_is_not_settled_by_anybody(knock):
     run = knock("PUT", CLAIM, {}, 201)["run"]
     assert "holds this claim" in knock("POST", f"/v1/reviews/{run}", {"verdict": "abandon", "by": "ann"}, 409)["detail"]
+
+
+def test_a_request_id_is_its_callers_own(app):
+    """Tools count their executions from 1: of two of them, one has the claim."""
+    shop, depot = Knock(app, by="n8n-shop"), Knock(app, by="n8n-depot")
+    path, asked = "/v1/claims/ship/order%3A17", {"request_id": "17-0"}
+    first = shop("PUT", path, asked, 201)
+    assert depot("PUT", path, asked, 409)["state"] == "held"
+    assert shop("PUT", path, asked, 201)["token"] == first["token"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 
 import pytest
 
 from tests.unit.doors.idempotency.test_keys import MALFORMED
 from twiceproof import App, NotDone
+from twiceproof.claims import listing
 from twiceproof.claims.claim import run_id
 
 from .knock import Knock
@@ -256,6 +257,24 @@ def test_a_place_that_is_not_in_the_list_is_not_found(tmp_path, after):
     with App(f"sqlite:///{tmp_path}/ledger.db") as app:
         assert "leave it out" in Knock(app)("GET", f"/v1/runs?after={after}", status=404)["next"]
         assert Knock(app)("GET", "/v1/runs?after=", status=200)["runs"] == []
+
+
+@pytest.mark.parametrize("tenant", ["acme", "zebra"])
+def test_a_cursor_tells_nothing_of_another_tenants_keys(app, knock, sync, tenant, monkeypatch):
+    monkeypatch.setattr(listing, "SCAN", 4)
+    theirs = Knock(app, tenant=tenant)
+    for number in range(9):
+        knock("POST", "/v1/runs/sync", {"id": f"secret-{number}", "total": 1}, 202)
+    for number in range(4):
+        theirs("POST", "/v1/runs/sync", {"id": number, "total": 1}, 202)
+    found, path = [], "/v1/runs?limit=2"
+    while path:
+        page = theirs("GET", path, status=200)
+        found += [run["key"] for run in page["runs"]]
+        after = page["after"] or ""
+        assert b"secret" not in b64decode(after + "===", b"-_")
+        path = after and f"/v1/runs?limit=2&after={after}"
+    assert found == [f"order:{number}" for number in range(4)]
 
 
 @pytest.mark.parametrize("name", ["run_zz", "nonsense", run_id("default/sync/none"), run_id("acme/sync/order:7")])
