@@ -61,6 +61,7 @@ def worker(place):
             await asyncio.gather(*(deliver(child, charge, keys) for _ in range(64)))
 
         with place.app() as app:
+            child.tell("open")
             asyncio.run(main(guarded(app, place)))
 
     return Child(run)
@@ -69,6 +70,7 @@ def worker(place):
 def kill_again_and_again(server, place):
     """The keys that were acknowledged while the server was killed and restarted under its workers."""
     workers = [worker(place), worker(place)]
+    assert [child.hear() for child in workers] == ["open", "open"]  # a store is not opened while its server is away
     acknowledged = set()
     for _ in range(KILLS):
         acknowledged |= {workers[0].hear() for _ in range(200)}
