@@ -15,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..records import Address, Check, Conflict, Insert, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
@@ -93,6 +94,13 @@ class StoreMachine(RuleBasedStateMachine):
         places = list(self.seen)
         self._write([self._writes(places[nth % len(places)], act)])
 
+    @precondition(lambda self: self.seen)
+    @rule(nth=st.integers(0, 7), last=acts, late=acts)
+    def overtake(self, nth: int, last: Act, late: Act) -> None:
+        """Somebody changes a record in order, and whoever knew it before comes too late."""
+        self.change(nth, replace(last, verb="replace", condition="version", back=0))
+        self.change(nth, replace(late, verb="remove" if late.verb == "remove" else "replace", back=1))
+
     def _write(self, pairs: list[tuple[Write, Write]]) -> None:
         mine, theirs = (store.write(*(pair[nth] for pair in pairs)).block() for nth, store in enumerate(self.stores))
         assert type(mine) is type(theirs), (mine, theirs)
@@ -137,8 +145,13 @@ class StoreMachine(RuleBasedStateMachine):
             move(seconds)
 
     def teardown(self) -> None:
+        """Whatever the walk did not ask: what is where, in which state, and in time due in which queue."""
+        self.advance(MOVES[-1])
         for kind in KINDS:
-            self.scan(kind, None, None, 100)
+            for state in (None, *STATES):
+                self.scan(kind, None, state, 100)
+            for queue in QUEUES:
+                self.due(kind, {queue})
 
     # -- asking ----------------------------------------------------------------------------------
 

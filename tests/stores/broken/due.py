@@ -146,6 +146,9 @@ class Indexed(OwnDue):
         super().__init__(clock)
         self._index = {}
 
+    def order(self, record):
+        return self._index[record.at].due_at
+
     def chooses(self, record, kind, queues, now):
         indexed = self._index.get(record.at)
         return indexed is not None and super().chooses(indexed, kind, queues, now)
