@@ -47,11 +47,12 @@ from .errors import Misuse
 from .flows.api import FlowApi
 from .flows.api_resources import ResourceApi
 from .flows.batches.api import BatchApi
-from .flows.flow import HIGH, LOW, NORMAL, Flow
+from .flows.flow import Flow
 from .flows.history.api import HistoryApi
 from .flows.history.duplicates_api import DuplicatesApi
 from .flows.nested import guarding
 from .flows.parts import Parts
+from .flows.priority import HIGH, LOW, NORMAL
 from .flows.step import Step
 from .flows.tenants import OfTenant, Tenants
 from .flows.transactions.api import TransactionApi

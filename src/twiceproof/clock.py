@@ -6,8 +6,9 @@ import itertools
 import os
 import random
 import time
-import weakref
 from collections.abc import Callable
+
+from .forks import at_fork
 
 __all__ = ["Clock", "Ids", "jitter", "moment", "system_clock"]
 
@@ -47,8 +48,7 @@ class Ids:
         self._prefix = prefix
         self._entropy = entropy
         self._draw()
-        reference = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _draw_again(reference))
+        at_fork(self, in_child=Ids._draw)
 
     def _draw(self) -> None:
         self._stem = f"{self._prefix()}{self._entropy(8).hex()}-"
@@ -56,12 +56,6 @@ class Ids:
 
     def __call__(self) -> str:
         return self._stem + str(next(self._count))
-
-
-def _draw_again(reference: weakref.ref[Ids]) -> None:
-    ids = reference()
-    if ids is not None:
-        ids._draw()
 
 
 def jitter(span: float, roll: Callable[[], float] = random.random) -> float:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from ..clock import Clock, system_clock
 from ..drive import Operation, block
+from ..forks import at_fork
 from .hold import INHERITED, Hold
 from .outcomes import Held, LostHold
 
@@ -42,8 +41,7 @@ class Heartbeat:
         self._clock = clock
         self._chore = chore
         self._reset()
-        reference = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _forget_parents(reference))
+        at_fork(self, in_child=Heartbeat._forget_parents)
 
     def _reset(self) -> None:
         self._holds: dict[int, Hold] = {}
@@ -173,9 +171,3 @@ def _are_over(beats: list[Future[None]]) -> bool:
     from concurrent.futures import wait
 
     return not wait(beats, GRACE).not_done
-
-
-def _forget_parents(reference: weakref.ref[Heartbeat]) -> None:
-    heartbeat = reference()
-    if heartbeat is not None:
-        heartbeat._forget_parents()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import sys
 import threading
 import weakref
@@ -21,6 +20,7 @@ import msgspec
 from ..clock import Ids, system_clock
 from ..drive import Operation, block
 from ..errors import StoreError
+from ..forks import at_fork
 from ..observe.duplicates import Blocked, Duplicates
 from ..records import Address, Insert, Record, Replace, Written
 from ..stores.base import Store
@@ -56,8 +56,7 @@ class Tally:
         duplicates.arm = self._arm
         self._reset()
         _tallies.add(self)
-        reference = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _reset(reference))
+        at_fork(self, in_child=_reset)
 
     def _reset(self) -> None:
         """A forked child has records of its own."""
@@ -176,11 +175,8 @@ def _hour(space: str) -> int:
     return int(space.rsplit("/", 1)[1])
 
 
-def _reset(reference: weakref.ref[Tally]) -> None:
+def _reset(tally: Tally) -> None:
     """In a forked child. One of `multiprocessing` (a process pool's) ends without atexit, and has its own way to it."""
-    tally = reference()
-    if tally is None:
-        return
     tally._reset()
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:

@@ -27,13 +27,15 @@ from .correlation import correlation, giving
 from .drawn import drawn
 from .engine import Plan
 from .external import external_maker
-from .flow import Flow, Priority, rank_of
+from .flow import Flow
+from .flow_call import call
 from .handle import AttachedHandle, Handle, RunHandle
 from .limits.limits import make_limits
 from .nested import guarding
 from .order.by import By, Places
 from .order.ordering import Ordering, make_asking, one_per_object
 from .parts import Parts
+from .priority import Priority, rank_of
 from .repeat import NEVER, Repeat, declare
 from .retry import DEFAULT_RETRY, Retry, as_retry
 from .step import Step, StepFunction
@@ -287,7 +289,7 @@ def wrapped_step(step: Step) -> Any:
 
 
 def _wrapped_flow(flow: Flow) -> Any:
-    wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: flow.here().call(*given))
+    wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: call(flow.here(), *given))
     return _with_extras(wrapper, flow, _awaited_start(flow) if flow.drive is await_ else _blocking_start(flow))
 
 
@@ -316,6 +318,6 @@ def _awaited_start(flow: Flow) -> Callable[..., Any]:
 def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
     wrapper.flow = flow
     wrapper.start = start
-    wrapper.retry = lambda *args, **kwargs: flow.drive(flow.here().call(args, kwargs, retry=True))
+    wrapper.retry = lambda *args, **kwargs: flow.drive(call(flow.here(), args, kwargs, retry=True))
     wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
     return wrapper

@@ -7,15 +7,14 @@ every few milliseconds for those that lie about longer; it sleeps when no flow h
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from ..drive import Operation, block
+from ..forks import at_fork
 
 __all__ = ["Courier"]
 
@@ -44,8 +43,7 @@ class Courier:
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep_for = sleep
         self._reset()
-        reference = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _reset(reference))
+        at_fork(self, in_child=Courier._reset)
 
     def _reset(self) -> None:
         self._minded: deque[Letters] = deque()
@@ -108,9 +106,3 @@ class Courier:
 def _emptied(minded: deque[Letters]) -> Iterator[Letters]:
     while minded:
         yield minded.popleft()
-
-
-def _reset(reference: weakref.ref[Courier]) -> None:
-    courier = reference()
-    if courier is not None:
-        courier._reset()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 
 from msgspec import Struct
 
 from ..clock import Clock, system_clock
+from ..forks import at_fork
 
 __all__ = ["OTHERS", "Blocked", "Duplicates", "source_var"]
 
@@ -48,8 +47,7 @@ class Duplicates:
         self._clock = clock
         self.arm = arm
         self._reset()
-        reference = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _reset(reference))
+        at_fork(self, in_child=Duplicates._reset)
 
     def _reset(self) -> None:
         """In a forked child: what was counted so far is the parent's to tell."""
@@ -102,9 +100,3 @@ class Duplicates:
         for row in rows:
             kept.setdefault((page[0], row.source, row.operation, row.key), row)
         self._untold.add(page)
-
-
-def _reset(reference: weakref.ref[Duplicates]) -> None:
-    duplicates = reference()
-    if duplicates is not None:
-        duplicates._reset()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
 from ..drive import Request
 from ..errors import Misuse, StoreError, StoreUnavailable
+from ..forks import at_fork
 from ..records import (
     Address,
     Batch,
@@ -93,7 +92,8 @@ class GroupedStore:
         self._closed = False
         self._over = False  # closed, and nobody is waited for any more
         self._unsure: set[str] = set()  # nonces of batches that may have landed unheard
-        _at_fork(self)
+        # A forked child must not touch its parent's connections, locks or threads.
+        at_fork(self, in_child=GroupedStore.reset_after_fork)
 
     @property
     def reads_first(self) -> bool:
@@ -345,15 +345,3 @@ def _no_answer(cause: BaseException | None, *, unsure: bool) -> StoreUnavailable
         unsure=unsure,
         cause=why,
     )
-
-
-def _at_fork(store: GroupedStore) -> None:
-    """A forked child must not touch its parent's connections, locks or threads."""
-    reference = weakref.ref(store)
-
-    def reset() -> None:
-        living = reference()
-        if living is not None:
-            living.reset_after_fork()
-
-    os.register_at_fork(after_in_child=reset)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import sqlite3
 import threading
-import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..clock import Clock, system_clock
+from ..forks import at_fork
 from ..records import Address, Batch, Due, Found, Outcome, Page
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
@@ -59,7 +58,12 @@ class SqliteEngine:
         self._watch = FileWatch(self._data_version)
         self._forking = False
         self._prepare()
-        _at_fork(self)
+        at_fork(
+            self,
+            before=SqliteEngine.before_fork,
+            in_parent=SqliteEngine.after_fork,
+            in_child=SqliteEngine.after_fork,
+        )
 
     def _prepare(self) -> None:
         refuse_unsafe(self.path)
@@ -220,21 +224,6 @@ class SqliteEngine:
             with contextlib.suppress(sqlite3.Error):
                 self._writer.close()
         self._writer = None
-
-
-def _at_fork(engine: SqliteEngine) -> None:
-    reference = weakref.ref(engine)
-
-    def tell(call: Callable[[SqliteEngine], None]) -> None:
-        living = reference()
-        if living is not None:
-            call(living)
-
-    os.register_at_fork(
-        before=lambda: tell(SqliteEngine.before_fork),
-        after_in_parent=lambda: tell(SqliteEngine.after_fork),
-        after_in_child=lambda: tell(SqliteEngine.after_fork),
-    )
 
 
 def fit_log(db: sqlite3.Connection) -> None:

@@ -15,7 +15,7 @@ from ...drive import Call, Operation, Raised, Returned
 from ...errors import Misuse, PayloadMismatch, StoreError
 from ...records import Insert, Record, Replace, Written
 from ...stores.base import Store
-from ..flow import HIGH
+from ..priority import HIGH
 from ..workers.duty import Duty
 from .poll import KIND, Poll, Polled, PollNote, poll_note_of
 

@@ -11,8 +11,8 @@ from ...drive import Operation
 from ...errors import Misuse, PayloadMismatch
 from ...records import Insert, Record, Replace
 from ...stores.base import Store
-from ..flow import HIGH
 from ..limits.succession import is_under_way
+from ..priority import HIGH
 from ..workers.duty import Duty
 from .schedule import KIND, Schedule, ScheduleNote, as_tick, note_of
 from .ticks import passed
