@@ -40,8 +40,9 @@ def at_fork(
 def _tell(which: Callable[[_Calls], Call | None]) -> None:
     """All of them, whatever befalls one: an error is told by the interpreter, as of any hook."""
     first: BaseException | None = None
-    for reference, calls in list(_living.items()):
-        one, call = reference(), which(calls)
+    for reference in list(_living):  # no pairs: to make them may set off a collection, and with it shorten the dict
+        one, calls = reference(), _living.get(reference)
+        call = which(calls) if calls is not None else None
         if one is None or call is None:
             continue
         try:

@@ -357,3 +357,18 @@ def test_a_child_finds_the_write_lock_as_free_as_its_parent_does(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert not engine._writing.locked()
     engine.close()
+
+
+def test_a_fork_that_did_not_get_the_write_lock_leaves_it_to_the_one_that_did(tmp_path, monkeypatch):
+    """Two threads fork at once, and one takes longer than the other waits."""
+    monkeypatch.setattr("twiceproof.stores.sqlite.FORK_PATIENCE", 0.01)
+    engine = SqliteEngine(tmp_path / "f.db")
+    engine.before_fork()
+    for call in (engine.before_fork, engine.after_fork):
+        other = threading.Thread(target=call)
+        other.start()
+        other.join(20)
+        assert engine._writing.locked()
+    engine.after_fork()
+    assert not engine._writing.locked()
+    engine.close()

@@ -80,6 +80,24 @@ def test_who_is_gone_is_neither_kept_nor_told(alone):
     assert notes_of_child(notes) == ("[]", [])
 
 
+def test_a_collection_in_the_middle_keeps_nobody_from_being_told(alone):
+    """It may come at any allocation, and others go with it."""
+    notes = []
+    witness = watch(Witness(notes))
+    others = [watch(Witness([])) for _ in range(500)]
+    forget, threshold = (lambda *_: others.clear()), gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(forget)
+    gc.set_threshold(200)
+    try:
+        _, parent = notes_of_child(notes)
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(forget)
+    assert parent == [("one", "before"), ("one", "parent")]
+    assert witness.notes is notes
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_error_of_one_keeps_it_from_no_other(alone, monkeypatch):
     told = []

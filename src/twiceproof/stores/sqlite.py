@@ -56,7 +56,7 @@ class SqliteEngine:
         self._file = SameFile(path)
         self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
-        self._forking = False
+        self._forking = 0  # the thread that forks, and has the write lock for it
         self._prepare()
         at_fork(
             self,
@@ -211,11 +211,12 @@ class SqliteEngine:
         """Let a commit end first. SQLite knows in memory, too, who has the write lock: a child that is born in the
         middle of a commit would wait for its parent's thread, which does not exist there, for ever.
         """
-        self._forking = self._writing.acquire(timeout=FORK_PATIENCE)
+        if self._writing.acquire(timeout=FORK_PATIENCE):
+            self._forking = threading.get_ident()
 
     def after_fork(self) -> None:
-        if self._forking:
-            self._forking = False
+        if self._forking == threading.get_ident():
+            self._forking = 0
             self._writing.release()
 
     def _drop_writer(self) -> None:
