@@ -15,7 +15,7 @@ from twiceproof import App
 from twiceproof.drive import block
 from twiceproof.flows.ending import Finished
 from twiceproof.flows.flow import Flow
-from twiceproof.flows.resume import resume
+from twiceproof.flows.resume import resume_run
 
 from ..callers import ONE
 from .flows import fresh_ids
@@ -60,7 +60,7 @@ class Picking:
 
     def _pick_up(self, flow: Flow) -> None:
         due = block(iter(self._app.store.due("claim", queues=flow.queues, limit=1)))
-        ended = block(resume(flow, due.records[0]))
+        ended = block(resume_run(flow, due.records[0]))
         assert isinstance(ended, Finished), ended
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.acceptance.children import Child, die
 from twiceproof import NeedsReview, Waiting
 from twiceproof.drive import block
+from twiceproof.flows.resume import resume_run
 
 URL = "https://hooks.example.com"
 
@@ -77,7 +78,7 @@ def test_a_callback_that_races_the_run_as_it_lies_down_is_never_slept_through(pl
     def begin(app):
         flow = payment(app).flow
         for record in app.store.due("claim", queues=flow.queues).block().records:
-            block(flow.resume(record))
+            block(resume_run(flow, record))
         return "ran"
 
     ran, told = at_once(place, [begin, deliver("money")])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import gc
 import math
 import threading
 import traceback
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,38 @@ def test_a_closed_app_leaves_no_thread_behind(tmp_path: Path) -> None:
 
         pay(1)
     assert [thread for thread in threading.enumerate() if thread not in before] == []
+
+
+def test_an_app_that_nobody_closed_goes_with_its_threads(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("twiceproof.claims.heartbeat.LONGEST_TICK", 0.05)
+    monkeypatch.setattr("twiceproof.flows.courier.LOOK", 0.05)
+    monkeypatch.setattr("twiceproof.flows.courier.LINGER", 5)
+    before = set(threading.enumerate())
+
+    def leave_open() -> tuple[weakref.ref[App], list[threading.Thread]]:
+        app = App(f"sqlite:///{tmp_path}/a.db")
+
+        @app.step(repeat="safe")
+        async def pack(order: int) -> int:
+            return order
+
+        @app.flow(key="order:{order}")
+        async def ship(order: int) -> int:
+            return await pack(order)
+
+        assert asyncio.run(ship(1)) == 1
+        return weakref.ref(app), [thread for thread in threading.enumerate() if thread not in before]
+
+    app, threads = leave_open()
+    assert {thread.name for thread in threads} == {"twiceproof-store", "twiceproof-heartbeat", "twiceproof-courier"}
+    gc.collect()
+    assert app() is None
+    for _ in range(400):  # what one of them was just using goes with the next collection
+        threads = [thread for thread in threads if thread.is_alive()]
+        if threads:
+            gc.collect()
+            threads[0].join(0.05)
+    assert threads == []
 
 
 def test_closing_twice_does_no_harm() -> None:

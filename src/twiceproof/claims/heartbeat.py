@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING
@@ -75,25 +76,19 @@ class Heartbeat:
         with self._changed:
             self._tick = min(self._tick, pace / 2)
             if self._thread is None and not self._stopped:
-                thread = threading.Thread(target=self._run, name="twiceproof-heartbeat", daemon=True)
+                thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self), self._changed), name="twiceproof-heartbeat", daemon=True
+                )
                 thread.start()
                 self._thread = thread  # not before: one that could not be started would be relied on for ever
             self._changed.notify()
 
-    def _run(self) -> None:
-        while self._pause():
-            try:
-                self._send_out(self._due())
-            except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
-                log.warning("the heartbeats failed, will try again: %s", error)
-            self._do_chore()
-
-    def _pause(self) -> bool:
-        """False: stopped. Looked at under the lock, or a stop just before the wait would be slept through."""
-        with self._changed:
-            if not self._stopped:
-                self._changed.wait(self._tick)
-            return not self._stopped
+    def _round(self) -> None:
+        try:
+            self._send_out(self._due())
+        except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
+            log.warning("the heartbeats failed, will try again: %s", error)
+        self._do_chore()
 
     def _send_out(self, holds: list[Hold]) -> None:
         """Each by a helper: one claim that cannot be renewed must not starve the others."""
@@ -152,6 +147,29 @@ class Heartbeat:
         if self._helpers is not None:
             self._helpers.shutdown(wait=False, cancel_futures=True)
             self._helpers.shutdown(wait=_are_over(self._beats))
+
+
+def _run(reference: weakref.ref[Heartbeat], changed: threading.Condition) -> None:
+    """Knows whom it beats for only while it does: an app that nobody closed would live for ever."""
+    while _pause(reference, changed):
+        heartbeat = reference()
+        if heartbeat is not None:
+            heartbeat._round()
+        del heartbeat
+
+
+def _pause(reference: weakref.ref[Heartbeat], changed: threading.Condition) -> bool:
+    """False: stopped, or gone. Looked at under the lock, or a stop just before the wait would be slept through."""
+    with changed:
+        tick = _tick_of(reference)
+        if tick is not None:
+            changed.wait(tick)
+        return _tick_of(reference) is not None
+
+
+def _tick_of(reference: weakref.ref[Heartbeat]) -> float | None:
+    heartbeat = reference()
+    return None if heartbeat is None or heartbeat._stopped else heartbeat._tick
 
 
 def _warn(hold: Hold, message: str, what: object) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -25,6 +26,7 @@ log = logging.getLogger("twiceproof")
 
 TICK = 0.005
 LINGER = 200  # empty rounds before it goes to sleep
+LOOK = 5.0  # how often it looks, asleep, whether there still is an app
 GRACE = 1.0  # for what it is bringing when it is stopped: a commit under way is the store's to wait for
 
 
@@ -61,18 +63,18 @@ class Courier:
     def _wake(self) -> None:
         with self._starting:
             if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(target=self._run, name="twiceproof-courier", daemon=True)
+                self._thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self), self._called), name="twiceproof-courier", daemon=True
+                )
                 self._thread.start()
         self._called.set()
 
-    def _run(self) -> None:
+    def _rounds(self) -> None:
+        """Until nothing has come for a while."""
         seen: list[tuple[Letters, Entry | None]] = []
         idle = 0
         self._asleep = False
-        while not self._stopped:
-            if idle >= LINGER:
-                self._sleep()
-                idle = 0
+        while idle < LINGER and not self._stopped:
             self._sleep_for(TICK)
             seen, lying = self._collect(), seen
             idle = idle + 1 if not seen and not lying else 0
@@ -80,15 +82,14 @@ class Courier:
                 if entry is not None and letters.oldest is entry:
                     self._bring(letters)
 
-    def _collect(self) -> list[tuple[Letters, Entry | None]]:
-        return [(letters, letters.oldest) for letters in _emptied(self._minded)]
-
-    def _sleep(self) -> None:
+    def _lie_down(self) -> bool:
+        """False: somebody came meanwhile."""
         self._called.clear()
         self._asleep = True
-        if not self._minded and not self._stopped:  # or somebody came while we were lying down
-            self._called.wait()
-        self._asleep = False
+        return not self._minded and not self._stopped
+
+    def _collect(self) -> list[tuple[Letters, Entry | None]]:
+        return [(letters, letters.oldest) for letters in _emptied(self._minded)]
 
     def _bring(self, letters: Letters) -> None:
         try:
@@ -101,6 +102,18 @@ class Courier:
         self._called.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(GRACE)
+
+
+def _run(reference: weakref.ref[Courier], called: threading.Event) -> None:
+    """Knows its courier only while there is something to do: an app that nobody closed leaves no thread behind."""
+    courier = reference()
+    while courier is not None and not courier._stopped:
+        courier._rounds()
+        tired = courier._lie_down()
+        del courier
+        while tired and not called.wait(LOOK) and reference() is not None:
+            pass
+        courier = reference()
 
 
 def _emptied(minded: deque[Letters]) -> Iterator[Letters]:

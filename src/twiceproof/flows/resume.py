@@ -23,12 +23,12 @@ from .run_states import RunAsk
 from .work import Work, work_of
 from .workers.postpone import postpone
 
-__all__ = ["resume"]
+__all__ = ["resume_run"]
 
 PATIENCE = 0.2  # a worker waits no longer for a retry: others wait for it
 
 
-def resume(flow: Flow, record: Record) -> Operation[Ended | None]:
+def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
     """What became of it. None: somebody else has it."""
     store, claim = flow.parts.store, claim_of(record)
     flow.results.prepare()

@@ -44,6 +44,11 @@ class Hand:
         if thread is not threading.current_thread():
             thread.join(seconds)
 
+    def __del__(self) -> None:
+        """A store that nobody closed leaves no thread behind."""
+        if self._tasks is not None:
+            self._tasks.put(None)
+
     def _start(self) -> Tasks:
         tasks: Tasks = SimpleQueue()
         self._thread = threading.Thread(target=_run, args=(tasks,), name=self._name, daemon=True)
@@ -57,3 +62,4 @@ def _run(tasks: Tasks) -> None:
             task()
         except BaseException as error:  # if this thread ended, all who hand over later would wait for ever
             log.error("the store's thread goes on after an error that nobody was told: %r", error, exc_info=error)
+        del task  # it knows the store, which need not live for as long as nothing else comes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from twiceproof import App
 from twiceproof.drive import block
+from twiceproof.flows.resume import resume_run
 
 
 def resume(app: App) -> int:
@@ -11,5 +12,5 @@ def resume(app: App) -> int:
     flow = next(iter(app.flows.values()))
     due = app.store.due("claim", queues=flow.queues).block()
     for record in due.records:
-        block(flow.resume(record))
+        block(resume_run(flow, record))
     return len(due.records)

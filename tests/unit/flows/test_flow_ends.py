@@ -25,21 +25,13 @@ from twiceproof.claims.evidence import evidence_of
 from twiceproof.clock import moment
 from twiceproof.drive import block
 
+from .resuming import resume
 from .stage import Died, Stage
 
 if TYPE_CHECKING:
     from nowhere import Nowhere
 
 ONCE = Retry(attempts=1)
-
-
-def resume(app: App) -> int:
-    """What a worker does: everything that is due, once."""
-    flow = next(iter(app.flows.values()))
-    due = app.store.due("claim", queues=flow.queues).block()
-    for record in due.records:
-        block(flow.resume(record))
-    return len(due.records)
 
 
 # -- retries ---------------------------------------------------------------------------------------

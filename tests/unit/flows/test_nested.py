@@ -13,9 +13,9 @@ import pytest
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
 from twiceproof.drive import block
+from twiceproof.flows.resume import resume_run
 
 from .stage import Died, Stage
-from .test_flow_ends import resume
 from .test_triggers import look
 
 
@@ -105,11 +105,10 @@ def test_a_flow_waits_for_the_flow_it_called_and_goes_on_when_that_has_ended(sta
     stage.clock.advance(86_401)
     for flow in (app.flows["ship"], app.flows["sync"]):
         for record in app.store.due("claim", queues=flow.queues).block().records:
-            block(flow.resume(record))
+            block(resume_run(flow, record))
     assert stage.record("ship", "parcel:1").state == "done"
     assert sync(1) == ["sent", "parcel 1"]
     assert stage.effects == {"mail": 1, "pack": 1}
-    assert resume
 
 
 def test_the_end_of_the_inner_run_wakes_the_outer_one(stage: Stage) -> None:
@@ -121,7 +120,7 @@ def test_the_end_of_the_inner_run_wakes_the_outer_one(stage: Stage) -> None:
     ship = app.flows["ship"]
     (record,) = app.store.due("claim", queues=ship.queues).block().records
     outer = stage.record("sync", "order:1")
-    block(ship.resume(record))
+    block(resume_run(ship, record))
     assert stage.record("sync", "order:1").due_at != outer.due_at
     assert len(app.store.due("claim", queues=app.flows["sync"].queues).block().records) == 1
 

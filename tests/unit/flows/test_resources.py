@@ -19,6 +19,7 @@ from twiceproof.claims.orphans import DAY, orphans, remove_orphans
 from twiceproof.claims.retention import sweep
 from twiceproof.claims.shelf import Shelf, open_shelf, path_of, run_of
 from twiceproof.drive import block
+from twiceproof.flows.resume import resume_run
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
@@ -150,7 +151,7 @@ def test_a_large_input_is_kept_beside_its_run(world: World) -> None:
     worker = world.process()
     flow = declare(worker).flow
     for record in worker.store.due("claim", queues=flow.queues).block().records:
-        block(flow.resume(record))
+        block(resume_run(flow, record))
     assert handle.result(timeout=5) == 300_000
     assert declare(world.process())(1, large) == 300_000
     (kept,) = worker.store.scan("resource").block().records

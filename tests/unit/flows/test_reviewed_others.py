@@ -9,6 +9,7 @@ import pytest
 
 from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, PriorFailure, Resource, Waiting
 from twiceproof.drive import block
+from twiceproof.flows.resume import resume_run
 from twiceproof.records import Remove
 from twiceproof.stores.grouped import GroupedStore
 
@@ -65,7 +66,7 @@ def test_what_a_person_settled_also_brings_on_the_run_that_had_called_it(stage: 
     app.settle_run(app.attach(flow="ship", key="parcel:1").id, "happened", result="paid", by="ann")
     for name in ("ship", "sync"):
         for record in app.store.due("claim", queues=app.flows[name].queues, hide=0.0).block().records:
-            block(app.flows[name].resume(record))
+            block(resume_run(app.flows[name], record))
     assert sync(1) == "paid"
 
 

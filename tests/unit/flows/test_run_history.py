@@ -23,6 +23,7 @@ from twiceproof.claims import listing
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import block
 from twiceproof.flows.history.fork import plan_fork
+from twiceproof.flows.resume import resume_run
 from twiceproof.records import Remove
 
 from .stage import Died, Stage
@@ -194,7 +195,7 @@ def test_a_fork_does_everything_anew_with_effect_keys_of_its_own(office: Office)
 def resume(office: Office) -> None:
     flow = office.app.flows["office"]
     for record in office.app.store.due("claim", queues=flow.queues).block().records:
-        block(flow.resume(record))
+        block(resume_run(flow, record))
 
 
 def test_a_fork_from_a_step_keeps_what_came_before_it(stage: Stage) -> None:
@@ -295,7 +296,7 @@ def test_a_fork_does_not_wait_at_the_first_runs_url(stage: Stage) -> None:
         app.fork_run("pay/1", key="2", from_step="tell")
     app.fork_run("pay/1", key="2", from_step="callback:paid")
     for record in app.store.due("claim", queues=app.flows["pay"].queues).block().records:
-        block(app.flows["pay"].resume(record))
+        block(resume_run(app.flows["pay"], record))
     assert app.attach(flow="pay", key="2").state == "waiting"
     assert len(set(told)) == 2
 

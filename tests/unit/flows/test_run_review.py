@@ -12,6 +12,7 @@ from twiceproof import App, ClaimLost, Misuse, NeedsReview, PriorFailure, ValueR
 from twiceproof.claims.claim import Fault, address_of
 from twiceproof.claims.evidence import Evidence, evidence_write
 from twiceproof.drive import block
+from twiceproof.flows.resume import resume_run
 
 from .stage import Stage
 
@@ -382,7 +383,7 @@ def test_a_worker_goes_on_with_a_settled_run(shop: Shop) -> None:
     shop.settle("did-not-happen")
     flow = shop.app.flows["buy"]
     (due,) = shop.app.store.due("claim", queues=flow.queues).block().records
-    block(flow.resume(due))
+    block(resume_run(flow, due))
     assert shop.app.attach(flow="buy", key="order:1").state == "done"
 
 

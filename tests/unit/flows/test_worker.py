@@ -15,6 +15,7 @@ import pytest
 from twiceproof import App, ClaimLost, Misuse, NotDone, StoreUnavailable
 from twiceproof.claims.claim import body_of, claim_of
 from twiceproof.drive import Inline, Operation, block
+from twiceproof.flows.resume import resume_run
 from twiceproof.flows.run_states import MOST_CRASHES
 from twiceproof.flows.work import with_work
 from twiceproof.flows.workers.duty import Duty
@@ -333,7 +334,7 @@ def test_a_run_that_was_taken_away_after_it_was_handed_out_does_not_begin_anew(s
     due = shop.app.store.due("claim", queues=ship.flow.queues).block()
     (record,) = due.records
     shop.app.store.write(Remove(record.at, version=record.version)).block()
-    assert block(ship.flow.resume(record)) is None
+    assert block(resume_run(ship.flow, record)) is None
     assert not shop.done
 
 
@@ -345,8 +346,8 @@ def test_a_run_that_was_parked_after_it_was_handed_out_is_not_woken_early(shop):
 
     nap.start(1)
     (record,) = shop.app.store.due("claim", queues=nap.flow.queues).block().records
-    block(nap.flow.resume(record))
-    assert block(nap.flow.resume(record)) is None
+    block(resume_run(nap.flow, record))
+    assert block(resume_run(nap.flow, record)) is None
     assert shop.done["began"] == 1
 
 

@@ -10,6 +10,7 @@ import pytest
 from twiceproof import App, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.drive import await_, block
+from twiceproof.flows.resume import resume_run
 from twiceproof.records import Address
 
 from .stage import Stage, Style
@@ -49,9 +50,9 @@ def work(app: App) -> int:
     due = app.store.due("claim", queues=flow.queues, hide=0.0).block()
     for record in due.records:
         if flow.drive is await_:
-            asyncio.run(await_(flow.resume(record)))
+            asyncio.run(await_(resume_run(flow, record)))
         else:
-            block(flow.resume(record))
+            block(resume_run(flow, record))
     return len(due.records)
 
 

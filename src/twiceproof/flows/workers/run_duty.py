@@ -14,7 +14,7 @@ from ...stores.base import Store
 from ..ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from ..flow import Flow
 from ..priority import NORMAL
-from ..resume import resume
+from ..resume import resume_run
 from ..work import work_of
 from .duty import Duty
 from .log import About, about_var
@@ -58,7 +58,7 @@ class RunDuty(Duty):
 
     def carry_out(self, record: Record) -> Operation[None]:
         flow = self._flow(record)
-        ended = yield from resume(flow, record)
+        ended = yield from resume_run(flow, record)
         if ended is None:  # somebody else has it; if nobody does, it must not come round at once for ever
             yield from postpone(self._store, record, NOT_OURS)
         else:

@@ -12,6 +12,7 @@ from tests.prove.faults.killing.run_scenes import claim_in
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, Polled
 from twiceproof.drive import block
+from twiceproof.flows.flow_call import call
 from twiceproof.flows.workers.duty import Duty
 from twiceproof.records import Replace, Write
 
@@ -83,7 +84,7 @@ class Ticked(Triggered):
         flow = self.app.flows[f"ticked-{case.order}"]
         ticks = self._due_at_first(case, sorted(run.key for run in self.app.runs(flow=flow.name)))
         for tick in ticks:
-            block(flow.call((datetime.fromisoformat(tick),), {}))
+            block(call(flow, (datetime.fromisoformat(tick),), {}))
         return ticks
 
     def _due_at_first(self, case: Case, ticks: list[str]) -> list[str]:
