@@ -5,17 +5,29 @@ from collections.abc import Iterator
 
 import pytest
 
+from twiceproof import forks
 from twiceproof.claims import tally
 
 pytest_plugins = ["tests.servers.fixtures"]
 
 
+MANY = 500  # objects that a fork tells of itself: some eight for each app
+
+told = {"after the last collection": 0}
+
+
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay to the end. With them in sight the collector comes so rarely that apps which tests left
-    open pile up by the hundred, with their threads, and every fork takes ten times as long.
-    """
+    """Thousands of tests stay to the end: no collection need look at them."""
     gc.freeze()
-    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def apps_that_were_left_open_do_not_pile_up() -> Iterator[None]:
+    """The collector comes for them so rarely that there would be thousands, and the tests that fork tell each of it."""
+    yield
+    if len(forks._living) > told["after the last collection"] + MANY:
+        gc.collect()
+        told["after the last collection"] = len(forks._living)
 
 
 @pytest.fixture(autouse=True)
