@@ -125,21 +125,27 @@ def members_of(folder):
 @pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="sees processes through /proc")
 @pytest.mark.parametrize(("signal_", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_an_ended_demo_leaves_no_process_behind(tmp_path, signal_, code):
-    demo = subprocess.Popen(
-        twiceproof("demo", "--orders", 5000, "--dir", tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    books = tmp_path / "invoices.jsonl"
-    while not (books.exists() and books.stat().st_size):
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            pytest.fail(f"the demo ended by itself: {demo.wait(timeout=0.02)}")
-    pids = members_of(tmp_path)
-    assert len(pids) >= 6  # one may just have been killed
-    demo.send_signal(signal_)
-    _, said = demo.communicate(timeout=30)
+    orders = twiceproof("demo", "--orders", 5000, "--dir", tmp_path)
+    with subprocess.Popen(orders, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as demo:
+        try:
+            pids = members_at_work(demo, tmp_path)
+            demo.send_signal(signal_)
+            _, said = demo.communicate(timeout=30)
+        finally:
+            demo.kill()
     assert demo.returncode == code
     assert b"Traceback" not in said
     for pid in pids:
         wait_for_the_end_of(pid)
+
+
+def members_at_work(demo, folder):
+    """As soon as there are six, one of whom has written an invoice: some are killed, and come again."""
+    books = folder / "invoices.jsonl"
+    while not (books.exists() and books.stat().st_size and len(pids := members_of(folder)) >= 6):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"the demo ended by itself: {demo.wait(timeout=0.02)}")
+    return pids
 
 
 def wait_for_the_end_of(pid):
