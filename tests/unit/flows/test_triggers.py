@@ -664,6 +664,35 @@ def test_a_store_that_is_away_while_items_are_started_is_not_taken_for_the_sourc
         block(app.polls.carry_out(record))
 
 
+@pytest.mark.parametrize("back", [True, False])
+def test_after_an_error_of_the_store_the_next_tick_polls_again_if_it_is_back(noon: Stage, back: bool) -> None:
+    """Otherwise it is as if the poller had died: somebody else follows five minutes later."""
+    source, app = Source(noon), noon.process()
+    polling(noon, app, source)
+    source.add(1)
+    start = app.flows["sync"].start
+
+    def away(*_: Any, **__: Any) -> Any:
+        app.engine.dead = not back  # type: ignore[attr-defined]
+        raise StoreUnavailable("away")
+        yield
+
+    app.flows["sync"].start = away  # type: ignore[method-assign]
+    (record,) = app.store.due("poll", queues=app.polls.queues(), hide=0.0).block().records
+    with pytest.raises(StoreUnavailable, match="away"):
+        block(app.polls.carry_out(record))
+    app.flows["sync"].start = start  # type: ignore[method-assign]
+    app.engine.dead = False  # type: ignore[attr-defined]
+    noon.clock.advance(60)
+    while look(app):
+        pass
+    assert noon.effects == ({"order 1": 1} if back else {})
+    noon.clock.advance(241)
+    while look(app):
+        pass
+    assert noon.effects == {"order 1": 1}
+
+
 def test_an_async_generator_is_no_source(noon: Stage) -> None:
     app = noon.process()
     with pytest.raises(Misuse, match="async generator"):

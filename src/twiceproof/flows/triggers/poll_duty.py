@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -63,14 +64,18 @@ class PollDuty(Duty):
         )
         if not isinstance(taken, Written):
             return  # another worker polls
-        note, now = poll_note_of(record.body), taken.now
+        now = taken.now
+        note = structs.replace(poll_note_of(record.body), next=poll.ticks.after(now))
         finding = yield from Call(lambda: poll.function(poll.since_of(note)))
         try:
             note = yield from self._start_all(poll, note, _polled(finding, poll.name), now)
         except _SourceBroke as broke:  # also in the middle of its items: the next tick asks again
             log.error("%s could not be polled, will try again: %r", poll.name, broke.__cause__)
             finding = Raised(broke)
-        note = structs.replace(note, next=poll.ticks.after(now))
+        except StoreError:
+            with suppress(StoreError):  # if it is back by now, nobody need wait as if this poller had died
+                yield from self._move_on(poll, note, taken, now, polled=False)
+            raise
         yield from self._move_on(poll, note, taken, now, polled=not isinstance(finding, Raised))
 
     def _move_on(self, poll: Poll, note: PollNote, taken: Written, now: float, *, polled: bool) -> Operation[None]:
