@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
 from typing import Literal
@@ -30,6 +31,7 @@ FORWARDED = (
 MOST = 4_096  # tokens remembered, wrong ones among them
 
 
+@lru_cache(1_024)  # asked at every request, mostly of the same few; to read an address takes as long as to route it
 def is_loopback(host: str) -> bool:
     """An address of this machine, or its name. Whose `127.0.0.1.example.com` is, only its owner knows."""
     try:
