@@ -31,7 +31,7 @@ FORWARDED = (
 MOST = 4_096  # tokens remembered, wrong ones among them
 
 
-@lru_cache(1_024)  # asked at every request, mostly of the same few; to read an address takes as long as to route it
+@lru_cache(1_024)  # asked at every request, and mostly of the same few
 def is_loopback(host: str) -> bool:
     """An address of this machine, or its name. Whose `127.0.0.1.example.com` is, only its owner knows."""
     try:

@@ -204,7 +204,7 @@ def pay(order):
 
 begun, main = threading.Event(), threading.main_thread()
 threading.Thread(target=lambda: print(pay(1))).start()
-begun.wait()  # a claim that begins later finds, from Python 3.12 on, no thread to beat for it, and is given back
+begun.wait()  # a claim that begins later finds, on Python 3.12, no thread to beat for it, and is given back
 """
 
 
