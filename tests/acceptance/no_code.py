@@ -10,6 +10,7 @@ import json
 import re
 from typing import Any
 from urllib.parse import quote
+from uuid import uuid4
 
 from .http_shop import HttpShop
 
@@ -62,14 +63,12 @@ class N8n:
         self._connections = workflow["connections"]
         self._shop = shop
         self._token = token
-        self._executions = 0
         self.visited: list[str] = []
         self.error = ""  # with which an execution was stopped
 
     def run(self, work: Any, *, lost: str = "", **fields: Any) -> list[str]:
         """From its trigger to its end. `fields` are what its maker set; the first answer to the node `lost` is lost."""
         self.visited, self._items, self._lost, self.error = [], {}, lost, ""
-        self._executions += 1
         name: str | None = next(n for n, node in self._nodes.items() if node["type"].endswith("Trigger"))
         item: Any = {}
         while name is not None:
@@ -82,9 +81,8 @@ class N8n:
 
     def _carry_out(self, node: dict[str, Any], item: Any, work: Any, fields: dict[str, Any]) -> tuple[Any, int]:
         kind, parameters = node["type"].removeprefix("n8n-nodes-base."), node["parameters"]
-        if kind == "set":
-            set_ = {one["name"]: _typed(one) for one in parameters["assignments"]["assignments"]}
-            return {**set_, **fields}, 0
+        if kind in ("set", "crypto"):
+            return self._fields(kind, parameters, item, fields), 0
         if kind == "httpRequest":
             if node["name"] == self._lost:
                 self._request(parameters, item)
@@ -101,6 +99,13 @@ class N8n:
             except ValueError as error:
                 return {"error": str(error)}, 1
         return item, 0
+
+    @staticmethod
+    def _fields(kind: str, parameters: dict[str, Any], item: Any, fields: dict[str, Any]) -> dict[str, Any]:
+        if kind == "set":
+            return {**{one["name"]: _typed(one) for one in parameters["assignments"]["assignments"]}, **fields}
+        assert (parameters["action"], parameters["encodingType"]) == ("generate", "uuid")
+        return {**item, parameters["dataPropertyName"]: str(uuid4())}
 
     def _holds(self, condition: dict[str, Any], item: Any) -> bool:
         """Strict: a value of another kind than the condition's ends the execution, as it does in n8n."""
@@ -136,8 +141,6 @@ class N8n:
             return json.dumps({name.strip(): self._script(value.strip(), item) for name, value in pairs})
         if found := re.fullmatch(r"\$\('([^']+)'\)\.item\.json\.(\w+)", script):
             return self._items[found[1]][found[2]]
-        if script == "$execution.id + '-' + $itemIndex":
-            return f"{self._executions}-0"
         if found := re.fullmatch(r"\$json(?:\.(\w+))?", script):
             return item[found[1]] if found[1] else item
         return {"true": True, "false": False}.get(script, script.strip("'"))

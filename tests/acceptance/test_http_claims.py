@@ -12,6 +12,7 @@ import pytest
 from .http_shop import HttpShop
 
 CLAIM = "/v1/claims/ship/shop%3Aorder%3A17"
+RUN_1, RUN_2 = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"
 
 
 @pytest.fixture
@@ -43,13 +44,13 @@ def lose_the_answer(shop, body):
 
 
 def test_a_server_killed_after_the_claim_knows_its_caller_again(shop):
-    lose_the_answer(shop, {"request_id": "run-1"})
+    lose_the_answer(shop, {"request_id": RUN_1})
     shop.start()
-    assert shop("PUT", CLAIM, {"request_id": "run-2"}).status == 409
-    again = shop("PUT", CLAIM, {"request_id": "run-1"})
+    assert shop("PUT", CLAIM, {"request_id": RUN_2}).status == 409
+    again = shop("PUT", CLAIM, {"request_id": RUN_1})
     assert (again.status, again["attempt"]) == (201, 1)
     assert shop("POST", f"{CLAIM}/complete", {"token": again["token"], "result": 1}).status == 200
-    assert shop("PUT", CLAIM, {"request_id": "run-2"})["result"] == 1
+    assert shop("PUT", CLAIM, {"request_id": RUN_2})["result"] == 1
 
 
 def test_a_server_killed_after_the_claim_gives_it_to_nobody_it_does_not_know(shop):

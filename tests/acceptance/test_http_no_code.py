@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -13,6 +14,7 @@ from .http_shop import HttpShop
 from .no_code import N8n, PowerAutomate
 
 ORDER = {"operation": "ship", "key": "shop/order #17 ü", "payload": {"order": 17, "total": 12.5}}
+RUN_1, RUN_2 = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"
 
 
 @pytest.fixture
@@ -82,9 +84,9 @@ def test_a_flow_that_failed_is_tried_again(shop):
 
 def test_a_request_that_power_automate_repeats_by_itself_is_still_the_one_that_claimed(shop):
     flow = PowerAutomate(power_automate(shop.url), shop)
-    first, repeated = (flow("Claim once", **ORDER, request_id="08585-run-1") for _ in range(2))
+    first, repeated = (flow("Claim once", **ORDER, request_id=RUN_1) for _ in range(2))
     assert first["claimed"] and repeated["claimed"] and repeated["token"] == first["token"]
-    assert flow("Claim once", **ORDER, request_id="08585-run-2")["claimed"] is False
+    assert flow("Claim once", **ORDER, request_id=RUN_2)["claimed"] is False
 
 
 def test_the_request_id_is_among_the_fields_that_a_maker_sees():
@@ -116,6 +118,12 @@ def test_the_workflow_has_the_shape_that_n8n_imports():
     assert json.loads(json.dumps(workflow)) == workflow and "Bearer" not in json.dumps(workflow)
 
 
+def test_every_file_has_an_id_of_its_own_as_the_command_line_of_n8n_asks():
+    """`n8n import:workflow` stores a file under its id: a shared one would overwrite what a maker made of the first."""
+    first, second = (n8n("https://hooks.example.com")["id"] for _ in range(2))
+    assert first != second and all(re.fullmatch(r"[0-9A-Za-z]{16}", one) for one in (first, second))
+
+
 def test_a_workflow_run_three_times_works_once(shop):
     flow, shipped = N8n(n8n(shop.url), shop), []
 
@@ -128,6 +136,19 @@ def test_a_workflow_run_three_times_works_once(shop):
         assert flow.run(work, **ORDER)[-1].startswith("Not ours")
     assert shipped == [1]
     assert shop("GET", "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC")["result"] == {"parcel": "P-1"}
+
+
+def test_two_n8n_instances_that_count_their_executions_alike_do_an_order_once(shop):
+    """Each database counts executions from 1, and both instances use one token of the server."""
+    token, shipped = shop.token("n8n", "ingest"), []
+    first, second = (N8n(n8n(shop.url), shop, token) for _ in range(2))
+
+    def work(item):
+        shipped.append("first")
+        assert second.run(lambda item: shipped.append("second"), **ORDER)[-1].startswith("Not ours")
+
+    assert first.run(work, **ORDER)[-1] == "Mark as done"
+    assert shipped == ["first"]
 
 
 @pytest.mark.parametrize("lost", ["Claim once", "Mark as done"])

@@ -32,6 +32,7 @@ ANSWERS = {
     "claim": (Claimed, Prior), "look_at_claim": (ClaimView,), "complete_claim": (Ended,), "fail_claim": (Ended,),
     "renew_claim": (Renewed,),
 }  # fmt: skip
+RUN, ANOTHER = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"
 NO_CODE = sorted((HOW_TO / "no-code").glob("*.md"))
 
 
@@ -77,8 +78,8 @@ def test_what_the_page_has_power_automate_fill_in_outlives_its_own_retries(shop)
     flow = PowerAutomate(power_automate(shop.url), shop)
     schema = next(one["schema"] for one in flow.actions["Claim once"][2]["parameters"] if one["in"] == "body")
     named = {field["x-ms-summary"]: name for name, field in schema["properties"].items()}
-    step = text.partition("→ **Claim once**")[2].partition("\n2. ")[0]
-    filled = {"payload": {"order": 17}, "lease": "30m", "request_id": "08585", "repeat": "never", "link": "x"}
+    step = text.partition("→ **Claim once**")[2].partition("\n3. ")[0]
+    filled = {"payload": {"order": 17}, "lease": "30m", "request_id": RUN, "repeat": "never", "link": "x"}
     given = {named[label]: filled[named[label]] for label in re.findall(r"- \*\*(.+?)\*\*", step) if label in named}
     answers = [flow("Claim once", operation="ship", key="order-17", **given) for _ in range(2)]
     assert [one["claimed"] for one in answers] == [True, True]
@@ -109,12 +110,16 @@ def test_what_a_page_has_a_tool_send_claims_once_and_completes(tool, shop):
     """The bodies and addresses of the page, filled in as the tool would."""
     text = (HOW_TO / f"no-code/{tool}.md").read_text("utf-8")
     shop.start()
-    claim = re.search(r'\{"lease": "30m".*?\}(?=`)', text)[0]
+    written = re.search(r'\{"lease": "30m".*?\}(?=`)', text)[0]
+    claim = re.sub(r'("request_id": ")(…|\{\{.*?\}\})"', rf'\g<1>{RUN}"', written)
+    assert claim != written
     complete = next(body for body in re.findall(r'`(\{"token".*?\})`', text) if "result" in body)
     path = re.search(r"https://hooks\.example\.com(/v1/claims/ship/)", text)[1] + "order-17"
     first = shop("PUT", f"{path}?always200=true", claim.encode())
     assert first["claimed"] is True
-    assert shop("PUT", f"{path}?always200=true", claim.encode())["claimed"] is ("request_id" in claim)
+    assert shop("PUT", f"{path}?always200=true", claim.encode())["claimed"] is True  # its answer was lost
+    another = claim.replace(RUN, ANOTHER)
+    assert shop("PUT", f"{path}?always200=true", another.encode())["claimed"] is False
     sent = re.sub(r'("token": ")(…|\{\{.*?\}\})"', lambda found: f'{found[1]}{first["token"]}"', complete)
     assert shop("POST", f"{path}/complete?always200=true", sent.encode()).status == 200
     again = shop("PUT", f"{path}?always200=true", claim.encode())

@@ -7,7 +7,7 @@ from typing import Any
 from ..keys.duration import LONGEST, UNITS
 from ..keys.key import LONGEST_KEY
 
-__all__ = ["KEEP", "KEY", "KEY_OR_NONE", "LEASE", "NAME_OR_NONE", "OPERATION", "SPAN"]
+__all__ = ["KEEP", "KEY", "KEY_OR_NONE", "LEASE", "NAME_OR_NONE", "OPERATION", "SPAN", "UUID_OR_NONE"]
 
 _NAME = "[A-Za-z0-9_.@-]"
 _INNER = "[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]"  # no control characters
@@ -21,6 +21,10 @@ Shape = dict[str, Any]
 NAME_OR_NONE: Shape = {"pattern": f"^{_NAME}{{0,128}}$"}
 OPERATION: Shape = {"type": "string", "pattern": f"^{_RESERVED}{_NAME}{{1,128}}$"}
 KEY: Shape = {"type": "string", "pattern": f"^{_KEY}$", "maxLength": LONGEST_KEY}
+# Drawn, not counted and not made of a name: versions 1, 4, 6 and 7.
+UUID_OR_NONE: Shape = {
+    "pattern": "^([0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[1467][0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12})?$"
+}
 KEY_OR_NONE: Shape = {"pattern": f"^({_KEY})?$", "maxLength": LONGEST_KEY}
 
 

@@ -16,6 +16,8 @@ from twiceproof.stores.grouped import GroupedStore
 
 from .claim_desk import ClaimDesk, said
 
+RUN_7, RUN_8 = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"
+
 
 @pytest.fixture
 def desk():
@@ -139,22 +141,39 @@ def test_a_holder_that_does_not_know_leaves_it_to_a_person(desk):
 
 
 def test_the_same_request_sent_again_holds_what_it_held(desk):
-    first = said(desk.take(request_id="run-7", lease=60), 201)
+    first = said(desk.take(request_id=RUN_7, lease=60), 201)
     desk.clock.advance(20)
-    assert said(desk.again().take(request_id="run-7", lease=60), 201) == first
-    said(desk.take(request_id="run-8"), 409)
+    assert said(desk.again().take(request_id=RUN_7, lease=60), 201) == first
+    said(desk.take(request_id=RUN_8), 409)
     said(desk.complete(first["token"]), 200)
 
 
 def test_the_same_request_with_another_payload_is_refused(desk):
-    desk.take(request_id="run-7", payload=1)
-    said(desk.take(request_id="run-7", payload=2), 422)
+    desk.take(request_id=RUN_7, payload=1)
+    said(desk.take(request_id=RUN_7, payload=2), 422)
 
 
 def test_the_same_request_after_its_lease_is_as_lost_as_any(desk):
-    desk.take(request_id="run-7", lease=30)
+    desk.take(request_id=RUN_7, lease=30)
     desk.clock.advance(31)
-    assert said(desk.take(request_id="run-7"), 409)["state"] == "review"
+    assert said(desk.take(request_id=RUN_7), 409)["state"] == "review"
+
+
+@pytest.mark.parametrize("known", [
+    "17-0", "run-7", "08586073612345678901234567890CU12", "00000000-0000-0000-0000-000000000017",
+    "886313e1-3b8a-5372-9b90-0c9aee199e5d", "prod-n8n execution 17 item 0", " ", RUN_7[:-1], RUN_7.replace("-", ""),
+])  # fmt: skip
+def test_a_request_id_that_a_second_caller_could_come_to_by_itself_is_refused(desk, known):
+    """A counter, the name of a run, a UUID made of a name: whoever sent it too would be handed the token."""
+    with pytest.raises(Misuse, match="random UUID"):
+        desk.take(request_id=known)
+    desk.look(status=404)
+
+
+@pytest.mark.parametrize("known", [RUN_7, RUN_7.upper(), "01890a5d-ac96-774b-bcce-b302099a8057"])
+def test_a_random_uuid_is_a_request_id(desk, known):
+    first = said(desk.take(request_id=known, lease=60), 201)
+    assert said(desk.take(request_id=known.lower(), lease=60), 201) == first
 
 
 # -- tokens --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from ...errors import ValueRefused
 from ...keys.duration import LONGEST
-from ..patterns import KEEP, KEY_OR_NONE, LEASE
+from ..patterns import KEEP, KEY_OR_NONE, LEASE, UUID_OR_NONE
 
 __all__ = ["CompleteBody", "FailBody", "RenewBody", "TakeBody", "given"]
 
@@ -18,16 +18,20 @@ _SECONDS = Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": int(LONGEST
 Seconds = Annotated[int, _SECONDS] | Annotated[float, _SECONDS]
 Span = Annotated[str, Meta(extra_json_schema=LEASE)] | Seconds
 Word = Annotated[str, Meta(extra_json_schema=KEY_OR_NONE)]
+RequestId = Annotated[str, Meta(extra_json_schema=UUID_OR_NONE)]
 Keep = Annotated[str, Meta(extra_json_schema=KEEP)] | Seconds
 
 
 class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`payload` is what the fingerprint is made of. `request_id` is the same when a request is sent again."""
+    """`payload` is what the fingerprint is made of.
+
+    `request_id`: a random UUID, drawn once for each request and the same whenever that request is sent again.
+    """
 
     payload: Raw | UnsetType = UNSET
     lease: Span = "5m"
     repeat: Literal["never", "safe"] = "never"
-    request_id: Word = ""
+    request_id: RequestId = ""
     link: Word = ""
 
 

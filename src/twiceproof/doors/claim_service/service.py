@@ -81,7 +81,7 @@ class ClaimService:
                 return refused(ask, outcome)
 
     def _secret(self, ask: Ask, request: str) -> str:
-        return secret_of_request(ask.at, self._caller, validate_key(request)) if request else draw_secret()
+        return secret_of_request(ask.at, self._caller, request) if request else draw_secret()
 
     def _prior(self, done: Done) -> Operation[Reply]:
         text = yield from unpack(self._store, done.at, done.result, done.spill)

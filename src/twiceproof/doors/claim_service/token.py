@@ -12,13 +12,16 @@ from hashlib import sha256
 from msgspec import Struct
 
 from ...drive import Operation
+from ...errors import Misuse
 from ...records import Address
 from ...stores.base import Store
+from ..patterns import UUID_OR_NONE
 from ..signing import signer
 
 __all__ = ["ClaimToken", "draw_secret", "owner_of", "read_token", "secret_of_request", "write_token"]
 
 OWNER = "http-"
+RANDOM_UUID = re.compile(UUID_OR_NONE["pattern"])
 TOKEN = re.compile(r"ct_([0-9a-f]{1,32})\.([0-9a-f]{1,8})\.([0-9a-f]{32})\.([0-9a-f]{32})", re.ASCII)
 
 
@@ -38,9 +41,16 @@ def draw_secret() -> str:
 def secret_of_request(at: Address, caller: str, request: str) -> str:
     """The same for a request that its caller sends again because its answer was lost.
 
-    Its caller only: two tools that count theirs from 1 would both be told that the claim is theirs.
+    Nothing but the id tells such a caller from a second one with the same server token and the same payload. So an id
+    that a second one could come to by itself (a counter, a run's number) is refused: both would hold the claim.
     """
-    return sha256(f"{len(at.space)}:{at.space}{len(caller)}:{caller}{request}".encode()).hexdigest()[:32]
+    if RANDOM_UUID.fullmatch(request) is None:
+        raise Misuse(
+            f"request_id {request[:60]!r} is no random UUID, and another caller could send the same; draw one for each "
+            "request, once (version 4 or 7), and send it again with each new attempt. Files that were made by "
+            "`twiceproof connector` before are to be made and imported again."
+        )
+    return sha256(f"{len(at.space)}:{at.space}{len(caller)}:{caller}{request.lower()}".encode()).hexdigest()[:32]
 
 
 def owner_of(secret: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+import string
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -9,6 +11,7 @@ from .server_at import server_at
 
 __all__ = ["n8n"]
 
+REQUEST = "Draw a request id"
 CLAIM = "Claim once"
 IS_OURS = "Is it ours?"
 IS_CARED_FOR = "Done before, or under way?"
@@ -18,7 +21,6 @@ WORK = "Your work goes here"
 CLAIM_URL = "/v1/claims/{{ encodeURIComponent($json.operation) }}/{{ encodeURIComponent($json.key) }}"
 ASKED = "$('What and which').item.json"
 END_URL = f"/v1/claims/{{{{ encodeURIComponent({ASKED}.operation) }}}}/{{{{ encodeURIComponent({ASKED}.key) }}}}"
-REQUEST = "$execution.id + '-' + $itemIndex"  # the same when the node tries again by itself
 TOKEN = f"$('{CLAIM}').item.json.token"
 
 Node = dict[str, Any]
@@ -30,28 +32,33 @@ def n8n(url: str) -> dict[str, Any]:
     nodes = [
         _node("Start", "manualTrigger", 1, 0, 0, {}),
         _node("What and which", "set", 3.4, 220, 0, _asked()),
-        _request(CLAIM, 440, 0, "PUT", f"={base}{CLAIM_URL}",
-                 f"={{{{ JSON.stringify({{ payload: $json.payload, lease: '5m', request_id: {REQUEST} }}) }}}}"),
-        _node(IS_OURS, "if", 2.2, 660, 0, _conditions(("$json.claimed", "boolean", "true", ""))),
-        {**_node(WORK, "noOp", 1, 880, -120, {}), "onError": "continueErrorOutput"},
-        _request("Mark as done", 1100, -200, "POST", f"={base}{END_URL}/complete",
+        # In a node of its own: the claim's own next try evaluates its fields anew, and must send the same id.
+        _node(REQUEST, "crypto", 1, 440, 0,
+              {"action": "generate", "encodingType": "uuid", "dataPropertyName": "request_id"}),
+        _request(CLAIM, 660, 0, "PUT", f"={base}{CLAIM_URL}",
+                 "={{ JSON.stringify({ payload: $json.payload, lease: '5m', request_id: $json.request_id }) }}"),
+        _node(IS_OURS, "if", 2.2, 880, 0, _conditions(("$json.claimed", "boolean", "true", ""))),
+        {**_node(WORK, "noOp", 1, 1100, -120, {}), "onError": "continueErrorOutput"},
+        _request("Mark as done", 1320, -200, "POST", f"={base}{END_URL}/complete",
                  f"={{{{ JSON.stringify({{ token: {TOKEN}, result: $json }}) }}}}"),
-        _request("Mark as failed", 1100, 0, "POST", f"={base}{END_URL}/fail",
+        _request("Mark as failed", 1320, 0, "POST", f"={base}{END_URL}/fail",
                  f"={{{{ JSON.stringify({{ token: {TOKEN}, error: 'the work failed', retryable: true }}) }}}}"),
         # One that ended in green would hide what nobody does any more.
-        _node(IS_CARED_FOR, "if", 2.2, 880, 160, _conditions(
+        _node(IS_CARED_FOR, "if", 2.2, 1100, 160, _conditions(
             ("$json.status", "number", "notEquals", 422), ("$json.state", "string", "notEquals", "review"),
             ("$json.state", "string", "notEquals", "failed"),
         )),
-        _node(NOT_OURS, "noOp", 1, 1100, 160, {}),
-        _node(STUCK, "stopAndError", 1, 1100, 320, {"errorMessage": "={{ $json.next }}"}),
+        _node(NOT_OURS, "noOp", 1, 1320, 160, {}),
+        _node(STUCK, "stopAndError", 1, 1320, 320, {"errorMessage": "={{ $json.next }}"}),
     ]  # fmt: skip
     return {
+        "id": _own_id(),
         "name": "Twiceproof: claim once",
         "nodes": nodes,
         "connections": {
             "Start": _to("What and which"),
-            "What and which": _to(CLAIM),
+            "What and which": _to(REQUEST),
+            REQUEST: _to(CLAIM),
             CLAIM: _to(IS_OURS),
             IS_OURS: _to(WORK, IS_CARED_FOR),
             IS_CARED_FOR: _to(NOT_OURS, STUCK),
@@ -61,6 +68,11 @@ def n8n(url: str) -> dict[str, Any]:
         "active": False,
         "pinData": {},
     }
+
+
+def _own_id() -> str:
+    """`n8n import:workflow` asks for one, and replaces a workflow that has the same: a new file is a new workflow."""
+    return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(16))
 
 
 def _node(name: str, kind: str, version: float, x: int, y: int, parameters: dict[str, Any]) -> Node:

@@ -70,8 +70,8 @@ def _claim() -> list[dict[str, Any]]:
     return [
         _field("payload", "What it is about", "The order itself: another under the same key is refused.", kind=None),
         _field("lease", "For how long", 'How long the work may take: "5m", "2h".', default="5m"),
-        _field("request_id", "Request id", "The id of this flow run: workflow()['run']['name']. Power Automate sends a "
-               "request again by itself; by this we know it again."),
+        _field("request_id", "Request id", "Outputs of a Compose action before this one, with the expression guid(). "
+               "Power Automate sends a request again by itself; by this we know it again."),
         _field("repeat", "If a run was lost", '"never": ask a person. "safe": doing it twice does no harm.',
                default="never", choices=["never", "safe"], advanced=True),
         _field("link", "Link", "Where to look at this run.", advanced=True),

@@ -102,9 +102,14 @@ def test_a_claim_that_is_held_is_not_settled_by_anybody(knock):
 
 
 def test_a_request_id_is_its_callers_own(app):
-    """Tools count their executions from 1: of two of them, one has the claim."""
+    """Another token's request is another one, whatever its id."""
     shop, depot = Knock(app, by="n8n-shop"), Knock(app, by="n8n-depot")
-    path, asked = "/v1/claims/ship/order%3A17", {"request_id": "17-0"}
+    path, asked = "/v1/claims/ship/order%3A17", {"request_id": "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11"}
     first = shop("PUT", path, asked, 201)
     assert depot("PUT", path, asked, 409)["state"] == "held"
     assert shop("PUT", path, asked, 201)["token"] == first["token"]
+
+
+def test_a_request_id_that_is_no_random_uuid_is_answered_with_what_to_send(app):
+    told = Knock(app, by="n8n")("PUT", "/v1/claims/ship/order%3A17", {"request_id": "17-0"}, 400)
+    assert "random UUID" in told["detail"]
