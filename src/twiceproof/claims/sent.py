@@ -3,7 +3,7 @@ tells of the last request only. A charge answered with a redirect is made, thoug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -52,7 +52,7 @@ def _tries(retries: Any) -> Found:
     return [one.error or one.status for one in _listed(said_by(retries, "history"))]
 
 
-def _listed(history: Any) -> Iterable[Any]:
+def _listed(history: Any) -> Sequence[Any]:
     return history if isinstance(history, list | tuple) else ()
 
 
@@ -90,6 +90,11 @@ def _in_botocore(frame: FrameType) -> Found:
     return [None] if frame.f_locals.get("attempts", 2) > 1 else []
 
 
+def _in_google(frame: FrameType) -> Found:
+    """It notes each try that failed, the last one too."""
+    return list(_listed(frame.f_locals.get("error_list"))[:-1])
+
+
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # what aiohttp sends once more
 # By their names: to import a client, only to know its functions, would cost each program that uses another one.
 LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {
@@ -98,5 +103,9 @@ LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {
     "_send_handling_redirects": (frozenset({"httpx._client", "httpx2._client"}), _in_httpx),
     "_request": (frozenset({"aiohttp.client"}), _in_aiohttp),
     "increment": (frozenset({"urllib3.util.retry"}), _in_urllib3),
+    "retry_target": (
+        frozenset({"google.api_core.retry.retry_unary", "google.api_core.retry.retry_unary_async"}),
+        _in_google,
+    ),
     "_send_request": (frozenset({"botocore.endpoint"}), _in_botocore),
 }

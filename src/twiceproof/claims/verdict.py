@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Mapping
-from itertools import chain
 from typing import Literal
 
 from ..errors import NotDone
 from .claim import Fault
+from .client_errors import is_refusal, names_of, of_grpc, status_of
 from .driver_errors import of_driver
 from .said_by import said_by
 from .sent import Ending, sent_before
@@ -24,8 +23,6 @@ CLEAN = (ConnectionRefusedError, socket.gaierror)
 AMBIGUOUS = (TimeoutError, ConnectionError)
 # Said of a connection that could not be made, and, after minutes of silence, of one on which all was sent.
 UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
-MAYBE_DONE_STATUS = frozenset({408, 409, 425})
-STATUS_NAMES = ("status_code", "status", "code", "http_status")
 # HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
 CLEAN_NAMES = frozenset({
     "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
@@ -42,6 +39,7 @@ AMBIGUOUS_NAMES = frozenset({
 AMBIGUOUS_CLASSES = frozenset({
     "requests.exceptions.ContentDecodingError", "requests.exceptions.RetryError", "urllib3.exceptions.DecodeError",
     "urllib3.exceptions.ResponseError", "httpx.DecodingError", "httpx2.DecodingError",
+    "google.api_core.exceptions.RetryError",
 })  # fmt: skip
 LONGEST_MESSAGE = 500
 
@@ -62,13 +60,18 @@ def _of_its_own(error: BaseException) -> Verdict:
         return "clean"
     if isinstance(error, AMBIGUOUS) or not isinstance(error, Exception):
         return "ambiguous"
-    status = _http_status(error)
-    if status is not None:
-        return "clean" if _is_refusal(status) else "ambiguous"
+    answered = of_grpc(error) or _of_http(error)
+    if answered is not None:
+        return answered
     doubt = _leaves_a_doubt(error, names)
     inner = _inner(error, known=doubt)
     found = of_driver(error) or ("other" if inner is None else judge(inner))
     return "ambiguous" if doubt and found == "other" else found
+
+
+def _of_http(error: BaseException) -> Verdict | None:
+    status = status_of(error)
+    return None if status is None else "clean" if is_refusal(status) else "ambiguous"
 
 
 def _is_one_of_several(error: BaseException) -> bool:
@@ -82,11 +85,7 @@ def _is_one_of_several(error: BaseException) -> bool:
 def _may_be_done(ending: Ending) -> bool:
     if isinstance(ending, Exception):
         return judge(ending) != "clean"
-    return ending is None or not _is_refusal(ending)
-
-
-def _is_refusal(status: int) -> bool:
-    return 400 <= status < 500 and status not in MAYBE_DONE_STATUS
+    return ending is None or not is_refusal(ending)
 
 
 def _while_connecting(error: BaseException) -> bool:
@@ -102,8 +101,7 @@ def _while_connecting(error: BaseException) -> bool:
 def _leaves_a_doubt(error: BaseException, names: set[str]) -> bool:
     if isinstance(error, OSError) and error.errno in UNREACHABLE:
         return True
-    classes = {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}
-    return not (AMBIGUOUS_NAMES.isdisjoint(names) and AMBIGUOUS_CLASSES.isdisjoint(classes))
+    return not (AMBIGUOUS_NAMES.isdisjoint(names) and AMBIGUOUS_CLASSES.isdisjoint(names_of(type(error))))
 
 
 def _inner(error: BaseException, *, known: bool) -> Exception | None:
@@ -122,16 +120,6 @@ def worst(verdicts: set[Verdict]) -> Verdict:
     if "ambiguous" in verdicts:
         return "ambiguous"
     return "clean" if verdicts == {"clean"} else "other"
-
-
-def _http_status(error: BaseException) -> int | None:
-    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, Stripe, boto."""
-    response = said_by(error, "response")
-    metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None  # botocore's: parsed already
-    told = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
-    # One by one: aiohttp has a `status`, and warns of whoever asks for its `code`.
-    found = (said_by(carrier, name) for name in STATUS_NAMES for carrier in (response, error))
-    return next((status for status in chain(found, [told]) if isinstance(status, int) and 400 <= status < 600), None)
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:

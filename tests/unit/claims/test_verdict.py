@@ -51,16 +51,43 @@ class WithMetadata(Exception):  # botocore
 CARRIERS = [WithResponse, WithStatus, urllib_error, WithHttpStatus, WithMetadata]
 
 
+# What a server sends instead of acting. Any other status may come after the work was done, or from a proxy.
+REFUSED = [
+    *(400, 401, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 423, 426, 428, 429, 431, 451),
+    HTTPStatus.NOT_FOUND,
+]
+
+
 @pytest.mark.parametrize("carrier", CARRIERS)
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 422, 429, HTTPStatus.NOT_FOUND])
+@pytest.mark.parametrize("status", REFUSED)
 def test_a_refusal_by_status_is_clean(carrier: Any, status: int) -> None:
     assert judge(carrier(status)) == "clean"
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
-@pytest.mark.parametrize("status", [408, 409, 425, 500, 502, 503, 504, 599, HTTPStatus.BAD_GATEWAY])
-def test_an_answer_that_tells_nothing_is_ambiguous(carrier: Any, status: int) -> None:
-    assert judge(carrier(status)) == "ambiguous"
+def test_any_other_status_of_an_error_is_ambiguous(carrier: Any) -> None:
+    others = [*(status for status in range(400, 600) if status not in REFUSED), HTTPStatus.BAD_GATEWAY]
+    assert [status for status in others if judge(carrier(status)) != "ambiguous"] == []
+
+
+def test_a_never_step_is_not_repeated_after_a_proxy_said_that_its_client_had_gone(app: App) -> None:
+    """nginx's 499: the request went on to the server behind it."""
+    charged: list[int] = []
+
+    @app.step(repeat="never")
+    def charge(order: int) -> None:
+        charged.append(order)
+        raise WithStatus(499)
+
+    @app.flow(key="order:{order}")
+    def pay(order: int) -> None:
+        charge(order)
+
+    with pytest.raises(NeedsReview):
+        pay(1)
+    with pytest.raises(NeedsReview):
+        pay(1)
+    assert charged == [1]
 
 
 @pytest.mark.parametrize("error", [smtplib.SMTPServerDisconnected("gone"), IncompleteRead(b""), BadStatusLine("")])
