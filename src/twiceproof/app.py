@@ -122,7 +122,7 @@ class App(
             best_effort=best_effort, url=self.settings.url,
         )  # fmt: skip
         self.schedules = ScheduleDuty(self.store)
-        self.polls = PollDuty(self.store)
+        self.polls = PollDuty(self.store, self._heartbeat)
         ranks = [RunDuty(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[Duty] = [self.schedules, self.polls, *ranks]
 

@@ -123,7 +123,8 @@ class Heartbeat:
             hold.beating = False
 
     def _beat_one(self, hold: Hold) -> None:
-        answer = block(self._renew(hold.held))
+        renew = hold.renew or self._renew
+        answer = block(renew(hold.held))
         if isinstance(answer, Held):
             hold.held = answer
             hold.beat_at = self._clock.monotonic() + answer.lease / BEATS_PER_LEASE

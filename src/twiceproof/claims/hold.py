@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import Context, ContextVar, Token
 
+from ..drive import Operation
 from ..stores.base import Store
 from .outcomes import Held, LostHold
 from .states import Ask
@@ -17,7 +19,7 @@ INHERITED = LostHold("held", "")
 class Hold:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
-    __slots__ = ("active", "ask", "beat_at", "beating", "context", "held", "lost", "store", "token")
+    __slots__ = ("active", "ask", "beat_at", "beating", "context", "held", "lost", "renew", "store", "token")
 
     def __init__(self, ask: Ask, held: Held) -> None:
         self.ask = ask
@@ -27,6 +29,7 @@ class Hold:
         self.beat_at = 0.0
         self.beating = False
         self.context: Context | None = None  # of whoever holds it: what is logged about it elsewhere is part of that
+        self.renew: Callable[[Held], Operation[Held | LostHold]] | None = None  # None: as claims are renewed
         self.store: Store | None = None
         self.token: Token[tuple[Hold, ...]] | None = None
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse, Polled, StoreUnavailable
+from twiceproof.claims.outcomes import LostHold
 from twiceproof.drive import await_, block
 from twiceproof.flows.triggers.ticks import make_ticks, passed
 from twiceproof.prove.checklist import source as reading
@@ -459,12 +460,12 @@ class Source:
         return [{"id": number} for at, number in self.orders if since is None or at >= since.timestamp()]
 
 
-def polling(stage: Stage, app: App, source: Source) -> None:
+def polling(stage: Stage, app: App, source: Source, every: str = "1m") -> None:
     @app.flow(key="order:{order[id]}")
     def sync(order: dict[str, int]) -> None:
         stage.do(f"order {order['id']}")
 
-    @app.poll(every="1m", start=sync, overlap="10m")
+    @app.poll(every=every, start=sync, overlap="10m")
     def new_orders(since: datetime | None) -> list[dict[str, int]]:
         return source.since(since)
 
@@ -498,22 +499,106 @@ def test_a_source_that_is_down_loses_nothing(noon: Stage) -> None:
     assert noon.effects == {"order 1": 1}
 
 
-def test_a_poller_that_dies_before_its_cursor_moves_is_followed(noon: Stage) -> None:
+@pytest.mark.parametrize(("every", "followed_after"), [("1s", 5), ("1m", 180), ("6h", 300)])
+def test_a_poller_that_dies_before_its_cursor_moves_is_followed_after_a_few_intervals(
+    noon: Stage, every: str, followed_after: float
+) -> None:
     source = Source(noon)
     source.add(1, 2)
-    polling(noon, noon.process(), source)
+    polling(noon, noon.process(), source, every)
     dying = noon.process(3)  # taken, one item started
-    polling(noon, dying, source)
+    polling(noon, dying, source, every)
     (record,) = dying.store.due("poll", queues=dying.polls.queues(), hide=0.0).block().records
     dying.engine.commits = 0  # type: ignore[attr-defined]
     with pytest.raises(Died):
         block(dying.polls.carry_out(record))
     app = noon.process()
-    polling(noon, app, source)
-    noon.clock.advance(301)
+    polling(noon, app, source, every)
+    noon.clock.advance(followed_after - 1)
     while look(app):
         pass
+    assert len(source.asked) == 1
+    noon.clock.advance(1)
+    while look(app):
+        pass
+    assert len(source.asked) == 2
     assert noon.effects == {"order 1": 1, "order 2": 1}
+
+
+def test_a_poll_that_takes_longer_than_its_lease_is_left_alone_while_its_worker_lives(noon: Stage) -> None:
+    slow, other = noon.process(), noon.process()
+    asked = []
+
+    def declare(app: App) -> None:
+        @app.flow(key="order:{order}")
+        def sync(order: int) -> None: ...
+
+        @app.poll(every="1s", start=sync)
+        def new_orders(since: Any) -> list[int]:
+            asked.append(app)
+            for _ in range(20):
+                noon.clock.advance(2)
+                app._heartbeat.beat()
+                assert not other.store.due("poll", queues=other.polls.queues(), hide=0.0).block().records
+            return []
+
+        prepare(app)
+
+    declare(slow)
+    declare(other)
+    look(slow)
+    assert asked == [slow]
+    assert len(other.store.due("poll", queues=other.polls.queues()).block().records) == 1  # its next tick has passed
+
+
+def test_the_time_a_poll_takes_does_not_put_off_the_ticks_after_it(noon: Stage) -> None:
+    app, asked = noon.process(), []
+
+    @app.flow(key="order:{order}")
+    def sync(order: int) -> None: ...
+
+    @app.poll(every="1m", start=sync)
+    def new_orders(since: Any) -> list[int]:
+        asked.append(noon.clock.wall - NOON)
+        noon.clock.advance(20)
+        return []
+
+    prepare(app)
+    for _ in range(4):
+        look(app)
+        noon.clock.advance(10)
+    assert asked == [30, 60]
+
+
+def test_a_renewal_that_comes_after_the_end_of_a_poll_does_not_put_it_off(noon: Stage) -> None:
+    source, app = Source(noon), noon.process()
+    polling(noon, app, source)
+    kept = []
+    keep = app._heartbeat.keep
+    app._heartbeat.keep = lambda hold: kept.append(hold) or keep(hold)  # type: ignore[func-returns-value,method-assign]
+    look(app)
+    assert isinstance(block(kept[0].renew(kept[0].held)), LostHold)
+    noon.clock.advance(30)
+    look(app)
+    assert len(source.asked) == 2
+
+
+def test_a_schedule_that_cannot_be_carried_out_is_tried_again_after_a_few_of_its_intervals(
+    noon: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, asked = noon.process(), []
+
+    @app.every("10s")
+    @app.flow(key=lambda tick: asked.append(tick) or f"{1 / 0}")  # type: ignore[func-returns-value]
+    def tidy(tick: datetime) -> None: ...
+
+    prepare(app)
+    noon.clock.advance(10)
+    app.worker().run(until_idle=True)
+    assert (len(asked), "could not carry out" in caplog.text) == (1, True)
+    noon.clock.advance(30)
+    app.worker().run(until_idle=True)
+    assert len(asked) > 1
 
 
 def test_a_source_may_have_a_cursor_of_its_own(noon: Stage) -> None:
@@ -666,7 +751,7 @@ def test_a_store_that_is_away_while_items_are_started_is_not_taken_for_the_sourc
 
 @pytest.mark.parametrize("back", [True, False])
 def test_after_an_error_of_the_store_the_next_tick_polls_again_if_it_is_back(noon: Stage, back: bool) -> None:
-    """Otherwise it is as if the poller had died: somebody else follows five minutes later."""
+    """Otherwise it is as if the poller had died: somebody else follows after a few intervals."""
     source, app = Source(noon), noon.process()
     polling(noon, app, source)
     source.add(1)
@@ -687,7 +772,7 @@ def test_after_an_error_of_the_store_the_next_tick_polls_again_if_it_is_back(noo
     while look(app):
         pass
     assert noon.effects == ({"order 1": 1} if back else {})
-    noon.clock.advance(241)
+    noon.clock.advance(120)
     while look(app):
         pass
     assert noon.effects == {"order 1": 1}

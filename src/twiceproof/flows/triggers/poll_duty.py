@@ -12,19 +12,21 @@ import msgspec
 from msgspec import Raw, structs
 
 from ...claims.claim import body_of
+from ...claims.heartbeat import Heartbeat
+from ...claims.hold import Hold
 from ...drive import Call, Operation, Raised, Returned
 from ...errors import Misuse, PayloadMismatch, StoreError
 from ...records import Insert, Record, Replace, Written
 from ...stores.base import Store
 from ..priority import HIGH
 from ..workers.duty import Duty
+from ..workers.lease import lease_for, take_duty
 from .poll import KIND, Poll, Polled, PollNote, poll_note_of
+from .ticks import interval_at
 
 __all__ = ["PollDuty"]
 
 log = logging.getLogger("twiceproof.work")
-
-WHILE_POLLING = 300.0  # nobody else polls for so long; a poller that died is followed after it
 
 
 class PollDuty(Duty):
@@ -33,9 +35,10 @@ class PollDuty(Duty):
     kind = KIND
     rank = HIGH
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, heartbeat: Heartbeat) -> None:
         self.polls: dict[str, Poll] = {}
         self._store = store
+        self._heartbeat = heartbeat
 
     def add(self, poll: Poll) -> None:
         """Two under one name would share a cursor, and each would miss what the other was given."""
@@ -57,15 +60,22 @@ class PollDuty(Duty):
                 note = body_of(poll.begin(found.now))
                 yield from self._store.write(Insert(poll.at, note, queue=poll.queue, due_in=0.0))
 
+    def put_off(self, record: Record) -> float:
+        return lease_for(interval_at(self.polls[record.queue].ticks, record.due_at or record.updated_at))
+
     def carry_out(self, record: Record) -> Operation[None]:
         poll = self.polls[record.queue]
-        taken = yield from self._store.write(
-            Replace(record.at, None, version=record.version, queue=poll.queue, due_in=WHILE_POLLING)
-        )
-        if not isinstance(taken, Written):
+        hold = yield from take_duty(self._store, self._heartbeat, record, self.put_off(record))
+        if hold is None:
             return  # another worker polls
-        now = taken.now
-        note = structs.replace(poll_note_of(record.body), next=poll.ticks.after(now))
+        try:
+            yield from self._poll(poll, poll_note_of(record.body), hold)
+        finally:
+            self._heartbeat.drop(hold)
+
+    def _poll(self, poll: Poll, note: PollNote, hold: Hold) -> Operation[None]:
+        now = hold.held.taken_at
+        note = structs.replace(note, next=poll.ticks.after(now))
         finding = yield from Call(lambda: poll.function(poll.since_of(note)))
         try:
             note = yield from self._start_all(poll, note, _polled(finding, poll.name), now)
@@ -74,18 +84,24 @@ class PollDuty(Duty):
             finding = Raised(broke)
         except StoreError:
             with suppress(StoreError):  # if it is back by now, nobody need wait as if this poller had died
-                yield from self._move_on(poll, note, taken, now, polled=False)
+                yield from self._move_on(poll, note, hold, polled=False)
             raise
-        yield from self._move_on(poll, note, taken, now, polled=not isinstance(finding, Raised))
+        yield from self._move_on(poll, note, hold, polled=not isinstance(finding, Raised))
 
-    def _move_on(self, poll: Poll, note: PollNote, taken: Written, now: float, *, polled: bool) -> Operation[None]:
+    def _move_on(self, poll: Poll, note: PollNote, hold: Hold, *, polled: bool) -> Operation[None]:
         """Also if it took so long that another worker polls: if none of them moved the cursor, it would stay."""
-        after = Replace(poll.at, body_of(note), version=taken.version, queue=poll.queue, due_in=note.next - now)
+        self._heartbeat.drop(hold)
+        now = (yield from self._store.read(poll.at)).now
+        due_in = max(0.0, note.next - now)
+        # It draws a fence: a renewal that straggles in after it cannot undo it.
+        after = Replace(
+            poll.at, body_of(note), fence=hold.held.fence, draw=True, queue=poll.queue, due_in=due_in
+        )  # fmt: skip
         while True:
             written = yield from self._store.write(after)
             if isinstance(written, Written) or written.found is None or not polled:
                 return
-            after = structs.replace(after, version=written.found.version)
+            after = structs.replace(after, fence=None, version=written.found.version)
 
     def _start_all(self, poll: Poll, note: PollNote, polled: Polled, now: float) -> Operation[PollNote]:
         started = refused = 0

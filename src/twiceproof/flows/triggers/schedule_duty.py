@@ -14,8 +14,9 @@ from ...stores.base import Store
 from ..limits.succession import is_under_way
 from ..priority import HIGH
 from ..workers.duty import Duty
+from ..workers.lease import lease_for
 from .schedule import KIND, Schedule, ScheduleNote, as_tick, note_of
-from .ticks import passed
+from .ticks import interval_at, passed
 
 __all__ = ["ScheduleDuty"]
 
@@ -57,6 +58,9 @@ class ScheduleDuty(Duty):
                 old = note_of(found.record.body)
                 note = structs.replace(schedule.begin(found.now), last=old.last, skipped=old.skipped)
                 yield from self._store.write(_next(schedule, found.record, note, found.now))
+
+    def put_off(self, record: Record) -> float:
+        return lease_for(interval_at(self.schedules[record.queue].ticks, record.due_at or record.updated_at))
 
     def carry_out(self, record: Record) -> Operation[None]:
         schedule = self.schedules[record.queue]

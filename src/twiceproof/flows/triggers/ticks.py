@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ...errors import Misuse
 from ...keys.duration import seconds
 
-__all__ = ["Cron", "Interval", "Ticks", "make_ticks", "passed"]
+__all__ = ["Cron", "Interval", "Ticks", "interval_at", "make_ticks", "passed"]
 
 
 class Ticks(Protocol):
@@ -63,6 +63,12 @@ def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
             'such as "0 2 * * *", or leave tz= out.'
         )
     return Interval(seconds(when, name="every"))
+
+
+def interval_at(ticks: Ticks, moment: float) -> float:
+    """Seconds between the two ticks that come next: those of a cron expression need not be even."""
+    first = ticks.after(moment)
+    return ticks.after(first) - first
 
 
 def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from ...drive import Operation
 from ...records import Record
+from .lease import LONGEST
 from .log import About
 
 __all__ = ["Duty"]
@@ -29,6 +30,10 @@ class Duty(Protocol):
         """Do what a record that has fallen due asks for. It is hidden from other workers for a few seconds: take it by
         its version, or it is handed out again."""
         raise NotImplementedError
+
+    def put_off(self, record: Record) -> float:
+        """For how many seconds a record that could not be carried out is left alone."""
+        return LONGEST
 
     def about(self, record: Record) -> About:
         """Which run the log's lines are about while it is carried out, if it is one."""

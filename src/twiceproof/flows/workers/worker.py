@@ -31,7 +31,6 @@ log = logging.getLogger("twiceproof.work")
 HIDE = 5.0  # what was handed out is due again after so long, unless it was taken
 AHEAD = 0.1  # fetch what will be begun within so many seconds: more would lie here while other workers are idle
 MOST = 500  # at once
-PUT_OFF = 300.0  # what could not even be begun
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # while somebody else holds what is due
 FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # while the store does not answer
 
@@ -181,19 +180,19 @@ class Worker:
             yield from duty.carry_out(record)
         except CannotOpen as error:  # nor will it be readable in a moment
             log.error("could not carry out %s: %s", record.at.space, error, extra=_fields(about))
-            yield from self._put_off(record)
+            yield from self._put_off(duty, record)
         except (StoreError, ClaimLost) as error:  # due again when its time is over
             log.warning("left %s behind: %s", record.at.space, error, extra=_fields(about))
         except Exception:
             log.exception("could not carry out %s", record.at.space, extra=_fields(about))
-            yield from self._put_off(record)
+            yield from self._put_off(duty, record)
         finally:
             about_var.reset(token)
             self._pace += (max(0.001, self.parts.clock.monotonic() - began) - self._pace) / 8
 
-    def _put_off(self, record: Record) -> Operation[None]:
+    def _put_off(self, duty: Duty, record: Record) -> Operation[None]:
         try:
-            yield from postpone(self.parts.store, record, PUT_OFF)
+            yield from postpone(self.parts.store, record, duty.put_off(record))
         except StoreError as error:
             log.warning("could not put off %s: %s", record.at.space, error, extra=_fields(about_var.get()))
 
