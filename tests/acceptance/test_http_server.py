@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.servers.nginx import Nginx
+from tests.servers.process import Unavailable
 from tests.servers.proxy import FaultProxy
 
 from .http_server import HttpServer, in_background
@@ -116,11 +118,68 @@ def test_beyond_this_machine_it_starts_with_a_token_and_asks_for_it(start, tmp_p
     assert server.call("GET", "/healthz")[0] == 200
 
 
-def test_insecure_is_said_loudly(start):
-    server = start("--host", "0.0.0.0", "--insecure")
+@pytest.mark.parametrize("word", ["--open", "--insecure"])
+def test_insecure_is_said_loudly(start, word):
+    server = start("--host", "0.0.0.0", word)
     server.address = ("127.0.0.1", server.address[1])
     assert server.call("GET", "/metrics")[0] == 200
     assert "INSECURE" in server.said()
+
+
+@pytest.fixture
+def nginx():
+    """A real one before a server, with nothing but `proxy_pass`; `more` are further directives."""
+    started = []
+
+    def begin(server, *more):
+        try:
+            started.append(Nginx(f"{server.address[0]}:{server.address[1]}", more).start())
+        except Unavailable as error:
+            pytest.skip(str(error))
+        return started[-1].address
+
+    yield begin
+    for one in started:
+        one.close()
+
+
+FORWARDING = ("proxy_http_version 1.1;", "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;")
+TOLD_OUR_NAME = ("proxy_http_version 1.1;", "proxy_set_header Host $host:$server_port;", "proxy_set_header Via nginx;")
+
+
+@pytest.mark.parametrize("more", [(), FORWARDING, TOLD_OUR_NAME], ids=["bare", "forwarding", "via"])
+def test_who_comes_through_nginx_is_not_the_operator_while_no_token_exists(start, nginx, more):
+    server = start()
+    straight, address = server.address, nginx(server, *more)
+    server.address = address
+    for method, path in (("GET", "/metrics"), ("GET", "/v1/runs"), ("PUT", "/v1/claims/ship/17")):
+        status, _, answer = server.call(method, path, b"{}" if method == "PUT" else b"")
+        assert (status, json.loads(answer)["type"]) == (401, "urn:twiceproof:through-a-proxy")
+    assert "twiceproof tokens create" in json.loads(answer)["next"]
+    assert server.call("GET", "/healthz")[0] == 200
+    assert server.post("17")["state"] == "new"  # its signature is its proof
+    server.address = straight
+    assert server.call("GET", "/metrics")[0] == 200
+    made = json.loads(command(server, "tokens", "create", "ops", "--scope", "admin", "--json").stdout)
+    server.address = address
+    assert server.call("GET", "/metrics", headers={"authorization": f"Bearer {made['token']}"})[0] == 200
+
+
+def test_open_is_the_word_for_letting_everybody_in_through_nginx(start, nginx):
+    server = start("--open")
+    server.address = nginx(server)
+    assert server.call("GET", "/metrics")[0] == 200
+    assert "INSECURE" in server.said()
+
+
+def test_without_a_token_it_says_at_its_start_that_whoever_reaches_it_is_the_operator(start):
+    server = start()
+    warning = next(line for line in server.said().splitlines() if "OPEN" in line)
+    assert server.url in warning and "is the operator" in warning and "through a proxy" in warning
+    create = f"twiceproof --store {server.environment['TWICEPROOF_STORE']} tokens create NAME --scope admin"
+    assert create in warning
+    assert command(server, *create.replace("NAME", "ops").split()[1:]).returncode == 0
+    assert "OPEN" not in start().said()
 
 
 def test_a_port_that_is_taken_is_named(start):

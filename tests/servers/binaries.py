@@ -47,6 +47,13 @@ def pgbouncer_programs() -> Iterator[Path]:
         yield Path(found)
 
 
+def nginx_programs() -> Iterator[Path]:
+    """Debian puts it in /usr/sbin, too. No wheel carries it."""
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if found:
+        yield Path(found)
+
+
 @cache
 def working(program: Path) -> str:
     """The first line of `--version`, or an empty string when the program does not run here."""

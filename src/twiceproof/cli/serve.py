@@ -34,7 +34,7 @@ when their leases are over; 2 refused to start.
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen; beyond this machine only with a token, or --insecure.",
+    help="Where to listen; beyond this machine only with a token, or --open.",
 )
 @click.option(
     "--port",
@@ -71,16 +71,22 @@ when their leases are over; 2 refused to start.
 )
 @click.option("--behind-proxy", is_flag=True, help="Believe the last address in X-Forwarded-For; needs a token, too.")
 @click.option("--no-access-log", is_flag=True, help="No line per request.")
-@click.option("--insecure", is_flag=True, help="Beyond this machine without any token. Everybody may do everything.")
+@click.option(
+    "--open", "--insecure", "everybody", is_flag=True,
+    help="Without any token, whoever reaches it may do everything, from elsewhere and through proxies, too.",
+)  # fmt: skip
 @click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json,
               help="Tell the address as one JSON line on stdout, log in JSON lines on stderr.")  # fmt: skip
 @no_target
 @click.pass_context
 def serve(
     ctx: click.Context, app: str, host: str, port: int, no_worker: bool, concurrency: int, drain: str, deadline: str,
-    rate: int, connections: int, behind_proxy: bool, no_access_log: bool, insecure: bool,
+    rate: int, connections: int, behind_proxy: bool, no_access_log: bool, everybody: bool,
 ) -> None:  # fmt: skip
     """Serve an app over HTTP: webhooks, claims, runs, callbacks and approvals, with a worker inside.
+
+    While no token exists, only calls straight from this machine are believed: make one with `twiceproof tokens create`
+    before you put a proxy or a tunnel before it.
 
     On SIGTERM or Ctrl-C nothing new is accepted, requests may end, then runs are given back before their next step;
     a second one stops it at once.
@@ -97,7 +103,7 @@ def serve(
     limits = Limits(
         connections=connections, deadline=seconds(deadline, name="deadline"), per_token=rate, per_source=rate
     )
-    options = Options(host, port, 0 if no_worker else concurrency, patience, insecure, behind_proxy, limits)
+    options = Options(host, port, 0 if no_worker else concurrency, patience, everybody, behind_proxy, limits)
     found = load_app(app)
     set_up_logs(as_json=target.json)
     if no_access_log:

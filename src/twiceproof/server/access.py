@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_address
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ..clock import Clock
 from ..drive import await_
@@ -17,18 +17,35 @@ from .call import Refused
 from .principal import Principal, Scope, anybody, operator
 from .tokens import PREFIX, any_token, find_token, principal_of
 
-__all__ = ["FRESH", "Access", "Trust", "is_loopback"]
+__all__ = ["FRESH", "Access", "Trust", "Via", "is_loopback", "sign_of_a_proxy"]
 
 Trust = Literal["nobody", "loopback", "everybody"]
 
 FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
-# What proxies add. Whoever calls through one is not on this machine, though the proxy is.
-FORWARDED = (
-    b"x-forwarded-for", b"forwarded", b"x-forwarded-host", b"x-real-ip", b"via", b"x-forwarded-proto",
-    b"x-forwarded-server", b"x-forwarded-port", b"x-client-ip", b"x-original-host", b"cf-connecting-ip", b"cf-ray",
-    b"true-client-ip", b"fly-client-ip", b"x-envoy-external-address", b"x-arr-ssl",
+# What proxies, tunnels and content networks add. Whoever calls through one is not on this machine, though the proxy is.
+FORWARDED = frozenset((
+    b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-proxyuser-ip", b"true-client-ip",
+    b"x-original-host", b"x-original-url", b"x-original-forwarded-for", b"x-originating-ip", b"x-remote-ip",
+    b"x-scheme", b"x-nginx-proxy", b"x-varnish", b"x-haproxy-server-state", b"x-cloud-trace-context", b"cdn-loop",
+    b"max-forwards", b"surrogate-capability", b"x-request-start", b"x-ssl-client-verify",
+))  # fmt: skip
+FORWARDED_BY = (
+    b"x-forwarded", b"cf-", b"x-amzn-", b"x-amz-cf-", b"x-azure-", b"x-arr-", b"x-appengine-", b"x-envoy-", b"fly-",
+    b"x-vercel-", b"x-akamai-", b"akamai-", b"fastly-", b"x-real-", b"x-proxy-", b"ngrok-", b"tailscale-",
+    b"x-traefik-",
 )  # fmt: skip
+OLD = ("1.0", "0.9")
 MOST = 4_096  # tokens remembered, wrong ones among them
+
+
+class Via(NamedTuple):
+    """How a request came: who holds the other end of the connection, and in which version of HTTP it speaks."""
+
+    client: str = ""  # "": not known, as of a socket that has no address
+    version: str = "1.1"
+
+
+HERE = Via()
 
 
 @lru_cache(1_024)  # asked at every request, and mostly of the same few
@@ -52,7 +69,7 @@ class Access:
         self._known: OrderedDict[bytes, tuple[Principal | None, float]] = OrderedDict()
         self._open_until = 0.0
 
-    async def principal(self, headers: Mapping[bytes, bytes], scope: Scope) -> Principal:
+    async def principal(self, headers: Mapping[bytes, bytes], scope: Scope, via: Via = HERE) -> Principal:
         """Where nobody need show a token, and nobody does, the store is not asked: it may be down."""
         if scope is Scope.OPEN:
             return self.anybody
@@ -61,9 +78,12 @@ class Access:
             return self.anybody
         if shown is not None:
             return await self._of_token(shown)
-        if self._trust != "nobody" and self._is_from_here(headers) and await self._is_open():
-            return self._operator
-        return self.anybody
+        if self._trust == "nobody" or _is_of_another_page(headers) or not await self._is_open():
+            return self.anybody
+        sign = sign_of_a_proxy(headers, via) if self._trust == "loopback" else ""
+        if sign:
+            raise Refused(problems.through_a_proxy(sign))
+        return self._operator
 
     def is_ours(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether what is shown can be a token of ours at all."""
@@ -108,16 +128,39 @@ class Access:
         self._open_until = now + FRESH
         return True
 
-    def _is_from_here(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Not a page of another site in the operator's own browser, nor one whose name was made to lead here.
 
-        Nor by the public name: whoever uses that may be anybody whom a proxy lets through.
-        """
-        shown = headers.get(b"host", b"")
-        if self._trust == "loopback" and not (is_loopback(_host(shown)) and headers.keys().isdisjoint(FORWARDED)):
-            return False
-        origin = headers.get(b"origin")  # with its port: another program of this machine has pages, too
-        return origin is None or origin.rpartition(b"//")[2] == shown
+def sign_of_a_proxy(headers: Mapping[bytes, bytes], via: Via = HERE) -> str:
+    """What tells that a request did not come straight from this machine, in words; "": nothing does.
+
+    A foreign Host is one: a proxy that passes it on, or a name that was made to lead here from a page in the operator's
+    own browser. HTTP/1.0 is what nginx speaks to whatever is behind it, unless told otherwise, and it adds no header.
+    """
+    if not is_loopback(_host(headers.get(b"host", b""))):
+        return "its Host header does not name this machine"
+    for name in headers:
+        if name in FORWARDED or name.startswith(FORWARDED_BY):
+            return f"it has the header {name.decode('latin-1')}"
+    if via.version in OLD:
+        return f"it is HTTP/{via.version}, as nginx speaks by default"
+    if _is_another_machine(via.client):
+        return "it comes from another address"
+    return ""
+
+
+@lru_cache(1_024)
+def _is_another_machine(client: str) -> bool:
+    """What is no address is none of another machine's: a socket in the file system, a test's client."""
+    try:
+        known = ip_address(client)
+    except ValueError:
+        return False
+    return not (getattr(known, "ipv4_mapped", None) or known).is_loopback
+
+
+def _is_of_another_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Of another site in the operator's own browser, or of another program on this machine: its port counts, too."""
+    origin = headers.get(b"origin")
+    return origin is not None and origin.rpartition(b"//")[2] != headers.get(b"host", b"")
 
 
 def _host(text: bytes) -> str:

@@ -11,7 +11,7 @@ from ..doors.reply import Reply, problem, retry_after
 from ..errors import TwiceproofError
 from ..observe.told import Told, listen
 from . import problems
-from .access import is_loopback
+from .access import Via, is_loopback
 from .access_log import write_access
 from .body import Gone, read_body
 from .call import Call, Refused
@@ -167,7 +167,7 @@ class Handling:
             if not access.knows(self.headers):
                 self._limit(source, self.client, only_look=True)  # or each guess would cost the store a look
             try:
-                principal = await access.principal(self.headers, scope)
+                principal = await access.principal(self.headers, scope, self._via())
             except Refused:
                 self._limit(source, self.client)
                 raise
@@ -199,6 +199,10 @@ class Handling:
             self._limit(self.desk.per_source, self.client)
             self.desk.station.metrics.refused("ambiguous")
             raise Refused(problems.ambiguous())
+
+    def _via(self) -> Via:
+        client = self.scope.get("client")
+        return Via(client[0] if client else "", self.scope.get("http_version", "1.1"))
 
     def _client(self) -> str:
         """Behind a proxy, whom the proxy names last: the ones before are the caller's own word.

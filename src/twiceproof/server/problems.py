@@ -27,6 +27,7 @@ __all__ = [
     "not_found",
     "of_error",
     "store_unavailable",
+    "through_a_proxy",
     "unauthorized",
 ]
 
@@ -56,6 +57,17 @@ def unauthorized(detail: str) -> Reply:
     return problem(
         401, "unauthorized", detail,
         next_move="Send Authorization: Bearer TOKEN; make a token with: twiceproof tokens create",
+        headers=[("www-authenticate", "Bearer")],
+    )  # fmt: skip
+
+
+def through_a_proxy(sign: str) -> Reply:
+    """Before any token exists. Who is told this may be anybody: nothing of the machine is named."""
+    return problem(
+        401, "through-a-proxy",
+        f"No token exists, so only calls straight from this machine are believed; this one is not: {sign}.",
+        next_move="On the server run: twiceproof tokens create NAME --scope admin, then send Authorization: Bearer "
+        "TOKEN; or serve with --open, if whoever reaches it may do everything",
         headers=[("www-authenticate", "Bearer")],
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..app import App
 from ..drive import block
-from ..errors import Misuse
+from ..errors import Misuse, StoreError
 from ..flows.workers.worker import Worker
 from ..shell import store_words, typed
 from .access import Trust, is_loopback
@@ -21,7 +21,7 @@ from .serving import Serving, bound, url_of
 from .station import Station
 from .tokens import any_token
 
-__all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets"]
+__all__ = ["Options", "serve", "trust_of", "warn_of_missing_secrets", "warn_of_open_door"]
 
 log = logging.getLogger("twiceproof.server")
 
@@ -36,7 +36,7 @@ class Options(Struct, frozen=True):
     port: int = 8000
     concurrency: int = 10
     drain: float = 30.0
-    insecure: bool = False
+    open: bool = False
     behind_proxy: bool = False
     limits: Limits = Limits()
 
@@ -46,6 +46,7 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
     trust = trust_of(app, options)
     application = make_application(app, limits=options.limits, trust=trust, behind_proxy=options.behind_proxy)
     made = bound(options.host, options.port)
+    warn_of_open_door(app, trust, url_of(made))
     warn_of_missing_secrets(app)
     crew = Crew(app, options, application.station) if options.concurrency else None
     if crew is not None:
@@ -56,21 +57,43 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
 
 def trust_of(app: App, options: Options) -> Trust:
     """Beyond this machine only with tokens, or with the word that it is meant so. A proxy leads beyond it."""
+    if options.open:
+        return "everybody"
     if is_loopback(options.host) and not options.behind_proxy:
         return "loopback"
-    if options.insecure:
-        log.warning(
-            "INSECURE: whoever reaches %s:%d may do everything while no token exists; twiceproof tokens create",
-            options.host, options.port,
-        )  # fmt: skip
-        return "everybody"
     if not block(any_token(app.store)):
         raise Misuse(
             f"{_shown_place(options)} can be reached from elsewhere, and no token exists: everybody could do "
-            f"everything; run: {typed(*store_words(app.settings.store), *CREATE)}, or serve on "
-            "127.0.0.1 without a proxy, or say --insecure if it is meant so."
+            f"everything; run: {_create(app)}, or serve on 127.0.0.1 without a proxy, or say --open if it is meant so."
         )
     return "nobody"
+
+
+def _create(app: App) -> str:
+    return typed(*store_words(app.settings.store), *CREATE)
+
+
+def warn_of_open_door(app: App, trust: Trust, url: str) -> None:
+    """Said at every start without a token: a proxy or tunnel that is put before it later says nothing by itself."""
+    if trust == "nobody" or _has_token(app):
+        return
+    if trust == "everybody":
+        log.warning("INSECURE: no token exists, and with --open whoever reaches %s may do everything, from anywhere; "
+                    "make a token: %s", url, _create(app))  # fmt: skip
+        return
+    log.warning(
+        "OPEN: no token exists, so whoever reaches %s is the operator and may do everything, through a proxy or a "
+        "tunnel on this machine, too; what shows signs of one is refused, but not every one shows any; make a "
+        "token: %s",
+        url, _create(app),
+    )  # fmt: skip
+
+
+def _has_token(app: App) -> bool:
+    try:
+        return block(any_token(app.store))
+    except StoreError:
+        return False  # not known: better said once too often
 
 
 def _shown_place(options: Options) -> str:

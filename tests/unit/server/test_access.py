@@ -9,7 +9,7 @@ from twiceproof.drive import block
 from twiceproof.server.access import FRESH
 from twiceproof.server.limits import Limits
 from twiceproof.server.principal import GRANTS, Scope
-from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets
+from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets, warn_of_open_door
 from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
 
 from .desk import Desk, Shop
@@ -257,13 +257,84 @@ def nobody():
     [
         "x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via", "x-forwarded-proto", "x-forwarded-port",
         "x-client-ip", "x-original-host", "cf-connecting-ip", "true-client-ip", "fly-client-ip",
-        "x-envoy-external-address", "x-forwarded-server",
+        "x-envoy-external-address", "x-forwarded-server", "cf-ray", "cf-visitor", "x-amzn-trace-id", "x-azure-clientip",
+        "x-azure-fdid", "x-arr-ssl", "x-cluster-client-ip", "cdn-loop", "x-cloud-trace-context", "x-appengine-user-ip",
+        "x-vercel-forwarded-for", "fastly-client-ip", "tailscale-user-login", "x-forwarded", "x-varnish",
     ],
 )  # fmt: skip
 def test_who_calls_through_a_proxy_is_not_on_this_machine(desk, name):
     """A proxy on this machine lets everybody through, and may say our own address as the host."""
-    assert desk.call("GET", METRICS, headers=[(name, "127.0.0.1")]).status == 401
+    answer = desk.call("GET", METRICS, headers=[(name, "127.0.0.1")])
+    assert (answer.status, answer.kind) == (401, "through-a-proxy")
+    assert name in answer.json["detail"] and "twiceproof tokens create" in answer.json["next"]
     assert desk.call("GET", METRICS).status == 200
+
+
+@pytest.mark.parametrize("version", ["1.0", "0.9"])
+def test_http_of_old_as_nginx_speaks_it_by_default_is_taken_for_a_proxys(desk, version):
+    answer = desk.call("GET", METRICS, version=version)
+    assert (answer.status, answer.kind) == (401, "through-a-proxy")
+    assert f"HTTP/{version}" in answer.json["detail"] and "--open" in answer.json["next"]
+
+
+@pytest.mark.parametrize("version", ["1.1", "2"])
+@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost:8321", "[::1]:8321", "localhost"])
+def test_plain_calls_of_this_machine_need_no_token(desk, version, host):
+    more = [("user-agent", "curl/7.88.1"), ("accept", "*/*"), ("connection", "close"), ("x-request-id", "1")]
+    assert desk.call("GET", METRICS, headers=more, host=("host", host), version=version).status == 200
+    page = [("origin", f"http://{host}"), ("sec-fetch-site", "same-origin"), ("accept-language", "de")]
+    assert desk.call("POST", "/v1/runs/sync", b'{"id": "1"}', [*page, JSON], host=("host", host)).status < 300
+
+
+def test_an_application_under_another_server_does_not_believe_another_machine(desk):
+    """uvicorn on 0.0.0.0 with `make_application`: the Host header is the caller's own word."""
+    answer = desk.call("GET", METRICS, client="203.0.113.9")
+    assert (answer.status, answer.kind) == (401, "through-a-proxy")
+    assert desk.call("GET", METRICS, client="::1").status == 200
+
+
+def test_what_proves_itself_or_tells_nothing_comes_in_through_a_proxy(desk):
+    """Before there is any token: webhooks have their signature, callbacks and links the secret in their address."""
+    seen = [("x-forwarded-for", "203.0.113.9")]
+    for path in ("/healthz", "/readyz", "/openapi.json"):
+        assert desk.call("GET", path, headers=seen, version="1.0").status == 200
+    signed = [("x-secret", "s3cret"), *seen]
+    assert desk.call("POST", "/hooks/shop", b'{"id": "17"}', signed, version="1.0").status == 200
+    assert desk.call("POST", "/hooks/shop", b'{"id": "17"}', seen, version="1.0").kind == "not-believed"
+    assert desk.call("POST", "/v1/callbacks/x", b"{}", [JSON, *seen], version="1.0").kind == "no-such-callback"
+
+
+def test_with_a_token_whoever_shows_it_comes_in_through_a_proxy(desk, clock):
+    seen = [("x-forwarded-for", "203.0.113.9")]
+    token = desk.token(Scope.READ)
+    assert desk.call("GET", METRICS, headers=seen, token=token, version="1.0").status == 200
+    clock.advance(FRESH)
+    answer = desk.call("GET", METRICS, headers=seen, version="1.0")
+    assert (answer.status, answer.kind) == (401, "unauthorized")
+
+
+def test_open_lets_everybody_in_through_a_proxy_while_there_is_no_token(app, clock):
+    desk = Desk(app, trust=trust_of(app, Options(open=True)))
+    seen = [("x-forwarded-for", "203.0.113.9")]
+    assert desk.call("GET", METRICS, headers=seen, host=("host", "hooks.example.com"), version="1.0").status == 200
+    desk.token(Scope.READ)
+    clock.advance(FRESH)
+    assert desk.call("GET", METRICS, headers=seen, version="1.0").status == 401
+
+
+@pytest.mark.parametrize(("trust", "word"), [("loopback", "OPEN"), ("everybody", "INSECURE")])
+def test_a_server_without_a_token_says_at_its_start_whose_it_is(app, caplog, trust, word):
+    warn_of_open_door(app, trust, "http://127.0.0.1:8321")
+    (line,) = caplog.records
+    assert line.levelname == "WARNING" and line.getMessage().startswith(f"{word}: no token exists")
+    assert "http://127.0.0.1:8321" in line.getMessage() and "twiceproof tokens create" in line.getMessage()
+
+
+@pytest.mark.parametrize("trust", ["loopback", "everybody", "nobody"])
+def test_a_server_with_a_token_has_nothing_to_warn_of(app, caplog, trust):
+    block(create_token(app.store, "ops", "default", [Scope.ADMIN]))
+    warn_of_open_door(app, trust, "http://127.0.0.1:8321")
+    assert not caplog.records
 
 
 def test_the_public_name_is_not_the_operators(clock):
@@ -275,7 +346,7 @@ def test_the_public_name_is_not_the_operators(clock):
 def test_behind_a_proxy_it_refuses_to_start_without_a_token(app):
     with pytest.raises(Misuse, match=r"127\.0\.0\.1 behind a proxy can be reached from elsewhere"):
         trust_of(app, Options(behind_proxy=True))
-    assert trust_of(app, Options(behind_proxy=True, insecure=True)) == "everybody"
+    assert trust_of(app, Options(behind_proxy=True, open=True)) == "everybody"
     assert trust_of(app, Options()) == "loopback"
     block(create_token(app.store, "ops", "default", [Scope.ADMIN]))
     assert trust_of(app, Options(behind_proxy=True)) == "nobody"

@@ -40,7 +40,7 @@ class Knock:
         self._application = make_application(app)
         whose = app.settings.tenant if tenant is None else tenant
 
-        async def principal(headers: Any, scope: Any) -> Principal:
+        async def principal(headers: Any, scope: Any, via: Any) -> Principal:
             return Principal(by, frozenset(GRANTS), whose)
 
         self._application.access.principal = principal
