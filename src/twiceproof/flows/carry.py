@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -11,12 +13,13 @@ from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost, inherited
 from ..claims.results import Packed, pack, unpack
 from ..claims.shelving import placed
+from ..claims.verdict import fault_of
 from ..clock import moment
-from ..drive import Operation, Raised, Returned
+from ..drive import Operation, Raised, Returned, block
 from ..errors import Duplicate, ResultNotKept
-from .attempt import attempt
+from .attempt import attempt, place_of
 from .calling import Calling
-from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked
+from .engine import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked, looked_beside
 from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .failing import failed_before, park, raised, refuse_if_undoing, take_back
 from .ids import catch_up, point_back
@@ -25,6 +28,7 @@ from .nap import Nap
 from .order.turns import has_turn, passed_by
 from .probing import probe
 from .stop import GiveBack, Undo, Wait
+from .timeout import Outlive, Overdue, overdue_at, overdue_of
 from .transactions.joined import KnownBetter
 
 if TYPE_CHECKING:
@@ -32,18 +36,17 @@ if TYPE_CHECKING:
 
 __all__ = ["carry_out"]
 
+log = logging.getLogger("twiceproof")
+
 
 def carry_out(session: Session, calling: Calling) -> Operation[Any]:
     """Until there is a result, a failure, or a reason to stop."""
-    plan, tried = calling.step.plan, False
+    tried = False
     while True:
         entry = session.ledger.entries.get(calling.name)
-        crashed = session.crashed and not tried and session.left_no_trace(calling.step)
-        since = session.last_time() if crashed and entry is None else 0.0
-        now = session.ledger.now() if crashed or entry is not None else 0.0  # of what is new, nothing depends on it
-        move: Any = before(plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
-        if isinstance(move, Ask) and entry is not None:
-            move = yield from _ask(session, calling, entry)
+        move = _decided(session, calling, entry, tried=tried)
+        if isinstance(move, Ask | Act) and entry is not None:
+            move = yield from _informed(session, calling, entry, move)
         if isinstance(move, Act):
             if (yield from _act(session, calling, entry, move)):
                 return (yield from _restore(session, calling))
@@ -57,8 +60,23 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
             raise failed_before(session, calling, entry)
         elif isinstance(move, Later):
             yield from _wait(session, calling, entry, move)
-        else:
+        elif isinstance(move, Park):
             park(session, calling, entry, move.reason)
+
+
+def _decided(session: Session, calling: Calling, entry: Entry | None, *, tried: bool) -> Any:
+    """By what is on record."""
+    crashed = session.crashed and not tried and session.left_no_trace(calling.step)
+    since = session.last_time() if crashed and entry is None else 0.0
+    now = session.ledger.now() if crashed or entry is not None else 0.0  # of what is new, nothing depends on it
+    return before(calling.step.plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
+
+
+def _informed(session: Session, calling: Calling, entry: Entry, move: Ask | Act) -> Operation[Any]:
+    """By what an attempt says that is still at it here, or the destination. None: look at the record anew."""
+    if calling.step.plan.timeout is not None and (yield from _heard_overdue(session, calling, entry)):
+        return None
+    return move if isinstance(move, Act) else (yield from _ask(session, calling, entry))
 
 
 # -- acting --------------------------------------------------------------------------------------
@@ -68,6 +86,14 @@ def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> O
     """One attempt. False: it failed, and will be tried again."""
     note = yield from _begin(session, calling, entry, act)
     finding = _own(calling, note, (yield from attempt(session, calling, note, _done)))
+    overdue = overdue_of(finding)
+    if overdue is not None and calling.step.plan.repeat.writes_intent:
+        finding = yield from _outlive(session, calling, note, [overdue], finding)
+    return (yield from _conclude(session, calling, note, finding))
+
+
+def _conclude(session: Session, calling: Calling, note: Note, finding: Any) -> Operation[bool]:
+    """What follows from how an attempt ended."""
     if session.slots:
         yield from _refuse_late(session, calling, note, finding)
     if isinstance(finding, Raised):
@@ -76,7 +102,7 @@ def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> O
     if isinstance(finding, KnownBetter):
         return False
     if isinstance(finding, Park):
-        park(session, calling, entry, finding.reason)
+        park(session, calling, session.ledger.entries.get(calling.name), finding.reason)
     if isinstance(finding, Returned):
         _complete(session, calling, note, finding.value)
     if calling.step.external is not None:
@@ -163,11 +189,63 @@ def _refuse_late(session: Session, calling: Calling, note: Note, finding: Any) -
     if not newer:
         return
     if isinstance(finding, Returned):
-        done, packed = _done(session, calling, note, finding.value)
-        pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, None))
-        yield from session.ledger.testify([(Entry(calling.name, DONE, done), pieces)])
+        yield from _testify_done(session, calling, note, finding.value)
     begun = session.ledger.entries.get(calling.name)
     park(session, calling, begun, f"{newer} was let through while it was under way, and it may have landed after that")
+
+
+def _testify_done(session: Session, calling: Calling, note: Note, value: Any) -> Operation[None]:
+    done, packed = _done(session, calling, note, value)
+    pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, None))
+    yield from session.ledger.testify([(Entry(calling.name, DONE, done), pieces)])
+
+
+# -- an attempt that outlives its time -----------------------------------------------------------
+
+
+def _heard_overdue(session: Session, calling: Calling, entry: Entry) -> Operation[bool]:
+    """Before it is asked about or done again: whether an attempt of this process was still at it, and ended now.
+
+    What is declared safe or keyed may be done beside it.
+    """
+    attempts = overdue_at(place_of(session, calling.name)) if calling.step.plan.repeat.writes_intent else []
+    if attempts:
+        finding = yield from _outlive(session, calling, entry.note, attempts, None)
+        yield from _conclude(session, calling, entry.note, finding)
+    return bool(attempts)
+
+
+def _outlive(
+    session: Session, calling: Calling, note: Note, attempts: list[Overdue], finding: Raised | None
+) -> Operation[Returned | Raised | Park]:  # fmt: skip
+    """What an attempt says in the end, if that comes soon. A check asks meanwhile; anything else is for a person.
+
+    The run is not left meanwhile: another process, which knows nothing of the thread, would go on with it.
+    """
+    plan = calling.step.plan
+    asks = plan.repeat.kind == "check"
+    if asks or finding is None:
+        late = yield from Outlive(attempts, (plan.timeout or 0.0) + (plan.repeat.settling if asks else 0.0))
+        if late is not None:
+            return late
+    for one in attempts:
+        one.when_over(partial(_testify, session, calling, note))
+    if finding is not None and not asks:
+        return finding
+    move = looked_beside((yield from probe(session, calling)))
+    return Returned(move.receipt) if isinstance(move, Adopt) else move
+
+
+def _testify(session: Session, calling: Calling, note: Note, finding: Returned | Raised) -> None:
+    """What is found out when nobody waits for it any more."""
+    try:
+        if isinstance(finding, Raised):
+            failed = structs.replace(note, fault=fault_of(finding.error))
+            block(session.ledger.testify([(Entry(calling.name, FAILED, failed), ())]))
+        else:
+            block(_testify_done(session, calling, note, finding.value))
+    except Exception as error:  # noqa: BLE001 - nobody is there to hear of it
+        log.warning("%s of %s ended late, and that could not be kept: %s", calling.name, session.claim.run, error)
 
 
 # -- ending --------------------------------------------------------------------------------------

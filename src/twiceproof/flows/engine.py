@@ -16,9 +16,11 @@ from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .repeat import Declared
 from .retry import Retry
 
-__all__ = ["Act", "Adopt", "Ask", "Later", "Park", "Plan", "Refuse", "Replay", "after", "before", "looked"]
+__all__ = ["Act", "Adopt", "Ask", "Later", "Park", "Plan", "Refuse", "Replay", "after", "before", "looked",
+           "looked_beside"]  # fmt: skip
 
 
+STILL_AT_WORK = "its time is over, and it is still at work: it may be done at any moment"
 KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its policy
 
 
@@ -204,3 +206,8 @@ def looked(plan: Plan, entry: Entry, look: Look, now: float, *, roll: Callable[[
             return Refuse()
         return Park(f"it was started {starts} times, never came to an end, and the destination has not seen it")
     return Act(starts + 1, intent=True)
+
+
+def looked_beside(look: Look) -> Adopt | Park:
+    """The same while an attempt of this process is still at work: what is absent, it may be about to do."""
+    return Adopt(look.receipt) if isinstance(look, Happened) else Park(STILL_AT_WORK)

@@ -12,11 +12,13 @@ from ..claims.results import unpack
 from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept, StepFailed
 from ..stores.base import Store
+from .attempt import place_of
 from .drift import Unvisited
 from .entry import DONE, FAILED, KIND, RETRY, STARTED, UNKNOWN, Entry, Note
 from .names import asked_of
 from .step import Step, called_with
 from .stop import Review
+from .timeout import Outlive, overdue_at
 
 if TYPE_CHECKING:
     from .calling import Calling
@@ -48,6 +50,7 @@ def undo_all(session: Session) -> Operation[int]:
     """How many steps were undone. Leaves by Unwind if one waits, or a person must decide."""
     _refuse_unknown(session)
     _refuse_uncalled(session)
+    yield from _refuse_overdue(session)
     session.stop = session.cut = None
     session.compensating = True
     session.unvisited = Unvisited(name for name in session.unvisited if is_undo(name))
@@ -95,6 +98,16 @@ def _refuse_uncalled(session: Session) -> None:
     )  # fmt: skip
     if gone:
         session.halt(Review(f"it must be undone, but the flow changed and no longer calls {', '.join(gone)}"))
+
+
+def _refuse_overdue(session: Session) -> Operation[None]:
+    """A thread that is still at a step would do it again after it was undone."""
+    for name, calling in list(session.calls.items()):
+        plan = calling.step.plan
+        counts = plan.timeout is not None and (calling.step.undo is not None or plan.repeat.writes_intent)
+        attempts = overdue_at(place_of(session, name)) if counts else []
+        if attempts and (yield Outlive(attempts, plan.timeout or 0.0)) is None:
+            session.halt(Review(f"it must be undone, but {name} is still at work, though its time is over"))
 
 
 def is_undo(name: str) -> bool:
