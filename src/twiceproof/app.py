@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, MutableMapping
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from .claims.block import ClaimBlock
 from .claims.claim import NO_RESULT, Settlement, address_of, run_id, validate_name
@@ -171,7 +171,7 @@ class App(
         operation: str,
         key: str,
         *,
-        payload: Any = None,
+        payload: Any = UNSET,
         on_duplicate: OnDuplicate = "reject",
         keep: Duration = DEFAULT_KEEP,
         lease: Duration = DEFAULT_LEASE,
@@ -185,7 +185,8 @@ class App(
         """A claim around a few lines: `with app.claim("ship", "order:17") as claim: …`, or `async with`.
 
         A duplicate raises `Duplicate`, which carries the earlier result: a block cannot be skipped. With
-        `on_duplicate="return_prior"` the block runs, and must ask `if claim.held:`. An `owner` that stays the same
+        `on_duplicate="return_prior"` the block runs, and must ask `if claim.held:`. Another `payload` under the same
+        key raises `PayloadMismatch`, None too; left out, nothing is compared. An `owner` that stays the same
         over restarts may enter again what it holds. `stable` says that the key stays on every retry, although it looks
         like a time or a random id.
         """
@@ -197,7 +198,7 @@ class App(
         if not stable:
             self._key_watch.look(operation, valid, self.clock.now(), say="stable=True", stacklevel=2)
         at = address_of(policy.tenant, policy.operation, valid)
-        asked = "" if payload is None else fingerprint({"payload": payload})
+        asked = "" if payload is UNSET else fingerprint({"payload": payload})
         ask = Ask(
             at, policy.operation, valid, self._owner() if owner is None else validate_key(owner), policy.lease,
             policy.tenant, asked, run_id(at.space), link and validate_key(link), policy.repeat,

@@ -30,6 +30,7 @@ MADE = {
     "stale-view": ("The decision comes from no view that was opened lately.", ""),
     "unauthorized": ("There is no token, or it is not good.", ""),
     "unreadable-body": ("The body is not JSON.", "Send JSON."),
+    "name-twice": ("An object in the body has one name twice: which one counts?", "Send each name once."),
     "wrong-body": ("The body does not fit the route.", "See /openapi.json for what it takes."),
     "wrong-form": ("The form cannot be read.", ""),
 }

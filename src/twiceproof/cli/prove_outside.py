@@ -114,9 +114,15 @@ def _private(name: str) -> str:
 def read_json(name: str, option: str) -> Any:
     import msgspec
 
+    from ..doors.json_body import name_twice
+
     try:
-        return msgspec.json.decode(Path(name).read_bytes())
+        text = Path(name).read_bytes()
+        value = msgspec.json.decode(text)
     except OSError as error:
         raise Misuse(f"{name} cannot be read ({error.strerror}); {option} takes a JSON file.") from None
     except msgspec.DecodeError as error:
         raise Misuse(f"{name} is not JSON ({error}); correct it.") from None
+    if (twice := name_twice(text)) is not None:
+        raise Misuse(f"{name} has the name {twice[:80]!r} twice in one object; correct it.")
+    return value

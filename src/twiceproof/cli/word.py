@@ -11,6 +11,8 @@ import click
 import msgspec
 from msgspec import Raw
 
+from ..doors.json_body import name_twice
+
 __all__ = ["login_name", "read_result"]
 
 
@@ -25,6 +27,9 @@ def read_result(given: str, option: str = "--result") -> Raw:
         raise click.BadParameter(
             f"this is not JSON: {error}. Text needs quotes: '\"done\"'.", param_hint=option
         ) from None
+    twice = name_twice(text)
+    if twice is not None:
+        raise click.BadParameter(f"it has the name {twice[:80]!r} twice in one object.", param_hint=option)
     return Raw(msgspec.json.format(text, indent=-1))
 
 

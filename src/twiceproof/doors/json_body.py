@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import json
+from typing import Any, TypeVar
 
 import msgspec
 
 from .reply import Reply, problem
 
-__all__ = ["Unreadable", "read_body", "read_json"]
+__all__ = ["Unreadable", "name_twice", "read_body", "read_json"]
 
 T = TypeVar("T")
 
@@ -25,11 +26,13 @@ def read_body(kind: type[T], body: bytes, content_type: str) -> T:
     """The body as this type; an empty one is `{}`."""
     text = _text(body, content_type)
     try:
-        return msgspec.json.decode(text or "{}", type=kind)
+        value = msgspec.json.decode(text or "{}", type=kind)
     except msgspec.ValidationError as error:
         raise Unreadable(_refused(400, "wrong-body", f"The body does not fit: {error}.")) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(_refused(400, "unreadable-body", f"The body is not JSON: {error}.")) from None
+    _refuse_twice(text)
+    return value
 
 
 def read_json(body: bytes, content_type: str) -> msgspec.Raw:
@@ -39,7 +42,53 @@ def read_json(body: bytes, content_type: str) -> msgspec.Raw:
         msgspec.json.decode(text or "null")
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(_refused(400, "unreadable-body", f"The body is not JSON: {error}.")) from None
+    _refuse_twice(text)
     return msgspec.Raw(text or "null")
+
+
+def name_twice(text: str | bytes) -> str | None:
+    """A name that an object in this JSON has twice.
+
+    One reader takes the first of them, another the last: what was checked is then not what is acted on.
+    """
+    try:  # written anew it is the same text, unless something is spelled in another way, or is there twice
+        if msgspec.json.encode(msgspec.json.decode(text)) == msgspec.json.format(_bytes(text), indent=-1):
+            return None
+    except (
+        msgspec.DecodeError,
+        RecursionError,
+    ):  # a number without an end; too deep
+        pass
+    try:
+        json.loads(text, object_pairs_hook=_once, parse_int=str)
+    except _Twice as found:
+        return str(found)
+    except RecursionError:
+        return None
+    return None
+
+
+class _Twice(Exception):
+    pass
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise _Twice(name)
+        seen.add(name)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
+
+
+def _refuse_twice(text: str) -> None:
+    twice = name_twice(text) if text else None
+    if twice is not None:
+        detail = f"The body has the name {twice[:80]!r} twice in one object: which one counts?"
+        raise Unreadable(problem(400, "name-twice", detail, next_move="Send each name once."))
 
 
 def _text(body: bytes, content_type: str) -> str:

@@ -62,6 +62,7 @@ def test_every_next_move_that_needs_no_answer_can_be_typed(run, run_json, shop):
         (["--undo"], "while an outcome is unknown"),
         (["--did-not-happen", "--result", "1"], "go with --happened"),
         (["--happened", "--result", "nonsense"], "not JSON"),
+        (["--happened", "--result", '{"paid": 1, "paid": 900}'], "'paid' twice"),
         (["--happened", "--evidence", "1:charge"], "no evidence"),
         (["--abandon", "--flow", "buy"], "Name one RUN"),
         (["--abandon", "--since", "1h"], "go with --flow"),

@@ -7,7 +7,7 @@ from contextvars import copy_context
 import msgspec
 import pytest
 
-from twiceproof import App, KeyRefused, Misuse
+from twiceproof import App, InProgress, KeyRefused, Misuse, PayloadMismatch
 from twiceproof.claims.claim import address_of, claim_of
 from twiceproof.doors.claim_service.token import write_token
 from twiceproof.drive import block
@@ -69,9 +69,28 @@ def test_a_result_may_hold_nothing_somewhere(desk):
     assert said(desk.take(), 200)["result"] == {"a": None}
 
 
-def test_no_payload_and_null_are_the_same(desk):
-    desk.take(payload=None)
-    assert said(desk.take(payload=1), 409)["state"] == "held"
+@pytest.mark.parametrize(("first", "other"), [(None, 1), (1, None), (None, {}), ({"a": None}, None)])
+def test_null_is_a_payload_and_another_one_is_refused(desk, first, other):
+    token = desk.token(payload=first)
+    said(desk.take(payload=other), 422)
+    assert said(desk.take(payload=first), 409)["state"] == "held"
+    said(desk.complete(token), 200)
+    said(desk.take(payload=other), 422)
+    said(desk.take(payload=first), 200)
+
+
+@pytest.mark.parametrize("first", [{}, {"payload": 1}, {"payload": None}])
+def test_without_a_payload_nothing_is_compared(desk, first):
+    desk.take(**first)
+    assert said(desk.take(), 409)["state"] == "held"
+
+
+def test_none_is_a_payload_for_a_program_too(desk):
+    desk.token(payload=None)
+    with App(store=GroupedStore(desk.engine)) as app:
+        for given, outcome in (({"payload": None}, InProgress), ({}, InProgress), ({"payload": 1}, PayloadMismatch)):
+            with pytest.raises(outcome), app.claim("ship", "order:1", **given):
+                pass
 
 
 def test_work_that_returns_nothing_is_done_with_null(desk):

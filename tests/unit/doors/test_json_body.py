@@ -44,6 +44,32 @@ def test_a_typing_error_does_not_go_unseen():
     assert "leese" in refused(b'{"leese": "1m"}')[1]
 
 
+TWICE = [
+    b'{"lease": "1m", "lease": "2m"}',
+    b'{"lease": "1m", "\\u006cease": "1m"}',
+    b'{"payload": {"total": 1, "total": 900}}',
+    b'{"payload": [[{"a": 1e400, "b": {"a": 1, "a": 1}}]]}',
+]
+
+
+@pytest.mark.parametrize("body", TWICE)
+def test_a_name_that_is_there_twice_is_refused(body):
+    """One reader takes the first, another the last: who checked the one would act on the other."""
+    status, detail = refused(body)
+    assert status == 400 and "twice" in detail
+    with pytest.raises(Unreadable) as caught:
+        read_json(body, "application/json")
+    assert b"twice" in caught.value.reply.body
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"payload": {"a": {"a": "a"}, "b": ["a", "a"]}}', b'{"payload": 1.10, "lease": "\\u0031m"}']
+)
+def test_the_same_name_in_two_objects_is_no_name_twice(body):
+    read_body(TakeBody, body, "application/json")
+    assert bytes(read_json(body, "application/json")) == body
+
+
 def test_any_json_is_kept_as_it_was_written():
     assert bytes(read_json(b'{"a": 1.10}', "application/json")) == b'{"a": 1.10}'
     assert bytes(read_json(b"", "")) == b"null"

@@ -55,6 +55,12 @@ def test_the_how_to_shows_what_the_command_prints(shop: Path) -> None:
     assert list((shop / "out").iterdir()) == []
 
 
+def test_an_event_that_names_a_field_twice_is_refused(shop: Path) -> None:
+    (shop / "order.json").write_text('{"id": 1, "id": 2}')
+    told = run()
+    assert told.exit_code == 2 and "has the name 'id' twice" in told.output
+
+
 def test_one_scene_can_be_played_alone_and_told_in_json_and_junit(shop: Path) -> None:
     done = run("--files", "out", "--scene", "lost-2", "--json", "--junit", "verdicts.xml")
     told = msgspec.json.decode(done.output)

@@ -23,7 +23,7 @@ Keep = Annotated[str, Meta(extra_json_schema=KEEP)] | Seconds
 
 
 class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`payload` is what the fingerprint is made of.
+    """`payload` is what the fingerprint is made of, null too; left out, nothing is compared.
 
     `request_id`: a random UUID, drawn once for each request and the same whenever that request is sent again.
     """

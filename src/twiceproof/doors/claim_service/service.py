@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from msgspec import Raw, structs
+from msgspec import Raw, UnsetType, structs
 
 from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault, address_of, claim_of, run_id, validate_name
 from ...claims.claims import Claims
@@ -60,10 +60,9 @@ class ClaimService:
         refuse_reserved(operation, self._flows)
         if self._store.best_effort and body.repeat == "never" and not self._best_effort:
             return unsafe()
-        payload = given(body.payload)
         secret = self._secret(ask, body.request_id)
         ask = structs.replace(
-            ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(payload),
+            ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(body.payload),
             link=body.link and validate_key(body.link),
             owner=owner_of(secret),
         )  # fmt: skip
@@ -163,10 +162,9 @@ class ClaimService:
         return self._life_of(operation) or DEFAULT_LIFE
 
 
-def _fingerprint(payload: Raw) -> str:
-    """The same as that of `app.claim(…, payload=…)`: a program and a tool may share an operation."""
-    text = bytes(payload)
-    return "" if text == b"null" else body_hash(b'{"payload":' + text + b"}")
+def _fingerprint(payload: Raw | UnsetType) -> str:
+    """The same as that of `app.claim(…, payload=…)`: a program and a tool may share an operation. Null is a payload."""
+    return "" if isinstance(payload, UnsetType) else body_hash(b'{"payload":' + bytes(given(payload)) + b"}")
 
 
 def _held(ask: Ask, token: ClaimToken) -> Held:

@@ -18,16 +18,25 @@ from msgspec import Struct
 from ...clock import Clock, system_clock
 from ..key_header import Malformed
 
-__all__ = ["FIELD", "Token", "form_field", "form_token", "read_token", "token_in"]
+__all__ = ["FIELD", "Multipart", "Token", "form_field", "form_token", "multipart_of", "read_token", "token_in"]
 
 FIELD = "twiceproof_token"
 RANDOM = re.compile(r"[A-Za-z0-9_-]{22,128}")  # what is drawn here has 24 characters: nobody guesses another's
 MOST_FIELDS = 2_000
+MULTIPART = re.compile(r"\s*multipart/[\w.+-]+\s*", re.I | re.A)
+PARAMETER = re.compile(r';\s*([^\s;="]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))\s*')
 
 
 class Token(Struct, frozen=True):
     value: str
     drawn_at: float | None = None  # known where tokens are signed
+
+
+class Multipart(Struct, frozen=True):
+    """A form of parts: its type without the boundary, and what stands before each part."""
+
+    kind: str
+    delimiter: bytes
 
 
 class Field(str):
@@ -93,12 +102,33 @@ def _in_pairs(body: bytes, name: str) -> str:
     return next((value for known, value in pairs if known == name), "")
 
 
-def _in_parts(content_type: str, body: bytes, name: str) -> str:
-    found = re.search(r'boundary="?([^";]+)"?', content_type)
+def multipart_of(content_type: str) -> Multipart | None:
+    """None: no form of parts, or not surely one: with two boundaries, two readers see two forms."""
+    found = MULTIPART.match(content_type)
     if found is None:
+        return None
+    pairs, end = [], found.end()
+    while (parameter := PARAMETER.match(content_type, end)) is not None:
+        name, quoted, plain = parameter.groups()
+        pairs.append((name.lower(), re.sub(r"\\(.)", r"\1", quoted) if plain is None else plain))
+        end = parameter.end()
+    (boundary, *more), rest = _named(pairs, "boundary"), [pair for pair in pairs if pair[0] != "boundary"]
+    if more or not boundary or content_type[end:].strip("; ") or any(name.startswith("boundary*") for name, _ in rest):
+        return None
+    kind = "".join([found[0].strip().lower(), *(f"; {name}={value!r}" for name, value in rest)])
+    return Multipart(kind, b"--" + boundary.encode("latin-1", "replace"))
+
+
+def _named(pairs: list[tuple[str, str]], name: str) -> list[str]:
+    return [value for known, value in pairs if known == name] or [""]
+
+
+def _in_parts(content_type: str, body: bytes, name: str) -> str:
+    form = multipart_of(content_type)
+    if form is None:
         return ""
     wanted = f'name="{name}"'.encode()
-    for part in body.split(b"--" + found[1].encode("latin-1", "replace")):
+    for part in body.split(form.delimiter):
         head, _, value = part.partition(b"\r\n\r\n")
         if wanted in head and b"filename=" not in head:
             return value.removesuffix(b"\r\n").decode("latin-1")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import msgspec
 
 from ..envelope import Envelope
+from ..json_body import name_twice
 from ..source import Poison
 
 __all__ = ["DEEPEST", "is_json", "json_of", "media_type", "object_of", "parse_json"]
@@ -47,35 +47,13 @@ def parse_json(body: bytes) -> Any:
         return Poison(f"its body is not JSON: {str(error)[:200]}")
     if body.count(b"[") + body.count(b"{") > DEEPEST and _is_too_deep(body):
         return Poison(f"its body is nested deeper than {DEEPEST}")
-    # Written anew it is the same text, unless something is spelled in another way, or is there twice.
-    twice = None if msgspec.json.encode(value) == msgspec.json.format(body, indent=-1) else _name_twice(body)
+    twice = name_twice(body)
     return value if twice is None else Poison(f"its body has the name {twice[:80]!r} twice: which one counts?")
 
 
 def _is_too_deep(body: bytes) -> bool:
     """Written with one space for each level, it is as deep as it is indented: there is no newline inside a text."""
     return b"\n" + b" " * (DEEPEST + 1) in msgspec.json.format(body, indent=1)
-
-
-class _Twice(Exception):
-    pass
-
-
-def _name_twice(body: bytes) -> str | None:
-    """Another reader might take the first of two equal names, and act on what nobody verified."""
-    try:
-        json.loads(body, object_pairs_hook=_once)
-    except _Twice as found:
-        return str(found)
-    return None
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    seen: set[str] = set()
-    for name, _ in pairs:
-        if name in seen:
-            raise _Twice(name)
-        seen.add(name)
 
 
 def _kind(value: Any) -> str:

@@ -105,7 +105,10 @@ def _body(call: Call) -> DecideBody:
     if not call.headers.get("content-type", "").startswith(FORM):
         return body_of(call, DecideBody)
     try:
-        fields = dict(parse_qsl(call.body.decode(), keep_blank_values=True, max_num_fields=20, errors="strict"))
+        pairs = parse_qsl(call.body.decode(), keep_blank_values=True, max_num_fields=20, errors="strict")
+        fields = dict(pairs)
+        if len(fields) < len(pairs):  # two choices are none
+            raise ValueError
         decision, _, nonce = fields.pop("choice", "").partition(":")
         return msgspec.convert({**fields, "decision": decision, "nonce": nonce}, DecideBody)
     except (ValueError, msgspec.ValidationError):

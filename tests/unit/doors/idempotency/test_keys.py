@@ -203,6 +203,50 @@ def test_a_form_sent_again_with_another_boundary_is_the_same_form(client, shop):
     assert client.ask(body.replace(b"1\r\n", b"2\r\n"), headers=headers).status == 422
 
 
+def form(boundary: str, *values: str, more: str = "", file: str = "") -> tuple[bytes, list[tuple[str, str]]]:
+    """A form as clients send it, with a field for each value and perhaps a file."""
+    parts = [f'Content-Disposition: form-data; name="f{n}"\r\n\r\n{value}\r\n' for n, value in enumerate(values)]
+    if file:
+        parts.append(f'Content-Disposition: form-data; name="a"; filename="a.txt"\r\n\r\n{file}\r\n')
+    body = "".join(f"--{boundary}\r\n{part}" for part in parts) + f"--{boundary}--\r\n"
+    written = f'"{boundary}"' if ";" in boundary else boundary
+    return body.encode(), [("content-type", f"multipart/form-data; boundary={written}{more}")]
+
+
+TWO_FIELDS = '1\r\n--\r\nContent-Disposition: form-data; name="f1"\r\n\r\n900'
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        (form("one", "1"), form("two", "2")),
+        (form("one", "1"), form("two", "1", "2")),
+        (form("one", "1", file="a"), form("two", "1", file="b")),
+        (form("one", "1", "900"), form("two", TWO_FIELDS)),  # one field whose text looks like the end of it
+        (form("A", "tea--Arest"), form("B", "tea--rest")),  # what looks like a boundary inside a value
+        (form("one", "1", more="; charset=utf-8"), form("one", "1", more="; charset=utf-16")),
+        (form("x", "1", more='; boundary="y"'), form("y", "1", more='; boundary="x"')),
+    ],
+)
+def test_another_form_under_the_same_key_is_refused(client, shop, first, other):
+    assert client.ask(first[0], headers=first[1]).status == 201
+    assert client.ask(other[0], headers=other[1]).status == 422
+    assert client.ask(first[0], headers=first[1]).replayed
+    assert shop.count == 1
+
+
+@pytest.mark.parametrize("boundary", ["two", "a;b", "----WebKitFormBoundaryQ2R4", "-1-", "(x)"])
+@pytest.mark.parametrize("more", ["", "; charset=utf-8"])
+def test_however_its_boundary_is_written_a_form_sent_again_is_the_same(client, shop, boundary, more):
+    first, again = form("one", "1", file="a--\r\nb", more=more), form(boundary, "1", file="a--\r\nb", more=more)
+    client.ask(first[0], headers=first[1])
+    loud = [
+        (name, value.replace("boundary=", "Boundary=").replace("form-data", "Form-Data")) for name, value in again[1]
+    ]
+    assert client.ask(again[0], headers=loud).replayed
+    assert shop.count == 1
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"])
 def test_other_methods_are_left_alone_unless_they_are_named(client, shop, method):
     assert client.ask(method=method).header("idempotent-replayed") is None

@@ -100,6 +100,14 @@ def test_pressing_the_button_without_choosing_decides_nothing(app, knock, shop):
     assert app.approvals()
 
 
+def test_a_form_with_two_choices_decides_nothing(app, knock, shop):
+    path = shop.ask()
+    page = knock("GET", path, **HTML).text
+    both = form(page, "reject") + b"&" + form(page, "approve")
+    knock("POST", path, both, 400, content_type=FORM, **HTML)
+    assert [one.state for one in app.approvals()] == ["open"]
+
+
 def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
     shop.show = {
         "<script>alert(1)</script>": '"><img src=x onerror=alert(2)>',
