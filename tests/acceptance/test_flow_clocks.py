@@ -127,3 +127,39 @@ def test_a_lease_holds_whatever_the_wall_clocks_of_both_sides_say(place):
         patient = declare(mine, place, rival, first=True)
         assert [patient(order) for order in SHIFTS] == [f"{order} went on" for order in SHIFTS]
     assert place.effects() == [f"jump {order}" for order in SHIFTS]
+
+
+def test_what_was_written_while_the_stores_clock_was_an_hour_ahead_goes_on_when_it_is_right_again(place):
+    with open_app(place) as app:
+
+        @app.flow(key="order:{order}", rate="1/m")
+        def sync(order):
+            place.do(f"order {order}")
+
+        @app.every("1m")
+        def tidy():
+            place.do("tick")
+
+        @app.poll(every="1m", start=sync)
+        def new_orders(since):
+            place.do("poll")
+            return []
+
+        def look():
+            app.worker().run(until_idle=True)
+
+        look()
+        pass_time(place, 3_600.0)
+        sync.start(1)
+        sync.start(2)
+        look()
+        pass_time(place, -3_600.0)
+        look()
+        before = place.effects()
+        for _ in range(3):
+            pass_time(place, 61.0)
+            look()
+        after = place.effects()[len(before) :]
+    assert (before.count("order 1") + before.count("order 2"), after.count("tick"), after.count("poll")) == (1, 3, 3)
+    assert {"order 1", "order 2"} <= set(before + after)
+    assert len(after) == 7

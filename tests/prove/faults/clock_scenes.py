@@ -196,6 +196,32 @@ class Scenes:
         self.expect("and again", "back 1", self.guarded(self.other, "back"))
         self.expect("effects", 1, self.effects("back"))
 
+    def ahead_for_a_while(self) -> None:
+        """What was started meanwhile is carried out when the clock is right again, and a schedule goes on."""
+        for app in (self.mine, self.other):
+            app.flow(key="order:{number}", name="while-ahead")(self._while_ahead)
+            app.every("1m", name=f"minutely-{self.number}")(self._minutely)
+        self.mine.worker().run(until_idle=True)
+        pass_time(self.place, HOUR)
+        self.mine.worker().run(until_idle=True)
+        self.mine.flows["while-ahead"].drive(self.mine.flows["while-ahead"].start((self.number,), {}))
+        pass_time(self.place, -HOUR)
+        self._set(self.during)
+        self.other.worker().run(until_idle=True)
+        self.expect("started while ahead", 1, self.effects("while-ahead"))
+        ticks = self.effects("minutely")
+        pass_time(self.place, 61.0)
+        self.mine.worker().run(until_idle=True)
+        self.expect("ticks afterwards", 1, self.effects("minutely") - ticks)
+        for app in (self.mine, self.other):
+            app.schedules.schedules.clear()
+
+    def _while_ahead(self, number: int) -> None:
+        self.place.do(f"while-ahead {number}")
+
+    def _minutely(self) -> None:
+        self.do("minutely")
+
     def daylight(self) -> None:
         """On the day that clocks change, a nightly schedule has one run."""
         zone, when = list(ZONES.items())[self.number % len(ZONES)]
@@ -232,6 +258,7 @@ SCENES: dict[str, Callable[[Scenes], None]] = {
     "timer": Scenes.timer,
     "database set forwards": Scenes.jump_ahead,
     "database set back": Scenes.jump_back,
+    "database ahead for a while": Scenes.ahead_for_a_while,
     "daylight saving": Scenes.daylight,
 }
 

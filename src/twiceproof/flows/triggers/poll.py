@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, structs
 
 from ...claims.claim import NO_RESULT
 from ...records import Address
@@ -18,6 +18,8 @@ from .ticks import Ticks
 __all__ = ["KIND", "Poll", "PollNote", "Polled", "poll_note_of"]
 
 KIND = "poll"
+LEAP = 60.0  # seconds by which a poll may be late
+FURTHEST_BACK = 2 * 86_400.0
 
 
 class Polled(Struct, frozen=True):
@@ -34,6 +36,7 @@ class PollNote(Struct, frozen=True, omit_defaults=True):
     cursor: Raw = NO_RESULT  # the user's own; empty: by time
     until: float | None = None  # up to when everything was fetched
     started: int = 0  # items handed to the flow so far
+    sure: float | None = None  # the same before the store's time last went forwards by a leap: an outage, or its clock
 
 
 poll_note_of = msgspec.json.Decoder(PollNote).decode
@@ -58,6 +61,24 @@ class Poll:
     def begin(self, now: float) -> PollNote:
         """The first time at once: there may be a lot to catch up with."""
         return PollNote(now)
+
+    def polled(self, note: PollNote, now: float) -> PollNote:
+        """Everything was fetched up to now."""
+        leapt = note.until is not None and now - self.ticks.after(note.until) > LEAP
+        return structs.replace(note, until=now, sure=note.until if leapt else note.sure)
+
+    def corrected(self, note: PollNote, now: float) -> PollNote:
+        """Noted while the store's clock was ahead: go on where everything is known to be fetched.
+
+        Not further back than half the time for which the flow remembers its keys: an item must not be done again.
+        """
+        note = structs.replace(note, next=self.ticks.after(now))
+        if note.until is None or note.until <= now:
+            return note
+        keep = self.flow.policy.life.keep
+        reach = min(FURTHEST_BACK, (FURTHEST_BACK if keep is None else keep) / 2)
+        until = max(now - reach, min(now, now if note.sure is None else note.sure))
+        return structs.replace(note, until=until, sure=None)
 
     def since_of(self, note: PollNote) -> Any:
         """Where the function goes on: its own cursor, or a time a little before the last poll."""

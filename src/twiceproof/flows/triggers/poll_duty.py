@@ -22,7 +22,7 @@ from ..priority import HIGH
 from ..workers.duty import Duty
 from ..workers.lease import lease_for, take_duty
 from .poll import KIND, Poll, Polled, PollNote, poll_note_of
-from .ticks import interval_at
+from .ticks import interval_at, is_ahead
 
 __all__ = ["PollDuty"]
 
@@ -59,6 +59,10 @@ class PollDuty(Duty):
             if found.record is None:
                 note = body_of(poll.begin(found.now))
                 yield from self._store.write(Insert(poll.at, note, queue=poll.queue, due_in=0.0))
+                continue
+            known = poll_note_of(found.record.body)
+            if is_ahead(poll.ticks, known.next, found.record, found.now):
+                yield from self._store.write(_corrected(poll, found.record, known, found.now))
 
     def put_off(self, record: Record) -> float:
         return lease_for(interval_at(self.polls[record.queue].ticks, record.due_at or record.updated_at))
@@ -116,7 +120,14 @@ class PollDuty(Duty):
                 refused += 1
         if refused:
             return structs.replace(note, started=note.started + started)
-        return structs.replace(note, cursor=_cursor(note, polled), until=now, started=note.started + started)
+        note = structs.replace(note, cursor=_cursor(note, polled), started=note.started + started)
+        return poll.polled(note, now)
+
+
+def _corrected(poll: Poll, record: Record, note: PollNote, now: float) -> Replace:
+    after = poll.corrected(note, now)
+    due_in = max(0.0, after.next - now)
+    return Replace(record.at, body_of(after), version=record.version, queue=poll.queue, due_in=due_in)
 
 
 class _SourceBroke(Exception):

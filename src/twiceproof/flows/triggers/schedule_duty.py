@@ -16,7 +16,7 @@ from ..priority import HIGH
 from ..workers.duty import Duty
 from ..workers.lease import lease_for
 from .schedule import KIND, Schedule, ScheduleNote, as_tick, note_of
-from .ticks import interval_at, passed
+from .ticks import interval_at, is_ahead, passed
 
 __all__ = ["ScheduleDuty"]
 
@@ -47,15 +47,17 @@ class ScheduleDuty(Duty):
         return list(self.schedules)
 
     def prepare(self) -> Operation[None]:
-        """Put each schedule where it falls due, or correct one that was declared anew. What is there stays."""
+        """Put each schedule where it falls due, or correct one that was declared anew, or while the store's clock was
+        ahead. What is there stays."""
         for schedule in list(self.schedules.values()):
             found = yield from self._store.read(schedule.at)
             if found.record is None:
                 note = schedule.begin(found.now)
                 due_in = max(0.0, note.next - found.now)
                 yield from self._store.write(Insert(schedule.at, body_of(note), queue=schedule.queue, due_in=due_in))
-            elif not schedule.is_as_declared(note_of(found.record.body)):
-                old = note_of(found.record.body)
+                continue
+            old = note_of(found.record.body)
+            if not schedule.is_as_declared(old) or is_ahead(schedule.ticks, old.next, found.record, found.now):
                 note = structs.replace(schedule.begin(found.now), last=old.last, skipped=old.skipped)
                 yield from self._store.write(_next(schedule, found.record, note, found.now))
 

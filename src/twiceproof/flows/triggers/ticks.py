@@ -9,8 +9,11 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...errors import Misuse
 from ...keys.duration import seconds
+from ...records import Record
+from ..workers.lease import lease_for
+from ..workers.store_clock import TOLERANCE
 
-__all__ = ["Cron", "Interval", "Ticks", "interval_at", "make_ticks", "passed"]
+__all__ = ["Cron", "Interval", "Ticks", "interval_at", "is_ahead", "make_ticks", "passed"]
 
 
 class Ticks(Protocol):
@@ -69,6 +72,14 @@ def interval_at(ticks: Ticks, moment: float) -> float:
     """Seconds between the two ticks that come next: those of a cron expression need not be even."""
     first = ticks.after(moment)
     return ticks.after(first) - first
+
+
+def is_ahead(ticks: Ticks, following: float, record: Record, now: float) -> bool:
+    """Whether its next tick, or the time at which it is due, is later than any that could have been written by now."""
+    soon = now + TOLERANCE
+    tick = ticks.after(soon)
+    latest = max(tick, soon + lease_for(ticks.after(tick) - tick))
+    return following > tick or (record.due_at is not None and record.due_at > latest)
 
 
 def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:

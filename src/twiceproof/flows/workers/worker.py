@@ -23,6 +23,7 @@ from .log import About, about_var
 from .places import Places
 from .postpone import postpone
 from .scout import Scout
+from .store_clock import StoreClock
 
 __all__ = ["Worker"]
 
@@ -48,6 +49,7 @@ class Worker:
         self._watch = parts.store.watch(())
         self._places = Places(concurrency, self._watch.wake)
         self._scout: Scout[tuple[int, float | None]] = Scout()
+        self._times = StoreClock(parts.store, parts.clock)
         self._backlog: deque[tuple[float, Duty, Record]] = deque()  # until when it is hidden, and what it is
         self._pace = 1.0  # how long a run takes, about
         self._turn = 0
@@ -85,8 +87,7 @@ class Worker:
     def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
         """Serve until told to drain, or until nothing is due or running. How many runs were left unfinished here."""
         try:
-            for duty in self._duties:
-                block(duty.prepare())
+            self._check()
             while not self.draining:
                 pause = self._round()
                 if until_idle and self._idle:
@@ -98,6 +99,12 @@ class Worker:
             self._scout.close()
             self._watch.close()
             self._places.close()
+
+    def _check(self) -> None:
+        """Before a worker begins, now and then, and when the store's clock was set: is everything where it belongs?"""
+        block(self._times.check())
+        for duty in self._duties:
+            block(duty.prepare())
 
     def _round(self) -> float:
         """Fill the free places. In how many seconds to look again."""
@@ -139,10 +146,13 @@ class Worker:
                 continue
             until = self.parts.clock.monotonic() + HIDE
             due = self.parts.store.due(duty.kind, queues=queues, limit=limit - found, hide=HIDE).block()
+            self._times.hear(due.now)
             self._backlog.extend((until, duty, record) for record in due.records)
             found += len(due.records)
             if due.next_in is not None:
                 next_in = due.next_in if next_in is None else min(next_in, due.next_in)
+        if self._times.is_due:  # after the look, which tells the time; what is put right rings
+            self._check()
         return found, next_in
 
     def _in_order(self) -> list[Duty]:

@@ -1,0 +1,147 @@
+"""Notices that the store's clock was ahead and has been set back, and brings back what was written ahead meanwhile.
+
+A record's times are stamped by the store, so what was written while its clock was an hour ahead would wait for an
+hour once it is right again. Its own duration is still known, as its due time less the time at which it was written: it
+is counted anew from the present. A fence never changes here, and a lease is given its whole length from now: longer
+than its holder believes in it.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+from msgspec import Struct, structs
+
+from ...claims.claim import HELD, KIND, QUEUED, WAITING, body_of
+from ...clock import Clock, moment
+from ...drive import Operation
+from ...errors import CannotOpen
+from ...records import Address, Insert, Record, Replace, Written
+from ...stores.base import Store
+from ..entry import KIND as STEP
+from ..entry import RETRY, WAITS, entry_of, entry_write
+
+__all__ = ["TOLERANCE", "StoreClock", "bring_back"]
+
+log = logging.getLogger("twiceproof.work")
+
+TOLERANCE = 5.0  # seconds; what is less far ahead comes round soon enough, and nodes of a cluster differ by as much
+EVERY = 60.0  # seconds between two checks while nothing is noticed
+PAGE = 500
+AT = Address("~clock", "clock", "self")  # no tenant's own: a name has no tilde
+
+
+class _Latest(Struct, frozen=True):
+    """The latest store time that a worker has seen, written when it began and when the clock went forwards."""
+
+    latest: float
+
+
+class StoreClock:
+    """What one worker sees of the store's clock, beside its own that nobody sets."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._offset: float | None = None  # the store's time less ours
+        self._latest = 0.0
+        self._stepped = False
+        self._checked_at: float | None = None
+
+    def hear(self, now: float) -> None:
+        """The store said what time it is."""
+        offset = now - self._clock.monotonic()
+        if self._offset is not None and abs(offset - self._offset) > TOLERANCE:
+            self._stepped = True
+        self._offset = offset
+        self._latest = max(self._latest, now)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether to check: the clock was set, or it is a while ago."""
+        checked = self._checked_at
+        return self._stepped or checked is None or self._clock.monotonic() - checked >= EVERY
+
+    def check(self) -> Operation[None]:
+        """Bring back what was written ahead, if the clock is behind what some worker has seen."""
+        first, stepped = self._checked_at is None, self._stepped
+        self._checked_at, self._stepped = self._clock.monotonic(), False
+        try:
+            found = yield from self._store.read(AT)
+        except CannotOpen as error:  # one bad row must not stop every worker
+            log.error("whether the store's clock was set back cannot be told: %s", error)
+            return
+        known = _latest(found.record)
+        latest = max(known, self._latest)
+        self._latest = found.now
+        if latest > found.now + TOLERANCE:
+            log.warning(
+                "the store's clock was set back from %s to %s; what was written ahead is brought back",
+                moment(latest), moment(found.now),
+            )  # fmt: skip
+            brought = yield from bring_back(self._store)
+            log.warning("%d runs and claims were brought back", brought)
+        elif not (stepped or (first and known < found.now - EVERY)):
+            return
+        body = body_of(_Latest(found.now))
+        yield from self._store.write(
+            Insert(AT, body) if found.record is None else Replace(AT, body, version=found.record.version)
+        )
+
+
+def _latest(record: Record | None) -> float:
+    return 0.0 if record is None else msgspec.json.decode(record.body, type=_Latest).latest
+
+
+def bring_back(store: Store) -> Operation[int]:
+    """Runs and held claims whose records are from the future. How many there were."""
+    count = 0
+    for state in (QUEUED, HELD, WAITING):
+        after: str | None = None
+        while True:
+            page = yield from store.scan(KIND, state=state, after=after, limit=PAGE)
+            for record in page.records:
+                if record.updated_at > page.now + TOLERANCE:
+                    try:
+                        count += yield from _bring_back(store, record)
+                    except CannotOpen as error:
+                        log.error("not brought back: %s", error)
+            after = page.after
+            if after is None:
+                break
+    return count
+
+
+def _bring_back(store: Store, record: Record) -> Operation[bool]:
+    """Its waits and retries with it, unless somebody holds it: those are the holder's. By version: who comes first."""
+    steps: list[Insert | Replace] = []
+    if record.state != HELD and record.queue:
+        steps = yield from _steps(store, record.at.space)
+    written_at = record.updated_at
+    again = Replace(
+        record.at, None, record.state, version=record.version,
+        lease=None if record.lease_until is None else max(0.001, record.lease_until - written_at),
+        queue=record.queue,
+        due_in=None if record.due_at is None else max(0.0, record.due_at - written_at),
+    )  # fmt: skip
+    written = yield from store.write(again, *steps[: store.batch_limit - 1])
+    return isinstance(written, Written)
+
+
+def _steps(store: Store, space: str) -> Operation[list[Insert | Replace]]:
+    """Sleeps, time-outs and retries that were noted ahead, counted anew. One that cannot be read is left as it is."""
+    writes: list[Insert | Replace] = []
+    after: str | None = None
+    while True:
+        page = yield from store.scan(STEP, space=space, after=after, limit=PAGE)
+        for record in page.records:
+            ahead = record.updated_at - page.now
+            if ahead > TOLERANCE and record.state in (WAITS, RETRY):
+                entry = entry_of(record)
+                if entry.note.not_before is not None:
+                    note = structs.replace(entry.note, not_before=entry.note.not_before - ahead)
+                    writes.append(entry_write(space, structs.replace(entry, note=note)))
+        after = page.after
+        if after is None:
+            return writes
