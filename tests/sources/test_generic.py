@@ -53,6 +53,12 @@ def test_an_id_is_found_by_its_path(path, name):
     assert (event.id, event.type) == (name, "paid")
 
 
+@pytest.mark.parametrize("blank", ["", " ", "\u200b", "\u3164", "\u2800" * 600])
+def test_an_id_that_nobody_can_see_is_poison(blank):
+    source = find_source("generic", id="kind", signature="X-Sig")
+    assert isinstance(source.read(sent(source, {}, msgspec.json.encode({"kind": blank}))), Poison)
+
+
 @pytest.mark.parametrize("path", ["data.order", "lines", "lines.1.sku", "lines.x", "nothing", "kind.x", "header:X-No"])
 def test_an_id_that_is_not_there_or_no_id_is_poison(path):
     source = find_source("generic", id=path, signature="X-Sig")

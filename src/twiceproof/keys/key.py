@@ -7,13 +7,13 @@ from typing import Any, NoReturn
 from unicodedata import category, normalize
 
 from ..errors import KeyRefused
+from ..unseen import UNSEEN
 
 __all__ = ["LONGEST_KEY", "is_blank", "validate_key"]
 
 LONGEST_KEY = 1024  # bytes in UTF-8: what every store can index
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_FILLERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")  # letters by name, and nothing to see
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -53,7 +53,13 @@ def _checked(key: str) -> str:
 
 def is_blank(text: str) -> bool:
     """Nothing to see in it: it comes from an empty field, and each such field would be the same key."""
-    return all(letter.isspace() or category(letter) in ("Cf", "Mn") or letter in _FILLERS for letter in text)
+    return all(letter.isspace() or _is_unseen(letter) for letter in text)
+
+
+def _is_unseen(letter: str) -> bool:
+    """Controls and half surrogates are refused by their own names."""
+    kind = category(letter)
+    return kind in ("Cf", "Mn") or (kind not in ("Cc", "Cs") and UNSEEN.match(letter) is not None)
 
 
 def _example(key: Any) -> str:

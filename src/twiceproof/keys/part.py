@@ -7,7 +7,8 @@
 | bool                         | `true`, `false`                                         |
 | datetime, date               | ISO 8601; an aware datetime in UTC with `Z`             |
 | Enum                         | its value's text                                        |
-| None, blank text             | refused: two events without an id would become one      |
+| None, blank text             | refused: two events without an id would become one;     |
+|                              | blank is also what nobody can see: a zero-width space   |
 | float                        | refused: 0.1 + 0.2 and 0.3 would be two keys            |
 | anything else                | refused: write which of its fields is meant             |
 """
@@ -23,6 +24,7 @@ from unicodedata import normalize
 from uuid import UUID
 
 from ..errors import KeyRefused
+from .key import is_blank
 from .moment import datetime_text
 from .number import decimal_text, int_text
 
@@ -32,7 +34,8 @@ __all__ = ["escape", "escapes", "part_text"]
 def part_text(value: Any, name: str) -> str:
     """The value's text in a key. `name` is what a refusal calls it."""
     if type(value) is str:
-        return value if value and not value.isspace() else _blank(name)
+        nothing = not value or value.isspace() if value.isascii() else is_blank(value)
+        return _blank(name) if nothing else value
     if type(value) is int:
         return int_text(value)
     return _rarer_text(value, name)

@@ -39,8 +39,10 @@ def test_a_refused_part_is_named_by_its_place():
 
 
 MARKS = {"\u0301", "\u0338"}  # alone they cannot be seen, and are refused
-part = st.text(st.sampled_from(["a", "b", ":", "%", "3", "A", "e", *sorted(MARKS)]), min_size=1, max_size=5)
-parts = st.lists(part, min_size=1, max_size=4).filter(lambda parts: not MARKS.issuperset("".join(parts)))
+part = st.text(st.sampled_from(["a", "b", ":", "%", "3", "A", "e", *sorted(MARKS)]), min_size=1, max_size=5).filter(
+    lambda part: not MARKS.issuperset(part)
+)
+parts = st.lists(part, min_size=1, max_size=4)
 
 
 @given(parts, parts)
@@ -122,3 +124,11 @@ def test_an_entity_that_names_nobody_is_refused(entity: Any) -> None:
 @pytest.mark.parametrize("entity", [0, " 7", "a\u200bb", ["", 1]])
 def test_an_entity_that_names_somebody_is_taken(entity: Any) -> None:
     assert windowed(entity, "mail", at=datetime(2026, 1, 1, tzinfo=UTC)).startswith("mail:")
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u3164", "\u2800"], ids=ascii)
+def test_a_part_that_nobody_can_see_refuses_the_key(unseen):
+    with pytest.raises(KeyRefused, match="blank"):
+        composite("shop", unseen)
+    with pytest.raises(KeyRefused, match="blank"):
+        stage("shop:1", unseen)

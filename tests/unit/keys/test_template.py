@@ -79,6 +79,11 @@ def test_a_legal_value_has_this_text(value, text):
         (None, "None"),
         ("", "blank"),
         (" \t", "blank"),
+        ("\u200b", "blank"),
+        ("\ufeff", "blank"),
+        ("\u3164", "blank"),
+        ("\u2800 \u2800", "blank"),
+        ("\U000e0041\u2065", "blank"),
         (Stage.NONE, "None"),
         (1.5, "float"),
         (1.0, "float"),
@@ -88,7 +93,7 @@ def test_a_legal_value_has_this_text(value, text):
         (b"x", "bytes"),
         (len, "builtin_function"),
     ],
-    ids=repr,
+    ids=ascii,
 )
 def test_a_value_without_a_safe_text_refuses_the_key_and_names_the_field(value, why):
     with pytest.raises(KeyRefused, match=why) as caught:
@@ -166,7 +171,7 @@ def test_separators_inside_values_are_encoded_only_where_they_could_be_mistaken(
 
 
 text = st.text(st.sampled_from("ab:%-/;3A=e.\u0301\u0338\u037e\u00e9\u1100\u1161"), min_size=1, max_size=6).filter(
-    str.strip
+    lambda text: text.strip("\u0301\u0338")  # marks alone cannot be seen, and are refused
 )
 literals = st.lists(st.text(st.sampled_from("a:-/=<e\u0301\u1100%;3A"), max_size=4), min_size=3, max_size=4)
 
@@ -198,3 +203,8 @@ def test_one_field_keeps_its_value_and_two_values_stay_two(one, two):
 
 def test_a_template_shows_itself():
     assert repr(Template("a:{b}")) == "Template('a:{b}')"
+
+
+@pytest.mark.parametrize("unseen", ["\u200b", "\ufeff", "\u3164", "\u2800"], ids=ascii)
+def test_what_nobody_can_see_within_a_field_is_part_of_it(unseen):
+    assert Template("x:{v}:{w}").render({"v": f"a{unseen}", "w": 1}) == f"x:a{unseen}:1"

@@ -75,7 +75,9 @@ def test_validating_twice_changes_nothing(key):
     assert validate_key(first) == first
 
 
-INVISIBLE = ["\u200b", "\ufeff", "\u2060\u200d", "\u3164", "\u2800", "\ufe0f", "\u115f \u200b", "\u00ad"]
+INVISIBLE = [
+    "\u200b", "\ufeff", "\u2060\u200d", "\u3164", "\u2800", "\ufe0f", "\u115f \u200b", "\u00ad", "\u2065", "\ufff0",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("key", INVISIBLE, ids=ascii)

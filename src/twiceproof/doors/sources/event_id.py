@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import Misuse
 from ...keys import composite, validate_key
 from ...keys.fingerprint import digest
+from ...keys.key import is_blank
 from ..source import Event, Poison, Reading
 
 __all__ = ["made_up_id", "named", "readable", "text_at"]
@@ -19,7 +20,7 @@ LONGEST = 512  # bytes; a longer id is claimed by its hash
 def named(*parts: Any) -> str | Poison:
     """One id of several parts, or Poison where one is missing: two events without an id would become one."""
     texts = [part if isinstance(part, str) else str(part) if type(part) is int else "" for part in parts]
-    if not all(text and not text.isspace() for text in texts):
+    if any(is_blank(text) for text in texts):
         return Poison("it has no id by which a second delivery could be recognised")
     try:
         if sum(map(len, texts)) > LONGEST:

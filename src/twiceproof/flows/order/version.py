@@ -20,6 +20,7 @@ from unicodedata import normalize
 from msgspec import Struct
 
 from ...errors import KeyRefused
+from ...keys.key import is_blank
 
 __all__ = ["COMPARES", "Compare", "Version", "read_version"]
 
@@ -113,7 +114,7 @@ def _date(value: Any) -> str | None:
 
 
 def _text(value: Any) -> str | None:
-    if not isinstance(value, str) or not value.strip() or len(value) > LONGEST or not value.isprintable():
+    if not isinstance(value, str) or is_blank(value) or len(value) > LONGEST or not value.isprintable():
         return None
     return normalize("NFC", value)
 
