@@ -95,7 +95,7 @@ class HttpServer:
         (folder / "shop.py").write_text(shop)
         environment = {**os.environ, "TWICEPROOF_STORE": store or f"sqlite:///{folder}/shop.db"}
         self.environment = environment
-        command = [sys.executable, "-m", "twiceproof", "serve", "shop:app", "--port", "0", *words]
+        command = [sys.executable, "-m", "twiceproof", "serve", "shop:app", "--port", "0", "--lame-duck", "0s", *words]
         self.errors = (folder / f"stderr-{len(list(folder.glob('stderr-*')))}.txt").open("w+")
         self.process = subprocess.Popen(
             [*command, "--json"], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=self.errors, text=True

@@ -1,11 +1,13 @@
 """The server as a real process over loopback: how it starts, whom it cuts off, and how it leaves."""
 
 import contextlib
+import http.client
 import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from pathlib import Path
@@ -27,8 +29,8 @@ def start(tmp_path):
     """Starts servers in one folder, and ends them all."""
     started = []
 
-    def begin(*words, **more):
-        server = HttpServer(tmp_path, *words, **more)
+    def begin(*words, folder=tmp_path, **more):
+        server = HttpServer(folder, *words, **more)
         started.append(server)
         return server
 
@@ -371,6 +373,89 @@ def test_a_step_that_does_not_end_is_left_to_others(start):
     assert "1 still under way" in server.said()
 
 
+def test_told_to_leave_it_is_ready_no_more_but_goes_on_answering_for_a_while(start):
+    server = start("--lame-duck", "3s")
+    with contextlib.closing(http.client.HTTPConnection(*server.address, timeout=30)) as kept:
+        kept.request("GET", "/healthz")
+        kept.getresponse().read()
+        server.tell(signal.SIGTERM)
+        until(lambda: server.call("GET", "/readyz")[0] == 503)
+        assert server.post("17")["state"] == "new"  # on a connection of its own
+        kept.request("GET", "/healthz")
+        last = kept.getresponse()
+        assert (last.status, last.getheader("connection")) == (200, "close")
+        last.read()
+    assert server.wait() == 0
+    assert not accepts(server)
+
+
+def test_in_a_rolling_restart_nobody_is_refused_or_cut_off(start, tmp_path):
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    words = {"store": f"sqlite:///{tmp_path}/shop.db"}
+    begin = lambda folder: start("--lame-duck", "2s", "--no-worker", folder=folder, **words)  # noqa: E731
+    with Balanced([begin(folder) for folder in folders]) as balanced:
+        for place, folder in enumerate(folders):
+            balanced.servers[place].tell(signal.SIGTERM)
+            assert balanced.servers[place].wait() == 0
+            balanced.servers[place] = begin(folder)
+            until(lambda: len(balanced.ready) == 2)
+    assert balanced.broken == []
+    assert set(balanced.answers) == {200} and len(balanced.answers) > 20
+
+
+class Balanced:
+    """Servers behind a balancer that asks `/readyz`; callers keep their connections as long as they may."""
+
+    def __init__(self, servers):
+        self.servers = servers
+        self.ready = [server.address for server in servers]
+        self.answers, self.broken = [], []
+        self._over = threading.Event()
+        self._crew = [threading.Thread(target=self._balance)]
+        self._crew += [threading.Thread(target=self._call, args=(number,)) for number in range(4)]
+
+    def __enter__(self):
+        for thread in self._crew:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        for thread in self._crew:
+            thread.join()
+
+    def _balance(self):
+        while not self._over.wait(0.05):
+            self.ready = [server.address for server in list(self.servers) if is_ready(server)] or self.ready
+
+    def _call(self, number):
+        kept = {}
+        while not self._over.is_set():
+            ready = self.ready
+            address = ready[len(self.answers) % len(ready)]
+            caller = kept.setdefault(address, http.client.HTTPConnection(*address, timeout=30))
+            try:
+                body = b'{"id":"%d-%d"}' % (number, len(self.answers))
+                caller.request("POST", "/hooks/post", body, {"x-secret": "s3cret"})
+                answer = caller.getresponse()
+                answer.read()
+                self.answers.append(answer.status)
+            except (OSError, http.client.HTTPException) as error:
+                self.broken.append(repr(error))
+                kept.pop(address).close()
+        for caller in kept.values():
+            caller.close()
+
+
+def is_ready(server):
+    try:
+        return server.call("GET", "/readyz")[0] == 200
+    except OSError:
+        return False
+
+
 # -- what a kill leaves --------------------------------------------------------------------------
 
 
@@ -409,6 +494,22 @@ def test_while_the_store_is_down_it_lives_but_is_not_ready(start, postgres_serve
         proxy.accept()
         until(lambda: server.call("GET", "/readyz")[0] == 200, 30)
         until(lambda: server.post("17")["state"] in ("new", "duplicate"), 30)
+
+
+@pytest.mark.server
+def test_a_frozen_store_is_told_by_readyz_in_a_moment(start, postgres_server, postgres_dsn):
+    """The connections stay, and nobody answers on them: as a machine that hangs, or a SIGSTOP."""
+    with FaultProxy(*address_of(postgres_dsn)) as proxy:
+        server = start("--no-worker", store=proxy.url(postgres_dsn))
+        assert server.call("GET", "/readyz")[0] == 200
+        proxy.hold()
+        began = time.monotonic()
+        until(lambda: server.call("GET", "/readyz")[0] == 503)
+        assert server.call("GET", "/readyz")[0] == 503
+        assert time.monotonic() - began < 8  # an answer is believed for 1 s; 2 s as declared; time to spare
+        assert server.call("GET", "/healthz")[0] == 200
+        proxy.resume()
+        until(lambda: server.call("GET", "/readyz")[0] == 200, 30)
 
 
 def address_of(dsn):

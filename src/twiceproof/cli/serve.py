@@ -56,6 +56,13 @@ when their leases are over; 2 refused to start.
     help="How long requests, and then steps, may take to end after SIGTERM or Ctrl-C.",
 )
 @click.option(
+    "--lame-duck",
+    metavar="TIME",
+    default="5s",
+    show_default=True,
+    help="How long requests are still taken after SIGTERM, while /readyz says no: until balancers look elsewhere.",
+)
+@click.option(
     "--deadline",
     metavar="TIME",
     default="10s",
@@ -80,16 +87,16 @@ when their leases are over; 2 refused to start.
 @no_target
 @click.pass_context
 def serve(
-    ctx: click.Context, app: str, host: str, port: int, no_worker: bool, concurrency: int, drain: str, deadline: str,
-    rate: int, connections: int, behind_proxy: bool, no_access_log: bool, everybody: bool,
+    ctx: click.Context, app: str, host: str, port: int, no_worker: bool, concurrency: int, drain: str, lame_duck: str,
+    deadline: str, rate: int, connections: int, behind_proxy: bool, no_access_log: bool, everybody: bool,
 ) -> None:  # fmt: skip
     """Serve an app over HTTP: webhooks, claims, runs, callbacks and approvals, with a worker inside.
 
     While no token exists, only calls straight from this machine are believed: make one with `twiceproof tokens create`
     before you put a proxy or a tunnel before it.
 
-    On SIGTERM or Ctrl-C nothing new is accepted, requests may end, then runs are given back before their next step;
-    a second one stops it at once.
+    On SIGTERM /readyz says no, and requests are still taken for the time of --lame-duck. Then, or on Ctrl-C, nothing
+    new is accepted, requests may end, and runs are given back before their next step; a second signal stops it at once.
     """
     _require_extra()
     from ..server.limits import Limits
@@ -100,10 +107,11 @@ def serve(
 
     target = ctx.ensure_object(Target)
     patience = seconds(drain, name="drain", positive=False)
+    duck = seconds(lame_duck, name="lame-duck", positive=False)
     limits = Limits(
         connections=connections, deadline=seconds(deadline, name="deadline"), per_token=rate, per_source=rate
     )
-    options = Options(host, port, 0 if no_worker else concurrency, patience, everybody, behind_proxy, limits)
+    options = Options(host, port, 0 if no_worker else concurrency, patience, duck, everybody, behind_proxy, limits)
     found = load_app(app)
     set_up_logs(as_json=target.json)
     if no_access_log:

@@ -40,6 +40,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 # With two of these, whoever stands before us may have looked at the other one.
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin", b"idempotency-key")
+CLOSE = (b"connection", b"close")
 UNKNOWN = "unknown"  # a caller whom the proxy names by no address
 NOWHERE = "(none)"  # the route of what has none, in counts and log lines
 
@@ -67,7 +68,10 @@ class Handling:
         except Gone:
             self.desk.station.metrics.refused("gone")
             return
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers_of(reply, self.root)})
+        headers = headers_of(reply, self.root)
+        if self.desk.station.draining:
+            headers.append(CLOSE)  # whoever sends more on this connection would find it closed
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
         self._count(reply.status, told)
 

@@ -23,6 +23,7 @@ __all__ = ["GuardedProtocol", "guarded"]
 
 HEAD, BODY, SERVING, IDLE, REFUSED, LINGERING = "head", "body", "serving", "idle", "refused", "lingering"
 DEAF = (REFUSED, LINGERING)  # whatever else comes is not listened to
+FIRST_WORD = 1.0  # seconds after connecting in which a caller's request comes, where the server is about to leave
 LINGER = 2.0  # seconds in which a caller that still sends can read our answer
 MOST_IGNORED = 4 * 1024 * 1024  # bytes that are read and dropped meanwhile
 
@@ -48,6 +49,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unheard = 0  # bytes that came without completing anything: a head, or a trailer without end
         self._stalled_since: float | None = None
         self._withheld: Reply | None = None  # the refusal of a request whose turn to be answered has not come
+        self._leaving = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -190,6 +192,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stalled_since = None
         super().resume_writing()
 
+    def shutdown(self) -> None:
+        """Told once, when nobody new is let in any more. What has begun is answered, and the connection ends with that.
+
+        A caller that has just connected has its request on the way: closed at once, it would be broken.
+        """
+        self._leaving = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        self.look(self.loop.time())
+
     # -- time ------------------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
@@ -199,10 +211,16 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif self.phase in (HEAD, BODY) and waited > self.limits.deadline and not self._is_behind():
             self._refuse("slow", _too_slow(self.limits))
-        elif self.phase == IDLE and waited > self.limits.idle:
+        elif self._is_done(waited):
             self.transport.close()
         elif self.phase == LINGERING and waited > LINGER:
             self.transport.abort()
+
+    def _is_done(self, waited: float) -> bool:
+        """Nobody has said anything for so long that nothing more is expected: earlier, where the server leaves."""
+        if self.phase == IDLE:
+            return self._leaving or waited > self.limits.idle
+        return self._leaving and self.phase == HEAD and not self._unheard and waited > FIRST_WORD
 
 
 def _too_slow(limits: Limits) -> Reply:

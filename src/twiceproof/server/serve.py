@@ -36,6 +36,7 @@ class Options(Struct, frozen=True):
     port: int = 8000
     concurrency: int = 10
     drain: float = 30.0
+    lame_duck: float = 5.0
     open: bool = False
     behind_proxy: bool = False
     limits: Limits = Limits()
@@ -51,7 +52,10 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
     crew = Crew(app, options, application.station) if options.concurrency else None
     if crew is not None:
         crew.thread.start()
-    Serving(application, drain=options.drain, announce=lambda: announce(url_of(made))).run(sockets=[made])
+    serving = Serving(
+        application, drain=options.drain, lame_duck=options.lame_duck, announce=lambda: announce(url_of(made))
+    )
+    serving.run(sockets=[made])
     return 0 if crew is None else crew.leave(options.drain)
 
 

@@ -27,10 +27,18 @@ BACKLOG = 2_048
 
 
 class Serving(uvicorn.Server):
-    """On the first signal nothing new is accepted, and what is under way may end; on the second it stops at once."""
+    """On SIGTERM it is ready no more, but goes on answering for `lame_duck` seconds, until balancers look elsewhere.
 
-    def __init__(self, application: Application, *, drain: float, announce: Callable[[], None]) -> None:
+    Every answer ends its connection meanwhile. Then, or on Ctrl-C at once, nothing new is accepted, and what is under
+    way may end; on the second signal it stops at once.
+    """
+
+    def __init__(
+        self, application: Application, *, drain: float, lame_duck: float = 0.0, announce: Callable[[], None]
+    ) -> None:
         self.station = application.station
+        self._lame_duck = lame_duck
+        self._stays_until: float | None = None
         protocol = guarded(application.limits, application.station.metrics)
         config = uvicorn.Config(
             application, http=protocol, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
@@ -42,7 +50,12 @@ class Serving(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % EVERY == 0:
             self._look()
+        if self._stays_until is not None and self._now() >= self._stays_until:
+            self.should_exit = True
         return await super().on_tick(counter)
+
+    def _now(self) -> float:
+        return self.station.app.clock.monotonic()
 
     def _look(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -58,7 +71,9 @@ class Serving(uvicorn.Server):
         self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nobody may keep us by sending slowly."""
+        """Nobody may keep us by sending slowly. Who has connected already is let in: closing would reset them."""
+        await asyncio.sleep(0)  # the loop accepts what waits
+        await asyncio.sleep(0)
         looking = asyncio.create_task(self._keep_looking())
         await super().shutdown(sockets)
         looking.cancel()
@@ -79,10 +94,14 @@ class Serving(uvicorn.Server):
                 signal.signal(sign, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self.station.draining:  # told a second time
+            self.force_exit = self.should_exit = True
+            return
         self.station.draining = True
-        if self.should_exit:
-            self.force_exit = True
-        self.should_exit = True
+        if sig == signal.SIGTERM and self._lame_duck:
+            self._stays_until = self._now() + self._lame_duck
+        else:
+            self.should_exit = True
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..app import App
 from ..claims.claim import KIND, QUEUED
+from ..clock import Clock
 from ..errors import StoreError
-from ..records import Address
+from ..records import Address, Found
 from .metrics import Metrics
 from .openapi.description import describe
 from .route import Route
@@ -17,7 +19,9 @@ from .route import Route
 if TYPE_CHECKING:
     from ..flows.workers.worker import Worker
 
-__all__ = ["Station"]
+__all__ = ["PATIENCE", "Question", "Station"]
+
+T = TypeVar("T")
 
 PROBE = Address("~tokens", "probe", "readyz")
 PATIENCE = 2.0  # a store that takes longer does not answer
@@ -35,8 +39,8 @@ class Station:
         self.metrics = Metrics()
         self.worker: Worker | None = None
         self.draining = False
-        self._ready = (False, 0.0)  # and until when that is believed
-        self._counted_until = 0.0
+        self._ready = Question(self._read, app.clock, FRESH)
+        self._queued = Question(self._count, app.clock, COUNT_FRESH)
 
     @cached_property
     def description(self) -> bytes:
@@ -44,27 +48,54 @@ class Station:
 
     async def is_ready(self) -> bool:
         """The store answers, just now."""
-        now = self.app.clock.monotonic()
-        if now >= self._ready[1]:
-            self._ready = (await self._answers(), now + FRESH)
-        return self._ready[0]
+        return await self._ready.answer() is not None
 
-    async def _answers(self) -> bool:
-        try:
-            await asyncio.wait_for(self.app.store.read(PROBE).wait(), PATIENCE)
-        except (StoreError, TimeoutError):
-            return False
-        return True
+    async def _read(self) -> Found:
+        return await self.app.store.read(PROBE).wait()
 
     async def text(self) -> bytes:
         """A scrape. A store that does not answer leaves the last count of what is queued."""
-        now = self.app.clock.monotonic()
-        if now >= self._counted_until:
-            self._counted_until = now + COUNT_FRESH
-            try:
-                request = self.app.store.scan(KIND, state=QUEUED, limit=MOST_COUNTED)
-                page = await asyncio.wait_for(request.wait(), PATIENCE)
-                self.metrics.queued.set(len(page.records))
-            except (StoreError, TimeoutError):
-                pass
+        count = await self._queued.answer()
+        if count is not None:
+            self.metrics.queued.set(count)
         return self.metrics.text(self.worker)
+
+    async def _count(self) -> int:
+        page = await self.app.store.scan(KIND, state=QUEUED, limit=MOST_COUNTED).wait()
+        return len(page.records)
+
+
+class Question(Generic[T]):
+    """Asked of the store once at a time, however many want to know, and answered within `PATIENCE`.
+
+    A request to the store that is cancelled is waited for all the same, so that the truth about it is heard: with a
+    time-out around it, the answer came when the driver gave up. Here it is left to itself, and nobody waits for it.
+    """
+
+    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]], clock: Clock, fresh: float) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._fresh = fresh
+        self._task: asyncio.Task[T] | None = None
+        self._asked_at = 0.0
+
+    async def answer(self) -> T | None:
+        """None: the store has not answered, or not in time."""
+        now = self._clock.monotonic()
+        task = self._task
+        if task is None or (task.done() and (now >= self._asked_at + self._fresh)):
+            task = self._task = asyncio.create_task(self._ask())
+            self._asked_at = now
+        left = self._asked_at + PATIENCE - now
+        if not task.done() and left > 0:
+            await asyncio.wait({task}, timeout=left)
+        return _result(task)
+
+
+def _result(task: asyncio.Task[T]) -> T | None:
+    if not task.done() or task.cancelled():
+        return None
+    try:
+        return task.result()
+    except StoreError:
+        return None

@@ -1,5 +1,7 @@
 """Requests and answers: what every one of them has, whatever it is about."""
 
+import asyncio
+import contextlib
 import json
 import logging
 from urllib.parse import quote
@@ -9,8 +11,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from twiceproof import StoreUnavailable
 from twiceproof.doors.reply import Reply, json_reply
-from twiceproof.server import policy
+from twiceproof.drive import Request
+from twiceproof.server import policy, station
 from twiceproof.server.application import make_application
 from twiceproof.server.call import Call
 from twiceproof.server.place import place_of
@@ -186,9 +190,50 @@ def test_ready_is_whether_the_store_answers(desk, clock, monkeypatch):
     assert desk.call("GET", "/healthz").status == 200
 
 
+class Frozen(Request):
+    """As the drivers' requests: a cancelled one is waited for all the same, until the server answers."""
+
+    def __init__(self, thaw):
+        self._thaw = thaw
+
+    async def wait(self):
+        while not self._thaw.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._thaw.wait()
+        raise StoreUnavailable("no answer")
+
+
+@pytest.mark.parametrize("question", ["is_ready", "text"])
+def test_a_frozen_store_is_asked_once_and_nobody_waits_for_its_answer(desk, monkeypatch, question):
+    """`/readyz` says no within its two seconds, and `/metrics` leaves out what it could not count."""
+    asked = []
+
+    async def scene():
+        thaw = asyncio.Event()
+        for name in ("read", "scan"):
+            monkeypatch.setattr(desk.app.store, name, lambda *_, **__: asked.append(1) or Frozen(thaw))
+        try:
+            ask = getattr(desk.application.station, question)
+            return [bool(await asyncio.wait_for(ask(), 30)) for _ in range(3)]
+        finally:
+            thaw.set()
+
+    monkeypatch.setattr(station, "PATIENCE", 0.05)
+    assert asyncio.run(scene()) == [question == "text"] * 3
+    assert len(asked) == 1
+
+
 def test_a_server_that_is_about_to_leave_is_not_ready(desk):
     desk.application.station.draining = True
     assert desk.call("GET", "/readyz").kind == "draining"
+
+
+def test_a_server_that_is_about_to_leave_still_answers_and_ends_each_connection_with_it(desk):
+    assert "connection" not in desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).headers
+    desk.application.station.draining = True
+    answer = desk.call("POST", "/hooks/shop", b'{"id":"18"}', SIGNED)
+    assert (answer.status, answer.headers["connection"]) == (200, "close")
+    assert desk.call("GET", "/nowhere").headers["connection"] == "close"
 
 
 def test_counts_are_by_route_and_outcome_and_never_by_what_a_caller_sent(desk):

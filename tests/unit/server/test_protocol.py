@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from twiceproof.server.limits import Limits
 from twiceproof.server.metrics import Metrics
-from twiceproof.server.protocol import guarded
+from twiceproof.server.protocol import FIRST_WORD, guarded
 
 LIMITS = Limits()
 LATE = LIMITS.deadline + 1.0
@@ -225,3 +225,63 @@ def test_what_stands_behind_a_body_is_no_header():
         return [name for name, _ in made.scope["headers"]]
 
     assert played(scene) == [b"host", b"transfer-encoding"]
+
+
+# -- a server that leaves --------------------------------------------------------------------------
+
+
+def test_an_idle_connection_ends_when_the_server_leaves():
+    async def scene(made):
+        await made.send(FIRST)
+        made.answer()
+        await made.read(b"answer /1 ")
+        await settled()
+        made.protocol.shutdown()
+        return await made.rest()
+
+    assert played(scene) == b""
+
+
+def test_a_request_that_has_begun_to_come_is_answered_though_the_server_leaves():
+    async def scene(made):
+        await made.send(FIRST[:20])
+        made.protocol.shutdown()
+        await made.send(FIRST[20:])
+        made.answer()
+        answer = await made.read(b"answer /1 ")
+        await settled()
+        made.look(0.0)
+        return answer, await made.rest()
+
+    answer, rest = played(scene)
+    assert answer.startswith(b"HTTP/1.1 200 ") and rest == b""
+
+
+def test_who_has_just_connected_has_a_moment_to_ask_though_the_server_leaves():
+    async def scene(made):
+        made.protocol.shutdown()
+        await made.send(FIRST)
+        made.answer()
+        return await made.read(b"answer /1 ")
+
+    assert played(scene).startswith(b"HTTP/1.1 200 ")
+
+
+def test_who_has_connected_and_says_nothing_does_not_keep_the_server():
+    async def scene(made):
+        made.protocol.shutdown()
+        made.look(FIRST_WORD + 0.1)
+        return await made.rest()
+
+    assert played(scene) == b""
+
+
+def test_a_request_under_way_is_answered_and_its_connection_ended_when_the_server_leaves():
+    async def scene(made):
+        await made.send(FIRST)
+        made.protocol.shutdown()
+        made.answer()
+        return await made.rest()
+
+    answer = played(scene)
+    assert answer.startswith(b"HTTP/1.1 200 ") and b"connection: close" in answer and answer.endswith(b"answer /1 ")

@@ -1,11 +1,17 @@
 """The worker beside the doors: one that breaks is followed by another, until the server leaves."""
 
+import asyncio
+import signal
+
 import pytest
 
 from twiceproof import App, StoreUnavailable
+from twiceproof.prove.clocks import ManualClock
 from twiceproof.server import serve
+from twiceproof.server.application import make_application
 from twiceproof.server.routes.table import ROUTES
 from twiceproof.server.serve import Crew, Options
+from twiceproof.server.serving import Serving
 from twiceproof.server.station import Station
 
 
@@ -51,3 +57,36 @@ def test_a_server_that_leaves_does_not_wait_for_another_worker(app, monkeypatch)
     crew.thread.start()
     assert crew.leave(5.0) == 0
     assert not crew.thread.is_alive() and len(left) <= 1
+
+
+@pytest.fixture
+def serving():
+    with App("memory://", clock=ManualClock()) as made:
+        yield Serving(make_application(made), drain=5.0, lame_duck=7.0, announce=lambda: None)
+
+
+def goes_on(serving):
+    return not asyncio.run(serving.on_tick(1))
+
+
+def test_told_to_leave_it_goes_on_for_the_lame_duck_time_and_is_ready_no_more(serving):
+    clock = serving.station.app.clock
+    assert goes_on(serving) and not serving.station.draining
+    serving.handle_exit(signal.SIGTERM, None)
+    assert serving.station.draining and goes_on(serving)
+    clock.advance(6.9)
+    assert goes_on(serving)
+    clock.advance(0.2)
+    assert not goes_on(serving) and not serving.force_exit
+
+
+def test_at_a_terminal_nobody_waits_for_the_lame_duck_time(serving):
+    serving.handle_exit(signal.SIGINT, None)
+    assert serving.station.draining and not goes_on(serving) and not serving.force_exit
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_told_a_second_time_it_stops_at_once(serving, second):
+    serving.handle_exit(signal.SIGTERM, None)
+    serving.handle_exit(second, None)
+    assert serving.force_exit and not goes_on(serving)
