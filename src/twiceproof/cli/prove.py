@@ -52,7 +52,12 @@ Exit codes: 0 safe to repeat, 1 not, 2 one clean run proves nothing.
     "--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME) or app.remote, as JSON."
 )
 @click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
-@click.option("--real", metavar="HOST", multiple=True, help="A host that every play may reach for real.")
+@click.option(
+    "--real",
+    metavar="HOST",
+    multiple=True,
+    help="A host, host:port or socket path that every play may reach for real.",
+)
 @click.option(
     "--ends",
     type=click.Choice(["done", "failed", "review"]),
@@ -195,6 +200,11 @@ def _show(report: Report, words: list[str], every: bool) -> None:
             f"\nNot played: a delivery at another time. The key is made with {clock}(), and no play moves that: once "
             "it says something else, the same event has another key, and all of this is done once more. Make the key "
             "of what the event carries."
+        )
+    if report.guard != "kernel":
+        show_text(
+            "\nNot guarded: connections that go neither by way of Python's socket nor of psycopg. The kernel does not "
+            "help with them here; see that nothing else in this flow reaches the network."
         )
     if not report.compares_result:
         show_text("\nNot compared: the result, which is another one in each clean run.")

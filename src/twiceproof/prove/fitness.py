@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from ..errors import Misuse
 from ..flows.transactions.transaction import NEEDS_SQL
@@ -10,14 +10,13 @@ from .scenes.outcome import Outcome
 from .scenes.verdict import gained
 from .target import Target
 
-__all__ = ["refuse_other", "refuse_unfit"]
+__all__ = ["refuse_elsewhere", "refuse_other", "refuse_unfit"]
 
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
 
-def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: Collection[str]) -> None:
+def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target) -> None:
     """A run that fails at once is the same every time, and so is one of which nothing is seen."""
-    _refuse_elsewhere(clean, real)
     if NEEDS_SQL in f"{clean.why} {clean.error}":
         raise Misuse(
             "prove plays on ledgers of its own, and @app.transaction on the one in your database: this flow cannot be "
@@ -25,11 +24,14 @@ def refuse_unfit(clean: Outcome, before: dict[str, int], target: Target, real: C
             "steps in a flow without it."
         )
     if clean.error or clean.state not in ("done", "review", "failed"):
-        raise Misuse(f"One clean run must come to an end first, and this one is {clean.state}: {clean.error or WAITS}")
+        raise Misuse(
+            f"One clean run must come to an end first, and this one is {clean.state or 'broken'}: "
+            f"{clean.error or WAITS}{_missed(clean)}"
+        )
     if clean.state != target.ends:
         raise Misuse(
             f"One clean run must end {target.ends} first, and this one ended {clean.state}: {clean.why}. "
-            f"{_move(clean)}; if it is to end so: --ends {clean.state} (ends= in a test)."
+            f"{_move(clean)}; if it is to end so: --ends {clean.state} (ends= in a test).{_missed(clean)}"
         )
     _refuse_unmet(clean, target)
     if not gained(before, clean.seen):
@@ -49,16 +51,30 @@ def refuse_other(clean: Outcome, again: Outcome) -> None:
         )
 
 
-def _refuse_elsewhere(clean: Outcome, real: Collection[str]) -> None:
-    """Once was too often already, if it was not meant; the plays would do it a hundred times."""
-    strangers = [place for place in clean.elsewhere if place.rpartition(":")[0] not in real]
-    if strangers:
-        host = strangers[0].rpartition(":")[0]
-        raise Misuse(
-            f"One clean run reached for {', '.join(strangers)}, and nobody stands in there: every play would do so "
-            f"for real. Name it with --http {host} (--smtp for mail); if it may be reached: --real {host} (real= in a "
-            "test)."
-        )
+def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
+    """The guard has refused the connection; what the flow would do with one is not known."""
+    if not places:
+        return
+    first = places[0]
+    if first.startswith("unix:"):
+        move = "Look at what is behind it with world= or --table"
+    else:
+        move = f"Name it with --http {first.rpartition(':')[0] or first} (--smtp for mail, --table for a database)"
+    real = first.removeprefix("unix:")
+    raise Misuse(
+        f"{whose} reached for {', '.join(places)}, where nobody stands in, and was refused. {move}; if every play may "
+        f"reach it for real: --real {real} (real= in a test)."
+    )
+
+
+def _missed(clean: Outcome) -> str:
+    """What it may have come to grief over."""
+    if not clean.cut:
+        return ""
+    return (
+        " A play uses no connection that was opened before the play, and no name server "
+        f"({', '.join(clean.cut)}): connect in the step, or name the host with --real (real= in a test)."
+    )
 
 
 def _refuse_unmet(clean: Outcome, target: Target) -> None:

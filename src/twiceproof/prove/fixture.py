@@ -51,7 +51,7 @@ def prove(
     With `processes` each process of a play is a real one, killed with SIGKILL: for worlds that lie outside memory.
     `then` are later events of the same object, delivered in every order; `callbacks` and `approve` answer what the
     flow waits for, by name. `ends` is the state that one clean run comes to: "done", "failed" or "review";
-    `real` names hosts that the plays may reach though nobody stands in for them.
+    `real` names what the plays may reach though nobody stands in for it: a host, host:port, or a socket's path.
     """
     budget = None if time is None else seconds(time, name="time")
     target = structs.replace(

@@ -15,6 +15,8 @@ from typing import TypeVar
 
 import msgspec
 
+from .guard.guard import Guard
+
 __all__ = ["Vanished", "apart"]
 
 T = TypeVar("T")
@@ -24,8 +26,10 @@ class Vanished(RuntimeError):
     """The child ended without an answer."""
 
 
-def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud: bool = True) -> T:
-    """The answer travels as JSON. A child that takes too long is ended.
+def apart(
+    work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud: bool = True, guard: Guard | None = None
+) -> T:
+    """The answer travels as JSON. A child that takes too long is ended. `guard` says where it may connect to.
 
     What it prints is no part of the parent's own answer: it goes to stderr, or nowhere unless `aloud`.
     """
@@ -36,11 +40,11 @@ def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud:
         child = os.fork()
     if child == 0:
         os.close(reading)
-        _answer(work, writing, seconds, aloud)
+        _answer(work, writing, seconds, aloud, guard)
     os.close(writing)
     try:
         with os.fdopen(reading, "rb") as pipe:
-            text = pipe.read()
+            text = pipe.read() if guard is None else guard.follow(pipe.fileno())
     except BaseException:  # somebody ends the proof: the play must not go on changing what is being put back
         os.kill(child, signal.SIGKILL)
         raise
@@ -51,7 +55,7 @@ def apart(work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud:
     return msgspec.json.decode(text, type=kind)
 
 
-def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool) -> None:
+def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool, guard: Guard | None) -> None:
     """Never returns: the parent's stack is not the child's to unwind."""
     code = 1
     _print_elsewhere(aloud)
@@ -60,6 +64,8 @@ def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: boo
         for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
+        if guard is not None:
+            guard.enter()
         text = msgspec.json.encode(work())
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(text)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
@@ -15,7 +14,10 @@ from ..flows.flow import Flow
 from .changed import other_payload
 from .checklist.rules import drawn_in_key
 from .clocks import BEGINNING
-from .fitness import refuse_other, refuse_unfit
+from .fitness import refuse_elsewhere, refuse_other, refuse_unfit
+from .guard.guard import Guard
+from .guard.places import Allowed
+from .guard.sockets import import_libpq
 from .isolation import Vanished, apart
 from .ledgers.ledgers import ledgers_at
 from .report import Report
@@ -26,7 +28,7 @@ from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, gained, is_missed, judge
 from .target import Target
-from .worlds.world import Losing, World, losing
+from .worlds.world import Losing, World, losing, served
 from .wrong import Wrong, declarations, wrong_declarations
 
 __all__ = ["Prover"]
@@ -80,9 +82,9 @@ class Prover:
 
     def _run(self) -> Report:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
-        before = apart(self._world.look, dict[str, int], aloud=False)
+        before = self._looked_at_first()
         clean = self._play(CLEAN)
-        refuse_unfit(clean, before, self._target, self._real())
+        refuse_unfit(clean, before, self._target)
         clean = self._confirmed(clean)
         self._exchanges = [
             (world, number, asked) for world in losing(self._world) for number, asked in enumerate(world.exchanges(), 1)
@@ -112,9 +114,21 @@ class Prover:
     def _comparable(self, outcome: Outcome) -> Outcome:
         return outcome if self._compares_result else structs.replace(outcome, result="")
 
-    def _real(self) -> set[str]:
-        """The ledger's own host is reached too, and on purpose."""
-        return {*self._target.real, urlsplit(self._store).hostname or ""}
+    def _looked_at_first(self) -> dict[str, int]:
+        """What there is before anything is played. What worlds and ledgers connect to meanwhile, plays may too."""
+        import_libpq()
+        self._allowed = Allowed([*self._target.real, *served(self._world)])
+        name = self._ledgers.prepare()
+        guard = Guard(self._allowed, learning=True)
+        try:
+            return apart(lambda: self._first_look(name), dict[str, int], aloud=False, guard=guard)
+        finally:
+            self._ledgers.forget(name)
+            self._asks_kernel = guard.asks_kernel
+
+    def _first_look(self, ledger: str) -> dict[str, int]:
+        self._ledgers.open(ledger)
+        return self._world.look()
 
     def _report(self, clean: Outcome, before: dict[str, int], planned: int, verdicts: list[Verdict]) -> Report:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
@@ -123,7 +137,7 @@ class Prover:
         return Report(
             flow.name, flow.key(self._target.args, self._target.kwargs), _shown(self._store), planned, tuple(verdicts),
             gained(before, clean.seen), _unobserved(clean), self._wrong(verdicts), beats, worst.scene if worst else "",
-            drawn_in_key(flow.asking), self._compares_result,
+            drawn_in_key(flow.asking), "kernel" if self._asks_kernel else "python", self._compares_result,
         )  # fmt: skip
 
     def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:
@@ -194,16 +208,20 @@ class Prover:
     def _played(self, scene: Scene, *, real: bool = False, begins: float = BEGINNING) -> Outcome:
         self._world.reset()
         name = self._ledgers.prepare()
+        guard = Guard(self._allowed)
         try:
             with self._losing(scene) as lost:
                 outcome = apart(
-                    lambda: self._perform(scene, name, real or self._processes, begins), Outcome, aloud=bool(self._only)
-                )
-            return structs.replace(outcome, fired=outcome.fired + sum(lost))
+                    lambda: self._perform(scene, name, real or self._processes, begins), Outcome,
+                    aloud=bool(self._only), guard=guard,
+                )  # fmt: skip
+            outcome = structs.replace(outcome, fired=outcome.fired + sum(lost))
         except Vanished as error:
-            return Outcome("", error=str(error))
+            outcome = Outcome("", error=str(error))
         finally:
             self._ledgers.forget(name)
+        refuse_elsewhere("One clean run" if scene is CLEAN else f"In {scene.name} it", guard.noted)
+        return structs.replace(outcome, cut=tuple(guard.cut))
 
     @contextmanager
     def _losing(self, scene: Scene) -> Iterator[list[bool]]:

@@ -25,6 +25,7 @@ class Report(Struct, frozen=True):
     worst: tuple[Beat, ...] = ()  # the worst case, moment by moment
     worst_scene: str = ""
     clocks: tuple[str, ...] = ()  # what the key is made with that no play moves: a later delivery is another one
+    guard: str = "kernel"  # who kept connections from leaving: "python" sees those of Python's sockets and psycopg only
     compares_result: bool = True  # not where two clean runs return different things, such as ids
 
     @property

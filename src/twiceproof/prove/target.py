@@ -29,7 +29,7 @@ class Target(Struct, frozen=True):
     callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
     approve: tuple[str, ...] = ()  # approvals that somebody says yes to
     ends: str = DONE  # the state that one clean run comes to: one that fails by mistake would prove nothing
-    real: tuple[str, ...] = ()  # hosts that it may reach, though nobody stands in for them
+    real: tuple[str, ...] = ()  # what it may reach, though nobody stands in for it
 
     @property
     def acting(self) -> list[Step | Once]:

@@ -41,4 +41,4 @@ class Outcome(Struct, frozen=True):
     awaited: tuple[Awaited, ...] = ()
     answers: tuple[str, ...] = ()
     why: str = ""  # what the last caller was told instead of a result
-    elsewhere: tuple[str, ...] = ()  # hosts that were reached for, and that nobody stood in for
+    cut: tuple[str, ...] = ()  # connections from before the play, which it may not use

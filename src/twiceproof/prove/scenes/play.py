@@ -19,7 +19,6 @@ from ...stores.base import Engine
 from ..changed import other_payload
 from ..clocks import ManualClock
 from ..target import Target
-from ..worlds.elsewhere import noting_elsewhere
 from .fault import Fault
 from .killing import Killed
 from .outcome import Outcome
@@ -55,7 +54,6 @@ class Play:
         self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
         self._why = ""
-        self._elsewhere: dict[str, None] = {}
 
     def run(self) -> Outcome:
         """All of it, with processes that are simulated here."""
@@ -94,11 +92,7 @@ class Play:
         app._heartbeat.stop()  # time stands still until the play moves it
         app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
         app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
-        with (
-            on_stage(app, self._clock) as self._stand_in,
-            watched(self._target.acting, self._whose, self._look),
-            noting_elsewhere(self._elsewhere),
-        ):
+        with on_stage(app, self._clock) as self._stand_in, watched(self._target.acting, self._whose, self._look):
             yield
 
     def _outcome(self, state: str, result: str) -> Outcome:
@@ -107,7 +101,7 @@ class Play:
         return Outcome(
             state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
             self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
-            tuple(self._answers), self._why, tuple(self._elsewhere),
+            tuple(self._answers), self._why,
         )  # fmt: skip
 
     def _to_the_end(self) -> tuple[str, str]:

@@ -27,6 +27,11 @@ class StandIn:
             raise
         self._tls = PlainTls(self._routes.leads_here)
 
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Where the plays may connect to."""
+        return [("127.0.0.1", self._aside.port)]
+
     def reset(self) -> None:
         self._aside.ask("reset")
 
