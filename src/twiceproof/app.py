@@ -59,6 +59,7 @@ from .flows.transactions.api import TransactionApi
 from .flows.triggers.api import TriggerApi
 from .flows.triggers.poll_duty import PollDuty
 from .flows.triggers.schedule_duty import ScheduleDuty
+from .flows.unawaited import driven
 from .flows.waits.api import WaitApi
 from .flows.workers.api import WorkApi
 from .flows.workers.duty import Duty
@@ -297,7 +298,8 @@ def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., An
     wrapper.once = once
     wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)
     wrapper.look = lambda *args, **kwargs: drive(once.of(parts.tenant).look(args, kwargs))
-    wrapper.retry = lambda *args, **kwargs: drive(once.of(parts.tenant).call(args, kwargs, retry=True))
+    retry = f"{once.policy.operation}.retry"
+    wrapper.retry = lambda *args, **kwargs: driven(drive, retry, once.of(parts.tenant).call(args, kwargs, retry=True))
     return wrapper
 
 

@@ -40,6 +40,7 @@ from .repeat import NEVER, Repeat, declare
 from .retry import DEFAULT_RETRY, Retry, as_retry
 from .step import Step, StepFunction
 from .tenancy import own_run
+from .unawaited import as_coroutine_function, driven, noted
 from .verdicts import Judge
 from .waits.sleeping import sleep
 
@@ -267,12 +268,16 @@ def wrapped_step(step: Step) -> Any:
     function = step.function
     if step.is_async:
 
-        @functools.wraps(function)
-        async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             session = current_session()
             if session is None:
                 return await function(*args, **kwargs)
             return await await_(session.step(step, args, kwargs))
+
+        @as_coroutine_function
+        @functools.wraps(function)
+        def awaiting(*args: Any, **kwargs: Any) -> Any:
+            return noted(step.name, lambda: work(args, kwargs), names=(step.name,))
 
         awaiting.step = step  # type: ignore[attr-defined]
         return awaiting
@@ -309,8 +314,12 @@ def _blocking_start(flow: Flow) -> Callable[..., Any]:
 
 
 def _awaited_start(flow: Flow) -> Callable[..., Any]:
-    async def start(*args: Any, **kwargs: Any) -> RunHandle:
+    async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunHandle:
         return RunHandle(await await_(flow.here().start(args, kwargs, heard=True)), await_)
+
+    @as_coroutine_function
+    def start(*args: Any, **kwargs: Any) -> Any:
+        return noted(f"{flow.name}.start", lambda: work(args, kwargs))
 
     return start
 
@@ -318,6 +327,7 @@ def _awaited_start(flow: Flow) -> Callable[..., Any]:
 def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
     wrapper.flow = flow
     wrapper.start = start
-    wrapper.retry = lambda *args, **kwargs: flow.drive(call(flow.here(), args, kwargs, retry=True))
+    retry = f"{flow.name}.retry"
+    wrapper.retry = lambda *args, **kwargs: driven(flow.drive, retry, call(flow.here(), args, kwargs, retry=True))
     wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
     return wrapper

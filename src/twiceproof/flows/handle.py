@@ -19,6 +19,7 @@ from .nested import ASK_AGAIN
 from .order.stale import stale, stale_error
 from .parts import Parts
 from .step import Step
+from .unawaited import driven
 
 if TYPE_CHECKING:
     from .session import Session
@@ -146,7 +147,7 @@ class RunHandle:
         session = self._asker() if timeout is None else None
         if session is None:
             return self._drive(self._handle.result(timeout))
-        return self._drive(session.step(_asking(self._handle, self._drive), (), {}))
+        return driven(self._drive, "handle.result", session.step(_asking(self._handle, self._drive), (), {}))
 
     def _asker(self) -> Session | None:
         """The run that asks, if it can be left and woken: not in a step, and not for a run of another ledger."""
@@ -156,7 +157,7 @@ class RunHandle:
         return plain_session("handle.result") if self._drive is block else current_session()
 
     def cancel(self, by: str = "") -> Any:
-        return self._drive(self._handle.cancel(by))
+        return driven(self._drive, "handle.cancel", self._handle.cancel(by))
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from ..claims.claim import DONE, FAILED, REVIEW, Claim
-from ..drive import Operation
+from ..drive import Operation, await_
 from ..records import Conflict, Replace, Write
 from .ending import Asleep, End, Ended, Reviewed, as_queued, as_review, as_waiting
 from .entry import UNKNOWN
 from .run_states import MOST_CRASHES
 from .session import Session
-from .stop import GiveBack, Review, Stop, Wait
+from .stop import NOT_AWAITED, GiveBack, Review, Stop, Wait
 from .waiters import awaits, to_review, waits_in_a_circle, wake
-from .work import with_work
+from .work import with_work, work_of
 
-__all__ = ["Beckoned", "give_back", "last", "left", "lie_down"]
+__all__ = ["Beckoned", "give_back", "last", "left", "lie_down", "refuse_forgotten"]
 
 EXIT_PAUSE = 60.0
+MOST_NAMED = 5
 FREE_INTERRUPTS = 3  # so many come round at once
 
 
@@ -67,6 +68,26 @@ def last(session: Session, end: End, *unless: Write) -> Operation[Conflict | Non
         return end(fence)
 
     return session.ledger.flush(*unless, end=checked)
+
+
+def refuse_forgotten(session: Session) -> None:
+    """Before a run is done: what its function called and did not wait for is not done."""
+    forgotten, going_on = session.created.forgotten(), session.under_way
+    if forgotten:
+        names = dict.fromkeys([*session.work.unawaited, *(name for made in forgotten for name in made.names)])
+        session.claim = with_work(session.claim, unawaited=tuple(names))
+        session.work = work_of(session.claim)
+        session.halt(Review(f"{_listed([str(made) for made in forgotten])} {NOT_AWAITED}: {_advice(session)}"))
+    if going_on:
+        session.halt(Review(f"{_listed(going_on)} {NOT_AWAITED} to its end: wait for tasks and threads in the flow"))
+
+
+def _advice(session: Session) -> str:
+    return "write await before it" if session.drive is await_ else "make the flow an `async def`, and await it there"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
 def left(session: Session, *, adrift: bool) -> Claim:

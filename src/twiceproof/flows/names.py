@@ -11,7 +11,7 @@ import msgspec
 
 from ..keys import validate_key
 
-__all__ = ["asked_of", "changes", "effect_key", "has_id", "numbered", "stem_of", "with_id"]
+__all__ = ["asked_of", "changes", "effect_key", "entry_kind", "has_id", "numbered", "stem_of", "with_id"]
 
 SHORT = 12
 LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
@@ -63,6 +63,11 @@ def with_id(name: str, own: str) -> str:
 def stem_of(name: str) -> str:
     """The step's own name, without an item's id or a call's number."""
     return _OWN.sub("", name)
+
+
+def entry_kind(name: str) -> str:
+    """The step's own name; of a timer or a wait, what it is: "sleep", "wait"."""
+    return stem_of(name).partition("@")[0].partition(":")[0]
 
 
 def has_id(name: str) -> bool:

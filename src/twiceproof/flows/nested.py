@@ -14,6 +14,7 @@ from .engine import Plan
 from .repeat import SAFE
 from .retry import Retry
 from .step import Step
+from .unawaited import as_coroutine_function, noted
 
 __all__ = ["ASK_AGAIN", "guarding", "parent_of_new_run", "patience_around"]
 
@@ -33,10 +34,14 @@ def guarding(
 
         step = Step(alone, ASK_AGAIN, name=name, own_id=key, guards_itself=True)
 
-        @functools.wraps(function)
-        async def awaiting(*args: Any, **kwargs: Any) -> Any:
+        async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             session = current_session()
             return await await_(call(args, kwargs) if session is None else session.step(step, args, kwargs))
+
+        @as_coroutine_function
+        @functools.wraps(function)
+        def awaiting(*args: Any, **kwargs: Any) -> Any:
+            return noted(name, lambda: work(args, kwargs), names=(name,))
 
         return awaiting
 

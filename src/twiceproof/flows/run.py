@@ -19,7 +19,7 @@ from ..records import Remove
 from .context import Unwind, attempt_var, is_interrupt, session_var
 from .ending import Ended, Fell, Finished, GivenBack, Reviewed, as_done, as_failed, as_review
 from .entry import FAILED, tried_anew
-from .leaving import Beckoned, give_back, last, left, lie_down
+from .leaving import Beckoned, give_back, last, left, lie_down, refuse_forgotten
 from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
@@ -112,6 +112,7 @@ def _finish(
         if session.stop is None and session.cut is not None and not _is_interrupted(finding):
             return (yield from give_back(session, session.cut))  # swallowed: nobody stops, but the run does
         if session.stop is None and isinstance(finding, Returned) and not session.undoing:
+            refuse_forgotten(session)
             if session.unvisited:
                 gone = ", ".join(sorted(session.unvisited))
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from ..claims.claim import Claim, claim_of
 from ..claims.hold import Hold
-from ..drive import Operation
+from ..drive import Operation, await_
 from ..errors import ClaimLost, Misuse, StoreError, WaitSwallowed
 from .batches.branch import Branch, are_siblings, branch_var
 from .calling import Calling
@@ -20,10 +20,11 @@ from .context import Unwind, is_interrupt
 from .drift import Next, Unvisited, missed
 from .entry import DONE, FAILED, Entry, Note
 from .ledger import Ledger
-from .names import asked_of, changes, has_id, numbered, with_id
+from .names import asked_of, changes, entry_kind, has_id, numbered, with_id
 from .parts import Parts
 from .step import Step
 from .stop import Review, Stop, Undo, Wait
+from .unawaited import Created
 from .undo import is_aside, undoes
 from .work import Work, work_of
 
@@ -53,6 +54,7 @@ class Session:
         self.stop: Stop | None = None
         self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
         self.calls: dict[str, Calling] = {}
+        self.created = Created()
         self.unvisited = Unvisited()
         self.undoing = bool(self.work.undoing)  # somebody said stop
         self.compensating = False  # what was done is being undone
@@ -105,9 +107,12 @@ class Session:
         finally:
             self._under_way.discard(name)
 
-    def do(self, operation: Operation[Any]) -> Any:
-        """Anything else that the flow's function asks for, the way it waits."""
-        return self.drive(self._minding(operation))
+    def do(self, operation: Operation[Any], *, names: tuple[str, ...] = ()) -> Any:
+        """Anything else that the flow's function asks for, the way it waits. `names`: its entries' in the ledger."""
+        if self.drive is not await_:
+            return self.drive(self._minding(operation))
+        what = str(getattr(operation, "__name__", "call"))
+        return self.created.add(f"app.{what}", names or (what,), lambda: await_(self._minding(operation)))
 
     def _minding(self, operation: Operation[Any]) -> Operation[Any]:
         try:
@@ -196,8 +201,11 @@ class Session:
         return entry
 
     def refuse_unvisited(self, name: str, *, acts: bool = False) -> None:
-        """Before something is done: a step that is done and no longer called was renamed or taken out."""
-        if not self.unvisited:
+        """Before something is done: a step that is done and no longer called was renamed or taken out.
+
+        What was forgotten to be awaited the first time is no change of the flow.
+        """
+        if not self.unvisited or entry_kind(name) in self.work.unawaited:
             return
         entries, call = self.ledger.entries, Next(name, self.place, acts and not self.compensating)
         with self._mutex:
@@ -211,6 +219,12 @@ class Session:
         """The branch in which the caller stands, the same in every replay. Empty: the flow's own line."""
         here = self._here if self.ledger.abreast else self
         return here.place if isinstance(here, Branch) else ""
+
+    @property
+    def under_way(self) -> list[str]:
+        """Calls that have begun and not ended."""
+        with self._mutex:
+            return sorted(self._under_way)
 
     @property
     def has_company(self) -> bool:

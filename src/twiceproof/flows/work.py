@@ -32,6 +32,7 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     awaits: tuple[str, ...] = ()  # runs that it lay down for, where it waits
     waiters: tuple[str, ...] = ()  # runs that lie down until this one has ended, whoever started it
     ordered: tuple[str, str, str] | None = None  # of an ordered flow: its object, its version's kind and text
+    unawaited: tuple[str, ...] = ()  # calls that were made and never awaited: they come late, and are no change
     starter: str = ""  # who asked for it, where that is known: not the one to approve it
 
 

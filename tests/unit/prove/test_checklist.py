@@ -55,6 +55,25 @@ def test_a_key_that_is_forgotten_before_its_sender_gives_up_is_found(keep: str, 
         assert [finding.rule for finding in check_app(app)] == found
 
 
+@pytest.mark.parametrize(("undo", "found"), [(False, ["missing-undo"]), (True, [])])
+def test_a_transaction_that_nobody_undoes_is_found(tmp_path: Path, undo: bool, found: list[str]) -> None:
+    """It is committed when its step ends, and stays so when a later step fails."""
+    with App(f"sqlite:///{tmp_path / 'ledger.db'}") as app:
+
+        @app.transaction(undo=(lambda order: None) if undo else None)
+        def book(connection: Any, order: dict[str, Any]) -> None: ...
+
+        @app.step(repeat="safe")
+        def tell(order: dict[str, Any]) -> None: ...
+
+        @app.flow(key="order:{order[id]}")
+        def sync(order: dict[str, Any]) -> None:
+            book(order)
+            tell(order)
+
+        assert [finding.rule for finding in check_app(app)] == found
+
+
 def test_a_flow_whose_source_cannot_be_read_is_passed_over() -> None:
     with App("memory://") as app:
         space: dict[str, Any] = {}
@@ -77,7 +96,7 @@ def test_the_command_answers_in_json_and_is_content_with_a_safe_app(monkeypatch:
     assert done.exit_code == 0
     assert msgspec.json.decode(done.output) == {
         "app": "tests.unit.prove.apps.safe_shop:app",
-        "flows": 6,
+        "flows": 8,
         "guarded": 1,
         "findings": [],
     }

@@ -56,7 +56,8 @@ class BatchApi:
         if on_failure not in ("raise", "collect"):
             raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
         batch = Batch(step_of(step, "app.each"), list(items), key)
-        return session.do(each(session, batch, concurrency, collect=on_failure == "collect"))
+        work = each(session, batch, concurrency, collect=on_failure == "collect")
+        return session.do(work, names=(batch.step.name,))
 
     def progress(self, run: str) -> Progress:
         """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""

@@ -9,7 +9,7 @@ from msgspec import structs
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
-from ..stop import INNER_REVIEW, NOT_UNDONE
+from ..stop import INNER_REVIEW, NOT_AWAITED, NOT_UNDONE
 from ..undo import undoes
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
@@ -78,6 +78,8 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
 
 
 def _in_its_way(reason: str) -> str:
+    if NOT_AWAITED in reason:
+        return "the call is awaited"
     if INNER_REVIEW in reason:
         return "what it called is settled"
     if reason.startswith(NOT_UNDONE):

@@ -47,12 +47,12 @@ class WaitApi:
         session = inside_flow("app.wait_for")
         span = _span(timeout, default is not NOTHING)
         otherwise = NO_RESULT if default is NOTHING else packed(default, "default=")
-        return session.do(wait_for(session, name, span, otherwise))
+        return session.do(wait_for(session, name, span, otherwise), names=("wait",))
 
     def callback_url(self, name: str) -> Any:
         """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
         session = inside_flow("app.callback_url")
-        return session.do(callback_url(session, name))
+        return session.do(callback_url(session, name), names=("callback",))
 
     def approve(
         self, name: str, *, show: Any = None, timeout: Duration | None = None,
@@ -95,7 +95,8 @@ class WaitApi:
         none has come in time a person is asked.
         """
         session = inside_flow("app.remote")
-        return session.do(remote(session, start, callback, _span(timeout), retry or Retry()))
+        work = remote(session, start, callback, _span(timeout), retry or Retry())
+        return session.do(work, names=("start", "callback", "wait"))
 
     # -- from outside ----------------------------------------------------------------------------
 

@@ -56,6 +56,26 @@ RULES = {
             "Let app.gather or app.each call it; in an `async def` flow, asyncio.to_thread takes the run along.",
         ),
         Rule(
+            "forgotten-await",
+            "A call that nobody awaits does nothing: the run ends without it, and stops for a person.",
+            "Write await before it, or hand it to app.gather.",
+        ),
+        Rule(
+            "own-tasks",
+            "asyncio swallows or wraps what a step or wait stops the run with, so it goes on with a wrong answer.",
+            "Use app.gather: await app.gather(pay(order), ship(order)).",
+        ),
+        Rule(
+            "async-in-def-flow",
+            "A `def` flow cannot await, so the step is called and never begins.",
+            "Make the flow an `async def` and await the step, or make the step a `def`.",
+        ),
+        Rule(
+            "keyed-without-key",
+            "Declared keyed, it is repeated after a time-out; without our key the provider takes that for a new order.",
+            "Send app.effect_key() along, as the provider wants it, or declare check(probe) or never.",
+        ),
+        Rule(
             "dangerous-before-safe",
             "If what follows fails, something that cannot be taken back has already happened.",
             "Put it last, behind everything that may still fail, or give it an undo.",
@@ -63,7 +83,7 @@ RULES = {
         Rule(
             "missing-undo",
             "When a later step fails for good, what this one did stays done and nobody is told.",
-            "Name its compensation: @app.step(…, undo=cancel_it).",
+            "Name its compensation: @app.step(…, undo=cancel_it), @app.transaction(undo=cancel_it).",
         ),
         Rule(
             "short-keep",

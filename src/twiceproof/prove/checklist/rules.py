@@ -12,6 +12,7 @@ from ...flows.flow import Flow
 from ...flows.step import Step
 from ...keys.stability import name_sign
 from .arms import Arms
+from .awaits import begins_tasks, forgotten, never_awaitable
 from .called import in_body, parts_of, step_of, steps_in
 from .effects import begins_threads, changes_each_time, creates, draws, reaches_outside, writes_files
 from .finding import RULES, Finding
@@ -28,6 +29,7 @@ def of_flow(flow: Flow) -> Iterator[Finding]:
     source = Source(flow.function)
     yield from _key(flow.name, flow.asking, source)
     yield from _body(flow, source)
+    yield from _awaits(flow, source)
     yield from _retries(flow.name, source)
     yield from _order(flow, source)
     yield from _loops(flow, source)
@@ -36,6 +38,7 @@ def of_flow(flow: Flow) -> Iterator[Finding]:
 def of_step(step: Step) -> Iterator[Finding]:
     source = Source(step.function)
     yield from _declaration(step, source)
+    yield from _key_sent(step, source)
     yield from _work(step.name, source, step.plan.repeat.kind, alone=step.transaction is None)
 
 
@@ -105,6 +108,20 @@ def _body(flow: Flow, source: Source) -> Iterator[Finding]:
                 yield _found("changing-body", part, part.line(over), flow.name, f"iterates over a set {via}")
 
 
+def _awaits(flow: Flow, source: Source) -> Iterator[Finding]:
+    awaits = isinstance(source.tree, ast.AsyncFunctionDef)
+    for part, via in in_body(source):
+        if not awaits and not isinstance(part.tree, ast.AsyncFunctionDef):
+            for call, what in never_awaitable(part):
+                yield _found("async-in-def-flow", part, part.line(call), flow.name, f"{what}() is an `async def` {via}")
+            continue
+        for call, what in forgotten(part, awaits=awaits):
+            yield _found("forgotten-await", part, part.line(call), flow.name, f"{what}() is not awaited {via}")
+        for call in part.calls():
+            if what := begins_tasks(part, call):
+                yield _found("own-tasks", part, part.line(call), flow.name, f"{what}() over steps {via}")
+
+
 def _order(flow: Flow, source: Source) -> Iterator[Finding]:
     called, arms = steps_in(source), Arms(source.body)
     for number, (call, step) in enumerate(called):
@@ -116,7 +133,7 @@ def _order(flow: Flow, source: Source) -> Iterator[Finding]:
         if step.plan.repeat.kind == "never" and repeatable:
             found = f"{step.name} cannot be repeated, and {repeatable[0].name} comes after it"
             yield _found("dangerous-before-safe", source, line, flow.name, found)
-        elif step.transaction is None:
+        else:  # a transaction too: it is committed when its step ends, whatever becomes of the run
             yield _found("missing-undo", source, line, flow.name, f"{step.name} has no undo=, and is not the last step")
 
 
@@ -139,6 +156,16 @@ def _declaration(step: Step, source: Source) -> Iterator[Finding]:
         named = isinstance(call, ast.Attribute) and call.attr == "step"
         if named and not (isinstance(decorator, ast.Call) and literal(decorator, "repeat") is not None):
             yield _found("undeclared-step", source, source.line(decorator), step.name, "no repeat= is given")
+
+
+def _key_sent(step: Step, source: Source) -> Iterator[Finding]:
+    """In the step, or in what it calls. Where neither can be read, nobody can say."""
+    if step.plan.repeat.kind != "keyed" or not source.body:
+        return
+    for part in parts_of(source):
+        if any(getattr(node, "attr", getattr(node, "id", "")) == "effect_key" for node in part.nodes(ast.expr)):
+            return
+    yield _found("keyed-without-key", source, source.first_line, step.name, "app.effect_key() is nowhere in it")
 
 
 def _work(name: str, source: Source, repeat: str, *, alone: bool = True) -> Iterator[Finding]:

@@ -110,3 +110,41 @@ def sums(order):
 @app.once(key="welcome:{customer}")
 def welcome(customer):
     httpx.post("http://127.0.0.1:1/mail", json=customer)
+
+
+# -- what is awaited ---------------------------------------------------------------------------
+
+
+@app.step(repeat="safe", id="{line}")
+async def reserve(line): ...
+
+
+@app.step(repeat="keyed", undo=refund)
+def charge_by_key(order):
+    httpx.post("http://127.0.0.1:1/", headers=keyed_headers())
+
+
+def keyed_headers():
+    return {"Idempotency-Key": app.effect_key()}
+
+
+def reserving(order):
+    """What a `def` makes, whoever calls it awaits."""
+    return reserve(order["other"])
+
+
+@app.flow(key="order:{order[id]}")
+async def reservation(order):
+    first, second = reserve(order["line"]), reserve(order["gift"])
+    await app.gather(first, second, *[reserve(line) for line in order["lines"]])
+    third = reserve(order["third"])
+    await reserving(order)
+    await third
+    await app.sleep("3d")
+    await asyncio.gather(asyncio.sleep(1), asyncio.sleep(2))
+    return await app.each(order["lines"], reserve)
+
+
+@app.flow(key="order:{order[id]}")
+def by_a_loop_of_its_own(order):
+    return asyncio.run(reserve(order["line"]))

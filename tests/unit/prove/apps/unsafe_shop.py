@@ -38,7 +38,7 @@ def post_invoice(order):
 def charge(order): ...
 
 
-@app.step(repeat="keyed", retry=Retry(attempts=3))
+@app.step(repeat="keyed", retry=Retry(attempts=3))  # expect: keyed-without-key
 def keep_trying(order):
     while True:  # expect: unbounded-retry
         try:
@@ -117,7 +117,7 @@ def mail_in_a_comprehension(customers):
     [client.post("http://127.0.0.1:1/mail", json=one) for one in customers]  # expect: batch-with-one-marker
 
 
-@app.step(repeat="keyed")
+@app.step(repeat="keyed")  # expect: keyed-without-key
 def charge_under_a_new_key(order):
     httpx.post("http://127.0.0.1:1/", headers={"Idempotency-Key": str(uuid4())})  # expect: unstable-key
 
@@ -193,3 +193,50 @@ def guarded_for_all(customer): ...
 @app.once(key="welcome:{customer}", repeat="safe")
 def guarded_create(customer):
     httpx.post("http://127.0.0.1:1/customers", json=customer)  # expect: create-not-upsert
+
+
+# -- what is never awaited ---------------------------------------------------------------------
+
+
+@app.step(repeat="safe", id="{line}")
+async def reserve(line): ...
+
+
+@app.flow(key="reservation:{order[id]}")
+async def reservation(order): ...
+
+
+@app.once(key="greeting:{customer}")
+async def greet(customer): ...
+
+
+async def reserve_a_gift(order):
+    reserve(order["gift"])  # expect: forgotten-await
+
+
+@app.flow(key="order:{order[id]}")
+async def forgets(order):
+    reserve(order["line"])  # expect: forgotten-await
+    app.sleep("3d")  # expect: forgotten-await
+    app.each(order["lines"], reserve)  # expect: forgotten-await
+    reservation.start(order)  # expect: forgotten-await
+    greet(order["customer"])  # expect: forgotten-await
+    held = reserve(order["other"])  # expect: forgotten-await
+    if held["id"]:
+        await reserve_a_gift(order)
+    return reservation(order)  # expect: forgotten-await
+
+
+@app.flow(key="order:{order[id]}")
+async def all_at_once(order):
+    await asyncio.gather(*(reserve(line) for line in order["lines"]))  # expect: own-tasks
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reserve(order["other"]))  # expect: own-tasks
+    task = asyncio.create_task(app.wait_for("paid"))  # expect: own-tasks
+    return await task
+
+
+@app.flow(key="order:{order[id]}")
+def cannot_await(order):
+    reserve(order["line"])  # expect: async-in-def-flow
+    return reservation(order)  # expect: async-in-def-flow
