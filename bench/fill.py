@@ -61,12 +61,13 @@ def insert_postgres(url: str, rows: Iterable[Row], counter: int = 0) -> None:
 
     with psycopg.connect(url, autocommit=True) as db:
         db.execute("SET synchronous_commit = off")
-        with db.cursor().copy(f"COPY twiceproof_records ({COLUMNS}) FROM STDIN") as copy:
+        with db.cursor().copy(f"COPY twiceproof.twiceproof_records ({COLUMNS}) FROM STDIN") as copy:
             for row in rows:
                 copy.write(_line(row))
         if counter:
-            db.execute("SELECT setval('twiceproof_number', %s)", (counter,))
-        db.execute("VACUUM ANALYZE twiceproof_records")
+            at_least = "setval('twiceproof.twiceproof_number', greatest(last_value, %s))"
+            db.execute(f"SELECT {at_least} FROM twiceproof.twiceproof_number", (counter,))
+        db.execute("VACUUM ANALYZE twiceproof.twiceproof_records")
         db.execute("CHECKPOINT")
 
 

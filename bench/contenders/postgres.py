@@ -21,16 +21,18 @@ __all__ = ["RawPostgres"]
 
 CONNECTIONS = 32
 MARK = chr(31)
-INSERT = f"INSERT INTO twiceproof_records ({COLUMNS}) VALUES ({','.join(['%s'] * 13)}) ON CONFLICT DO NOTHING"
+INSERT = (
+    f"INSERT INTO twiceproof.twiceproof_records ({COLUMNS}) VALUES ({','.join(['%s'] * 13)}) ON CONFLICT DO NOTHING"
+)
 # Texts joined by a mark: psycopg takes five times as long to write them as arrays.
 INSERT_MANY = f"""
-    INSERT INTO twiceproof_records ({COLUMNS})
+    INSERT INTO twiceproof.twiceproof_records ({COLUMNS})
     SELECT space, %s, %s, %s, number, number, nonce, %s, %s, %s, %s, NULL, body
     FROM unnest(string_to_array(%s, chr(31)), %s::bigint[], string_to_array(%s, chr(31)), string_to_array(%s, chr(31)))
         AS rows(space, number, nonce, body)
     ON CONFLICT DO NOTHING
 """
-SELECT = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=%s AND kind=%s AND key=%s"
+SELECT = f"SELECT {COLUMNS} FROM twiceproof.twiceproof_records WHERE space=%s AND kind=%s AND key=%s"
 
 
 class RawPostgres:

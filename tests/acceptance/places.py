@@ -65,7 +65,7 @@ class PostgresPlace(Place):
 
         with psycopg.connect(self.url, autocommit=True) as db:
             db.execute(
-                "CREATE OR REPLACE FUNCTION twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE"
+                "CREATE OR REPLACE FUNCTION twiceproof.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE"
                 f" RETURN extract(epoch FROM clock_timestamp()) + {float(seconds)}"
             )
 

@@ -32,7 +32,7 @@ class Shop:
         if self.store == "sqlite":
             with closing(sqlite3.connect(self.place.directory / "claims.db")) as db, db:
                 return db.execute(sql).fetchall()
-        with psycopg.connect(self.place.url) as db:
+        with psycopg.connect(self.place.url, options="-csearch_path=public,twiceproof") as db:
             cursor = db.execute(sql)
             return cursor.fetchall() if cursor.description else []
 

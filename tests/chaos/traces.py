@@ -11,7 +11,7 @@ from typing import Any, Self
 import psycopg
 from msgspec import Struct
 
-RUNS = "SELECT key, state, result::text FROM twiceproof_runs"
+RUNS = "SELECT key, state, result::text FROM twiceproof.twiceproof_runs"
 BOOKED = "SELECT n, id FROM booked"
 
 

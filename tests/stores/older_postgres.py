@@ -2,7 +2,7 @@
 
 from twiceproof.records import Address, Check, Insert, Remove, Replace
 
-COMMIT = f"SELECT twiceproof_commit({', '.join(f'${n}' for n in range(1, 15))})".encode()
+COMMIT = f"SELECT twiceproof.twiceproof_commit({', '.join(f'${n}' for n in range(1, 15))})".encode()
 MARK = "\x1f"
 NOTHING = Insert(Address("", "", ""), "")
 

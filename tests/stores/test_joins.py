@@ -187,7 +187,6 @@ def server_store(postgres_dsn):
     [
         ("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL REPEATABLE READ", "READ COMMITTED"),
         ("SET synchronous_commit = off", "synchronous_commit=on"),
-        ("SET search_path = pg_catalog", "another database or schema"),
     ],
 )
 def test_a_session_that_breaks_a_promise_is_refused(server_store, setting, why):

@@ -9,7 +9,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import PostgresEngine
 
 CLOCK = (
-    "CREATE OR REPLACE FUNCTION twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE "
+    "CREATE OR REPLACE FUNCTION twiceproof.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE "
     "RETURN extract(epoch FROM clock_timestamp()) + {shift!r}"
 )
 
@@ -31,7 +31,7 @@ class TestPostgres(DurableStoreContract):
     def database(self, class_database):
         self.url = class_database
         with psycopg.connect(class_database, autocommit=True) as self.db:
-            self.db.execute("DELETE FROM twiceproof_records")
+            self.db.execute("DELETE FROM twiceproof.twiceproof_records")
             yield
             if self.shift:
                 self.db.execute(CLOCK.format(shift=0.0))

@@ -131,7 +131,9 @@ def test_both_functions_land_the_same(engine, seed):
     """Groups at random, each landed by this release in one half of the store, by the one before in the other."""
     dice = random.Random(seed)
     now = Side(
-        engine, "now ", lambda engine, batches: outcomes(batches, engine._commits.ask(*commit_call(batches))[0][0])
+        engine,
+        "now ",
+        lambda engine, batches: outcomes(batches, engine._commits.ask(*commit_call(engine._calls, batches))[0][0]),
     )
     before = Side(engine, "before ", commit_older)
     seen = set()
@@ -173,7 +175,7 @@ def test_each_batch_of_a_group_has_its_own_end(engine, postgres_dsn):
     group[5] = end(spaces[5], claims[4].fence, "one")
     group[6] = claim(spaces[6], "a duplicate")
     with psycopg.connect(postgres_dsn) as user:
-        user.execute("SELECT twiceproof_hold(%s)", (spaces[3],))
+        user.execute("SELECT twiceproof.twiceproof_hold(%s)", (spaces[3],))
         ends = engine.commit(group)
     assert [type(each) for each in ends] == [
         Written, Conflict, Written, type(AGAIN), Written, Conflict, Conflict, Written

@@ -81,7 +81,9 @@ def test_the_commit_function_itself_refuses_an_old_snapshot(engine, postgres_dsn
     with psycopg.connect(postgres_dsn) as db:
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.RaiseException, match="READ COMMITTED"):
-            db.execute("SELECT twiceproof_commit('', '', '{}', '{}', '', '', '', '', '', '', '{}', '{}', '{}', '')")
+            db.execute(
+                "SELECT twiceproof.twiceproof_commit('', '', '{}', '{}', '', '', '', '', '', '', '{}', '{}', '{}', '')"
+            )
 
 
 def test_a_clock_that_differs_is_told_and_one_that_agrees_is_not(engine, postgres_dsn):
@@ -114,7 +116,7 @@ def test_a_server_on_this_machine_needs_no_encryption(engine):
 def test_another_server_than_before_is_told_with_what_to_run(engine, postgres_dsn):
     assert findings(engine)["server"].level == "ok"
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
-        db.execute("UPDATE twiceproof_facts SET value = 'elsewhere/1' WHERE name = 'server'")
+        db.execute("UPDATE twiceproof.twiceproof_facts SET value = 'elsewhere/1' WHERE name = 'server'")
     found = findings(engine)["server"]
     assert found.level == "warn"
     assert "twiceproof doctor --accept-server" in found.advice

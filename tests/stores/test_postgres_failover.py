@@ -162,7 +162,7 @@ def test_a_standby_that_took_over_behind_a_pooler_is_written_to_by_nobody(opened
     with pytest.raises(StoreUnsafe, match="taken over"):
         store.write(claim(MISSING)).block()
     with psycopg.connect(address.url(dsn)) as db:
-        assert db.execute("SELECT count(*) FROM twiceproof_records").fetchone() == (1,)
+        assert db.execute("SELECT count(*) FROM twiceproof.twiceproof_records").fetchone() == (1,)
 
 
 def test_a_server_that_is_the_same_behind_a_pooler_is_written_to(opened):
@@ -345,7 +345,9 @@ def test_a_promotion_before_anybody_took_note_is_not_refused_but_the_doctor_tell
     """As in a database that an older release has written."""
     opened().write(claim()).block()
     with psycopg.connect(dsn, autocommit=True) as db:
-        db.execute("UPDATE twiceproof_facts SET value = replace(value, '/asynchronous', '') WHERE name = 'server'")
+        db.execute(
+            "UPDATE twiceproof.twiceproof_facts SET value = replace(value, '/asynchronous', '') WHERE name = 'server'"
+        )
     standby.catch_up()
     take_over(standby, address)
     store = opened()
@@ -364,7 +366,8 @@ def test_a_role_that_may_not_accept_a_server_is_told_so_and_nothing_is_accepted(
     store.write(claim()).block()
     with psycopg.connect(dsn, autocommit=True) as db:
         db.execute("CREATE ROLE onlooker LOGIN")
-        db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO onlooker")
+        db.execute("GRANT USAGE ON SCHEMA twiceproof TO onlooker")
+        db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA twiceproof TO onlooker")
     standby.catch_up()
     take_over(standby, address)
     with pytest.raises(StoreError, match="lacks a right"):
@@ -376,10 +379,13 @@ def test_a_role_that_may_not_take_note_is_served_all_the_same(opened, address, d
     opened().close()
     with psycopg.connect(dsn, autocommit=True) as db:
         db.execute("CREATE ROLE plain LOGIN")
-        db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO plain")
-        db.execute("GRANT INSERT, UPDATE, DELETE ON twiceproof_records TO plain")
-        db.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO plain")
-        db.execute("UPDATE twiceproof_facts SET value = replace(value, '/asynchronous', '') WHERE name = 'server'")
+        db.execute("GRANT USAGE ON SCHEMA twiceproof TO plain")
+        db.execute("GRANT SELECT ON ALL TABLES IN SCHEMA twiceproof TO plain")
+        db.execute("GRANT INSERT, UPDATE, DELETE ON twiceproof.twiceproof_records TO plain")
+        db.execute("GRANT USAGE ON ALL SEQUENCES IN SCHEMA twiceproof TO plain")
+        db.execute(
+            "UPDATE twiceproof.twiceproof_facts SET value = replace(value, '/asynchronous', '') WHERE name = 'server'"
+        )
     store = GroupedStore(PostgresEngine(address.url(dsn).replace("postgres@", "plain@")), patience=1.0)
     assert isinstance(store.write(claim()).block(), Written)
     store.close()

@@ -326,7 +326,7 @@ def test_a_role_without_rights_is_told_what_to_grant(postgres_dsn):
         db.execute("CREATE ROLE visitor LOGIN")
         db.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
     try:
-        with pytest.raises(StoreError, match="grant it CREATE"):
+        with pytest.raises(StoreError, match="grant it CREATE on the database"):
             PostgresEngine(postgres_dsn.replace("postgres@", "visitor@"))
     finally:
         with psycopg.connect(postgres_dsn, autocommit=True) as db:
@@ -339,7 +339,7 @@ def test_the_rights_that_the_page_lists_are_enough_and_without_one_of_them_it_is
 ):
     PostgresEngine(postgres_dsn).close()
     grants = [line for line in PAGE.read_text("utf-8").splitlines() if line.endswith("TO shop;")]
-    assert len(grants) == 4 and sum(left_out in line for line in grants) == 1
+    assert len(grants) == 5 and sum(left_out in line for line in grants) == 1
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
         db.execute("DROP ROLE IF EXISTS shop")
         db.execute("CREATE ROLE shop LOGIN")

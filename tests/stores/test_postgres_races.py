@@ -15,10 +15,12 @@ from twiceproof.stores import postgres_schema
 from twiceproof.stores.base import AGAIN
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.migrations import migrations
-from twiceproof.stores.postgres import DUE, FETCH, PostgresEngine
-from twiceproof.stores.postgres_rows import commit_call, due_of, due_values, fetch_values
+from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres_rows import Calls, commit_call, due_of, due_values, fetch_values
 
 pytestmark = pytest.mark.server
+
+CALLS = Calls(postgres_schema.SCHEMA)
 
 KEYS = 1_200
 
@@ -64,7 +66,7 @@ def test_ten_processes_can_open_an_empty_database_at_once(postgres_dsn):
     outcomes = together(10, open_and_write, postgres_dsn)
     assert sorted(outcomes) == ["Conflict"] * 9 + ["Written"]
     with psycopg.connect(postgres_dsn) as db:
-        applied = db.execute("SELECT number, name FROM twiceproof_migrations ORDER BY number").fetchall()
+        applied = db.execute("SELECT number, name FROM twiceproof.twiceproof_migrations ORDER BY number").fetchall()
     assert applied == [(migration.number, migration.name) for migration in migrations("postgres")]
 
 
@@ -98,13 +100,15 @@ def test_four_processes_on_shared_keys_have_one_winner_each_and_no_deadlock(post
         assert db.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()").fetchone() == (
             0,
         )
-        assert db.execute("SELECT count(*) FROM twiceproof_records WHERE body = 'done'").fetchone() == (KEYS,)
+        assert db.execute("SELECT count(*) FROM twiceproof.twiceproof_records WHERE body = 'done'").fetchone() == (
+            KEYS,
+        )
 
 
 def test_a_user_transaction_that_holds_a_space_delays_nobody_else(store, postgres_dsn):
     first = store.write(Insert(at(1), "", draw=True)).block()
     with psycopg.connect(postgres_dsn) as user, ThreadPoolExecutor() as pool:
-        assert user.execute("SELECT twiceproof_hold(%s)", (at(1).space,)).fetchone() == (True,)
+        assert user.execute("SELECT twiceproof.twiceproof_hold(%s)", (at(1).space,)).fetchone() == (True,)
         late = pool.submit(store.write(Replace(at(1), "late", fence=first.fence)).block)
         for key in range(2, 50):
             assert isinstance(store.write(Insert(at(key), "")).block(), Written)
@@ -122,7 +126,7 @@ def test_a_row_locked_by_hand_is_tried_again_and_holds_up_nobody(store, postgres
         *(batch(Insert(at(n), "")) for n in range(2, 2 + company)),
     ]
     with psycopg.connect(postgres_dsn) as user:
-        user.execute("SELECT FROM twiceproof_records FOR UPDATE")
+        user.execute("SELECT FROM twiceproof.twiceproof_records FOR UPDATE")
         held, *others = store.engine.commit(batches)
         assert held == AGAIN
         assert all(isinstance(other, Written) for other in others)
@@ -134,7 +138,7 @@ def test_due_leaves_out_what_another_session_holds_and_hands_it_out_later(store,
     for key in (1, 2):
         store.write(Insert(at(key), "", queue="q", due_in=0.0)).block()
     with psycopg.connect(postgres_dsn) as user:
-        user.execute("SELECT twiceproof_hold(%s)", (at(1).space,))
+        user.execute("SELECT twiceproof.twiceproof_hold(%s)", (at(1).space,))
         due = store.due("claim", queues=["q"]).block()
         assert [record.at for record in due.records] == [at(2)]
         assert due.next_in == 0.0
@@ -145,9 +149,9 @@ def test_a_key_inserted_by_hand_in_an_open_transaction_is_met_as_a_conflict(stor
     store.write(Insert(at(1), "")).block()
     with psycopg.connect(postgres_dsn) as db:
         db.execute(
-            "INSERT INTO twiceproof_records (space, kind, key, version, fence, created_at, updated_at, state,"
-            " nonce, queue, body) SELECT 'space 2', kind, '2', 1, 0, 0, 0, '', '', '', 'by hand'"
-            " FROM twiceproof_records"
+            "INSERT INTO twiceproof.twiceproof_records (space, kind, key, version, fence, created_at, updated_at,"
+            " state, nonce, queue, body) SELECT 'space 2', kind, '2', 1, 0, 0, 0, '', '', '', 'by hand'"
+            " FROM twiceproof.twiceproof_records"
         )
     outcomes = [store.engine.commit([batch(Insert(at(2), ""))])[0]]
     outcomes += store.engine.commit([batch(Insert(at(2), "")), batch(Insert(at(3), ""))])
@@ -158,14 +162,14 @@ def test_a_key_inserted_by_hand_in_an_open_transaction_is_met_as_a_conflict(stor
 def test_a_newer_schema_is_refused_and_the_same_one_is_not(store, postgres_dsn):
     PostgresEngine(postgres_dsn).close()
     with psycopg.connect(postgres_dsn, autocommit=True) as db:
-        db.execute("INSERT INTO twiceproof_migrations VALUES (9999, 'from the future')")
+        db.execute("INSERT INTO twiceproof.twiceproof_migrations VALUES (9999, 'from the future')")
     with pytest.raises(SchemaMismatch, match="upgrade twiceproof"):
         PostgresEngine(postgres_dsn)
 
 
 def test_opening_an_up_to_date_store_takes_no_lock_that_migrating_takes(store, postgres_dsn):
     with psycopg.connect(postgres_dsn) as migrating:
-        migrating.execute("LOCK TABLE twiceproof_migrations IN SHARE ROW EXCLUSIVE MODE")
+        migrating.execute("LOCK TABLE twiceproof.twiceproof_migrations IN SHARE ROW EXCLUSIVE MODE")
         migrating.execute("SELECT pg_advisory_xact_lock(%s)", (0x7477696365,))
         PostgresEngine(postgres_dsn).close()
 
@@ -174,12 +178,12 @@ def test_a_lookup_by_address_reads_its_own_row_and_no_other(store, postgres_dsn)
     """Plans are made while the table is empty, and kept: they must be the right ones for a large table."""
     with psycopg.connect(postgres_dsn) as db:
         for n in range(0, 300, 3):
-            calls = [commit_call([batch(Insert(at(n), ""))]), commit_call([batch(Insert(at(n), ""))])]
-            calls += [commit_call([batch(Replace(at(n), version="1"))])]
-            calls += [commit_call([batch(Insert(at(n + 1), "")), batch(Remove(at(n + 2), version="1"))])]
-            calls += [commit_call([batch(Insert(at(n + 2), "")), batch(Replace(at(n), version="1"))])]
-            calls += [commit_call([batch(Check(at(n), fence=1), Insert(at("step", at(n).space), ""))])]
-            calls += [(FETCH, fetch_values([at(n), at(n + 1)]))]
+            calls = [commit_call(CALLS, [batch(Insert(at(n), ""))]), commit_call(CALLS, [batch(Insert(at(n), ""))])]
+            calls += [commit_call(CALLS, [batch(Replace(at(n), version="1"))])]
+            calls += [commit_call(CALLS, [batch(Insert(at(n + 1), "")), batch(Remove(at(n + 2), version="1"))])]
+            calls += [commit_call(CALLS, [batch(Insert(at(n + 2), "")), batch(Replace(at(n), version="1"))])]
+            calls += [commit_call(CALLS, [batch(Check(at(n), fence=1), Insert(at("step", at(n).space), ""))])]
+            calls += [(CALLS.fetch, fetch_values([at(n), at(n + 1)]))]
             for sql, values in calls:
                 assert db.pgconn.exec_params(sql, values).status == ExecStatus.TUPLES_OK
         scans, fetched = db.execute(
@@ -192,12 +196,12 @@ def test_a_lookup_by_address_reads_its_own_row_and_no_other(store, postgres_dsn)
 def test_a_long_queue_is_read_at_its_head_only(store, postgres_dsn):
     with psycopg.connect(postgres_dsn) as db:
         db.execute(
-            "INSERT INTO twiceproof_records (space, kind, key, version, fence, created_at, updated_at, state,"
-            " nonce, queue, due_at, body) SELECT n, 'run', n, 1, 0, 0, 0, '', '', 'q' || n % 2, n, ''"
+            "INSERT INTO twiceproof.twiceproof_records (space, kind, key, version, fence, created_at, updated_at,"
+            " state, nonce, queue, due_at, body) SELECT n, 'run', n, 1, 0, 0, 0, '', '', 'q' || n % 2, n, ''"
             " FROM generate_series(1, 5000) AS n"
         )
         for n in range(8):
-            answer = db.pgconn.exec_params(DUE, due_values("run", ["q0", "q1"], 10, 60.0))
+            answer = db.pgconn.exec_params(CALLS.due, due_values("run", ["q0", "q1"], 10, 60.0))
             due = due_of(answer.get_value(0, 0))
             assert [int(record.at.key) for record in due.records] == list(range(n * 10 + 1, n * 10 + 11))
         scans, fetched = db.execute(
@@ -222,7 +226,7 @@ def test_the_claims_view_reads_a_claim_with_plain_sql(store, postgres_dsn):
     store.write(Insert(Address("s", "note", "self"), "not json")).block()
     with psycopg.connect(postgres_dsn) as db:
         rows = db.execute(
-            "SELECT operation, key, state, owner, attempt, result, lease_until FROM twiceproof_claims"
+            "SELECT operation, key, state, owner, attempt, result, lease_until FROM twiceproof.twiceproof_claims"
         ).fetchall()
     assert rows == [("charge", "k", "done", "me", 2, {"id": 7}, None)]
 

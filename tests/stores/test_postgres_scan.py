@@ -10,7 +10,7 @@ from twiceproof.stores.postgres_scan import Scan
 pytestmark = pytest.mark.server
 
 FILL = """
-INSERT INTO twiceproof_records
+INSERT INTO twiceproof.twiceproof_records
     (version, fence, created_at, updated_at, space, kind, key, state, nonce, queue, body)
 SELECT 1, 1, 0, 0, {space}, '{kind}', lpad(nth::text, 6, '0'),
     (ARRAY['done', 'done', 'failed', 'held'])[1 + nth % 4], 'n', '', repeat('x', 300)
@@ -24,7 +24,7 @@ def dsn(postgres_server):
     dsn = postgres_server.create_database()
     PostgresEngine(dsn).close()
     with psycopg.connect(dsn, autocommit=True) as db:
-        db.execute("ALTER TABLE twiceproof_records SET (autovacuum_enabled = off)")
+        db.execute("ALTER TABLE twiceproof.twiceproof_records SET (autovacuum_enabled = off)")
         db.execute(FILL.format(space="'space ' || nth", kind="claim", count=20_000))
         db.execute(FILL.format(space="'large'", kind="step", count=20_000))
         db.execute(FILL.format(space="'letter ' || nth", kind="letter", count=100))
@@ -36,9 +36,9 @@ def dsn(postgres_server):
 def db(dsn, request):
     with psycopg.connect(dsn, autocommit=True) as db:
         if request.param == "no statistics":
-            db.execute("DELETE FROM pg_statistic WHERE starelid = 'twiceproof_records'::regclass")
+            db.execute("DELETE FROM pg_statistic WHERE starelid = 'twiceproof.twiceproof_records'::regclass")
         else:
-            db.execute("ANALYZE twiceproof_records")
+            db.execute("ANALYZE twiceproof.twiceproof_records")
         yield db
 
 
@@ -82,7 +82,9 @@ def test_a_page_reads_no_more_than_a_few_times_what_it_shows(db, narrow):
 def test_a_scan_reads_all_where_the_question_leaves_it_to_guesses(db):
     """The control: the same page asked by kind and id alone."""
     scan = Scan("step", None, None, None, PAGE)
-    scan.sql = b"SELECT * FROM twiceproof_records WHERE kind = $1 AND id > $2 AND id > 0 ORDER BY id LIMIT $3"
+    scan.sql = (
+        b"SELECT * FROM twiceproof.twiceproof_records WHERE kind = $1 AND id > $2 AND id > 0 ORDER BY id LIMIT $3"
+    )
     assert rows_read(db, scan) >= 20_000
 
 

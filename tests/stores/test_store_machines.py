@@ -15,7 +15,7 @@ from twiceproof.stores.postgres import PostgresEngine
 from twiceproof.stores.sqlite import SqliteEngine
 
 CLOCK = (
-    "CREATE OR REPLACE FUNCTION twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE "
+    "CREATE OR REPLACE FUNCTION twiceproof.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE "
     "RETURN extract(epoch FROM clock_timestamp()) + {shift!r}"
 )
 # What the machine notices of the broken stores, every time: conditions, fences, content and indexes. The order of

@@ -18,8 +18,11 @@ def url(request, tmp_path):
 
 
 def asked(url, sql):
-    connect = sqlite3.connect if url.startswith("sqlite") else psycopg.connect
-    with closing(connect(url.removeprefix("sqlite:///"))) as db:
+    if url.startswith("sqlite"):
+        db = sqlite3.connect(url.removeprefix("sqlite:///"))
+    else:
+        db = psycopg.connect(url, options="-csearch_path=twiceproof")
+    with closing(db):
         return [tuple(row) for row in db.execute(sql).fetchall()]
 
 

@@ -26,7 +26,11 @@ BACKENDS = (
 )
 OPTIONS = {
     "sqlite": [f"`{name}=` {' or '.join(code(value) for value in legal)}" for name, legal in SQLITE_OPTIONS.items()],
-    "postgres": ["libpq's own", *(f"`{name}=` ({value})" for name, value in DEFAULTS.items())],
+    "postgres": [
+        "`schema=` (twiceproof)",
+        "libpq's own",
+        *(f"`{name}=` ({value})" for name, value in DEFAULTS.items()),
+    ],
     "redis": [
         f"`lanes=` 1 to {MOST_LANES:,} ({LANES})",
         "`durability=cache`: it may forget",

@@ -26,19 +26,17 @@ from .postgres_join import WHERE, PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
 from .postgres_primary import Primary
-from .postgres_rows import commit_call, due_of, due_values, fetch_values, found, outcomes
+from .postgres_rows import Calls, commit_call, due_of, due_values, fetch_values, found, outcomes
 from .postgres_scan import Scan
-from .postgres_schema import is_current, migrate
+from .postgres_schema import SCHEMA, in_schema, is_current, migrate, split_schema
 from .rings import rings
 
 __all__ = ["PostgresEngine"]
 
-FETCH = b"SELECT twiceproof_fetch($1, $2, $3, $4)"
 # Something of its own in the log: committed when the standbys have that, and so all that came before.
 CONFIRM = b"""
-SELECT CASE WHEN current_setting('synchronous_standby_names') <> ''
-    THEN pg_logical_emit_message(true, 'twiceproof', ''::text) END"""
-DUE = b"SELECT twiceproof_due($1, $2, $3, $4, $5)"
+SELECT CASE WHEN pg_catalog.length(pg_catalog.current_setting('synchronous_standby_names')) OPERATOR(pg_catalog.>) 0
+    THEN pg_catalog.pg_logical_emit_message(true, 'twiceproof', ''::pg_catalog.text) END"""
 
 # A connection whose other end is gone without a word must not hang us: known within about ten seconds.
 DEFAULTS: dict[str, Any] = {
@@ -65,9 +63,13 @@ class PostgresEngine:
 
     def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
         self._clock = clock
+        url, named = split_schema(url)
+        self._schema = schema = named or SCHEMA
+        self._named = named is not None
+        self._calls = Calls(schema)
         self._parameters = _parameters(url)
-        self.joins = PostgresJoins(self._parameters, clock, self._where, patience=PATIENCE)
-        self._primary = Primary()
+        self.joins = PostgresJoins(self._parameters, clock, self._where, schema=schema, patience=PATIENCE)
+        self._primary = Primary(schema)
         greet = self._primary.greet
         self._commits = Link(self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True)
         self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
@@ -82,10 +84,11 @@ class PostgresEngine:
             settings = self._settings()
             refuse_unsafe(settings)
             if not is_current(settings.applied):
+                self._refuse_a_second(settings)
                 if not create and not settings.applied:
                     raise self._no_ledger(settings)
                 with self._side.session() as db:
-                    migrate(db)
+                    migrate(db, self._schema)
             (self._primary.accept if accept else self._primary.open)(self._side.ask)
             self.joins.learn()
         except Disconnected as error:
@@ -102,15 +105,23 @@ class PostgresEngine:
             found = examine_server(db, self._side.asking(db), settings, self._clock)
         return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
 
+    def _refuse_a_second(self, settings: Settings) -> None:
+        """A ledger where an earlier build made it: a new one beside it would repeat all that it has done."""
+        if settings.elsewhere and not self._named:
+            raise SchemaMismatch(
+                f"The ledger of this database is in the schema {settings.elsewhere}, not in {self._schema}; to go on "
+                f"with it, add ?schema={settings.elsewhere} to the URL; to begin a new one, ?schema={self._schema}."
+            )
+
     def _settings(self) -> Settings:
         try:
-            text = self._side.ask(SETTINGS)[0][0]
+            text = self._side.ask(in_schema(SETTINGS, self._schema))[0][0]
         except SchemaMismatch:  # no table yet
-            text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE)[0][0]
+            text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE.encode())[0][0]
         return msgspec.json.decode(text or b"", type=Settings)
 
     def _where(self) -> str:
-        return _one(self._side.ask(WHERE)).decode()
+        return _one(self._side.ask(in_schema(WHERE, self._schema))).decode()
 
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
@@ -118,7 +129,9 @@ class PostgresEngine:
     # -- the seam --------------------------------------------------------------------------------
 
     def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again]:
-        answers = outcomes(batches, _one(self._commits.ask(*commit_call(batches), alone=len(batches) == 1)))
+        answers = outcomes(
+            batches, _one(self._commits.ask(*commit_call(self._calls, batches), alone=len(batches) == 1))
+        )
         self._notifier.tell(
             place
             for batch, answer in zip(batches, answers, strict=True)
@@ -132,15 +145,15 @@ class PostgresEngine:
         self._commits.ask(CONFIRM)
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
-        return found(_one(self._reads.ask(FETCH, fetch_values(addresses), alone=len(addresses) == 1)))
+        return found(_one(self._reads.ask(self._calls.fetch, fetch_values(addresses), alone=len(addresses) == 1)))
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        asked = Scan(kind, space, state, after, limit)
+        asked = Scan(kind, space, state, after, limit, schema=self._schema)
         link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
         return asked.page(link.ask(asked.sql, asked.values))
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
-        return due_of(_one(self._side.ask(DUE, due_values(kind, queues, limit, hide))))
+        return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))
 
     def listen(self, heard: Heard) -> float | None:
         """From now on, tell which spaces changed in other processes."""
@@ -151,7 +164,7 @@ class PostgresEngine:
     def examine(self) -> Sequence[Finding]:
         settings = self._settings()
         with self._side.session() as db:
-            return examine(db, self._side.asking(db), settings, self._clock)
+            return examine(db, self._side.asking(db), settings, self._clock, self._schema)
 
     def close(self) -> None:
         self._listener.close()

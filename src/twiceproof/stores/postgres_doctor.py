@@ -1,9 +1,9 @@
-"""What a PostgreSQL server can promise here: durability, replication, the pooler in between, the clock."""
+"""What a PostgreSQL server can promise here: durability, replication, the pooler in between, the clock, the schema."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import psycopg
@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..errors import StoreUnsafe
 from .base import Finding
 from .postgres_primary import LOOK, Ask, Server
-from .postgres_schema import APPLIED
+from .postgres_schema import APPLIED, EQ, TEXT, in_schema
 
 __all__ = [
     "FACTS",
@@ -30,19 +30,25 @@ FEW_CONNECTIONS = 20
 LEASE = 30.0  # what a claim has where nothing else is said: a space that is held for longer costs its holder the claim
 
 _SETTINGS = """
-SELECT json_build_object(
-    'fsync', current_setting('fsync'),
-    'full_page_writes', current_setting('full_page_writes'),
-    'synchronous_commit', current_setting('synchronous_commit'),
-    'standbys', current_setting('synchronous_standby_names'),
-    'isolation', current_setting('default_transaction_isolation'),
-    'read_only', current_setting('default_transaction_read_only'),
-    'version', current_setting('server_version_num')::int,
-    'standby', pg_is_in_recovery(),
-    'applied', ({applied})
+SELECT pg_catalog.json_build_object(
+    'fsync', pg_catalog.current_setting('fsync'),
+    'full_page_writes', pg_catalog.current_setting('full_page_writes'),
+    'synchronous_commit', pg_catalog.current_setting('synchronous_commit'),
+    'standbys', pg_catalog.current_setting('synchronous_standby_names'),
+    'isolation', pg_catalog.current_setting('default_transaction_isolation'),
+    'read_only', pg_catalog.current_setting('default_transaction_read_only'),
+    'version', pg_catalog.current_setting('server_version_num')::int,
+    'standby', pg_catalog.pg_is_in_recovery(),
+    'applied', ({applied}),
+    'elsewhere', ({elsewhere})
 )"""
-SETTINGS = _SETTINGS.format(applied=APPLIED).encode()
-SETTINGS_OF_AN_EMPTY_DATABASE = _SETTINGS.format(applied="0").encode()
+# A ledger that an earlier build made where the search path led it: to go on beside it would repeat what it has done.
+_ELSEWHERE = """
+SELECT n.nspname FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n
+ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE c.oid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('twiceproof_migrations')::pg_catalog.oid"""
+SETTINGS = _SETTINGS.replace("{applied}", APPLIED).replace("{elsewhere}", "NULL")
+SETTINGS_OF_AN_EMPTY_DATABASE = _SETTINGS.replace("{applied}", "0").replace("{elsewhere}", _ELSEWHERE)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -57,16 +63,19 @@ class Settings(msgspec.Struct, frozen=True):
     version: int
     standby: bool
     applied: int
+    elsewhere: str | None = None  # the schema of another ledger, where this one's is empty
 
 
 FACTS = """
-SELECT json_build_object(
-    'replicas', (SELECT count(*) FROM pg_stat_replication),
-    'idle_in_transaction', (SELECT setting::bigint FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout'),
-    'lock_timeout', (SELECT setting::bigint FROM pg_settings WHERE name = 'lock_timeout'),
-    'connections', current_setting('max_connections')::int,
-    'pid', pg_backend_pid(),
-    'now', extract(epoch FROM clock_timestamp())
+SELECT pg_catalog.json_build_object(
+    'replicas', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication),
+    'idle_in_transaction', (SELECT setting::bigint FROM pg_catalog.pg_settings
+        WHERE name OPERATOR(pg_catalog.=) 'idle_in_transaction_session_timeout'),
+    'lock_timeout', (SELECT setting::bigint FROM pg_catalog.pg_settings
+        WHERE name OPERATOR(pg_catalog.=) 'lock_timeout'),
+    'connections', pg_catalog.current_setting('max_connections')::int,
+    'pid', pg_catalog.pg_backend_pid(),
+    'now', extract(epoch FROM pg_catalog.clock_timestamp())
 )"""
 
 
@@ -143,8 +152,8 @@ def _isolation(level: str) -> Finding:
 # -- for the doctor alone ------------------------------------------------------------------------
 
 
-def examine(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
-    return [*examine_server(db, ask, settings, clock), _server(ask)]
+def examine(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock, schema: str) -> list[Finding]:
+    return [*examine_server(db, ask, settings, clock), _server(ask, schema), *_examine_schema(ask, schema)]
 
 
 def examine_server(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
@@ -232,9 +241,9 @@ def _is_here(address: str) -> bool:
         return not address or address.startswith(("/", "@"))
 
 
-def _server(ask: Ask) -> Finding:
+def _server(ask: Ask, schema: str) -> Finding:
     """After a promotion or a restore, numbers drawn before may be drawn again."""
-    ((name, _, noted),) = ask(LOOK, ())
+    ((name, _, noted),) = ask(in_schema(LOOK, schema), ())
     now = (name or b"").decode()
     seen = now if noted is None else Server.read(noted.decode()).name
     if seen != now:
@@ -243,3 +252,69 @@ def _server(ask: Ask) -> Finding:
             "So that no number is drawn twice: twiceproof doctor --accept-server",
         )  # fmt: skip
     return Finding("ok", "server", now)
+
+
+# -- who else has, or may put, objects in the ledger's schema -------------------------------------
+
+SHOWN = 3
+NE = "OPERATOR(pg_catalog.<>)"
+
+# In a schema that is shared with an application, other roles' objects are nothing odd unless they bear our names.
+_OURS = f"(n.nspname {NE} 'public' OR pg_catalog.starts_with({{name}}::{TEXT}, 'twiceproof_'))"
+
+
+def _foreign(catalogue: str, prefix: str, shown: str) -> str:
+    name = f"o.{prefix}name"
+    return f"""
+    SELECT pg_catalog.concat({shown}, ' of ', pg_catalog.pg_get_userbyid(o.{prefix}owner)) AS it
+    FROM pg_catalog.{catalogue} AS o, ledger AS l, pg_catalog.pg_namespace AS n
+    WHERE o.{prefix}namespace {EQ} l.relnamespace AND n.oid {EQ} l.relnamespace AND o.{prefix}owner {NE} l.relowner
+        AND {_OURS.replace("{name}", name)} AND NOT EXISTS (
+            SELECT FROM pg_catalog.pg_depend AS d WHERE d.objid {EQ} o.oid AND d.deptype {EQ} 'e')"""  # noqa: S608 - constants
+
+
+# An index or a sequence is told with its table.
+_RELATIONS = _foreign("pg_class", "rel", "'relation ', o.relname") + f" AND o.relkind {EQ} ANY ('{{r,p,v,m,f}}')"
+STRANGERS = f"""
+WITH ledger AS (
+    SELECT relowner, relnamespace FROM pg_catalog.pg_class
+    WHERE oid {EQ} pg_catalog.to_regclass('{{schema}}.twiceproof_records')::pg_catalog.oid
+), foreigners AS (
+    {_foreign("pg_proc", "pro", "'function ', o.oid::pg_catalog.regprocedure")}
+    UNION ALL {_foreign("pg_operator", "opr", "'operator ', o.oid::pg_catalog.regoperator")}
+    UNION ALL {_RELATIONS}
+), creators AS (
+    SELECT CASE WHEN a.grantee {EQ} 0 THEN 'PUBLIC' ELSE pg_catalog.pg_get_userbyid(a.grantee)::{TEXT} END AS who
+    FROM ledger AS l, pg_catalog.pg_namespace AS n, LATERAL pg_catalog.aclexplode(n.nspacl) AS a
+    WHERE n.oid {EQ} l.relnamespace AND a.privilege_type {EQ} 'CREATE'
+        AND a.grantee {NE} n.nspowner AND a.grantee {NE} l.relowner
+)
+SELECT pg_catalog.json_build_array(
+    (SELECT coalesce(pg_catalog.json_agg(it), '[]') FROM foreigners),
+    (SELECT coalesce(pg_catalog.json_agg(who), '[]') FROM creators))"""  # noqa: S608 - constants
+
+
+def _examine_schema(ask: Ask, schema: str) -> list[Finding]:
+    ((text,),) = ask(in_schema(STRANGERS, schema), ())
+    strangers, creators = msgspec.json.decode(text or b"", type=tuple[list[str], list[str]])
+    return [_objects(strangers), _rights(creators, schema)]
+
+
+def _objects(strangers: Sequence[str]) -> Finding:
+    if strangers:
+        more = f" and {len(strangers) - SHOWN} more" if len(strangers) > SHOWN else ""
+        return Finding(
+            "warn", "foreign objects", f"in the ledger's schema: {', '.join(strangers[:SHOWN])}{more}",
+            "They are never called. Find out who put them there, and drop them.",
+        )  # fmt: skip
+    return Finding("ok", "foreign objects", "none in the ledger's schema")
+
+
+def _rights(creators: Sequence[str], schema: str) -> Finding:
+    if creators:
+        who = ", ".join(creators)
+        return Finding(
+            "warn", "create rights", f"others may put objects into the ledger's schema: {who}",
+            f"REVOKE CREATE ON SCHEMA {schema} FROM {who}; or keep the ledger in a schema of its own.",
+        )  # fmt: skip
+    return Finding("ok", "create rights", f"only the owner's, in {schema}")

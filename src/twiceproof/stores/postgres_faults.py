@@ -6,11 +6,13 @@ from ..errors import SchemaMismatch, StoreError, StoreFull, StoreUnavailable, St
 
 __all__ = ["Refused", "named"]
 
+SCHEMA = "twiceproof"
+
 CONNECTION_LOST = ("08", "57P")
 TRANSIENT = ("40001", "40P01", "23505")
 DISK_FULL, OUT_OF_MEMORY, READ_ONLY, NOT_ALLOWED, CANCELLED = "53100", "53200", "25006", "42501", "57014"
 LOCKED = "55P03"
-MISSING = ("42P01", "42883", "42703")
+MISSING = ("42P01", "42883", "42703", "3F000")
 RAISED_BY_US = "P0001"
 
 
@@ -62,9 +64,16 @@ def named(error: Refused) -> StoreError:
 
 def _ours_to_fix(code: str, text: str) -> StoreError:
     if code == NOT_ALLOWED:
-        move = "grant it CREATE on the schema, or open the store once with a role that has it"
-        if "schema" not in text:  # the ledger is there: CREATE would change nothing
-            move = "grant it what docs/reference/stores.md lists under Rights, or use the role that made the tables"
+        move = "grant it what docs/reference/stores.md lists under Rights, or use the role that made the tables"
+        if "database" in text:  # there is no schema yet, and it may not make one
+            move = (
+                f"run CREATE SCHEMA {SCHEMA} AUTHORIZATION … for it, or grant it CREATE on the database, "
+                "or open the store once with a role that has it"
+            )
+        elif "schema" in text:
+            move = (
+                "grant it USAGE and, to make the tables, CREATE on the schema; or open it once with a role that has it"
+            )
         return StoreError(f"The database role lacks a right ({text}); {move}.")
     if code in MISSING:
         return SchemaMismatch(f"A table or function of twiceproof is missing ({text}); open the store again.")

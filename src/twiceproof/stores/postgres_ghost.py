@@ -12,15 +12,18 @@ import psycopg
 from msgspec import Struct
 
 from ..clock import Clock
+from .postgres_schema import EQ
 
 __all__ = ["Ghost", "lay", "session_of"]
 
-SESSION = b"SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+SESSION = f"""
+SELECT pid, backend_start FROM pg_catalog.pg_stat_activity WHERE pid {EQ} pg_catalog.pg_backend_pid()""".encode()  # noqa: S608 - constants
 # One that waits for a synchronous standby has committed, and holds back what it wrote until the standby has it. If it
 # were ended, everybody would see what no standby may have.
-END = b"""
-SELECT CASE WHEN wait_event IS DISTINCT FROM 'SyncRep' THEN pg_terminate_backend(pid) END
-FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2::timestamptz"""
+END = f"""
+SELECT CASE WHEN coalesce(wait_event {EQ} 'SyncRep', false) THEN NULL ELSE pg_catalog.pg_terminate_backend(pid) END
+FROM pg_catalog.pg_stat_activity
+WHERE pid {EQ} $1::int AND backend_start {EQ} $2::pg_catalog.timestamptz""".encode()  # noqa: S608 - constants
 PAUSE = 0.005
 PATIENCE = 2.0  # for a session that does not go; whoever asks for us waits, and so does everybody behind
 

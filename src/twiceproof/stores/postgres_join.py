@@ -18,27 +18,28 @@ from .join import Torn
 from .joins.do import Pause
 from .joins.driver import Driver
 from .postgres_rows import COMMIT_TYPES, commit_values, outcomes
+from .postgres_schema import EQ, TEXT, in_schema
 
 __all__ = ["WHERE", "PostgresJoins"]
 
 PAUSE = 0.005
 
 # Which table of which database of which server: what a name or an address may lie about.
-_TABLE = """
-(SELECT system_identifier FROM pg_control_system()) || '/'
-|| (SELECT oid FROM pg_database WHERE datname = current_database()) || '/'
-|| coalesce(to_regclass('twiceproof_records')::oid::text, 'no table of twiceproof')"""
-WHERE = f"SELECT {_TABLE}".encode()
+_TABLE = f"""
+pg_catalog.concat((SELECT system_identifier FROM pg_catalog.pg_control_system()), '/',
+(SELECT oid FROM pg_catalog.pg_database WHERE datname {EQ} pg_catalog.current_database()), '/',
+coalesce(pg_catalog.to_regclass('{{schema}}.twiceproof_records')::pg_catalog.oid::{TEXT}, 'no table of twiceproof'))"""  # noqa: S608 - constants
+WHERE = f"SELECT {_TABLE}"
 # The mark goes with its transaction. On a connection that commits by itself it is gone at once.
-MARK = "SELECT set_config('twiceproof.joined', $1, true)"
+MARK = f"SELECT pg_catalog.set_config('twiceproof.joined', $1::{TEXT}, true)"
 FOUND = f"""
-SELECT {_TABLE}, coalesce(current_setting('twiceproof.joined', true), ''), current_setting('transaction_isolation'),
-    current_setting('synchronous_commit')"""
+SELECT {_TABLE}, coalesce(pg_catalog.current_setting('twiceproof.joined', true), ''),
+    pg_catalog.current_setting('transaction_isolation'), pg_catalog.current_setting('synchronous_commit')"""
 # Every value travels as text, whatever the driver would make of a list or a number.
-_VALUES = ", ".join(f"${n}::text::{kind}" for n, kind in enumerate(COMMIT_TYPES, 2))
+_VALUES = ", ".join(f"${n}::{TEXT}::{kind}" for n, kind in enumerate(COMMIT_TYPES, 2))
 LAND = (
-    "SELECT CASE WHEN current_setting('twiceproof.joined', true) = $1::text "
-    f"THEN twiceproof_commit({_VALUES})::text END"
+    f"SELECT CASE WHEN pg_catalog.current_setting('twiceproof.joined', true) {EQ} $1::{TEXT} "
+    f"THEN {{schema}}.twiceproof_commit({_VALUES})::{TEXT} END"
 )
 
 
@@ -46,9 +47,10 @@ class PostgresJoins:
     dialect = "postgresql"
 
     def __init__(
-        self, parameters: dict[str, Any], clock: Clock, where: Callable[[], str], *, patience: float
+        self, parameters: dict[str, Any], clock: Clock, where: Callable[[], str], *, schema: str, patience: float
     ) -> None:  # fmt: skip
         self._parameters = parameters
+        self._found, self._land = (in_schema(sql, schema).decode() for sql in (FOUND, LAND))
         self._clock = clock
         self._ask_where = where
         self._where = ""
@@ -71,10 +73,10 @@ class PostgresJoins:
     def check(self, driver: Driver, mark: str) -> Operation[None]:
         self._where = self._where or self._ask_where()
         yield from driver.rows(MARK, [mark])
-        ((where, marked, isolation, durable),) = yield from driver.rows(FOUND, [])
+        ((where, marked, isolation, durable),) = yield from driver.rows(self._found, [])
         if where != self._where:
             raise Misuse(
-                f"The connection is to another database or schema than the ledger's ({where}, not {self._where}); "
+                f"The connection is to another database than the ledger's ({where}, not {self._where}); "
                 'effect and ledger entry commit together only in one. Use @app.step(repeat="keyed") or check(…).'
             )
         if marked != mark:
@@ -89,7 +91,7 @@ class PostgresJoins:
         values = [mark, *_texts(batch)]
         deadline = self._clock.monotonic() + self._patience
         while True:
-            ((text,),) = yield from driver.rows(LAND, values)
+            ((text,),) = yield from driver.rows(self._land, values)
             if text is None:
                 raise Torn
             (outcome,) = outcomes([batch], text.encode())

@@ -18,7 +18,10 @@ __all__ = ["Heard", "Listener", "Notifier", "meant_by"]
 CHANNEL = "twiceproof"
 # Nobody waits for this commit to reach the disk; a NOTIFY inside the batch's own transaction would make
 # all commits of the database queue behind one lock.
-NOTIFY = b"SELECT set_config('synchronous_commit', 'off', true), pg_notify('twiceproof', $1)"
+NOTIFY = (
+    b"SELECT pg_catalog.set_config('synchronous_commit', 'off', true), "
+    b"pg_catalog.pg_notify('twiceproof', $1::pg_catalog.text)"
+)
 EVERYONE = "*"
 MOST_SPACES = 200
 PAUSE = 0.02

@@ -16,29 +16,35 @@ from msgspec import Struct
 from ..errors import StoreError, StoreUnsafe
 from .accept import ACCEPT, BEFORE_ACCEPTING
 from .base import Finding
+from .postgres_schema import EQ, TEXT, in_schema
 
 __all__ = ["LOOK", "Ask", "Primary", "Server"]
 
 # Above more numbers than a server can have drawn and lost.
-SKIP = "SELECT setval('twiceproof_number', nextval('twiceproof_number') + 1099511627776)"
+SKIP = """
+SELECT pg_catalog.setval('{schema}.twiceproof_number',
+    pg_catalog.nextval('{schema}.twiceproof_number') OPERATOR(pg_catalog.+) 1099511627776)"""
 
+LOG = "pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)"
 # The timeline as the log has it: the control file names the former one until the first checkpoint is over.
-LOOK = b"""
-SELECT CASE WHEN NOT pg_is_in_recovery() THEN
-        (SELECT system_identifier FROM pg_control_system()) || '/'
-        || ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::int
+LOOK = f"""
+SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+        pg_catalog.concat((SELECT system_identifier FROM pg_catalog.pg_control_system()), '/',
+            pg_catalog.concat('x', {LOG})::bit(32)::int)
     END,
-    CASE current_setting('synchronous_standby_names') WHEN '' THEN 'asynchronous' ELSE 'synchronous' END,
-    (SELECT value FROM twiceproof_facts WHERE name = 'server')"""
+    CASE WHEN pg_catalog.current_setting('synchronous_standby_names') {EQ} ''
+        THEN 'asynchronous' ELSE 'synchronous' END,
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'server')"""  # noqa: S608 - constants
 # Every promotion changes it. The system is left out: reading it takes as long as all the rest of the question.
-TIMELINE = b"CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END"
+TIMELINE = f"CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN {LOG} END"
 # Without waiting for a standby: a successor may have none yet, and be read all the same.
-_NOTED = b"""
-WITH noted AS (UPDATE twiceproof_facts SET value = $2 WHERE name = 'server' AND value = $1
-    RETURNING set_config('synchronous_commit', 'local', true))
-"""
-NOTE = _NOTED + b"SELECT FROM noted"
-SUCCEED = _NOTED + SKIP.encode() + b" FROM noted"
+_NOTED = f"""
+WITH noted AS (
+    UPDATE {{schema}}.twiceproof_facts SET value = $2::{TEXT} WHERE name {EQ} 'server' AND value {EQ} $1::{TEXT}
+    RETURNING pg_catalog.set_config('synchronous_commit', 'local', true))
+"""  # noqa: S608 - constants
+NOTE = _NOTED + "SELECT FROM noted"
+SUCCEED = _NOTED + SKIP + " FROM noted"
 
 Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 
@@ -70,7 +76,8 @@ class Server(Struct, frozen=True):
 class Primary:
     """Known from the opening on. Every new connection may lead to another server."""
 
-    def __init__(self) -> None:
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
         self._known: Server | None = None
 
     def open(self, ask: Ask) -> None:
@@ -78,22 +85,22 @@ class Primary:
         tells.
         """
         try:
-            now, noted = _look(ask)
+            now, noted = self._look(ask)
         except (StoreError, psycopg.Error):  # a server that does not say who it is cannot be watched
             return
         self._judge(ask, now, noted, noted if noted.commits and noted.system == now.system else now)
 
     def accept(self, ask: Ask) -> None:
         """Whoever is there, by a person's word."""
-        now, noted = _look(ask)
+        now, noted = self._look(ask)
         if now.name != noted.name:
-            ask(SUCCEED, [noted.text.encode(), now.text.encode()])
+            ask(in_schema(SUCCEED, self._schema), [noted.text.encode(), now.text.encode()])
         self._known = now
 
     def greet(self, ask: Ask) -> None:
         """Before anything else is asked on a new connection."""
         if self._known is not None:
-            self._judge(ask, *_look(ask), self._known)
+            self._judge(ask, *self._look(ask), self._known)
 
     def guard(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[bytes, Sequence[bytes | None]]:
         """The same question, answered only on the timeline that we know: others say nothing, and do nothing.
@@ -103,29 +110,28 @@ class Primary:
         if self._known is None:
             return sql, values
         known = b"%08X" % self._known.timeline
-        return b"%s WHERE $%d = %s" % (sql, len(values) + 1, TIMELINE), [*values, known]
+        asked = f" WHERE $%d::{TEXT} {EQ} {TIMELINE}" % (len(values) + 1)
+        return sql + asked.encode(), [*values, known]
 
     def _judge(self, ask: Ask, now: Server, noted: Server, known: Server) -> None:
         if now.follows(known) and now.name == noted.name:  # as before, or accepted by somebody's word
             if now != noted:
-                _note(ask, NOTE, noted, now)
+                self._note(ask, NOTE, noted, now)
         elif now.name != known.name:
             if not now.follows(known) or known.commits != "synchronous":
                 raise _taken_over(now, known)
-            _note(ask, SUCCEED, noted, now)
+            self._note(ask, SUCCEED, noted, now)
         self._known = now
 
+    def _look(self, ask: Ask) -> tuple[Server, Server]:
+        ((name, commits, noted),) = ask(in_schema(LOOK, self._schema), ())
+        if name is None:  # its answers may be old, and it may be about to be promoted
+            raise psycopg.OperationalError("the server is a standby, which takes no writes")
+        return Server.read(f"{name.decode()}/{(commits or b'').decode()}"), Server.read((noted or b"").decode())
 
-def _look(ask: Ask) -> tuple[Server, Server]:
-    ((name, commits, noted),) = ask(LOOK, ())
-    if name is None:  # its answers may be old, and it may be about to be promoted
-        raise psycopg.OperationalError("the server is a standby, which takes no writes")
-    return Server.read(f"{name.decode()}/{(commits or b'').decode()}"), Server.read((noted or b"").decode())
-
-
-def _note(ask: Ask, statement: bytes, noted: Server, now: Server) -> None:
-    with contextlib.suppress(StoreError):  # a role that may not write this works all the same
-        ask(statement, [noted.text.encode(), now.text.encode()])
+    def _note(self, ask: Ask, statement: str, noted: Server, now: Server) -> None:
+        with contextlib.suppress(StoreError):  # a role that may not write this works all the same
+            ask(in_schema(statement, self._schema), [noted.text.encode(), now.text.encode()])
 
 
 def _taken_over(now: Server, known: Server) -> StoreUnsafe:

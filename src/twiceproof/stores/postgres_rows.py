@@ -22,9 +22,11 @@ from ..records import (
     Written,
 )
 from .base import AGAIN, Again
+from .postgres_schema import TEXT, in_schema
 
 __all__ = [
     "COMMIT_TYPES",
+    "Calls",
     "Values",
     "commit_call",
     "commit_values",
@@ -38,17 +40,33 @@ __all__ = [
 Values = list[bytes | None]
 
 
-def _call(name: str, count: int) -> bytes:
-    return f"SELECT twiceproof_{name}({', '.join(f'${n}' for n in range(1, count + 1))})".encode()
-
-
-INSERT = _call("insert", 10)
-REPLACE = _call("replace", 11)
+CONTENT_TYPES = (TEXT, TEXT, "boolean", "double precision", "double precision", TEXT)
+INSERT_TYPES = (TEXT, TEXT, TEXT, TEXT, *CONTENT_TYPES)
+REPLACE_TYPES = (TEXT, TEXT, TEXT, "bigint", TEXT, *CONTENT_TYPES)
 COMMIT_TYPES = (
-    "text", "text", "text", "text", "int[]", "bigint[]", "text", "text",
-    "int[]", "text", "text", "boolean[]", "float8[]", "float8[]", "text",
+    TEXT, TEXT, TEXT, TEXT, "int[]", "bigint[]", TEXT, TEXT,
+    "int[]", TEXT, TEXT, "boolean[]", "double precision[]", "double precision[]", TEXT,
 )  # fmt: skip
-COMMIT = _call("commit", len(COMMIT_TYPES))
+FETCH_TYPES = (TEXT, TEXT, TEXT, TEXT)
+DUE_TYPES = (TEXT, TEXT, TEXT, "int", "double precision")
+
+
+class Calls:
+    """The server's functions in one schema, each with its arguments' types, so that no other fits better."""
+
+    def __init__(self, schema: str) -> None:
+        self.insert = _call(schema, "insert", INSERT_TYPES)
+        self.replace = _call(schema, "replace", REPLACE_TYPES)
+        self.commit = _call(schema, "commit", COMMIT_TYPES)
+        self.fetch = _call(schema, "fetch", FETCH_TYPES)
+        self.due = _call(schema, "due", DUE_TYPES)
+
+
+def _call(schema: str, name: str, types: Sequence[str]) -> bytes:
+    values = ", ".join(f"${n}::{kind}" for n, kind in enumerate(types, 1))
+    return in_schema(f"SELECT {{schema}}.twiceproof_{name}({values})", schema)
+
+
 MOST_BIGINT = 2**63 - 1
 
 Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | None]
@@ -61,16 +79,16 @@ decode_record = msgspec.json.Decoder(Record).decode
 # -- commits -------------------------------------------------------------------------------------
 
 
-def commit_call(batches: Sequence[Batch]) -> tuple[bytes, Values]:
+def commit_call(calls: Calls, batches: Sequence[Batch]) -> tuple[bytes, Values]:
     """The server function for these batches, and its arguments. Lone inserts and replaces have their own."""
     if len(batches) == 1 and len(batches[0].writes) == 1:
         write, nonce = batches[0].writes[0], batches[0].nonce
         if type(write) is Insert:
-            return INSERT, [*_address(write), nonce.encode(), *_content(write)]
+            return calls.insert, [*_address(write), nonce.encode(), *_content(write)]
         if type(write) is Replace:
             known = str(_known(write)).encode()
-            return REPLACE, [*_address(write), known, nonce.encode(), *_content(write)]
-    return COMMIT, commit_values(batches)
+            return calls.replace, [*_address(write), known, nonce.encode(), *_content(write)]
+    return calls.commit, commit_values(batches)
 
 
 def _address(write: Write) -> Values:

@@ -12,56 +12,70 @@ from collections.abc import Sequence
 from ..records import Page
 from .cursors import after_id, after_key, cursor_of_key
 from .postgres_rows import decode_record
+from .postgres_schema import EQ, SCHEMA, TEXT, in_schema
 
 __all__ = ["Scan"]
 
 PAGE = """
-SELECT clock.now, (page.r).id, twiceproof_json(page.r) FROM (SELECT twiceproof_now() AS now) AS clock
+SELECT clock.now, (page.r).id, {schema}.twiceproof_json(page.r) FROM (SELECT {schema}.twiceproof_now() AS now) AS clock
 LEFT JOIN ({rows}) AS page ON true ORDER BY {order}"""
+GT, LE = "OPERATOR(pg_catalog.>)", "OPERATOR(pg_catalog.<=)"
 BY_ID, BY_KEY = "(page.r).id", "(page.r).key"
 
 # $1: the kind, $2: what was met last, $3: how many, $4: the space or the state, $5: the state in a space.
-IN_SPACE = """
-SELECT r FROM twiceproof_records AS r
-WHERE (space, kind, key) > ($4, $1, $2) AND (space, kind) <= ($4, $1){narrow} ORDER BY space, kind, key LIMIT $3"""
+KIND, KEY, ID, MOST, FOURTH, FIFTH = (
+    f"$1::{TEXT}", f"$2::{TEXT}", "$2::bigint", "$3::bigint", f"$4::{TEXT}", f"$5::{TEXT}",
+)  # fmt: skip
+IN_SPACE = f"""
+SELECT r FROM {{schema}}.twiceproof_records AS r
+WHERE (space, kind, key) {GT} ({FOURTH}, {KIND}, {KEY}) AND (space, kind) {LE} ({FOURTH}, {KIND}){{narrow}}
+ORDER BY space, kind, key LIMIT {MOST}"""  # noqa: S608 - constants
 # In a wrap that no index is made for: the server would read all that is in this state, to find the space in it.
-NARROW = " AND coalesce(state = $5, false)"
-_IN_STATE = """
-SELECT {what} FROM twiceproof_records AS r
-WHERE (kind, state, id) > ($1, {state}, $2) AND (kind, state) <= ($1, {state}) AND id > 0
-ORDER BY kind, state, id LIMIT $3"""
-IN_STATE = _IN_STATE.format(what="r", state="$4")
+NARROW = f" AND coalesce(state {EQ} {FIFTH}, false)"
+
+
+def _in_state(what: str, state: str) -> str:
+    return f"""
+SELECT {what} FROM {{schema}}.twiceproof_records AS r
+WHERE (kind, state, id) {GT} ({KIND}, {state}, {ID}) AND (kind, state) {LE} ({KIND}, {state}) AND id {GT} 0
+ORDER BY kind, state, id LIMIT {MOST}"""  # noqa: S608 - constants
+
+
+IN_STATE = _in_state("r", FOURTH)
 # A kind has a handful of states, each of which the index has in the order of ids.
 IN_KIND = f"""
 WITH RECURSIVE states (state) AS (
-    (SELECT state FROM twiceproof_records WHERE kind = $1 AND id > 0 ORDER BY kind, state LIMIT 1)
+    (SELECT state FROM {{schema}}.twiceproof_records WHERE kind {EQ} {KIND} AND id {GT} 0 ORDER BY kind, state LIMIT 1)
     UNION ALL
     SELECT (
-        SELECT state FROM twiceproof_records
-        WHERE (kind, state) > ($1, states.state) AND kind <= $1 AND id > 0 ORDER BY kind, state LIMIT 1
+        SELECT state FROM {{schema}}.twiceproof_records
+        WHERE (kind, state) {GT} ({KIND}, states.state) AND kind {LE} {KIND} AND id {GT} 0 ORDER BY kind, state LIMIT 1
     ) FROM states WHERE states.state IS NOT NULL
 )
-SELECT r FROM twiceproof_records AS r WHERE id = ANY (ARRAY(
-    SELECT id FROM states, LATERAL ({_IN_STATE.format(what="id", state="states.state")}) AS part
-    WHERE states.state IS NOT NULL ORDER BY id LIMIT $3
+SELECT r FROM {{schema}}.twiceproof_records AS r WHERE id {EQ} ANY (ARRAY(
+    SELECT id FROM states, LATERAL ({_in_state("id", "states.state")}) AS part
+    WHERE states.state IS NOT NULL ORDER BY id LIMIT {MOST}
 ))"""  # noqa: S608 - constants
 
 
 class Scan:
     """One page: what to ask, and what the rows mean."""
 
-    def __init__(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> None:
+    def __init__(
+        self, kind: str, space: str | None, state: str | None, after: str | None, limit: int, *, schema: str = SCHEMA
+    ) -> None:  # fmt: skip
         self._by_key = space is not None
         self._limit = limit
         met = after_key(after) if self._by_key else str(after_id(after))
         narrow = [given for given in (space, state) if given is not None]
         self.values = [text.encode() for text in (kind, met, str(limit + 1), *narrow)]
         rows = self._rows(state)
-        self.sql = PAGE.format(rows=rows, order=BY_KEY if self._by_key else BY_ID).encode()
+        page = PAGE.replace("{rows}", rows).replace("{order}", BY_KEY if self._by_key else BY_ID)
+        self.sql = in_schema(page, schema)
 
     def _rows(self, state: str | None) -> str:
         if self._by_key:
-            return IN_SPACE.format(narrow="" if state is None else NARROW)
+            return IN_SPACE.replace("{narrow}", "" if state is None else NARROW)
         return IN_KIND if state is None else IN_STATE
 
     def page(self, rows: Sequence[Sequence[bytes | None]]) -> Page:

@@ -25,6 +25,7 @@ from tests.prove.ledgers.copies import load
 from tests.prove.ledgers.museum import Museum
 from tests.prove.trial import NAMES, Trial
 from twiceproof.stores.migrations import migrations
+from twiceproof.stores.postgres_schema import migration_sql
 from twiceproof.stores.sqlite_schema import statements
 from twiceproof.version import __version__
 
@@ -101,20 +102,22 @@ def lower(store: str, place: Place, schema: int) -> None:
             db.execute("DELETE FROM twiceproof_migrations WHERE number > ?", (schema,))
         return
     with psycopg.connect(place.url, autocommit=True) as db:
-        copy = db.execute("SELECT row_to_json(t)::text FROM twiceproof_records t").fetchall()
-        (last,) = db.execute("SELECT last_value FROM twiceproof_number").fetchone() or (1,)
-        db.execute("DROP SCHEMA public CASCADE")
-        db.execute("CREATE SCHEMA public")
-        db.execute("CREATE TABLE twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL)")
+        copy = db.execute("SELECT row_to_json(t)::text FROM twiceproof.twiceproof_records t").fetchall()
+        (last,) = db.execute("SELECT last_value FROM twiceproof.twiceproof_number").fetchone() or (1,)
+        db.execute("DROP SCHEMA twiceproof CASCADE")
+        db.execute("CREATE SCHEMA twiceproof")
+        db.execute("CREATE TABLE twiceproof.twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL)")
         for migration in migrations("postgres")[:schema]:
-            db.execute(migration.sql.encode())
-            db.execute("INSERT INTO twiceproof_migrations VALUES (%s, %s)", (migration.number, migration.name))
+            db.execute(migration_sql(migration))
+            db.execute(
+                "INSERT INTO twiceproof.twiceproof_migrations VALUES (%s, %s)", (migration.number, migration.name)
+            )
         for row in copy:
             db.execute(
-                "INSERT INTO twiceproof_records OVERRIDING SYSTEM VALUE"
-                " SELECT * FROM json_populate_record(NULL::twiceproof_records, %s::json)", row,
+                "INSERT INTO twiceproof.twiceproof_records OVERRIDING SYSTEM VALUE"
+                " SELECT * FROM json_populate_record(NULL::twiceproof.twiceproof_records, %s::json)", row,
             )  # fmt: skip
-        db.execute("SELECT setval('twiceproof_number', %s)", (last,))
+        db.execute("SELECT setval('twiceproof.twiceproof_number', %s)", (last,))
 
 
 # -- two releases at once ------------------------------------------------------------------------

@@ -14,14 +14,17 @@ from twiceproof.stores.migrations import Migration, migrations
 
 __all__ = ["SideBySide", "known_as"]
 
-MORE = "ALTER TABLE twiceproof_records ADD COLUMN remark text;\nCREATE TABLE twiceproof_more (x int);\n"
+MORE = (
+    "ALTER TABLE {schema}.twiceproof_records ADD COLUMN remark text;\nCREATE TABLE {schema}.twiceproof_more (x int);\n"
+)
 
 
 def upgrade(store: str) -> None:
     """This process is the next release's from now on."""
     schema: Any = importlib.import_module(f"twiceproof.stores.{store}_schema")
     known = migrations(store)
-    schema.migrations = lambda dialect: [*known, Migration(len(known) + 1, "9999_more.sql", MORE)]
+    more = MORE if store == "postgres" else MORE.replace("{schema}.", "")
+    schema.migrations = lambda dialect: [*known, Migration(len(known) + 1, "9999_more.sql", more)]
 
 
 def known_as(place: Place) -> str:

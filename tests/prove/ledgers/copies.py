@@ -15,6 +15,7 @@ import redis
 
 from tests.acceptance.places import Place
 from twiceproof.stores.migrations import migrations
+from twiceproof.stores.postgres_schema import migration_sql
 
 __all__ = ["FILES", "load", "save"]
 
@@ -49,16 +50,18 @@ def load_sqlite(path: Path, place: Place) -> None:
 
 def save_postgres(place: Place, path: Path) -> None:
     with psycopg.connect(place.url) as db, path.open("w") as script:
-        script.write("CREATE TABLE twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL);\n")
+        script.write("CREATE SCHEMA twiceproof;\n")
+        script.write("CREATE TABLE twiceproof.twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL);\n")
         for migration in migrations("postgres"):
-            script.write(migration.sql + "\n")
+            script.write(migration_sql(migration).decode() + "\n")
         for table in TABLES:
             script.writelines(rows(db, table))
         for name, last in db.execute("SELECT sequencename, last_value FROM pg_sequences WHERE last_value IS NOT NULL"):
-            script.write(f"SELECT setval('{name}', {last});\n")
+            script.write(f"SELECT setval('twiceproof.{name}', {last});\n")
 
 
 def rows(db: psycopg.Connection, table: str) -> Iterator[str]:
+    table = f"twiceproof.{table}"
     yield f"DELETE FROM {table};\n"
     for (row,) in db.execute(f"SELECT row_to_json(t)::text FROM {table} t ORDER BY 1").fetchall():  # type: ignore[arg-type]
         quoted = row.replace("'", "''")
@@ -68,8 +71,7 @@ def rows(db: psycopg.Connection, table: str) -> Iterator[str]:
 
 def load_postgres(path: Path, place: Place) -> None:
     with psycopg.connect(place.url, autocommit=True) as db:
-        db.execute("DROP SCHEMA public CASCADE")
-        db.execute("CREATE SCHEMA public")
+        db.execute("DROP SCHEMA IF EXISTS twiceproof CASCADE")
         db.execute(path.read_bytes())
 
 

@@ -47,8 +47,8 @@ def test_a_store_that_could_be_somebody_s_is_refused(store: str) -> None:
 
 # -- PostgreSQL ----------------------------------------------------------------------------------
 
-SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'twiceproof%'"
-TABLES = "SELECT count(*) FROM pg_class WHERE relname LIKE 'twiceproof%'"
+SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'twiceproof_prove%'"
+TABLES = "SELECT count(*) FROM pg_tables WHERE tablename LIKE 'twiceproof%'"
 
 
 def asked(dsn: str, query: str) -> list[Any]:
@@ -73,9 +73,9 @@ def test_an_existing_ledger_in_the_same_database_is_not_touched(postgres_dsn: st
 
     with App(postgres_dsn) as app:
         app.once(key="mine:{number}")(_echo)(1)
-    before = asked(postgres_dsn, "SELECT r::text FROM twiceproof_records r ORDER BY id")
+    before = asked(postgres_dsn, "SELECT r::text FROM twiceproof.twiceproof_records r ORDER BY id")
     assert played(postgres_dsn, "lost-1") == "twice"
-    assert asked(postgres_dsn, "SELECT r::text FROM twiceproof_records r ORDER BY id") == before != []
+    assert asked(postgres_dsn, "SELECT r::text FROM twiceproof.twiceproof_records r ORDER BY id") == before != []
     assert asked(postgres_dsn, SCHEMAS) == []
 
 

@@ -15,10 +15,10 @@ __all__ = ["SchemaLedgers"]
 
 PREFIX = "twiceproof_prove_"
 CLOCK = """
-CREATE TABLE twiceproof_prove_clock (at double precision NOT NULL);
-INSERT INTO twiceproof_prove_clock VALUES (0);
-CREATE OR REPLACE FUNCTION twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE
-RETURN (SELECT at FROM twiceproof_prove_clock);
+CREATE TABLE {schema}.twiceproof_prove_clock (at double precision NOT NULL);
+INSERT INTO {schema}.twiceproof_prove_clock VALUES (0);
+CREATE OR REPLACE FUNCTION {schema}.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE
+RETURN (SELECT at FROM {schema}.twiceproof_prove_clock);
 """
 
 
@@ -32,9 +32,11 @@ class SchemaLedgers:
             raise Misuse(
                 "This store needs psycopg, which is not installed; run: pip install 'twiceproof[postgres]'"
             ) from None
-        self._url = url
+        from ...stores.postgres_schema import split_schema
+
+        self._url, _ = split_schema(url)
         try:
-            self._db = psycopg.connect(url, autocommit=True, connect_timeout=5)
+            self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
         except psycopg.OperationalError:  # whose text may name more of the URL than is good
             raise StoreUnavailable(
                 "PostgreSQL does not answer; check that it runs and that the URL is right.", unsure=False
@@ -49,22 +51,20 @@ class SchemaLedgers:
 
     def prepare(self) -> str:
         """Schema, tables and clock in one transaction: they are there, or nothing is."""
-        from ...stores.postgres_schema import migrate
+        from ...stores.postgres_schema import in_schema, migrate
 
         name = PREFIX + token_hex(8)
         with self._db.transaction():
-            self._db.execute(f"CREATE SCHEMA {name}".encode())
-            self._db.execute(f"SET LOCAL search_path TO {name}".encode())
-            migrate(self._db)
-            self._db.execute(CLOCK)
+            migrate(self._db, name)
+            self._db.execute(in_schema(CLOCK, name))
         return name
 
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
         import psycopg
 
-        db = psycopg.connect(self._within(name), autocommit=True, connect_timeout=5)
-        clock = ToldClock(lambda now: _tell(db, now), at)
-        return open_store(self._within(name), clock=clock).engine, clock
+        db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
+        clock = ToldClock(lambda now: _tell(db, name, now), at)
+        return open_store(_with(self._within(name), schema=name), clock=clock).engine, clock
 
     def forget(self, name: str) -> None:
         self._db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
@@ -80,16 +80,18 @@ class SchemaLedgers:
         from psycopg.conninfo import conninfo_to_dict
 
         given = str(conninfo_to_dict(self._url).get("options") or "")
-        return _with_options(self._url, f"{given} -cjit=off -csearch_path={schema}".strip())
+        return _with(self._url, options=f"{given} -cjit=off -csearch_path={schema}".strip())
 
 
-def _with_options(url: str, options: str) -> str:
+def _with(url: str, **options: str) -> str:
     from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
     parts = urlsplit(url)
-    query = {**dict(parse_qsl(parts.query, keep_blank_values=True)), "options": options}
+    query = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **options}
     return urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
 
 
-def _tell(db: Any, now: float) -> None:
-    db.execute("UPDATE twiceproof_prove_clock SET at = %s", (now,))
+def _tell(db: Any, schema: str, now: float) -> None:
+    from ...stores.postgres_schema import in_schema
+
+    db.execute(in_schema("UPDATE {schema}.twiceproof_prove_clock SET at = %s", schema), (now,))

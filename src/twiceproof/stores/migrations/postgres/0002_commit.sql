@@ -5,28 +5,28 @@
 -- each misfit]. A batch's version, and its fence if one was drawn, is the number plus the batch's place.
 -- `known` is the fence that must be there or, below zero, the version.
 
-CREATE FUNCTION twiceproof_look(at_space text, at_kind text, at_key text) RETURNS json
-LANGUAGE plpgsql VOLATILE COST 100000 SET enable_seqscan = off AS $$
+CREATE FUNCTION {schema}.twiceproof_look(at_space text, at_kind text, at_key text) RETURNS json
+LANGUAGE plpgsql VOLATILE COST 100000 SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT twiceproof_json(r) FROM twiceproof_records AS r
+    RETURN (SELECT {schema}.twiceproof_json(r) FROM {schema}.twiceproof_records AS r
             WHERE r.space = at_space AND r.kind = at_kind AND r.key = at_key);
 END $$;
 
 -- A batch of one Insert.
-CREATE FUNCTION twiceproof_insert(
+CREATE FUNCTION {schema}.twiceproof_insert(
     at_space text, at_kind text, at_key text, new_nonce text, new_state text, new_queue text,
     draw boolean, lease double precision, due double precision, new_body text
-) RETURNS json LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     at double precision;
     number bigint;
 BEGIN
-    IF NOT twiceproof_hold(at_space) THEN
+    IF NOT {schema}.twiceproof_hold(at_space) THEN
         RETURN json_build_array(0, 0, ARRAY[1], NULL);
     END IF;
-    at := twiceproof_now();
-    number := nextval('twiceproof_number');
-    INSERT INTO twiceproof_records (
+    at := {schema}.twiceproof_now();
+    number := nextval('{schema}.twiceproof_number');
+    INSERT INTO {schema}.twiceproof_records (
         space, kind, key, version, fence, nonce, created_at, updated_at, state, lease_until, queue, due_at, body
     ) VALUES (
         at_space, at_kind, at_key, number + 1, CASE WHEN draw THEN number + 1 ELSE 0 END, new_nonce, at, at,
@@ -36,48 +36,48 @@ BEGIN
         RETURN json_build_array(at, number, NULL, NULL);
     END IF;
     RETURN json_build_array(at, number, NULL, json_build_array(
-        json_build_array(1, twiceproof_look(at_space, at_kind, at_key))));
+        json_build_array(1, {schema}.twiceproof_look(at_space, at_kind, at_key))));
 END $$;
 
 -- A batch of one Replace.
-CREATE FUNCTION twiceproof_replace(
+CREATE FUNCTION {schema}.twiceproof_replace(
     at_space text, at_kind text, at_key text, known bigint, new_nonce text, new_state text, new_queue text,
     draw boolean, lease double precision, due double precision, new_body text
-) RETURNS json LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+) RETURNS json LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    r twiceproof_records;
+    r {schema}.twiceproof_records;
     at double precision;
     number bigint;
 BEGIN
-    IF NOT twiceproof_hold(at_space) THEN
+    IF NOT {schema}.twiceproof_hold(at_space) THEN
         RETURN json_build_array(0, 0, ARRAY[1], NULL);
     END IF;
     -- Somebody may have locked the row by hand: waiting for them would hold up every caller behind us.
-    SELECT * INTO r FROM twiceproof_records
+    SELECT * INTO r FROM {schema}.twiceproof_records
     WHERE space = at_space AND kind = at_kind AND key = at_key FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND AND twiceproof_look(at_space, at_kind, at_key) IS NOT NULL THEN
+    IF NOT FOUND AND {schema}.twiceproof_look(at_space, at_kind, at_key) IS NOT NULL THEN
         RETURN json_build_array(0, 0, ARRAY[1], NULL);
     END IF;
-    at := twiceproof_now();
+    at := {schema}.twiceproof_now();
     IF (CASE WHEN known > 0 THEN r.fence = known ELSE r.version = -known END) THEN
-        number := nextval('twiceproof_number');
-        UPDATE twiceproof_records SET
+        number := nextval('{schema}.twiceproof_number');
+        UPDATE {schema}.twiceproof_records SET
             state = new_state, version = number + 1, fence = CASE WHEN draw THEN number + 1 ELSE fence END,
             nonce = new_nonce, updated_at = at, lease_until = at + lease, queue = new_queue,
             due_at = at + due, body = coalesce(new_body, body)
         WHERE id = r.id;
         RETURN json_build_array(at, number, NULL, NULL);
     END IF;
-    RETURN json_build_array(at, 0, NULL, json_build_array(json_build_array(1, twiceproof_json(r))));
+    RETURN json_build_array(at, 0, NULL, json_build_array(json_build_array(1, {schema}.twiceproof_json(r))));
 END $$;
 
 -- Any batches, each on its own. Everything is per write. Texts come joined by `mark`, a character that none
 -- of them holds: PostgreSQL takes that apart much faster than arrays or JSON. Acts are (i)nsert, (R)eplace,
 -- (r)eplace but keep the body, (d)elete, (c)heck and check (a)bsent.
-CREATE FUNCTION twiceproof_commit(
+CREATE FUNCTION {schema}.twiceproof_commit(
     mark text, acts text, batches int[], known bigint[], spaces text, kinds text, keys text, nonces text,
     states text, queues text, draws boolean[], leases double precision[], dues double precision[], bodies text
-) RETURNS json LANGUAGE plpgsql VOLATILE
+) RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 -- A plan is made once, and not one that is good only as long as the table is small.
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -104,25 +104,25 @@ BEGIN
 
     -- The lock first: what the statements below see is newer than it, and so is the time.
     SELECT coalesce(array_agg(batch), '{}') INTO held FROM unnest(batches, all_spaces) AS w(batch, space)
-    WHERE NOT twiceproof_hold(space);
+    WHERE NOT {schema}.twiceproof_hold(space);
 
     -- Somebody may have locked a row by hand: waiting for them would hold up everyone in this commit.
     IF acts ~ '[rRd]' THEN
         SELECT held || coalesce(array_agg(w.batch), '{}') INTO held
         FROM unnest(all_acts, batches, all_spaces, all_kinds, all_keys) AS w(act, batch, space, kind, key)
         WHERE w.act IN ('r', 'R', 'd') AND w.batch <> ALL (held) AND NOT EXISTS (
-            SELECT FROM twiceproof_records AS r
+            SELECT FROM {schema}.twiceproof_records AS r
             WHERE r.space = w.space AND r.kind = w.kind AND r.key = w.key FOR UPDATE SKIP LOCKED
-        ) AND twiceproof_look(w.space, w.kind, w.key) IS NOT NULL;
+        ) AND {schema}.twiceproof_look(w.space, w.kind, w.key) IS NOT NULL;
     END IF;
-    at := twiceproof_now();
-    number := nextval('twiceproof_number');
+    at := {schema}.twiceproof_now();
+    number := nextval('{schema}.twiceproof_number');
 
     SELECT held || array_agg(batch), json_agg(json_build_array(write, found)) INTO bad, misfits FROM (
-        SELECT DISTINCT ON (w.batch) w.batch, w.write, twiceproof_json(r) AS found
+        SELECT DISTINCT ON (w.batch) w.batch, w.write, {schema}.twiceproof_json(r) AS found
         FROM unnest(all_acts, batches, known, all_spaces, all_kinds, all_keys) WITH ORDINALITY
             AS w(act, batch, known, space, kind, key, write)
-        LEFT JOIN twiceproof_records AS r ON r.space = w.space AND r.kind = w.kind AND r.key = w.key
+        LEFT JOIN {schema}.twiceproof_records AS r ON r.space = w.space AND r.kind = w.kind AND r.key = w.key
         WHERE w.batch <> ALL (held) AND CASE
             WHEN w.act IN ('i', 'a') THEN r.id IS NOT NULL
             WHEN w.known > 0 THEN r.fence IS DISTINCT FROM w.known
@@ -131,7 +131,7 @@ BEGIN
     ) AS firsts;
 
     IF strpos(acts, 'i') > 0 THEN
-        INSERT INTO twiceproof_records (
+        INSERT INTO {schema}.twiceproof_records (
             space, kind, key, version, fence, nonce, created_at, updated_at, state, lease_until, queue, due_at, body
         )
         SELECT w.space, w.kind, w.key, number + w.batch, CASE WHEN w.draw THEN number + w.batch ELSE 0 END,
@@ -143,7 +143,7 @@ BEGIN
     END IF;
 
     IF acts ~ '[rR]' THEN
-        UPDATE twiceproof_records AS r SET
+        UPDATE {schema}.twiceproof_records AS r SET
             state = coalesce(w.state, ''), version = number + w.batch,
             fence = CASE WHEN w.draw THEN number + w.batch ELSE r.fence END,
             nonce = w.nonce, updated_at = at, lease_until = at + w.lease, queue = coalesce(w.queue, ''),
@@ -156,7 +156,7 @@ BEGIN
     END IF;
 
     IF strpos(acts, 'd') > 0 THEN
-        DELETE FROM twiceproof_records AS r
+        DELETE FROM {schema}.twiceproof_records AS r
         USING unnest(all_acts, batches, all_spaces, all_kinds, all_keys) AS w(act, batch, space, kind, key)
         WHERE w.act = 'd' AND w.batch <> ALL (bad)
             AND r.space = w.space AND r.kind = w.kind AND r.key = w.key;

@@ -1,5 +1,5 @@
 -- For people: the runs of flows and their steps, readable with plain SQL. A run is a claim that has work.
-CREATE VIEW twiceproof_runs AS
+CREATE VIEW {schema}.twiceproof_runs AS
 SELECT
     body::json ->> 'run'                          AS run,
     coalesce(body::json ->> 'tenant', 'default')  AS tenant,
@@ -17,10 +17,10 @@ SELECT
     body::json #> '{work,input}'                  AS input,
     body::json -> 'result'                        AS result,
     body::json -> 'fault'                         AS fault
-FROM twiceproof_records
+FROM {schema}.twiceproof_records
 WHERE kind = 'claim' AND body::json -> 'work' IS NOT NULL;
 
-CREATE VIEW twiceproof_steps AS
+CREATE VIEW {schema}.twiceproof_steps AS
 SELECT
     c.body::json ->> 'run'                        AS run,
     c.body::json ->> 'operation'                  AS flow,
@@ -37,6 +37,6 @@ SELECT
     s.body::json ->> 'reason'                     AS reason,
     s.body::json -> 'result'                      AS result,
     s.body::json -> 'fault'                       AS fault
-FROM twiceproof_records AS s
-JOIN twiceproof_records AS c ON c.space = s.space AND c.kind = 'claim' AND c.key = 'self'
+FROM {schema}.twiceproof_records AS s
+JOIN {schema}.twiceproof_records AS c ON c.space = s.space AND c.kind = 'claim' AND c.key = 'self'
 WHERE s.kind = 'step';

@@ -4,11 +4,11 @@
 -- - What belongs to a batch (space, nonce) comes once per batch. What only an Insert or a Replace has comes once for
 --   each of these, and `puts` says which write it is. A column in which nothing is given may come empty: it reads as NULL.
 -- - Lists are taken apart in the SELECT list, in step: in FROM each would be stored away first, row by row.
-CREATE FUNCTION twiceproof_commit(
+CREATE FUNCTION {schema}.twiceproof_commit(
     mark text, spaces text, nonces text, acts text, places int[], known bigint[], kinds text, keys text,
     puts int[], states text, queues text, draws boolean[], leases double precision[], dues double precision[],
     bodies text
-) RETURNS json LANGUAGE plpgsql VOLATILE
+) RETURNS json LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 -- A plan is made once, and not one that is good only as long as the table is small.
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -36,7 +36,7 @@ BEGIN
     -- The lock first: what the statements below see is newer than it, and so is the time.
     SELECT coalesce(array_agg(place), '{}') INTO held
     FROM (SELECT unnest(all_spaces) AS space, generate_series(1, cardinality(all_spaces)) AS place) AS b
-    WHERE NOT twiceproof_hold(space);
+    WHERE NOT {schema}.twiceproof_hold(space);
 
     -- Somebody may have locked a row by hand: waiting for them would hold up everyone in this commit.
     IF acts ~ '[rRd]' THEN
@@ -44,19 +44,19 @@ BEGIN
         FROM (SELECT unnest(all_acts) AS act, unnest(places) AS place,
                   unnest(all_kinds) AS kind, unnest(all_keys) AS key) AS w
         WHERE w.act IN ('r', 'R', 'd') AND w.place <> ALL (held) AND NOT EXISTS (
-            SELECT FROM twiceproof_records AS r
+            SELECT FROM {schema}.twiceproof_records AS r
             WHERE r.space = all_spaces[w.place] AND r.kind = w.kind AND r.key = w.key FOR UPDATE SKIP LOCKED
-        ) AND twiceproof_look(all_spaces[w.place], w.kind, w.key) IS NOT NULL;
+        ) AND {schema}.twiceproof_look(all_spaces[w.place], w.kind, w.key) IS NOT NULL;
     END IF;
-    at := twiceproof_now();
-    number := nextval('twiceproof_number');
+    at := {schema}.twiceproof_now();
+    number := nextval('{schema}.twiceproof_number');
 
     SELECT held || array_agg(place), json_agg(json_build_array(write, found)) INTO bad, misfits FROM (
-        SELECT DISTINCT ON (w.place) w.place, w.write, twiceproof_json(r) AS found
+        SELECT DISTINCT ON (w.place) w.place, w.write, {schema}.twiceproof_json(r) AS found
         FROM (SELECT unnest(all_acts) AS act, unnest(places) AS place, unnest(known) AS known,
                   unnest(all_kinds) AS kind, unnest(all_keys) AS key,
                   generate_series(1, cardinality(places)) AS write) AS w
-        LEFT JOIN twiceproof_records AS r ON r.space = all_spaces[w.place] AND r.kind = w.kind AND r.key = w.key
+        LEFT JOIN {schema}.twiceproof_records AS r ON r.space = all_spaces[w.place] AND r.kind = w.kind AND r.key = w.key
         WHERE w.place <> ALL (held) AND CASE
             WHEN w.act IN ('i', 'a') THEN r.id IS NOT NULL
             WHEN w.known > 0 THEN r.fence IS DISTINCT FROM w.known
@@ -65,7 +65,7 @@ BEGIN
     ) AS firsts;
 
     IF strpos(acts, 'i') > 0 THEN
-        INSERT INTO twiceproof_records (
+        INSERT INTO {schema}.twiceproof_records (
             space, kind, key, version, fence, nonce, created_at, updated_at, state, lease_until, queue, due_at, body
         )
         SELECT all_spaces[places[w.put]], all_kinds[w.put], all_keys[w.put], number + places[w.put],
@@ -78,7 +78,7 @@ BEGIN
     END IF;
 
     IF acts ~ '[rR]' THEN
-        UPDATE twiceproof_records AS r SET
+        UPDATE {schema}.twiceproof_records AS r SET
             state = coalesce(w.state, ''), version = number + places[w.put],
             fence = CASE WHEN w.draw THEN number + places[w.put] ELSE r.fence END,
             nonce = all_nonces[places[w.put]], updated_at = at, lease_until = at + w.lease,
@@ -92,7 +92,7 @@ BEGIN
     END IF;
 
     IF strpos(acts, 'd') > 0 THEN
-        DELETE FROM twiceproof_records AS r
+        DELETE FROM {schema}.twiceproof_records AS r
         USING (SELECT unnest(all_acts) AS act, unnest(places) AS place,
                    unnest(all_kinds) AS kind, unnest(all_keys) AS key) AS w
         WHERE w.act = 'd' AND w.place <> ALL (bad)

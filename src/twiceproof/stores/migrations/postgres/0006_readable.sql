@@ -1,66 +1,66 @@
 -- A body as JSON that PostgreSQL can look into. Its text has no NUL: one in a single result would break every view, so
 -- it is shown as U+FFFD. `\\` is put aside meanwhile: what follows it is no escape, but what somebody wrote.
-CREATE FUNCTION twiceproof_readable(body text) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION {schema}.twiceproof_readable(body text) RETURNS json LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN position('\u0000' IN body) = 0 THEN body
     ELSE replace(replace(replace(body, '\\', chr(1)), '\u0000', '\ufffd'), chr(1), '\\') END::json;
 
-CREATE OR REPLACE VIEW twiceproof_claims AS
+CREATE OR REPLACE VIEW {schema}.twiceproof_claims AS
 SELECT
-    coalesce(twiceproof_readable(body) ->> 'tenant', 'default') AS tenant,
-    twiceproof_readable(body) ->> 'operation' AS operation,
-    twiceproof_readable(body) ->> 'key'       AS key,
+    coalesce({schema}.twiceproof_readable(body) ->> 'tenant', 'default') AS tenant,
+    {schema}.twiceproof_readable(body) ->> 'operation' AS operation,
+    {schema}.twiceproof_readable(body) ->> 'key'       AS key,
     state,
-    twiceproof_readable(body) ->> 'owner'     AS owner,
-    coalesce((twiceproof_readable(body) ->> 'attempt')::int, 1) AS attempt,
-    twiceproof_readable(body) ->> 'run'       AS run,
+    {schema}.twiceproof_readable(body) ->> 'owner'     AS owner,
+    coalesce(({schema}.twiceproof_readable(body) ->> 'attempt')::int, 1) AS attempt,
+    {schema}.twiceproof_readable(body) ->> 'run'       AS run,
     fence,
     to_timestamp(created_at)                  AS created_at,
     to_timestamp(updated_at)                  AS updated_at,
     to_timestamp(lease_until)                 AS lease_until,
-    twiceproof_readable(body) -> 'result'     AS result,
-    twiceproof_readable(body) -> 'fault'      AS fault,
+    {schema}.twiceproof_readable(body) -> 'result'     AS result,
+    {schema}.twiceproof_readable(body) -> 'fault'      AS fault,
     body
-FROM twiceproof_records
+FROM {schema}.twiceproof_records
 WHERE kind = 'claim';
 
-CREATE OR REPLACE VIEW twiceproof_runs AS
+CREATE OR REPLACE VIEW {schema}.twiceproof_runs AS
 SELECT
-    twiceproof_readable(body) ->> 'run'                          AS run,
-    coalesce(twiceproof_readable(body) ->> 'tenant', 'default')  AS tenant,
-    twiceproof_readable(body) ->> 'operation'                    AS flow,
-    coalesce(twiceproof_readable(body) #>> '{work,version}', '1') AS version,
-    twiceproof_readable(body) ->> 'key'                          AS key,
+    {schema}.twiceproof_readable(body) ->> 'run'                          AS run,
+    coalesce({schema}.twiceproof_readable(body) ->> 'tenant', 'default')  AS tenant,
+    {schema}.twiceproof_readable(body) ->> 'operation'                    AS flow,
+    coalesce({schema}.twiceproof_readable(body) #>> '{work,version}', '1') AS version,
+    {schema}.twiceproof_readable(body) ->> 'key'                          AS key,
     state,
-    twiceproof_readable(body) ->> 'reason'                       AS reason,
-    twiceproof_readable(body) ->> 'owner'                        AS owner,
-    coalesce((twiceproof_readable(body) ->> 'attempt')::int, 1)  AS attempt,
+    {schema}.twiceproof_readable(body) ->> 'reason'                       AS reason,
+    {schema}.twiceproof_readable(body) ->> 'owner'                        AS owner,
+    coalesce(({schema}.twiceproof_readable(body) ->> 'attempt')::int, 1)  AS attempt,
     to_timestamp(created_at)                                     AS created_at,
     to_timestamp(updated_at)                                     AS updated_at,
     to_timestamp(lease_until)                                    AS lease_until,
     CASE WHEN state IN ('held', 'queued', 'waiting') THEN to_timestamp(due_at) END AS due_at,
-    twiceproof_readable(body) #> '{work,input}'                  AS input,
-    twiceproof_readable(body) -> 'result'                        AS result,
-    twiceproof_readable(body) -> 'fault'                         AS fault
-FROM twiceproof_records
-WHERE kind = 'claim' AND twiceproof_readable(body) -> 'work' IS NOT NULL;
+    {schema}.twiceproof_readable(body) #> '{work,input}'                  AS input,
+    {schema}.twiceproof_readable(body) -> 'result'                        AS result,
+    {schema}.twiceproof_readable(body) -> 'fault'                         AS fault
+FROM {schema}.twiceproof_records
+WHERE kind = 'claim' AND {schema}.twiceproof_readable(body) -> 'work' IS NOT NULL;
 
-CREATE OR REPLACE VIEW twiceproof_steps AS
+CREATE OR REPLACE VIEW {schema}.twiceproof_steps AS
 SELECT
-    twiceproof_readable(c.body) ->> 'run'                        AS run,
-    twiceproof_readable(c.body) ->> 'operation'                  AS flow,
-    twiceproof_readable(c.body) ->> 'key'                        AS key,
+    {schema}.twiceproof_readable(c.body) ->> 'run'                        AS run,
+    {schema}.twiceproof_readable(c.body) ->> 'operation'                  AS flow,
+    {schema}.twiceproof_readable(c.body) ->> 'key'                        AS key,
     s.key                                                        AS step,
     s.state,
-    twiceproof_readable(s.body) ->> 'repeat'                     AS repeat,
-    coalesce((twiceproof_readable(s.body) ->> 'starts')::int, 1) AS starts,
-    (twiceproof_readable(s.body) ->> 'order')::int               AS place,
+    {schema}.twiceproof_readable(s.body) ->> 'repeat'                     AS repeat,
+    coalesce(({schema}.twiceproof_readable(s.body) ->> 'starts')::int, 1) AS starts,
+    ({schema}.twiceproof_readable(s.body) ->> 'order')::int               AS place,
     to_timestamp(s.created_at)                                   AS created_at,
     to_timestamp(s.updated_at)                                   AS updated_at,
-    to_timestamp((twiceproof_readable(s.body) ->> 'not_before')::double precision) AS not_before,
-    twiceproof_readable(s.body) ->> 'external'                   AS external,
-    twiceproof_readable(s.body) ->> 'reason'                     AS reason,
-    twiceproof_readable(s.body) -> 'result'                      AS result,
-    twiceproof_readable(s.body) -> 'fault'                       AS fault
-FROM twiceproof_records AS s
-JOIN twiceproof_records AS c ON c.space = s.space AND c.kind = 'claim' AND c.key = 'self'
+    to_timestamp(({schema}.twiceproof_readable(s.body) ->> 'not_before')::double precision) AS not_before,
+    {schema}.twiceproof_readable(s.body) ->> 'external'                   AS external,
+    {schema}.twiceproof_readable(s.body) ->> 'reason'                     AS reason,
+    {schema}.twiceproof_readable(s.body) -> 'result'                      AS result,
+    {schema}.twiceproof_readable(s.body) -> 'fault'                       AS fault
+FROM {schema}.twiceproof_records AS s
+JOIN {schema}.twiceproof_records AS c ON c.space = s.space AND c.kind = 'claim' AND c.key = 'self'
 WHERE s.kind = 'step';
