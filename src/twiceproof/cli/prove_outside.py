@@ -43,6 +43,12 @@ OPTIONS = (
     click.option("--http-answers", metavar="FILE", help="What that server answers, as JSON."),
     click.option("--http-keys", is_flag=True, help="That server honours Idempotency-Key."),
     click.option(
+        "--http-counts",
+        metavar="REQUEST",
+        multiple=True,
+        help='That server counts these requests, such as "PUT /meters/*": the same PUT or DELETE again is an effect.',
+    ),
+    click.option(
         "--smtp", metavar="HOST", multiple=True, help="A mail server, or host:port, that a sink stands in for."
     ),
     click.option(
@@ -66,6 +72,7 @@ class Outside(Struct, frozen=True):
     http: tuple[str, ...] = ()
     http_answers: str | None = None
     http_keys: bool = False
+    http_counts: tuple[str, ...] = ()
     smtp: tuple[str, ...] = ()
     table: tuple[str, ...] = ()
 
@@ -76,7 +83,10 @@ class Outside(Struct, frozen=True):
             from ..prove.worlds.http import HttpWorld
 
             answers = read_json(self.http_answers, "--http-answers") if self.http_answers else {}
-            found.append(stack.enter_context(HttpWorld(list(self.http), answers=answers, honours_keys=self.http_keys)))
+            world = HttpWorld(
+                list(self.http), answers=answers, honours_keys=self.http_keys, counts=list(self.http_counts)
+            )
+            found.append(stack.enter_context(world))
         if self.smtp:
             from ..prove.worlds.smtp import SmtpWorld
 
@@ -102,6 +112,7 @@ class Outside(Struct, frozen=True):
         """The same on a command line, without passwords."""
         several = {"--files": self.files, "--calls": self.calls, "--http": self.http, "--smtp": self.smtp}
         several["--table"] = tuple("@FILE" if has_password(name) else name for name in self.table)
+        several["--http-counts"] = self.http_counts
         words = [word for option, names in several.items() for name in names for word in (option, name)]
         words += ["--http-answers", self.http_answers] if self.http_answers else []
         return [*words, "--http-keys"] if self.http_keys else words

@@ -11,14 +11,15 @@ from ..flows.repeat import Kind
 from ..flows.step import Step
 from .scenes.outcome import ACTS, Outcome
 from .scenes.verdict import Verdict
+from .worlds.http_answers import REPEATABLE
 
 __all__ = ["Wrong", "declarations", "wrong_declarations"]
 
 AGAIN: dict[Kind, tuple[str, str]] = {
     "safe": (
         'is declared "safe", and is not: done again, it happens again',
-        'repeat="never" (a person is asked), repeat=check(probe) (the destination is asked), or "keyed" with '
-        "app.effect_key() where the destination knows keys",
+        'repeat="keyed" with app.effect_key() where the destination knows keys, repeat=check(probe) where it can be '
+        'asked, and only where it can do neither repeat="never" (a person is asked)',
     ),
     "keyed": (
         'is declared "keyed", and the destination did not know the second request for the first',
@@ -42,6 +43,15 @@ AGAIN: dict[Kind, tuple[str, str]] = {
 LIED = (
     "has a probe that says Happened of what has not",
     "a probe that returns Happened only with what it found at the destination, and otherwise Absent or Unknown",
+)
+OTHER_BODY = (
+    'is declared "safe", and sent another body when it was done again',
+    "send the same body each time: take ids and times from the event, or from app.uuid() and app.now() in the flow",
+)
+OVERWRITES = (
+    'is declared "safe", and done again late it overwrites what was written after it',
+    "send the version that it replaces, which the destination compares (If-Match), or repeat=check(probe) with a probe "
+    "that knows the later write",
 )
 BODY = ("what happened again is not in any step", "put it into a step of its own, and declare how it may be repeated")
 
@@ -91,11 +101,30 @@ def _blamed(kinds: Mapping[str, Kind], verdict: Verdict, played: Outcome, beside
         for effect in verdict.extra:
             step = _last_to(effect, played)
             kind = kinds.get(step)
-            yield step, AGAIN[kind] if kind else BODY, effect
+            yield step, _said(kind, effect, played, beside) if kind else BODY, effect
     for effect in verdict.missing if verdict.word in ("lost", "failed") else ():
         step = _last_to(effect, beside)
         if kinds.get(step) == "check" and not _last_to(effect, played):
             yield step, LIED, effect
+
+
+def _said(kind: Kind, effect: str, played: Outcome, beside: Outcome) -> tuple[str, str]:
+    """A PUT may be repeated as it is: what is wrong is that it was another one, or came too late."""
+    if kind != "safe" or not effect.startswith(REPEATABLE):
+        return AGAIN[kind]
+    if effect not in beside.seen and any(_asked(other) == _asked(effect) for other in beside.seen):
+        return OTHER_BODY
+    there = {other for beat in played.beats for other in beat.world if _place(other) == _place(effect)}
+    return OVERWRITES if len(there) > 1 else AGAIN[kind]
+
+
+def _asked(effect: str) -> str:
+    """METHOD host/path, without what tells bodies apart."""
+    return effect.partition(" #")[0]
+
+
+def _place(effect: str) -> str:
+    return _asked(effect).partition(" ")[2]
 
 
 def _last_to(effect: str, outcome: Outcome) -> str:

@@ -16,10 +16,11 @@ import pytest
 from twiceproof import App
 from twiceproof.errors import Misuse
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.scenes.outcome import Outcome
+from twiceproof.prove.scenes.outcome import Beat, Outcome
 from twiceproof.prove.scenes.scene import Scene
-from twiceproof.prove.scenes.verdict import judge
+from twiceproof.prove.scenes.verdict import Verdict, judge
 from twiceproof.prove.worlds.http import HttpWorld
+from twiceproof.prove.wrong import wrong_declarations
 
 API = "http://api.shop.test"
 
@@ -212,3 +213,103 @@ def test_the_same_step_is_found_out_where_the_provider_does_not(world: HttpWorld
     with pytest.raises(NotSafe) as caught:
         prove(pay, {"id": 1}, world=world, depth=1)
     assert {"answer-lost-1", "lost-1"} <= {one.scene for one in caught.value.report.bad}
+
+
+# -- methods that may be repeated ----------------------------------------------------------------
+
+
+@app.step(repeat="safe")
+def save(order: Order) -> None:
+    httpx2.put(f"{API}/orders/{order['id']}", json=order).raise_for_status()
+
+
+@app.step(repeat="safe")
+def remove(order: Order) -> None:
+    httpx2.delete(f"{API}/carts/{order['id']}").raise_for_status()
+
+
+@app.flow(key="order:{order[id]}")
+def saved(order: Order) -> None:
+    save(order)
+    remove(order)
+
+
+@app.step(repeat="safe")
+def append(order: Order) -> None:
+    httpx2.post(f"{API}/orders", json=order).raise_for_status()
+
+
+@app.flow(key="order:{order[id]}")
+def appended(order: Order) -> None:
+    append(order)
+
+
+def test_the_same_put_or_delete_again_is_no_second_effect(world: HttpWorld) -> None:
+    for _ in range(2):
+        httpx2.put(f"{API}/orders/1", json={"total": 1})
+        httpx2.delete(f"{API}/carts/1")
+    assert sorted(world.look().values()) == [1, 1]
+    assert len(world.exchanges()) == 4
+    httpx2.put(f"{API}/orders/1", json={"total": 2})
+    assert sorted(world.look().values()) == [1, 1, 1]
+
+
+def test_what_was_changed_in_between_and_is_written_again_is_an_effect(world: HttpWorld) -> None:
+    """A late repetition of the first write undoes the second."""
+    for total in (1, 2, 1):
+        httpx2.put(f"{API}/orders/1", json={"total": total})
+    assert sorted(world.look().values()) == [1, 2]
+    for method in ("DELETE", "PUT", "DELETE", "POST", "DELETE"):
+        httpx2.request(method, f"{API}/carts/1")
+    assert world.look()["DELETE api.shop.test/carts/1"] == 3
+
+
+def test_a_world_may_say_that_it_counts_requests() -> None:
+    with HttpWorld(["api.shop.test"], counts=["PUT /meters/*"]) as world:
+        for _ in range(2):
+            httpx2.put(f"{API}/meters/1")
+            httpx2.put(f"{API}/orders/1")
+        assert world.look() == {"PUT api.shop.test/meters/1": 2, "PUT api.shop.test/orders/1": 1}
+    with pytest.raises(Misuse, match="names no request"):
+        HttpWorld(["api.shop.test"], counts=["meters"])
+    with pytest.raises(Misuse, match="always counted"):
+        HttpWorld(["api.shop.test"], counts=["POST /meters"])
+
+
+@pytest.mark.slow
+def test_a_safe_put_and_a_safe_delete_are_safe(world: HttpWorld) -> None:
+    assert prove(saved, {"id": 1}, world=world, depth=1).good
+
+
+@pytest.mark.slow
+def test_a_safe_put_is_found_out_where_requests_are_counted() -> None:
+    with HttpWorld(["api.shop.test"], counts=["PUT /orders/*"]) as world, pytest.raises(NotSafe) as caught:
+        prove(saved, {"id": 1}, world=world, depth=1)
+    assert [one.step for one in caught.value.report.wrong] == ["save"]
+
+
+@pytest.mark.slow
+def test_a_safe_post_is_still_found_out_and_never_is_the_last_advice(world: HttpWorld) -> None:
+    with pytest.raises(NotSafe) as caught:
+        prove(appended, {"id": 1}, world=world, depth=1)
+    (wrong,) = caught.value.report.wrong
+    assert wrong.step == "append" and wrong.instead.index("keyed") < wrong.instead.index("never")
+
+
+def test_a_put_with_another_body_is_advised_to_send_the_same_and_not_to_give_up() -> None:
+    effect = "PUT api.shop.test/orders/1 #bbbb"
+    beats = (Beat(1, "save acts", {"PUT api.shop.test/orders/1 #aaaa": 1}), Beat(2, "save acts", {effect: 1}))
+    verdict = Verdict("lost-1", "", "twice", "done", {effect: 1}, {}, "", 1, 2)
+    clean = Outcome("done", beats=beats[:1], seen={"PUT api.shop.test/orders/1 #aaaa": 1})
+    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, Outcome("done", beats=beats), clean)])
+    assert "another body" in wrong.found and "same body" in wrong.instead and "never" not in wrong.instead
+
+
+def test_a_put_that_comes_late_and_overwrites_is_advised_to_be_compared() -> None:
+    effect = "PUT api.shop.test/orders/1 #aaaa"
+    between = Beat(2, "change acts", {"PUT api.shop.test/orders/1 #bbbb": 1})
+    beats = (Beat(1, "save acts", {effect: 1}), between, Beat(1, "save acts", {effect: 1}))
+    verdict = Verdict("paused-1", "", "twice", "done", {effect: 1}, {}, "", 2, 3)
+    clean = Outcome("done", beats=beats[:2], seen={effect: 1, **between.world})
+    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, Outcome("done", beats=beats), clean)])
+    assert "If-Match" in wrong.instead and "never" not in wrong.instead

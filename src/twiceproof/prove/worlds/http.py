@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...errors import Misuse
-from .http_answers import Answer, answers_from
+from .http_answers import Answer, answers_from, counts_from
 from .http_service import HttpService
 from .stand_in import StandIn
 
@@ -15,13 +16,21 @@ __all__ = ["Answer", "HttpWorld"]
 class HttpWorld(StandIn):
     """`with HttpWorld(["api.shop.test"]) as world:` leads these names here, for http://, https:// and every port.
 
-    Requests are counted by method, host, path and body; GET and HEAD only look. With `honours_keys`, a repeated
+    Requests are counted by method, host, path and body; GET and HEAD only look. The same PUT or DELETE again changes
+    nothing and is no effect, unless `counts` names it (`["PUT /meters/*"]`). With `honours_keys`, a repeated
     Idempotency-Key with the same request is answered with the first answer and is no effect.
     """
 
-    def __init__(self, hosts: list[str], *, answers: dict[str, Any] | None = None, honours_keys: bool = False) -> None:
+    def __init__(
+        self,
+        hosts: list[str],
+        *,
+        answers: dict[str, Any] | None = None,
+        honours_keys: bool = False,
+        counts: Sequence[str] = (),
+    ) -> None:
         known = answers_from({} if answers is None else answers)
-        super().__init__(hosts, HttpService(known, honours_keys=honours_keys))
+        super().__init__(hosts, HttpService(known, honours_keys=honours_keys, counts=counts_from(counts)))
 
     @property
     def url(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,9 @@ from msgspec import Struct
 
 from ...errors import Misuse
 
-__all__ = ["Answer", "Answers", "answers_from"]
+__all__ = ["REPEATABLE", "Answer", "Answers", "answers_from", "counts_from"]
+
+REPEATABLE = ("PUT ", "DELETE ")  # once more, they change nothing
 
 
 class Answer(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,6 +58,17 @@ def answers_from(given: dict[str, Any]) -> Answers:
     except msgspec.ValidationError as error:
         raise Misuse(f'An answer is {{"status": 201, "body": …, "headers": …, "after": …}}; {error}.') from None
     return Answers(known)
+
+
+def counts_from(given: Sequence[str]) -> tuple[str, ...]:
+    """Requests of which each one is an effect, though their method lets them be repeated."""
+    if isinstance(given, str):
+        raise Misuse(f'Requests that are counted are a list; write counts=["{given}"].')
+    found = tuple(_pattern(name) for name in given)
+    for name in found:
+        if not name.startswith(REPEATABLE):
+            raise Misuse(f"{name!r} is always counted; leave it out: counts is for PUT and DELETE.")
+    return found
 
 
 def _pattern(name: str) -> str:

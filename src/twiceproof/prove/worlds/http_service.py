@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from .http_answers import Answer, Answers, matches
+from .http_answers import REPEATABLE, Answer, Answers, matches
 from .http_wire import Request, read_request, written
 
 __all__ = ["HttpService"]
@@ -28,14 +28,16 @@ class Kept(Struct, frozen=True):
 class HttpService:
     """All of it is in memory, for the play that is on."""
 
-    def __init__(self, answers: Answers, *, honours_keys: bool) -> None:
+    def __init__(self, answers: Answers, *, honours_keys: bool, counts: tuple[str, ...] = ()) -> None:
         self._answers = answers
+        self._counts = counts
         self._honours_keys = honours_keys
         self._tls = False
         self._clear()
 
     def _clear(self) -> None:
         self._done: Counter[str] = Counter()  # effects, with the digest of their body
+        self._last: dict[str, str] = {}  # by place, the last effect there
         self._asked: list[str] = []
         self._keys: dict[str, Kept] = {}
         self._losing = 0
@@ -89,11 +91,18 @@ class HttpService:
 
     def _carried_out(self, asked: str, effect: str, digest: str, key: str) -> Answer:
         answer = self._answers.find(asked, digest, self._was_done)
-        if answer.status < 400:
+        place = asked.partition(" ")[2]
+        if answer.status < 400 and not self._changes_nothing(asked, effect, self._last.get(place, "")):
             self._done[effect] += 1
+            self._last[place] = effect
         if key:
             self._keys[key] = Kept(effect, answer)
         return answer
+
+    def _changes_nothing(self, asked: str, effect: str, last: str) -> bool:
+        """A PUT or DELETE that finds its own work, and nothing that was done there since."""
+        counted = any(matches(pattern, asked) for pattern in self._counts)
+        return effect == last and asked.startswith(REPEATABLE) and not counted
 
     def _was_done(self, pattern: str) -> bool:
         return any(matches(pattern, effect.partition(" #")[0]) for effect in self._done)
