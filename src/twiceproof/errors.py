@@ -226,7 +226,7 @@ class WaitSwallowed(FlowError):
 
 
 class Cancelled(FlowError):
-    """The run was cancelled by somebody's word. Carries `by`. Next: nothing; what was done is undone."""
+    """The run was cancelled by somebody's word. Carries `by`. Next: nothing; what has an undo is undone."""
 
 
 class NotDone(TwiceproofError):

@@ -37,8 +37,7 @@ def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     yield "flow", f"{run.flow}@{run.version}"
     yield "key", run.key
     yield "tenant", run.tenant
-    being = "" if run.state == FAILED else "being "
-    yield "state", run.word + (f", {being}undone ({whole.undoing})" if whole.undoing else "")
+    yield "state", run.word + (f", {_undoing(whole)}" if whole.undoing else "")
     if run.reason:
         yield "why", run.reason
     yield "attempt", f"{run.attempt}, by {run.owner}" if run.owner else run.attempt
@@ -54,6 +53,14 @@ def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     if run.state == HELD:
         yield "lease", f"until {moment(whole.lease_until)}"
     yield from _ends(whole)
+
+
+def _undoing(whole: WholeRun) -> str:
+    """Of a run that has ended, only what was undone is called so."""
+    if whole.run.state != FAILED:
+        return f"being undone ({whole.undoing})"
+    undone = any(step.is_undo and step.state == DONE for step in whole.steps)
+    return f"undone ({whole.undoing})" if undone else f"{whole.undoing}, nothing undone"
 
 
 def _ends(whole: WholeRun) -> Iterator[tuple[str, Any]]:

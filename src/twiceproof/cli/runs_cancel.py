@@ -22,8 +22,8 @@ Example:
 RUN is a run's id, or FLOW/KEY.
 """
 WORDS = {
-    QUEUED: "is cancelled; a worker undoes what was done, or the next call.",
-    HELD: "is told to stop; whoever is at it stops before the next step and undoes what was done.",
+    QUEUED: "is cancelled; a worker undoes what has an undo, or the next call.",
+    HELD: "is told to stop; whoever is at it stops before the next step and undoes what has an undo.",
     FAILED: "is cancelled; nothing had to be undone.",
 }
 

@@ -11,6 +11,7 @@ from ..drive import Operation
 from ..errors import Misuse
 from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
+from .undo import CANCELLED
 from .waiters import beckoned, wake_waiters
 from .work import queue_of, with_work, work_of
 
@@ -45,14 +46,14 @@ def _cancellable(record: Record | None) -> Record:
 
 
 def _beckon(record: Record, by: str, now: float) -> Replace:
-    return beckoned(record, with_work(claim_of(record), undoing="cancelled", by=by), now)
+    return beckoned(record, with_work(claim_of(record), undoing=CANCELLED, by=by), now)
 
 
 def _stop(record: Record, by: str, life: Lifetime) -> Replace:
     """Nobody is at it. One that never began just ends; any other is undone by whoever takes it."""
     claim = claim_of(record)
     adrift = record.state == HELD or work_of(claim).adrift  # what its holder was at is not known to be undone
-    claim = with_work(claim, undoing="cancelled", by=by, adrift=adrift)
+    claim = with_work(claim, undoing=CANCELLED, by=by, adrift=adrift)
     if claim.attempt == 0:
         body = body_of(structs.replace(claim, fault=Fault("Cancelled", f"cancelled by {by}")))
         queue, due_in, _ = finish_times(FAILED, life)

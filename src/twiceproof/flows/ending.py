@@ -26,9 +26,10 @@ class Finished(Struct, frozen=True):
 
 
 class Fell(Struct, frozen=True):
-    """The flow failed for good."""
+    """The flow failed for good. `undone` says what became of what it did."""
 
     error: BaseException
+    undone: str = ""
 
 
 class Asleep(Struct, frozen=True):

@@ -41,7 +41,7 @@ def call(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bo
     """Run it here, or answer with what the first run returned."""
     ask, work = yield from flow.request(args, kwargs, retry=retry)
     if retry:
-        yield from refuse_undone(flow.parts.store, ask.at.space)
+        yield from refuse_undone(flow.parts.store, ask.at, ask.where)
     flow.results.prepare()
     called = FlowCall(flow, ask, work)
     if flow.limits is None:

@@ -24,7 +24,7 @@ from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
 from .stop import NOT_UNDONE, Review, Undo
-from .undo import undo_all
+from .undo import Undone, undo_all
 from .work import Work, work_of
 
 __all__ = ["Taken", "cancelled", "refuse_run", "run_flow"]
@@ -178,11 +178,11 @@ def _complete(session: Session, policy: Policy, results: ResultType, value: Any)
 
 def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[Fell]:
     """Undo what was done, then say that it failed. A stop in between is a stop."""
-    yield from _undo(session)
+    undone = yield from _undo(session)
     if session.work.undoing:
         error = cancelled(session.work)
     yield from _say_failed(session, policy, _fault(error))
-    return Fell(error)
+    return Fell(error, str(undone))
 
 
 def _say_failed(session: Session, policy: Policy, fault: Fault) -> Operation[None]:
@@ -201,10 +201,10 @@ def cancelled(work: Work) -> Cancelled:
     return Cancelled(f"{work.undoing} by {work.by or 'somebody'}", by=work.by)
 
 
-def _undo(session: Session) -> Operation[None]:
+def _undo(session: Session) -> Operation[Undone]:
     """One that cannot even be begun is for a person: left held, the run would lapse and come round for ever."""
     try:
-        yield from undo_all(session)
+        return (yield from undo_all(session))
     except (ClaimLost, StoreError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever it is, what was done is still there

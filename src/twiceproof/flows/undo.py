@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from ..claims.aside import Aside
+from ..claims.claim import REVIEW, claim_of
 from ..claims.results import unpack
 from ..drive import Operation, await_, block
 from ..errors import Misuse, ResultNotKept, StepFailed
+from ..records import Address, Record
+from ..shell import typed
 from ..stores.base import Store
 from .attempt import place_of
 from .drift import Unvisited
@@ -19,23 +22,52 @@ from .names import asked_of
 from .step import Step, called_with
 from .stop import Review
 from .timeout import Outlive, overdue_at
+from .work import Work, work_of
 
 if TYPE_CHECKING:
     from .calling import Calling
     from .session import Session
 
-__all__ = ["UNDO", "is_aside", "is_undo", "undo_all", "undoes"]
+__all__ = [
+    "CANCELLED",
+    "UNDO",
+    "Undone",
+    "is_aside",
+    "is_undo",
+    "refuse_cancelled",
+    "refuse_undone",
+    "undo_all",
+    "undoes",
+]
 
 UNDO = "undo:"
+CANCELLED = "cancelled"
 PAGE = 1_000
+NAMED = 3
 
 
 def undoes(entries: Collection[str]) -> bool:
     return any(is_undo(name) and not is_aside(name, entries) for name in entries)
 
 
-def refuse_undone(store: Store, space: str) -> Operation[None]:
-    """Before a run that failed is tried again: what it did must still be there."""
+def refuse_cancelled(record: Record | None, where: Sequence[str] = ()) -> None:
+    """Before a run is tried again: somebody's word to stop it is the last one, and must not vanish."""
+    claim = claim_of(record) if record is not None else None
+    work = Work() if claim is None else work_of(claim)
+    if record is None or claim is None or not work.undoing or record.state not in (FAILED, REVIEW):
+        return
+    word = f"This run was {work.undoing} by {work.by or 'somebody'}"
+    if record.state == FAILED:
+        move = typed(*where, "runs", "fork", claim.run, "--key", "KEY")
+        raise Misuse(f"{word}, and stays so. Start it as something new: {move}")
+    if work.undoing == CANCELLED:
+        raise Misuse(f"{word}, and must still be undone. Settle it: {typed(*where, 'review', 'settle', claim.run)}")
+
+
+def refuse_undone(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[None]:
+    """Before a run that failed is tried again: what it did must still be there, and nobody have stopped it."""
+    refuse_cancelled((yield from store.read(at)).record, where)
+    space = at.space
     names: set[str] = set()
     after: str | None = ""
     while after is not None:
@@ -46,21 +78,44 @@ def refuse_undone(store: Store, space: str) -> Operation[None]:
         raise Misuse("This run was undone; what it did is gone. Start it under another key: twiceproof runs fork")
 
 
-def undo_all(session: Session) -> Operation[int]:
-    """How many steps were undone. Leaves by Unwind if one waits, or a person must decide."""
+class Undone(Struct, frozen=True):
+    """Which steps were undone, and which are left as they are because they have no undo."""
+
+    steps: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        if not self.left:
+            return "what it did is undone" if self.steps else "it had done nothing"
+        done = f"{_some(self.steps, 'is', 'are')} undone; " if self.steps else "nothing was undone: "
+        return f"{done}{_some(self.left, 'has', 'have')} no undo"
+
+
+def _some(names: tuple[str, ...], one: str, many: str) -> str:
+    listed = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    return f"{listed} {many if len(names) > 1 else one}"
+
+
+def undo_all(session: Session) -> Operation[Undone]:
+    """What was undone. Leaves by Unwind if a step waits, or a person must decide."""
     _refuse_unknown(session)
     _refuse_uncalled(session)
     yield from _refuse_overdue(session)
     session.stop = session.cut = None
     session.compensating = True
     session.unvisited = Unvisited(name for name in session.unvisited if is_undo(name))
-    undone = 0
+    undone: list[str] = []
+    left: list[str] = []
     for entry in sorted(session.ledger.entries.values(), key=lambda entry: -entry.note.order):
         calling = session.calls.get(entry.name)
-        if entry.state == DONE and calling is not None and calling.step.undo is not None:
-            yield from _undo(session, entry, calling, calling.step.undo)
-            undone += 1
-    return undone
+        if entry.state != DONE or calling is None or is_undo(entry.name):
+            continue
+        if calling.step.undo is None:
+            left.append(entry.name)
+            continue
+        yield from _undo(session, entry, calling, calling.step.undo)
+        undone.append(entry.name)
+    return Undone(tuple(undone), tuple(left))
 
 
 def _refuse_unknown(session: Session) -> None:

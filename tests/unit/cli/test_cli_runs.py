@@ -249,9 +249,18 @@ def test_an_id_of_the_outside_may_look_like_a_run(run_json, shop, external):
     assert (link["flow"], link["external"]) == ("making", external)
 
 
-def test_a_run_that_is_to_be_undone_is_shown_so_and_afterwards_as_undone(run, shop):
+def test_a_run_that_is_to_be_undone_is_shown_so_and_afterwards_as_what_became_of_it(run, shop):
     shop.call("sleep")
     run("runs", "cancel", "buy/order:sleep", "--by", "ann")
     assert "queued, being undone (cancelled)" in run("runs", "show", "buy/order:sleep").stdout
     shop.app.worker().run(until_idle=True)
-    assert "failed, undone (cancelled)" in run("runs", "show", "buy/order:sleep").stdout
+    assert "failed, cancelled, nothing undone" in run("runs", "show", "buy/order:sleep").stdout  # it has no undo
+
+
+def test_a_cancelled_run_is_not_revived(run, shop):
+    shop.call("sleep")
+    run("runs", "cancel", "buy/order:sleep", "--by", "ann")
+    shop.app.worker().run(until_idle=True)
+    refused = run("runs", "retry", "buy/order:sleep", code=2).stderr
+    assert "cancelled by ann" in refused
+    assert "runs fork" in refused

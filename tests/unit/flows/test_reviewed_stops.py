@@ -126,19 +126,47 @@ def test_a_run_that_is_interrupted_does_not_forget_its_cancellation(stage: Stage
     assert stage.effects["unreserve"] == 1
 
 
-def test_a_cancelled_run_can_be_tried_again(stage: Stage) -> None:
+@pytest.mark.parametrize(("undo", "said"), [(True, "what it did is undone"), (False, "nothing was undone")])
+def test_that_something_is_undone_is_said_only_where_it_was(
+    stage: Stage, undo: bool, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     app = stage.process()
 
-    @app.step(repeat="safe")
-    def pack(order: int) -> str:
-        return "packed"
+    @app.step(repeat="safe", undo=(lambda order: stage.do("unpack")) if undo else None)
+    def pack(order: int) -> None:
+        app.attach(flow="sync", key="order:1").cancel("ann")
 
     @app.flow(key="order:{order}", name="sync")
-    def sync(order: int) -> str:
-        return pack(order)
+    def sync(order: int) -> None:
+        pack(order)
 
-    sync.start(1).cancel("ann")
-    assert sync.retry(1) == "packed"
+    sync.start(1)
+    with caplog.at_level("INFO", "twiceproof.work"):
+        app.worker().run(until_idle=True)
+    (line,) = [record.getMessage() for record in caplog.records if "cancelled by ann" in record.getMessage()]
+    assert said in line
+    assert stage.effects["unpack"] == int(undo)
+
+
+def test_what_has_no_undo_is_said_to_be_left(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    app = stage.process()
+
+    @app.step(repeat="safe", undo=lambda order: None)
+    def reserve(order: int) -> None: ...
+
+    @app.step(repeat="safe")
+    def pack(order: int) -> None:
+        app.attach(flow="sync", key="order:1").cancel("ann")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        reserve(order)
+        pack(order)
+
+    sync.start(1)
+    with caplog.at_level("INFO", "twiceproof.work"):
+        app.worker().run(until_idle=True)
+    assert "reserve is undone; pack has no undo" in caplog.text
 
 
 # -- undoing -------------------------------------------------------------------------------------

@@ -167,10 +167,46 @@ def test_a_run_that_was_undone_is_not_tried_again(stage: Stage) -> None:
         office.app.retry_run("office/order:1")
 
 
-def test_a_run_that_was_cancelled_before_it_began_can_be_tried_again(office: Office) -> None:
+def test_a_run_that_was_cancelled_is_not_tried_again_and_stays_cancelled(office: Office) -> None:
     office.flow.start(1).cancel(by="ann")
-    office.app.retry_run("office/order:1")
-    assert office.flow(1) == "inv_1"
+    with pytest.raises(Misuse, match=r"cancelled by ann.*runs fork"):
+        office.app.retry_run("office/order:1")
+    with pytest.raises(Misuse, match=r"cancelled by ann.*runs fork"):
+        office.flow.retry(1)
+    whole = office.app.history("office/order:1")
+    assert (whole.run.state, whole.undoing) == ("failed", "cancelled")
+    assert whole.fault is not None and whole.fault["type"] == "Cancelled"
+    (move,) = whole.next
+    assert move.words[:2] == ("runs", "fork")
+
+
+def test_a_run_that_was_cancelled_can_be_done_under_another_key(office: Office) -> None:
+    office.flow.start(1).cancel(by="ann")
+    forked = office.app.fork_run("office/order:1", key="order:1b")
+    resume(office)
+    assert office.app.attach(forked.run).result() == "inv_1"
+
+
+def test_a_cancelled_run_that_is_in_review_is_settled_and_not_tried_again(stage: Stage) -> None:
+    app = stage.process()
+
+    @app.step(repeat="never")
+    def charge(order: int) -> None:
+        app.attach(flow="pay", key="order:1").cancel(by="ann")
+        raise TimeoutError
+
+    @app.flow(key="order:{order}", name="pay")
+    def pay(order: int) -> None:
+        charge(order)
+
+    with pytest.raises(NeedsReview):
+        pay(1)
+    assert not any(move.words[:2] == ("runs", "retry") for move in app.history("pay/order:1").next)
+    with pytest.raises(Misuse, match=r"cancelled by ann.*review settle"):
+        app.retry_run("pay/order:1")
+    app.settle_run("pay/order:1", "did-not-happen", by="eve")
+    with pytest.raises(Cancelled):
+        pay(1)
 
 
 def test_a_run_that_goes_on_by_itself_is_not_tried_again(office: Office) -> None:

@@ -12,7 +12,7 @@ from ...shell import typed
 from ...stores.base import Store
 from ..entry import FAILED as STEP_FAILED
 from ..entry import UNKNOWN, Entry, entry_write, tried_anew
-from ..undo import undoes
+from ..undo import refuse_cancelled, undoes
 from ..work import with_work, work_of
 from .review import queued
 from .runs import entries_in, require_run
@@ -30,7 +30,7 @@ def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation
         if not (yield from _reopen(store, record, entries)):
             continue
         claim = claim_of(record)
-        if work_of(claim).undoing:
+        if work_of(claim).undoing:  # a person's, who thought better of it: what was said is kept with the settling
             claim = with_work(claim, undoing="", by="")
         if isinstance((yield from store.write(queued(record, claim))), Written):
             return QUEUED
@@ -41,6 +41,7 @@ def _refuse(record: Record, entries: Sequence[Entry], where: Sequence[str]) -> N
     if record.state not in (FAILED, REVIEW):
         look = typed(*where, "runs", "show", run)
         raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: {look}")
+    refuse_cancelled(record, where)
     if undoes({entry.name for entry in entries}):
         raise Misuse(
             "What this run did was undone, or is being undone: it cannot go on. Start it as something new: "

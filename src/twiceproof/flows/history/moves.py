@@ -10,7 +10,7 @@ from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_o
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
 from ..stop import INNER_REVIEW, NOT_AWAITED, NOT_UNDONE
-from ..undo import undoes
+from ..undo import CANCELLED, undoes
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
 from ..waits.arrivals import WAIT
@@ -67,7 +67,7 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     once = f"Once {_in_its_way(whole.run.reason)},"
     if half_way:
         yield MoveShape(f"{once} undo what is done, and stop:", (*settle, "--undo"))
-    if not unknown and not begun:  # of which something is undone already does not go on
+    if not unknown and not begun and whole.undoing != CANCELLED:  # of which something is undone already does not go on
         why = "To go on with it instead of undoing it:" if half_way else f"{once} go on:"
         yield MoveShape(why, ("runs", "retry", name))
     for step in asked:
@@ -117,6 +117,9 @@ def _of_undo(unknown: list[StepShape], settle: tuple[str, ...]) -> Iterator[Move
 def _of_failure(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     if _was_undone(whole):
         yield MoveShape("It was undone. To do it anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
+    elif whole.undoing:
+        why = f"It was {whole.undoing}, and stays so. To do it anew, as something new:"
+        yield MoveShape(why, ("runs", "fork", name, "--key", "KEY"))
     elif whole.fault is not None and (kind := whole.fault["type"]) in ANSWERED:
         yield MoveShape(f"{ANSWERED[kind]}. To ask anew, as something new:", ("runs", "fork", name, "--key", "KEY"))
         yield MoveShape(f"Once the flow catches {kind}, go on:", ("runs", "retry", name))

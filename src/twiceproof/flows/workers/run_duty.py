@@ -73,8 +73,8 @@ def _tell(ended: Ended, where: Sequence[str]) -> None:
     match ended:
         case Finished():
             log.info("done")
-        case Fell(Cancelled() as error):
-            log.warning("%s; what it did is undone", error)
+        case Fell(Cancelled() as error, undone):
+            log.warning("%s; %s", error, undone or "it had done nothing")
         case Fell(error):
             _tell_failure(error)
         case Overtaken(error):

@@ -287,6 +287,13 @@ def test_what_is_not_there_or_another_tenants_is_not_found(app, knock, sync, nam
     knock("POST", f"/v1/reviews/{name}", {"verdict": "abandon", "by": "ann"}, 404)
 
 
+def test_a_cancelled_run_is_not_revived(knock, sync):
+    run = sync.start({"id": 7}).id
+    knock("POST", f"/v1/runs/{run}/cancel", {"by": "ann"}, 200)
+    assert "cancelled by ann" in knock("POST", f"/v1/runs/{run}/retry", status=409)["detail"]
+    assert knock("GET", f"/v1/runs/{run}", status=200)["undoing"] == "cancelled"
+
+
 def test_a_claim_is_no_run_to_be_cancelled(knock, sync):
     run = knock("PUT", "/v1/claims/ship/1", {}, 201)["run"]
     knock("POST", f"/v1/runs/{run}/cancel", status=404)
