@@ -127,6 +127,22 @@ def test_shopify_may_leave_out_the_x():
     assert source.read(bare) == source.read(sent)
 
 
+def test_shopifys_newer_events_have_no_webhook_id_and_are_known_by_event_and_subscription():
+    """Their subscriptions have a handle; both kinds of headers may come side by side."""
+    source, body = find_source("shopify"), b'{"id":1}'
+    signature = b64encode(hmac.new(SECRET.encode(), body, sha256).digest()).decode()
+
+    def event(handle: str, **more: str) -> Envelope:
+        headers = {"shopify-hmac-sha256": signature, "shopify-topic": "orders/create", "shopify-event-id": "e-1"}
+        return Envelope("shopify", body, {**JSON, **headers, "shopify-handle": handle, **more})
+
+    one, two = event("stock"), event("mail", **{"x-shopify-hmac-sha256": signature})
+    assert source.verify(one, [SECRET], NOW) == source.verify(two, [SECRET], NOW) == ""
+    assert [source.read(sent)[0].id for sent in (one, two, event(""))] == ["e-1:stock", "e-1:mail", "e-1"]
+    by_event = find_source("shopify", by="event-id")
+    assert [by_event.read(sent)[0].id for sent in (one, two)] == ["e-1", "e-1"]
+
+
 def test_shopify_has_no_other_id():
     with pytest.raises(Misuse, match="webhook-id, event-id"):
         find_source("shopify", by="order-id")

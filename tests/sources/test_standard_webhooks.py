@@ -61,6 +61,32 @@ def test_a_secret_may_come_without_its_prefix(source):
     assert source.verify(signed(reference()), [SECRET.removeprefix("whsec_")], NOW) == ""
 
 
+KEYS = [b64encode(bytes(range(size))).decode() for size in (24, 25, 26, 32)]
+
+
+@pytest.mark.parametrize("name", ["standard_webhooks", "svix"])
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("prefix", ["whsec_", ""])
+def test_a_secret_without_its_padding_is_the_same_secret(name, key, prefix):
+    """The reference package adds what is missing, and senders leave it out."""
+    source, bare = find_source(name), prefix + key.rstrip("=")
+    sent = structs.replace(source.seal(BODY, prefix + key, NOW), source=name)
+    assert source.verify(sent, [bare], NOW) == ""
+    assert Webhook(bare).sign("msg_1", datetime.fromtimestamp(NOW, UTC), BODY.decode()) == reference(prefix + key)
+    assert source.verify(source.seal(BODY, bare, NOW), [prefix + key], NOW) == ""
+
+
+def test_a_key_pair_without_its_padding_is_the_same(source):
+    pair = key_pair(1)
+    assert source.verify(signed(pair_signature(pair)), [public_of(pair).rstrip("=")], NOW) == ""
+    assert source.verify(source.seal(BODY, pair.rstrip("="), NOW), [public_of(pair)], NOW) == ""
+
+
+@pytest.mark.parametrize("key", ["A", "AAAAA", "A=", "=AAA", "AA==AA", "AA AA", "AAA=="])
+def test_what_is_no_base64_even_with_padding_is_no_secret(source, key):
+    assert source.verify(signed(reference()), [f"whsec_{key}"], NOW)
+
+
 def test_one_good_signature_among_several_is_enough(source):
     both = signed(reference(OTHER), reference())
     assert source.verify(both, [SECRET], NOW) == source.verify(both, [OTHER], NOW) == ""
@@ -121,5 +147,35 @@ def test_svix_knows_its_own_headers():
     svix = find_source("svix")
     sent = svix.sample(SECRET, NOW)
     assert {"svix-id", "svix-timestamp", "svix-signature"} <= set(sent.headers)
+
+
+def test_svix_also_sends_the_headers_of_the_standard():
+    svix = find_source("svix")
+    sent = svix.sample(SECRET, NOW)
     renamed = {name.replace("svix-", "webhook-"): value for name, value in sent.headers.items()}
-    assert svix.verify(structs.replace(sent, headers=renamed), [SECRET], NOW)
+    plain, both = (structs.replace(sent, headers=headers) for headers in (renamed, {**renamed, **sent.headers}))
+    for one in (plain, both):
+        assert svix.verify(one, [SECRET], NOW) == ""
+        assert svix.verify(one, [OTHER], NOW)
+        assert svix.read(one) == svix.read(sent)
+
+
+@pytest.mark.parametrize("missing", ["id", "timestamp", "signature"])
+def test_one_set_of_svix_headers_counts_and_not_a_mixture(missing):
+    """Whoever looks at the other set would see another id or time."""
+    svix = find_source("svix")
+    sent = svix.sample(SECRET, NOW)
+    mixed = dict(sent.headers)
+    mixed[f"webhook-{missing}"] = mixed.pop(f"svix-{missing}")
+    assert svix.verify(structs.replace(sent, headers=mixed), [SECRET], NOW)
+
+
+def test_a_foreign_id_beside_svix_own_is_not_the_events():
+    svix = find_source("svix")
+    sent = svix.sample(SECRET, NOW)
+    forged = structs.replace(sent, headers={**sent.headers, "webhook-id": "msg_forged"})
+    assert svix.verify(forged, [SECRET], NOW) == "" and svix.read(forged) == svix.read(sent)
+
+
+def test_the_standards_own_source_knows_no_svix_headers(source):
+    assert source.verify(find_source("svix").sample(SECRET, NOW), [SECRET], NOW)

@@ -14,6 +14,7 @@ from ..errors import Misuse
 from ..flows.flow import Flow
 from ..flows.parts import Parts
 from ..keys.duration import seconds
+from ..keys.key import is_blank
 from .admit import admit
 from .envelope import Envelope, envelope
 from .hook import Hook, OnFailed, Secrets, checked, operation_of
@@ -125,12 +126,20 @@ def _flow_of(start: Any) -> Flow:
     return flow
 
 
+def _current(ask: Secrets) -> tuple[str, ...]:
+    """What a function gives. Of one text, each letter would be a secret; and spaces are none."""
+    found = ask()
+    return tuple(one for one in ((found,) if isinstance(found, str) else found) if not is_blank(one))
+
+
 def _secrets(secret: str | Collection[str] | Secrets, source: Source) -> Secrets:
     if callable(secret):
-        return secret
+        return lambda: _current(secret)
     given = (secret,) if isinstance(secret, str) else tuple(secret or ())
     if not all(isinstance(one, str) for one in given):  # of bytes, each would be a number
         raise Misuse(f"The secret of {source.name} is not text; give a str, several, or env(…).")
     if source.signed and not all(given or [""]):
         raise Misuse(f'{source.name} signs what it sends; give its secret: secret=env("{source.name.upper()}_SECRET").')
+    if any(is_blank(one) for one in given):  # everybody can sign with spaces
+        raise Misuse(f"A secret of {source.name} is blank; copy it again from the sender, or leave it out.")
     return lambda: given

@@ -15,6 +15,7 @@ from twiceproof.doors.lately import SPAN
 from twiceproof.doors.letters import letters
 from twiceproof.doors.replay import replay_letter
 from twiceproof.doors.reply import Reply
+from twiceproof.doors.sources.catalogue import SOURCES, find_source
 from twiceproof.drive import block
 
 from ..flows.stage import Stage
@@ -363,12 +364,43 @@ def test_a_webhook_needs_a_flow_and_a_secret(stage: Stage) -> None:
         app.webhook(Post(), secret=SECRET, start=_flow(app), on_failed="forget")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("secret", "why"), [(None, "give its secret"), (b"a secret", "not text"), ([5], "not text")])
+@pytest.mark.parametrize(
+    ("secret", "why"),
+    [(None, "give its secret"), (b"a secret", "not text"), ([5], "not text"), (" ", "blank"), ("\t\n", "blank"),
+     (["good", "  "], "blank"), ("\u200b", "blank")],
+)  # fmt: skip
 def test_a_secret_that_is_none_is_refused_when_it_is_declared(stage: Stage, secret: Any, why: str) -> None:
     """`os.environ.get` of a name that is not set, or bytes: at the door, every delivery would be forged."""
     app = shop(stage)
     with pytest.raises(Misuse, match=why):
         app.webhook(Post(), secret=secret, start=_flow(app), name="other")
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+@pytest.mark.parametrize("blank", [" ", "\t"])
+def test_a_blank_secret_is_refused_when_it_is_declared_for_every_source(stage: Stage, name: str, blank: str) -> None:
+    options = {"generic": {"id": "id", "signature": "x-sig"}, "paypal": {"fetch": lambda url: b""}}.get(name, {})
+    app = shop(stage)
+    with pytest.raises(Misuse, match="blank"):
+        app.webhook(name, secret=blank, start=_flow(app), **options)
+    app.webhook(name, secret="one that is set", start=_flow(app), **options)
+
+
+@pytest.mark.parametrize("found", [" ", (" ",), ("", "\t")])
+def test_a_blank_secret_that_a_function_gives_believes_nothing(stage: Stage, found: Any) -> None:
+    app = shop(stage)
+    app.webhook("github", secret=lambda: found, start=_flow(app))
+    for secret in [*found, ""]:
+        sent = find_source("github").sample(secret, stage.clock.now())
+        assert app.receive("github", sent.body, sent.headers.items()).status == 401
+
+
+def test_one_text_that_a_function_gives_is_one_secret(stage: Stage) -> None:
+    app = shop(stage)
+    app.webhook("github", secret=lambda: "a secret", start=_flow(app))
+    for secret, status in (("a secret", 200), ("a", 401)):
+        sent = find_source("github").sample(secret, stage.clock.now(), {"id": "7"})
+        assert app.receive("github", sent.body, sent.headers.items()).status == status
 
 
 def test_a_function_that_would_have_to_be_awaited_is_refused_when_it_is_declared(stage: Stage) -> None:

@@ -14,6 +14,7 @@ from twiceproof import App, Misuse, NotDone, Notice, env, to_email, to_log, to_w
 from twiceproof.claims.retention import sweep
 from twiceproof.drive import block
 from twiceproof.effects.outbound import Outbound
+from twiceproof.effects.standard_webhooks import signed_headers
 from twiceproof.effects.target import NotAllowed
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
@@ -251,6 +252,11 @@ def test_a_webhook_inside_is_refused_when_it_is_declared() -> None:
     with pytest.raises(NotAllowed):
         to_webhook("https://169.254.169.254/", SECRET)
     to_webhook("https://10.0.0.7/n", SECRET, allow=("10.0.0.0/8",))
+
+
+def test_a_signing_secret_without_its_padding_signs_alike() -> None:
+    padded = "whsec_" + b64encode(b"k" * 25).decode()
+    assert signed_headers("m", 1.0, b"{}", [padded]) == signed_headers("m", 1.0, b"{}", [padded.rstrip("=")])
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "short", "whsec_c2hvcnQ="])

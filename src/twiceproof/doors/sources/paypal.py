@@ -16,7 +16,7 @@ from ..source import Event, Poison, Reading, Source
 from .event_id import made_up_id, named, text_at
 from .json_body import object_of
 from .paypal_certificate import Certificates
-from .signature import FORGED, NOBODY_TRUSTED, UNSIGNED, raw, stale
+from .signature import FORGED, NOBODY_TRUSTED, UNSIGNED, not_blank, raw, stale
 
 __all__ = ["PayPal"]
 
@@ -59,13 +59,14 @@ class PayPal(Source):
             return UNSIGNED
         if envelope.header(ALGORITHM) != RSA:
             return f"it is not signed by {RSA}"
-        if not any(secrets):
+        known = not_blank(secrets)
+        if not known:
             return NOBODY_TRUSTED
         found = self.certificates.of(envelope.header(CERTIFICATE), now)
         if isinstance(found, str):
             return found
-        messages = [_message(envelope, secret) for secret in secrets if secret]
-        if not any(known.fits(message, signature) for known in found for message in messages):
+        messages = [_message(envelope, secret) for secret in known]
+        if not any(one.fits(message, signature) for one in found for message in messages):
             return FORGED
         return stale(at, now, self.window)
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 from ...errors import Misuse
 from ..envelope import Envelope
 from ..source import Source
-from .signature import NOBODY_TRUSTED, same
+from .signature import NOBODY_TRUSTED, not_blank, same
 
 __all__ = ["SharedSecret"]
 
@@ -29,12 +29,13 @@ class SharedSecret(Source):
         self.greets_by_secret = bool(self.parameter)  # it is in the URL, whatever the method
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
-        if not any(secrets):
+        known = not_blank(secrets)
+        if not known:
             return NOBODY_TRUSTED
         given = self._given(envelope)
         if len(given) != 1:  # two of them: a proxy may have looked at the other one
             return f"it has {len(given) or 'no'} secret in {self._where()}"
-        return "" if any(same(secret, given[0]) for secret in secrets if secret) else "its secret is none of those set"
+        return "" if any(same(secret, given[0]) for secret in known) else "its secret is none of those set"
 
     def _given(self, envelope: Envelope) -> list[str]:
         if self.header:

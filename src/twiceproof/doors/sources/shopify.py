@@ -16,11 +16,16 @@ from .signature import UNSIGNED, Signed, Signer, mac, raw
 __all__ = ["Shopify"]
 
 By = Literal["webhook-id", "event-id"]
-NAMES = ("webhook-id", "event-id", "topic")
+NAMES = ("webhook-id", "event-id", "handle", "topic")
+
+SIGNATURES = ("x-shopify-hmac-sha256", "shopify-hmac-sha256")
 
 
 class Shopify(Signer):
-    """`by` says which id is claimed. `event-id` makes one of two subscriptions to the same topic."""
+    """`by` says which id is claimed. `event-id` makes one of two subscriptions to the same topic.
+
+    Its newer events have no webhook id: they are known by the event's id and the subscription's handle.
+    """
 
     name = "shopify"
     horizon = 4 * 3_600.0  # eight tries; afterwards the subscription itself is deleted
@@ -34,8 +39,8 @@ class Shopify(Signer):
         self.by = by
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
-        given = _header(envelope, "hmac-sha256")
-        return Signed([given], envelope.body) if given else UNSIGNED
+        given = [text for text in map(envelope.header, SIGNATURES) if text]
+        return Signed(given, envelope.body) if given else UNSIGNED
 
     def sign(self, secret: str, message: bytes) -> str:
         return mac(raw(secret), message, encoding="base64")
@@ -44,10 +49,17 @@ class Shopify(Signer):
         payload = object_of(envelope)
         if isinstance(payload, Poison):
             return payload
-        name = named(_header(envelope, self.by))
+        name = self._id_of(envelope)
         if isinstance(name, Poison):
             return name
         return [Event(name, payload, _header(envelope, "topic"), delivery=_header(envelope, "webhook-id"))]
+
+    def _id_of(self, envelope: Envelope) -> str | Poison:
+        own, event = _header(envelope, self.by), _header(envelope, "event-id")
+        if own or not event:
+            return named(own)
+        handle = _header(envelope, "handle")
+        return named(event, handle) if handle else named(event)
 
     def example(self, payload: Any = None) -> bytes:
         return msgspec.json.encode({"id": 820982911946154508, "name": "#9999"} if payload is None else payload)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ...keys.key import is_blank
 from ..envelope import Envelope
 from ..source import WINDOW, Source
 
@@ -22,6 +23,7 @@ __all__ = [
     "Signer",
     "mac",
     "moment",
+    "not_blank",
     "raw",
     "same",
     "stale",
@@ -54,19 +56,28 @@ class Signer(Source):
         """The signature of these bytes, as the sender writes it; "" for a secret that cannot be one."""
         return mac(raw(secret), message)
 
+    def signatures(self, secret: str, part: Signed) -> Sequence[str]:
+        """All that the sender may have made of this part; several, where it does not always sign the same text."""
+        return [self.sign(secret, part.message)]
+
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
         part = self.signed_part(envelope)
         if isinstance(part, str):
             return part
-        if not any(secrets):
+        known = not_blank(secrets)
+        if not known:
             return NOBODY_TRUSTED
-        # An empty secret is one that everybody knows.
-        expected = [signature for secret in secrets if secret and (signature := self.sign(secret, part.message))]
+        expected = [signature for secret in known for signature in self.signatures(secret, part) if signature]
         if not expected:
             return NO_KEY
         if not any(same(ours, theirs) for ours in expected for theirs in part.given):
             return FORGED
         return "" if part.at is None else stale(part.at, now, self.window)
+
+
+def not_blank(secrets: Sequence[str]) -> list[str]:
+    """An empty secret is one that everybody knows, and so is one of spaces."""
+    return [secret for secret in secrets if not is_blank(secret)]
 
 
 def mac(key: bytes, message: bytes, algorithm: str = "sha256", encoding: Encoding = "hex") -> str:

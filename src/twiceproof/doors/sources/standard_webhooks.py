@@ -16,9 +16,10 @@ from .event_id import made_up_id, named, text_at
 from .json_body import object_of
 from .signature import FORGED, NO_KEY, NOBODY_TRUSTED, UNSIGNED, Encoding, Signed, Signer, mac, moment, raw, stale
 
-__all__ = ["StandardWebhooks"]
+__all__ = ["PARTS", "StandardWebhooks"]
 
 SHARED, PUBLIC, PRIVATE = "whsec_", "whpk_", "whsk_"
+PARTS = ("id", "timestamp", "signature")
 BASE64: Encoding = "base64"
 
 
@@ -32,11 +33,15 @@ class StandardWebhooks(Signer):
     window = WINDOW
 
     def __init__(self) -> None:
-        self.covered = tuple(f"{self.prefix}-{part}" for part in ("id", "timestamp", "signature"))
+        self.covered = tuple(f"{self.prefix}-{part}" for part in PARTS)
         self.needs = self.covered[:1]
 
+    def headers_of(self, envelope: Envelope) -> tuple[str, ...]:
+        """The names of its three headers in this delivery."""
+        return self.covered
+
     def signed_part(self, envelope: Envelope) -> Signed | str:
-        name, time, signatures = (envelope.header(header) for header in self.covered)
+        name, time, signatures = (envelope.header(header) for header in self.headers_of(envelope))
         at = moment(time)
         if not (name and signatures):
             return UNSIGNED
@@ -45,7 +50,7 @@ class StandardWebhooks(Signer):
         return Signed(signatures.split(" "), raw(f"{name}.{time}.") + envelope.body, at)
 
     def sign(self, secret: str, message: bytes) -> str:
-        key = _bytes_of(secret.removeprefix(SHARED))
+        key = _key_of(secret.removeprefix(SHARED))
         return f"v1,{mac(key, message, encoding=BASE64)}" if key else ""
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
@@ -70,7 +75,7 @@ class StandardWebhooks(Signer):
         payload = object_of(envelope)
         if isinstance(payload, Poison):
             return payload
-        name = named(envelope.header(self.covered[0]))
+        name = named(envelope.header(self.headers_of(envelope)[0]))
         return name if isinstance(name, Poison) else [Event(name, payload, text_at(payload, "type"), delivery=name)]
 
     def example(self, payload: Any = None) -> bytes:
@@ -81,9 +86,14 @@ class StandardWebhooks(Signer):
         message = raw(f"{name}.{time}.") + body
         signature = self.sign(secret, message)
         if secret.startswith(PRIVATE):
-            signature = f"v1a,{b64encode(sign(_bytes_of(secret.removeprefix(PRIVATE)), message)).decode()}"
+            signature = f"v1a,{b64encode(sign(_key_of(secret.removeprefix(PRIVATE)), message)).decode()}"
         headers = dict(zip(self.covered, (name, time, signature), strict=True))
         return Envelope(self.name, body, {"content-type": "application/json", **headers}, received_at=now)
+
+
+def _key_of(text: str) -> bytes:
+    """Senders, and people who copy, leave the padding out."""
+    return _bytes_of(text if "=" in text else text + "=" * (-len(text) % 4))
 
 
 def _bytes_of(text: str) -> bytes:
@@ -98,5 +108,5 @@ def _ed25519_fits(pair: str, message: bytes, text: str) -> bool:
     signature = _bytes_of(text)
     # Written anew it must be the same text: base64's last letter has bits that mean nothing.
     return b64encode(signature).decode() == text and fits(
-        _bytes_of(pair.removeprefix(kind)), message, signature, private=private
+        _key_of(pair.removeprefix(kind)), message, signature, private=private
     )

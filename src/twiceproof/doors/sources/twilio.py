@@ -1,10 +1,14 @@
-"""Twilio: its URL and the form's sorted fields under HMAC-SHA1; or its URL alone, with the body's hash in it."""
+"""Twilio: its URL and the form's sorted fields under HMAC-SHA1; or its URL alone, with the body's hash in it.
+
+With a shared key it may sign by SHA-256, and says so in a header. The URL has its port or not: Twilio does both.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from ...keys.fingerprint import digest
 from ..envelope import Envelope
@@ -17,10 +21,20 @@ from .signature import UNSIGNED, Signed, Signer, mac, raw, same
 __all__ = ["Twilio"]
 
 SIGNATURE, TOKEN = "x-twilio-signature", "i-twilio-idempotency-token"
+SETTINGS = "x-twilio-webhooks-signature-settings"
+ALGORITHMS = {"HMAC_SHA1": "sha1", "HMAC_SHA256": "sha256"}
+PORTS = {"https": 443, "http": 80}
 FORM = "application/x-www-form-urlencoded"
 SAMPLE_URL = "https://example.com/hooks/twilio"
 MOST_FIELDS = 500
 Fields = list[tuple[str, str]]
+
+
+class TwilioSigned(Signed, frozen=True):
+    """The URL's other form, with the port or without, and the hash that its sender names."""
+
+    other: bytes = b""
+    algorithm: str = "sha1"
 
 
 class Twilio(Signer):
@@ -39,12 +53,24 @@ class Twilio(Signer):
         given, url = envelope.header(SIGNATURE), self._url_of(envelope)
         if not (given and url):
             return UNSIGNED if url else "the URL that Twilio calls is not known here; give url= to the source"
-        if media_type(envelope) != FORM:
-            return Signed([given], raw(url)) if _hash_fits(url, envelope.body) else "its body is not the one hashed"
-        fields = _fields(envelope.body)
+        algorithm = _algorithm(envelope.header(SETTINGS))
+        if algorithm not in ALGORITHMS:
+            return f"its signature is made by the algorithm {algorithm[:40]!r}, which is not known here"
+        fields: Fields | Poison = []
+        if media_type(envelope) == FORM:
+            fields = _fields(envelope.body)
+        elif not _hash_fits(url, envelope.body):
+            return "its body is not the one hashed"
         if isinstance(fields, Poison):
             return fields.reason
-        return Signed([given], _message(url, fields))
+        one, other = _message(url, fields), _message(_other_port(url), fields)
+        return TwilioSigned([given], one, other=other, algorithm=ALGORITHMS[algorithm])
+
+    def signatures(self, secret: str, part: Signed) -> Sequence[str]:
+        """Of the URL with its port, and without: its client libraries try both, too."""
+        if not isinstance(part, TwilioSigned):
+            return super().signatures(secret, part)
+        return [mac(raw(secret), message, part.algorithm, "base64") for message in (part.message, part.other)]
 
     def sign(self, secret: str, message: bytes) -> str:
         return mac(raw(secret), message, "sha1", "base64")
@@ -87,6 +113,28 @@ class Twilio(Signer):
 
 def _message(url: str, fields: Fields) -> bytes:
     return raw(url) + b"".join(raw(name + value) for name, value in sorted(set(fields)))
+
+
+def _other_port(url: str) -> str:
+    """Without the port that it has, or with the usual one; as it is where it cannot be read."""
+    try:
+        parts = urlsplit(url)
+        place, port = parts.netloc, parts.port
+    except ValueError:
+        return url
+    if not place:
+        return url
+    head, _, tail = url.partition(place)
+    if port is not None:
+        return head + place[: place.rindex(":")] + tail
+    return f"{head}{place}:{PORTS[parts.scheme]}{tail}" if parts.scheme in PORTS else url
+
+
+def _algorithm(settings: str) -> str:
+    """`key=…,algorithm=HMAC_SHA256`; without a word about it, the older one. Two words are none."""
+    pairs = [(name.strip(), value.strip()) for name, _, value in (part.partition("=") for part in settings.split(","))]
+    given = [value.upper() for name, value in pairs if name == "algorithm" and value]
+    return "HMAC_SHA1" if not given else ",".join(given)
 
 
 def _hash_fits(url: str, body: bytes) -> bool:
