@@ -128,7 +128,7 @@ class Heartbeat:
         if isinstance(answer, Held):
             hold.held = answer
             hold.beat_at = self._clock.monotonic() + answer.lease / BEATS_PER_LEASE
-        elif id(hold) in self._holds:  # otherwise the work ended meanwhile, and its last word moved the fence
+        elif id(hold) in self._holds and not hold.ending:  # otherwise the work's own last word moved the fence
             hold.lost = answer
             _warn(hold, "lost the claim %s: it is now %s", answer.state or "gone")
 

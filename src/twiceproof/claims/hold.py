@@ -19,7 +19,7 @@ INHERITED = LostHold("held", "")
 class Hold:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
-    __slots__ = ("active", "ask", "beat_at", "beating", "context", "held", "lost", "renew", "store", "token")
+    __slots__ = ("active", "ask", "beat_at", "beating", "context", "ending", "held", "lost", "renew", "store", "token")
 
     def __init__(self, ask: Ask, held: Held) -> None:
         self.ask = ask
@@ -28,6 +28,7 @@ class Hold:
         self.active = True
         self.beat_at = 0.0
         self.beating = False
+        self.ending = False  # its last write is under way: what becomes of the claim, that write's answer tells
         self.context: Context | None = None  # of whoever holds it: what is logged about it elsewhere is part of that
         self.renew: Callable[[Held], Operation[Held | LostHold]] | None = None  # None: as claims are renewed
         self.store: Store | None = None

@@ -67,7 +67,15 @@ def last(session: Session, end: End, *unless: Write) -> Operation[Conflict | Non
             raise Beckoned
         return end(fence)
 
-    return session.ledger.flush(*unless, end=checked)
+    hold = session.hold
+    hold.ending = True  # on a loop that is blocked it may be there long before we hear of it
+    try:
+        refused = yield from session.ledger.flush(*unless, end=checked)
+    except BaseException:
+        hold.ending = False
+        raise
+    hold.ending = refused is None
+    return refused
 
 
 def refuse_forgotten(session: Session) -> None:

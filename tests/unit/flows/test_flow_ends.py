@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -695,3 +696,45 @@ def test_a_run_from_before_the_annotation_changed_is_still_answered(stage: Stage
         return str(total)
 
     assert new.start(1, "70").result(timeout=0.0) == "70"
+
+
+# -- a loop that is blocked -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ends", ["done", "waiting"])
+def test_a_run_that_ended_is_not_called_lost_while_its_loop_is_blocked(
+    stage: Stage, ends: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last write has landed, and it could not hear of it yet: the heartbeat finds its own run's end."""
+    app = stage.process()
+    landed, blocked = threading.Event(), threading.Event()
+    commit = stage.engine.commit
+
+    def slow_to_answer(batches: Any) -> Any:
+        outcomes = commit(batches)
+        writes = [write for batch in batches for write in batch.writes]
+        if any(getattr(write, "state", "") == ends and write.at.kind == "claim" for write in writes):
+            landed.set()
+            assert blocked.wait(10)
+        return outcomes
+
+    monkeypatch.setattr(stage.engine, "commit", slow_to_answer)
+
+    @app.flow(key="order:{order}")
+    async def sync(order: int) -> str:
+        return await app.wait_for("paid") if ends == "waiting" else "done"
+
+    async def blocks_the_loop() -> None:
+        while not landed.is_set():
+            await asyncio.sleep(0)
+        blocked.set()
+        stage.clock.advance(11)  # past a third of the lease: it is due to be renewed
+        app._heartbeat.beat()
+
+    async def both() -> Any:
+        return await asyncio.gather(sync(1), blocks_the_loop(), return_exceptions=True)
+
+    with caplog.at_level("WARNING", "twiceproof"):
+        asyncio.run(asyncio.wait_for(both(), 20))
+    assert stage.record("sync", "order:1").state == ends
+    assert "lost the claim" not in caplog.text
