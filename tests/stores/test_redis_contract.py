@@ -4,6 +4,9 @@ import pytest
 
 from tests.stores.movable_redis import MovableRedisEngine
 from twiceproof.prove.store_contract import DurableStoreContract
+from twiceproof.prove.store_contract.due import DueRecords
+from twiceproof.prove.store_contract.hidden import HiddenRecords
+from twiceproof.stores import redis_due
 from twiceproof.stores.grouped import GroupedStore
 
 
@@ -29,6 +32,31 @@ class TestRedis(RedisContract):
 
 @pytest.mark.server
 class TestRedisCluster(RedisContract):
+    @pytest.fixture(autouse=True)
+    def server(self, cluster_url):
+        self.url = cluster_url
+
+
+class HeadsContract(DueRecords, HiddenRecords):
+    """Few queues are looked at one by one; here, they are found by their heads, as many are."""
+
+    make_store = RedisContract.make_store
+    advance = RedisContract.advance
+
+    @pytest.fixture(autouse=True)
+    def by_heads(self, monkeypatch):
+        monkeypatch.setattr(redis_due, "FEW", -1)
+
+
+@pytest.mark.server
+class TestRedisHeads(HeadsContract):
+    @pytest.fixture(autouse=True)
+    def server(self, redis_url):
+        self.url = redis_url
+
+
+@pytest.mark.server
+class TestRedisClusterHeads(HeadsContract):
     @pytest.fixture(autouse=True)
     def server(self, cluster_url):
         self.url = cluster_url

@@ -17,9 +17,9 @@ from .base import Again, Disconnected, Finding
 from .no_ledger import POINT, NoLedger
 from .redis_answers import commit_answers, opening, settled, whole
 from .redis_doctor import Facts, examine, examine_servers, is_best_effort, refuse_unsafe, survey
-from .redis_due import hand_out
+from .redis_due import Others, hand_out
 from .redis_faults import NotNow, understood
-from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
+from .redis_lanes import META_KEY, SCHEMA, WITHOUT_HEADS, Lane, Meta, lane_of, slot_of
 from .redis_links import Command
 from .redis_nodes import Call, Nodes
 from .redis_notify import UNHEARD, Heard, Listener, mark
@@ -39,6 +39,7 @@ from .redis_rows import (
 )  # fmt: skip
 from .redis_scripts import SERVER_TIME, Scripts
 from .redis_target import Target
+from .redis_upgrade import add_heads
 from .rings import rings
 
 __all__ = ["RedisEngine"]
@@ -59,6 +60,7 @@ class RedisEngine:
         self._scripts = Scripts(self.now_lua)
         self._nodes = Nodes(self.target, self._scripts, clock)
         self._listener = Listener(self._nodes.open_ear)
+        self._others = Others()
         try:
             with opening(self._nodes):
                 self._open(create, accept)
@@ -74,11 +76,20 @@ class RedisEngine:
         self.lanes = self._nodes.lanes = [Lane(number) for number in range(self.meta.lanes)]
         self._nodes.strict = not self.best_effort and not accept
         self._nodes.greet()
+        if self.meta.schema == WITHOUT_HEADS:
+            self.meta = self._upgraded()
 
     def _create(self) -> Meta:
         """Create the store, or learn how it was created. Ten processes may do this at once: one is first."""
         wanted = Meta(SCHEMA, self.target.lanes).text()
         return Meta.read(self._meta(("SET", META_KEY, wanted, "NX"), ("GET", META_KEY)))
+
+    def _upgraded(self) -> Meta:
+        """Whoever opens it does it, several at once too: the last to say so has done all of it."""
+        add_heads(self._nodes)
+        meta = Meta(SCHEMA, self.meta.lanes)
+        self._meta(("SET", META_KEY, meta.text()))
+        return meta
 
     def _known(self, facts: Sequence[Facts]) -> Meta:
         text = self._meta(("GET", META_KEY))
@@ -148,7 +159,7 @@ class RedisEngine:
         return [(self.lanes[number], mine) for number, mine in places.items()]
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
-        return hand_out(self._nodes, self._scripts, kind, queues, limit, hide)
+        return hand_out(self._nodes, self._scripts, self._others, kind, queues, limit, hide)
 
     def listen(self, heard: Heard) -> float | None:
         """From now on, tell which spaces changed in other processes."""

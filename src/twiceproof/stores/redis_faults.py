@@ -31,7 +31,7 @@ class Broken(Exception):
 
 CODES = re.compile(
     r"\b(MOVED|ASK|TRYAGAIN|CLUSTERDOWN|LOADING|MASTERDOWN|READONLY|NOREPLICAS|BUSY|UNBLOCKED|OOM|MISCONF"
-    r"|NOSCRIPT|NOPERM|ACL failure|NOAUTH|WRONGPASS|WRONGTYPE)\b"
+    r"|NOSCRIPT|NOPERM|ACL failure|user executing the script can't|NOAUTH|WRONGPASS|WRONGTYPE)\b"
 )
 ELSEWHERE = {"MOVED", "ASK", "TRYAGAIN"}
 TURNED_AWAY = ("LOADING ", "ERR max number of clients")
@@ -90,5 +90,5 @@ MESSAGES: dict[str, tuple[type[StoreError], str]] = {
         "Use another database.",
     ),
 }
-MESSAGES["ACL failure"] = MESSAGES["NOPERM"]  # what a script says of it
+MESSAGES["ACL failure"] = MESSAGES["user executing the script can't"] = MESSAGES["NOPERM"]  # as scripts say it
 UNKNOWN = "Redis refused: {text}. This is a bug in twiceproof or in the server; please report it."

@@ -14,10 +14,11 @@ from redis.crc import key_slot
 
 from ..errors import SchemaMismatch
 
-__all__ = ["META_KEY", "SCHEMA", "Lane", "Meta", "lane_of", "slot_of"]
+__all__ = ["META_KEY", "SCHEMA", "WITHOUT_HEADS", "Lane", "Meta", "lane_of", "slot_of"]
 
 META_KEY = "twiceproof:meta"
-SCHEMA = 2  # 1 kept a record as a hash
+SCHEMA = 3  # 1 kept a record as a hash; 2 had no heads, and is taken up by `redis_upgrade`
+WITHOUT_HEADS = 2
 
 
 class Lane:
@@ -60,7 +61,7 @@ class Meta(msgspec.Struct, frozen=True):
                 f"The Redis store was written by a newer release (schema {meta.schema}, this one knows {SCHEMA}); "
                 "upgrade twiceproof."
             )
-        if meta.schema < SCHEMA:
+        if meta.schema < WITHOUT_HEADS:
             raise SchemaMismatch(
                 f"The Redis store was written by an older release (schema {meta.schema}, this one knows {SCHEMA}), "
                 "before records could be carried over; use another database."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from ..errors import BadWrite
 from ..records import Address, Check, Insert, Replace, Write
@@ -202,7 +203,13 @@ def validate_due(limit: int, hide: float, kind: str, queues: Collection[str]) ->
     _validate_text("kind", kind, MOST_KIND)
     for queue in queues:
         if queue != "":
-            _validate_text("queue", queue, MOST_QUEUE)
+            _validate_queue(queue) if type(queue) is str else _validate_text("queue", queue, MOST_QUEUE)
+
+
+@lru_cache(maxsize=65_536)
+def _validate_queue(queue: str) -> None:
+    """A worker asks for the same ones, which may be thousands, at each of its looks."""
+    _validate_text("queue", queue, MOST_QUEUE)
 
 
 def _validate_limit(limit: int) -> None:

@@ -39,12 +39,17 @@ class RunDuty(Duty):
         self._store = store
         self._flows = flows
         self._tenants = tenants
+        self._made_of: tuple[list[Flow], list[str]] = ([], [])
+        self._queues: list[str] = []
 
     def queues(self) -> list[str]:
+        """The same list while nothing has changed: each look asks for it, and there may be thousands of tenants."""
         flows = [flow for flow in self._flows.values() if flow.rank == self.rank]
-        return (
-            [queue for tenant in self._tenants() for flow in flows for queue in flow.of(tenant).queues] if flows else []
-        )
+        made_of = flows, list(self._tenants()) if flows else []
+        if made_of != self._made_of:
+            self._made_of = made_of
+            self._queues = [queue for tenant in made_of[1] for flow in flows for queue in flow.of(tenant).queues]
+        return self._queues
 
     def awaits(self, record: Record) -> bool:
         return self._flow(record).drive is await_

@@ -47,6 +47,7 @@ class Worker:
         self._duties = duties
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
+        self._heard: list[list[str]] = []
         self._places = Places(concurrency, self._watch.wake)
         self._scout: Scout[tuple[int, float | None]] = Scout()
         self._times = StoreClock(parts.store, parts.clock)
@@ -137,7 +138,7 @@ class Worker:
 
     def _look(self, limit: int) -> tuple[int, float | None]:
         """How many were found, and in how long there will be more. Each duty comes first in turn."""
-        self._watch.move(queue_place(queue) for duty in self._duties for queue in duty.queues())
+        self._listen()
         self._turn += 1
         found, next_in = 0, None
         for duty in self._in_order():
@@ -154,6 +155,13 @@ class Worker:
         if self._times.is_due:  # after the look, which tells the time; what is put right rings
             self._check()
         return found, next_in
+
+    def _listen(self) -> None:
+        """For what falls due in our queues; they are gone through only if they have changed."""
+        queues = [duty.queues() for duty in self._duties]
+        if queues != self._heard:
+            self._heard = [list(each) for each in queues]
+            self._watch.move(queue_place(queue) for each in queues for queue in each)
 
     def _in_order(self) -> list[Duty]:
         """By rank; within one, each comes first in turn."""

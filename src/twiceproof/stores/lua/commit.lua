@@ -29,12 +29,19 @@ local function remove(lane, kind, member, packed)
   local name = kind .. '\0' .. member
   call('DEL', lane .. ':r:' .. name)
   call('ZREM', lane .. ':i', 'k' .. name, 's' .. kind .. '\0' .. state .. '\0' .. member)
-  if struct.unpack('>I8', packed, DUE_AT) > 0 then call('ZREM', lane .. ':d:' .. kind .. '\0' .. queue, member) end
+  if struct.unpack('>I8', packed, DUE_AT) > 0 then
+    local index = lane .. ':d:' .. kind .. '\0' .. queue
+    call('ZREM', index, member)
+    if call('EXISTS', index) == 0 then call('ZREM', lane .. ':h:' .. kind, queue) end
+  end
 end
 
 local function index(lane, kind, member, state, queue, due_in, packed)
   local names, place = lane .. ':i', 's' .. kind .. '\0' .. state .. '\0' .. member
-  if due_in then call('ZADD', lane .. ':d:' .. kind .. '\0' .. queue, micros + due_in, member) end
+  if due_in then
+    call('ZADD', lane .. ':d:' .. kind .. '\0' .. queue, micros + due_in, member)
+    call('ZADD', lane .. ':h:' .. kind, 'LT', micros + due_in, queue)
+  end
   if not packed then
     call('ZADD', names, 0, 'k' .. kind .. '\0' .. member, 0, place)
     return

@@ -7,6 +7,7 @@ local call = redis.call
 -- lane:r:kind.member  a record
 -- lane:i              the index: members 'k' kind . member and 's' kind . state . member, in the order of their bytes
 -- lane:d:kind.queue   what is due when: members by time
+-- lane:h:kind         heads: each queue by the time at which its first member is due, or an earlier one
 -- where a member is space.key and the dots are NULs. All times are whole microseconds.
 -- A record is a msgpack array of ten: six numbers of eight bytes, so that they can be read and written without
 -- unpacking the rest, then what the client has packed: state, queue, nonce, body.

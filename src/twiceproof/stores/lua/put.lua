@@ -21,6 +21,7 @@ local fence, created, due = 0, micros, 0
 if due_in then
   due = micros + due_in
   call('ZADD', lane .. ':d:' .. kind .. '\0' .. queue, due, member)
+  call('ZADD', lane .. ':h:' .. kind, 'LT', due, queue)
 end
 if packed then
   local _, old_state, old_queue = cmsgpack.unpack_limit(packed, 2, HEAD)

@@ -1,4 +1,4 @@
--- ARGV[1]: {kind, hide, {{lane, due index, how many}, …}}. Hands out what is ripe and hides it. Answers: the time,
+-- ARGV[1]: {kind, hide, {{lane, queue, how many}, …}}. Hands out what is ripe and hides it. Answers: the time,
 -- then {when it was due, member, record} each.
 local asked = cmsgpack.unpack(ARGV[1])
 local kind, due = asked[1], micros + asked[2]
@@ -16,8 +16,11 @@ local function hide(lane, index, number, member, score)
 end
 
 for _, part in ipairs(asked[3]) do
-  local found = call('ZRANGEBYSCORE', part[2], '-inf', micros, 'WITHSCORES', 'LIMIT', 0, part[3])
+  local index = part[1] .. ':d:' .. kind .. '\0' .. part[2]
+  local found = call('ZRANGEBYSCORE', index, '-inf', micros, 'WITHSCORES', 'LIMIT', 0, part[3])
   local number = #found > 0 and call('INCR', part[1] .. ':number')
-  for j = 1, #found, 2 do hide(part[1], part[2], number, found[j], found[j + 1]) end
+  for j = 1, #found, 2 do hide(part[1], index, number, found[j], found[j + 1]) end
+  local first = call('ZRANGE', index, 0, 0, 'WITHSCORES')[2]
+  if first then call('ZADD', part[1] .. ':h:' .. kind, first, part[2]) end
 end
 return answers
