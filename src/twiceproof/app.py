@@ -43,6 +43,7 @@ from .clock import Clock, Ids, system_clock
 from .doors.api import DoorApi
 from .doors.hook import Hook
 from .drive import Operation, await_, block
+from .effects.incidents import Incidents
 from .errors import Misuse
 from .flows.api import FlowApi
 from .flows.api_resources import ResourceApi
@@ -126,6 +127,7 @@ class App(
         self.polls = PollDuty(self.store, self._heartbeat)
         ranks = [RunDuty(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
         self.duties: list[Duty] = [self.schedules, self.polls, *ranks]
+        self.incidents: list[Incidents] = []
 
     # -- guarding --------------------------------------------------------------------------------
 
@@ -261,6 +263,8 @@ class App(
         """Finish what is under way. What is called afterwards is refused."""
         self.parts.courier.stop()
         self.tally.stop()
+        for incidents in self.incidents:
+            incidents.stop()
         self._heartbeat.stop()
         self._housekeeper.stop()
         self.store.close()

@@ -55,11 +55,22 @@ def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 )
 @click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
 @click.option(
+    "--metrics-port", metavar="N", type=click.IntRange(0, 65535),
+    help="Serve /metrics for Prometheus there; 0 takes any that is free, and the log says which.",
+)  # fmt: skip
+@click.option(
+    "--metrics-host", metavar="HOST", default="127.0.0.1", show_default=True,
+    help="Where /metrics is served; whoever reaches it may read the counts.",
+)  # fmt: skip
+@click.option(
     "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines, on stderr."
 )
 @no_target
 @click.pass_context
-def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool) -> None:
+def work(
+    ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool, metrics_port: int | None,
+    metrics_host: str,
+) -> None:  # fmt: skip
     """Carry out runs: what was started, has slept long enough, or was left behind.
 
     Run as many of these as you like, on as many machines: they meet in the store. On SIGTERM or Ctrl-C nothing new is
@@ -73,13 +84,31 @@ def work(ctx: click.Context, app: str, concurrency: int, drain: str, until_idle:
     found = load_app(app)
     set_up_logs(as_json=target.json)
     with found:
-        _serve(found, app, concurrency, patience, until_idle=until_idle)
+        if not any(duty.queues() for duty in found.duties):
+            raise Misuse(f"{app} declares no flows; a worker would wait for ever. Put @app.flow(key=…) on a function.")
+        worker = found.worker(concurrency=concurrency)
+        with _metrics(found, worker, metrics_host, metrics_port):
+            _serve(found, worker, concurrency, patience, until_idle=until_idle)
 
 
-def _serve(app: App, name: str, concurrency: int, patience: float, *, until_idle: bool) -> None:
-    if not any(duty.queues() for duty in app.duties):
-        raise Misuse(f"{name} declares no flows; a worker would wait for ever. Put @app.flow(key=…) on a function.")
-    worker = app.worker(concurrency=concurrency)
+@contextmanager
+def _metrics(app: App, worker: Worker, host: str, port: int | None) -> Iterator[None]:
+    if port is None:
+        yield
+        return
+    try:
+        from ..server.metrics_port import MetricsPort
+    except ImportError as error:
+        raise Misuse(f"--metrics-port needs {error.name}; run: pip install 'twiceproof[server]'") from None
+    served = MetricsPort(app, worker, host, port)
+    log.info("metrics at %s", served.url)
+    try:
+        yield
+    finally:
+        served.close()
+
+
+def _serve(app: App, worker: Worker, concurrency: int, patience: float, *, until_idle: bool) -> None:
     log.info("serving %s on %s, %d at once", _served(app), _store(app), concurrency)
     if app.settings.store.startswith("memory:"):
         log.warning("memory:// is this process's alone: runs that are started elsewhere do not arrive here")

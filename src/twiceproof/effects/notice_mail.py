@@ -78,7 +78,7 @@ def _mail(notice: Notice, sender: str, people: Sequence[str]) -> EmailMessage:
     mail["Message-ID"] = f"<{notice.id}@twiceproof.invalid>"
     mail.set_content(
         f"{_one_line(notice.line)}\n\nFirst: {_utc(notice.first_at)}\nLast: {_utc(notice.last_at)}\n"
-        f"Tenant: {notice.tenant}\n\nLook: twiceproof duplicates --flow {notice.operation}\n"
+        f"Tenant: {notice.tenant}\n\nLook: {_one_line(notice.look)}\n"
     )
     return mail
 

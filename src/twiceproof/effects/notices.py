@@ -1,4 +1,4 @@
-"""Where notices of blocked duplicates go: a log, a webhook, an e-mail. Or any function that takes a `Notice`."""
+"""Where notices go: a log, a webhook, an e-mail. Or any function that takes a `Notice`."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import msgspec
 
 from ..errors import Misuse, NotDone
 from ..secret import Secret, secrets_of
-from .notice import Hook, Notice
+from .notice import DUPLICATE, Hook, Notice
 
 if TYPE_CHECKING:
     from .outbound import Outbound
 
 __all__ = ["to_email", "to_log", "to_webhook"]
 
-TYPE = "duplicates.blocked"
 
+def to_log(logger: str = "", level: int = logging.WARNING) -> Hook:
+    """To the logger `twiceproof.duplicates`, and `twiceproof.notices` for everything else, unless one is named."""
 
-def to_log(logger: str = "twiceproof.duplicates", level: int = logging.WARNING) -> Hook:
-    log = logging.getLogger(logger)
-    return lambda notice: log.log(level, "%s; look: twiceproof duplicates --flow %s", notice.line, notice.operation)
+    def write(notice: Notice) -> None:
+        name = logger or ("twiceproof.duplicates" if notice.event == DUPLICATE else "twiceproof.notices")
+        logging.getLogger(name).log(level, "%s; look: %s", notice.line, notice.look)
+
+    return write
 
 
 def to_webhook(
@@ -39,7 +42,7 @@ def to_webhook(
 
     def send(notice: Notice) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(notice.last_at))
-        body = msgspec.json.encode({"type": TYPE, "timestamp": at, "data": notice})
+        body = msgspec.json.encode({"type": notice.type, "timestamp": at, "data": notice})
         headers = {"content-type": "application/json", **signed_headers(notice.id, now(), body, secrets_of(secret))}
         answer = outbound.post(url, body, headers)
         if not answer.ok:

@@ -16,7 +16,7 @@ from ..records import Address, Insert, Record, Remove, Replace, Written
 from ..stores.base import Store
 from .notice import Hook, Notice
 
-__all__ = ["Notifier"]
+__all__ = ["Notifier", "claim_notice", "notice_at", "release_notice"]
 
 log = logging.getLogger("twiceproof")
 
@@ -73,8 +73,8 @@ class Notifier:
 
     def _notify(self, name: Name, row: Blocked, fresh: int) -> bool | None:
         """Whether somebody has been told, or may have been: what was not told counts on. None: it was not sent."""
-        at = self._place(name)
-        written = block(self._claim(at))
+        at = notice_at(name[0], self._name, *name[1:])
+        written = block(claim_notice(self._store, at, self._quiet))
         if len(self._quiet_until) >= MOST_KNOWN:
             self._quiet_until.clear()
             self._told.clear()
@@ -87,36 +87,39 @@ class Notifier:
             self._hook(notice)
         except NotDone as error:
             log.warning("a notice of blocked duplicates was not sent: %s", error)
-            block(self._release(at, written))
+            block(release_notice(self._store, at, written))
             self._quiet_until.pop(name, None)
             return None
         except Exception as error:  # noqa: BLE001 - perhaps sent: once more after the quiet period, not now
             log.warning("a notice of blocked duplicates may not have been sent: %s: %s", type(error).__name__, error)
         return True
 
-    def _place(self, name: Name) -> Address:
-        tenant, *rest = name
-        digest = sha256("\0".join((self._name, *rest)).encode(errors="surrogatepass")).hexdigest()
-        return Address(space_of(tenant, OPERATION, digest), KIND, digest)
 
-    def _claim(self, at: Address) -> Operation[Written | float]:
-        """Ours to tell; or for how long there is quiet."""
-        found = yield from self._store.read(at)
-        left = _quiet_left(found.record, found.now)
-        if left > 0:
-            return left
-        times = {"lease": self._quiet, "queue": EXPIRE, "due_in": self._quiet + SLACK}
-        write = (
-            Insert(at, "{}", **times) if found.record is None  # type: ignore[arg-type]
-            else Replace(at, "{}", version=found.record.version, **times)  # type: ignore[arg-type]
-        )  # fmt: skip
-        written = yield from self._store.write(write)
-        if isinstance(written, Written):
-            return written
-        return _quiet_left(written.found, written.now) or self._quiet
+def notice_at(tenant: str, *words: str) -> Address:
+    """Where the quiet period of a notice is kept."""
+    digest = sha256("\0".join(words).encode(errors="surrogatepass")).hexdigest()
+    return Address(space_of(tenant, OPERATION, digest), KIND, digest)
 
-    def _release(self, at: Address, written: Written) -> Operation[None]:
-        yield from self._store.write(Remove(at, version=written.version))
+
+def claim_notice(store: Store, at: Address, quiet: float) -> Operation[Written | float]:
+    """Ours to tell; or for how long there is quiet."""
+    found = yield from store.read(at)
+    left = _quiet_left(found.record, found.now)
+    if left > 0:
+        return left
+    times = {"lease": quiet, "queue": EXPIRE, "due_in": quiet + SLACK}
+    write = (
+        Insert(at, "{}", **times) if found.record is None  # type: ignore[arg-type]
+        else Replace(at, "{}", version=found.record.version, **times)  # type: ignore[arg-type]
+    )  # fmt: skip
+    written = yield from store.write(write)
+    if isinstance(written, Written):
+        return written
+    return _quiet_left(written.found, written.now) or quiet
+
+
+def release_notice(store: Store, at: Address, written: Written) -> Operation[None]:
+    yield from store.write(Remove(at, version=written.version))
 
 
 def _quiet_left(record: Record | None, now: float) -> float:

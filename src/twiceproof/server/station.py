@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..app import App
-from ..claims.claim import KIND, QUEUED
 from ..clock import Clock
+from ..drive import await_
 from ..errors import StoreError
+from ..flows.history.census import StateCounts, count_states
 from ..records import Address, Found
 from .metrics import Metrics
 from .openapi.description import describe
@@ -26,8 +27,7 @@ T = TypeVar("T")
 PROBE = Address("~tokens", "probe", "readyz")
 PATIENCE = 2.0  # a store that takes longer does not answer
 FRESH = 1.0  # seconds for which an answer is good: anybody may ask
-COUNT_FRESH = 10.0
-MOST_COUNTED = 1_000
+COUNT_FRESH = 15.0
 
 
 class Station:
@@ -40,7 +40,7 @@ class Station:
         self.worker: Worker | None = None
         self.draining = False
         self._ready = Question(self._read, app.clock, FRESH)
-        self._queued = Question(self._count, app.clock, COUNT_FRESH)
+        self._counts = Question(self._count, app.clock, COUNT_FRESH)
 
     @cached_property
     def description(self) -> bytes:
@@ -54,15 +54,14 @@ class Station:
         return await self.app.store.read(PROBE).wait()
 
     async def text(self) -> bytes:
-        """A scrape. A store that does not answer leaves the last count of what is queued."""
-        count = await self._queued.answer()
-        if count is not None:
-            self.metrics.queued.set(count)
+        """A scrape. A store that does not answer leaves the last counts of what is in it."""
+        counts = await self._counts.answer()
+        if counts is not None:
+            self.metrics.counted(counts)
         return self.metrics.text(self.worker)
 
-    async def _count(self) -> int:
-        page = await self.app.store.scan(KIND, state=QUEUED, limit=MOST_COUNTED).wait()
-        return len(page.records)
+    async def _count(self) -> StateCounts:
+        return await await_(count_states(self.app.store))
 
 
 class Question(Generic[T]):
@@ -76,7 +75,7 @@ class Question(Generic[T]):
         self._ask = ask
         self._clock = clock
         self._fresh = fresh
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[T | None] | None = None
         self._asked_at = 0.0
 
     async def answer(self) -> T | None:
@@ -84,18 +83,15 @@ class Question(Generic[T]):
         now = self._clock.monotonic()
         task = self._task
         if task is None or (task.done() and (now >= self._asked_at + self._fresh)):
-            task = self._task = asyncio.create_task(self._ask())
+            task = self._task = asyncio.create_task(self._asked())
             self._asked_at = now
         left = self._asked_at + PATIENCE - now
         if not task.done() and left > 0:
             await asyncio.wait({task}, timeout=left)
-        return _result(task)
+        return task.result() if task.done() and not task.cancelled() else None
 
-
-def _result(task: asyncio.Task[T]) -> T | None:
-    if not task.done() or task.cancelled():
-        return None
-    try:
-        return task.result()
-    except StoreError:
-        return None
+    async def _asked(self) -> T | None:
+        try:
+            return await self._ask()
+        except StoreError:
+            return None

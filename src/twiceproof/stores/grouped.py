@@ -63,6 +63,7 @@ class GroupedStore:
         self.joins: Joins | None = getattr(engine, "joins", None)  # SQL engines can write in a user's transaction
         self._reads_here = engine.reads_first
         self.bell = Bell()
+        self.heard: list[Callable[[Batch], None]] = []  # told of every batch that has landed; they must not wait
         self._clock = clock
         self._ids = ids or Ids()
         self._patience = patience
@@ -208,7 +209,14 @@ class GroupedStore:
             answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
         if self.bell:
             self._ring(batches, answers)
+        if self.heard:
+            self._tell(batches, answers)
         return answers
+
+    def _tell(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
+        for batch, answer in zip(batches, answers, strict=True):
+            for hear in self.heard if type(answer) is Written else ():
+                hear(batch)
 
     def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | Again | Exception]:
         """After a broken connection, until patience runs out. One bad batch must not harm its neighbours."""

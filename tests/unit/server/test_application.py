@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from twiceproof import StoreUnavailable
 from twiceproof.doors.reply import Reply, json_reply
+from twiceproof.doors.source import Poison
 from twiceproof.drive import Request
 from twiceproof.server import policy, station
 from twiceproof.server.application import make_application
@@ -24,7 +25,7 @@ from twiceproof.server.routes.reading import body_of
 from twiceproof.server.routes.table import ROUTES
 from twiceproof.server.wire import SECURITY
 
-from .desk import Desk
+from .desk import Desk, Shop
 
 SIGNED = [("x-secret", "s3cret")]
 
@@ -221,6 +222,27 @@ def test_a_frozen_store_is_asked_once_and_nobody_waits_for_its_answer(desk, monk
     monkeypatch.setattr(station, "PATIENCE", 0.05)
     assert asyncio.run(scene()) == [question == "text"] * 3
     assert len(asked) == 1
+
+
+def other_flow(order):
+    return order
+
+
+def test_a_delivery_that_could_not_be_taken_in_is_told(desk):
+    class Unreadable(Shop):
+        name = "unreadable"
+
+        def read(self, envelope):
+            return Poison("it has no id")
+
+    told = []
+    desk.app.webhook(Unreadable(), secret="s3cret", start=desk.app.flow(key="k:{order[id]}")(other_flow))
+    desk.app.notify(told.append, on="dead-letter")
+    desk.call("POST", "/hooks/unreadable", b"{}", SIGNED)
+    desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
+    desk.app.incidents[0].flush()
+    assert [(notice.event, notice.operation) for notice in told] == [("dead-letter", "unreadable")]
+    assert "it has no id" in told[0].line and told[0].look == "twiceproof hooks letters"
 
 
 def test_a_server_that_is_about_to_leave_is_not_ready(desk):

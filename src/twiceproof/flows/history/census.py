@@ -1,4 +1,4 @@
-"""How many runs are under way, by flow and version: what must be asked before old code is taken away."""
+"""How many runs are under way: by flow and version, before old code is taken away; by state, for whoever watches."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ...claims.claim import HELD, KIND, QUEUED, REVIEW, WAITING, claim_of
+from ...claims.claim import FAILED, HELD, KIND, QUEUED, REVIEW, WAITING, claim_of
 from ...drive import Operation
+from ...errors import CannotOpen
 from ...records import Record
 from ...stores.base import Store
 from ..work import work_of
 from .runs import OPEN_STATES
 
-__all__ = ["FlowCount", "count_open"]
+__all__ = ["COUNTED", "MOST_COUNTED", "FlowCount", "StateCounts", "count_open", "count_states"]
 
 PAGE = 1_000
+COUNTED = (*OPEN_STATES, FAILED)  # what is done needs nobody
+MOST_COUNTED = 1_000  # of each state: a count is looked at every few seconds
+LETTER = "letter"
 
 
 class FlowCount(Struct, frozen=True):
@@ -70,3 +74,31 @@ def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
         return flow, record.queue.removeprefix(f"{tenant}/{flow}@")
     claim = claim_of(record)
     return (flow, work_of(claim).version) if claim.work else None
+
+
+class StateCounts(Struct, frozen=True):
+    """Of all tenants, each up to `MOST_COUNTED`, runs and claims of one state together."""
+
+    runs: dict[str, int]
+    claims: dict[str, int]
+    letters: int
+
+
+def count_states(store: Store) -> Operation[StateCounts]:
+    runs, claims = dict.fromkeys(COUNTED, 0), dict.fromkeys(COUNTED, 0)
+    for state in COUNTED:
+        page = yield from store.scan(KIND, state=state, limit=MOST_COUNTED)
+        for record in page.records:
+            (runs if _is_run(record) else claims)[state] += 1
+    letters = yield from store.scan(LETTER, limit=MOST_COUNTED)
+    return StateCounts(runs, claims, len(letters.records))
+
+
+def _is_run(record: Record) -> bool:
+    """By the queue of its flow, where it stands in one: then its body need not be read."""
+    if record.state in (QUEUED, WAITING) or "@" in record.queue:
+        return True
+    try:
+        return bool(claim_of(record).work)
+    except CannotOpen:
+        return False
