@@ -87,7 +87,7 @@ def test_what_waits_for_a_person_is_told_with_what_to_type(workshop):
 def test_a_cancelled_run_is_no_error(workshop):
     """Its worker stops it before its first step, for somebody has said so meanwhile."""
     text = workshop(STOPPED)
-    assert "WARNING" in text and "cancelled by ann; what it did is undone" in text
+    assert "WARNING" in text and "cancelled by ann; nothing was undone: stop has no undo" in text
     assert "ERROR" not in text
 
 
