@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Callable, Collection, MutableMapping
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 from msgspec import UNSET, structs
 
@@ -21,7 +21,7 @@ from .claims.heartbeat import Heartbeat
 from .claims.housekeeper import Housekeeper
 from .claims.method import GuardedMethod, is_method
 from .claims.named import name_of
-from .claims.once import Link, Once, OnceFunction
+from .claims.once import Link, Once, OnceDecorator
 from .claims.outcomes import TakeOutcome
 from .claims.policy import (
     DEFAULT_KEEP,
@@ -147,14 +147,14 @@ class App(
         ignore: Collection[str] = (),
         stable: Collection[str] = (),
         link: Link = None,
-    ) -> Callable[[Callable[P, R]], OnceFunction[P, R]]:
+    ) -> OnceDecorator:
         """Guard a function: of all calls with one key, one does the work, and the others get its result.
 
         `key` is a template over the arguments (`"shop:order:{order[id]}"`) or a function of them. `repeat` says
         what a holder's death means: "never" (the default) parks the claim for review, "safe" runs the work again.
         """
 
-        def guard(function: Callable[P, R]) -> OnceFunction[P, R]:
+        def guard(function: Callable[..., Any]) -> Any:
             called = name_of(function, name, "once")
             if not callable(function):  # `@app.once` without parentheses took the function for its key
                 raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
@@ -165,7 +165,7 @@ class App(
             )  # fmt: skip
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
-            return cast(OnceFunction[P, R], _wrapped(function, once, self.parts))
+            return _wrapped(function, once, self.parts)
 
         return guard
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from types import CoroutineType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import structs
 
@@ -19,14 +19,15 @@ from .outcomes import TakeOutcome
 from .results import ResultType
 from .states import Ask
 
-__all__ = ["Link", "Once", "OnceFunction", "refuse_generators"]
+__all__ = ["AsyncOnceFunction", "Link", "Once", "OnceDecorator", "OnceFunction", "refuse_generators"]
 
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
 class OnceFunction(Protocol[P, R_co]):
-    """What `@app.once` leaves in place of a function. `look` and `retry` of an `async def` are awaited."""
+    """What `@app.once` leaves in place of a function."""
 
     once: Once
 
@@ -35,11 +36,40 @@ class OnceFunction(Protocol[P, R_co]):
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of these arguments."""
 
-    def look(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> TakeOutcome | None:
         """What the claim of these arguments is now: an outcome, or None. Writes nothing."""
 
     def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run again what failed for good: the explicit word that a failure without a verdict needs."""
+
+
+class AsyncOnceFunction(Protocol[P, R_co]):
+    """The same of an `async def`: all but `key` is awaited."""
+
+    once: Once
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of these arguments."""
+
+    def look(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, TakeOutcome | None]:
+        """What the claim of these arguments is now: an outcome, or None. Writes nothing."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Run again what failed for good: the explicit word that a failure without a verdict needs."""
+
+
+class OnceDecorator(Protocol):
+    """What `@app.once(…)` is: it takes `def` and `async def` alike."""
+
+    @overload  # the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncOnceFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> OnceFunction[P, R]: ...
 
 
 class Once:

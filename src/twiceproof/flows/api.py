@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID, uuid4
 
 from ..claims.asking import Link
@@ -29,7 +29,7 @@ from .engine import Plan
 from .external import external_maker
 from .flow import Flow
 from .flow_call import call
-from .handle import AttachedHandle, Handle, RunHandle
+from .handle import AsyncRunHandle, AttachedHandle, Handle, RunHandle
 from .limits.limits import make_limits
 from .nested import guarding
 from .order.by import By, Places
@@ -44,7 +44,7 @@ from .unawaited import as_coroutine_function, driven, noted
 from .verdicts import Judge
 from .waits.sleeping import sleep
 
-__all__ = ["FlowApi", "FlowFunction"]
+__all__ = ["AsyncFlowFunction", "FlowApi", "FlowDecorator", "FlowFunction"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -52,13 +52,13 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class FlowFunction(Protocol[P, R_co]):
-    """What `@app.flow` leaves in place of a function. Of an `async def` flow all but `key` are awaited."""
+    """What `@app.flow` leaves in place of a function."""
 
     flow: Flow
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R_co]:
         """Leave it to a worker."""
 
     def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
@@ -66,6 +66,35 @@ class FlowFunction(Protocol[P, R_co]):
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The key of these arguments."""
+
+
+class AsyncFlowFunction(Protocol[P, R_co]):
+    """The same of an `async def`: all but `key` is awaited."""
+
+    flow: Flow
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, AsyncRunHandle[R_co]]:
+        """Leave it to a worker."""
+
+    def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
+        """Run again what failed for good; what is done stays done."""
+
+    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The key of these arguments."""
+
+
+class FlowDecorator(Protocol):
+    """What `@app.flow(…)` is: it takes `def` and `async def` alike."""
+
+    @overload  # the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncFlowFunction[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> FlowFunction[P, R]: ...
 
 
 class FlowApi:
@@ -98,7 +127,7 @@ class FlowApi:
         rate: str | None = None,
         priority: Priority = "normal",
         order: By | None = None,
-    ) -> Callable[[Callable[P, R]], FlowFunction[P, R]]:
+    ) -> FlowDecorator:
         """A function whose work is ledgered: called twice with one key, it happens once, step by step.
 
         `keep` is how long the key is known; `keep_history` how long its input, steps and result are. `limit` is how
@@ -107,7 +136,7 @@ class FlowApi:
         `order=by(…)`: of one object, only newer versions are applied.
         """
 
-        def declare_flow(function: Callable[P, R]) -> FlowFunction[P, R]:
+        def declare_flow(function: Callable[..., Any]) -> Any:
             called = name_of(function, name, "flow")
             if not callable(function):
                 raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
@@ -128,7 +157,7 @@ class FlowApi:
                 rank=rank_of(priority), order=None if places is None else Ordering(policy.operation, places),
             )  # fmt: skip
             self._register_flow(flow)
-            return cast(FlowFunction[P, R], _wrapped_flow(flow))
+            return _wrapped_flow(flow)
 
         return declare_flow
 
@@ -221,10 +250,11 @@ class FlowApi:
         session = current_session()
         return random.random() if session is None else drawn(session, "random", float, random.random)  # noqa: S311
 
-    def sleep(self, duration: Duration) -> Any:
-        """Go on after this long. Nothing is held meanwhile. Awaited in an `async def` flow."""
+    def sleep(self, duration: Duration) -> Awaitable[None]:
+        """Go on after this long. Nothing is held meanwhile. Awaited in an `async def` flow; in a `def` flow, done."""
         session = inside_flow("app.sleep")
-        return session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
+        waits: Awaitable[None] = session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
+        return waits
 
     # -- from outside ----------------------------------------------------------------------------
 
@@ -307,15 +337,15 @@ def _key_function(flow: Flow) -> Callable[..., str]:
 
 
 def _blocking_start(flow: Flow) -> Callable[..., Any]:
-    def start(*args: Any, **kwargs: Any) -> RunHandle:
+    def start(*args: Any, **kwargs: Any) -> RunHandle[Any]:
         return RunHandle(block(flow.here().start(args, kwargs, heard=True)), block)
 
     return start
 
 
 def _awaited_start(flow: Flow) -> Callable[..., Any]:
-    async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> RunHandle:
-        return RunHandle(await await_(flow.here().start(args, kwargs, heard=True)), await_)
+    async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncRunHandle[Any]:
+        return AsyncRunHandle(await await_(flow.here().start(args, kwargs, heard=True)), await_)
 
     @as_coroutine_function
     def start(*args: Any, **kwargs: Any) -> Any:

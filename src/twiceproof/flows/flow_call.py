@@ -20,7 +20,7 @@ from ..records import Written
 from ..shell import typed
 from .ending import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
 from .flow import Flow
-from .handle import RunHandle
+from .handle import handle_for
 from .limits.limits import Entered, Limits
 from .limits.slots import holding
 from .nap import Nap
@@ -172,7 +172,7 @@ class FlowCall:
 
     def _waiting(self, parked: Parked) -> Waiting:
         error = waiting(self._ask, parked)
-        error.data["handle"] = RunHandle(self._flow.handle(self._ask.key), self._flow.drive)
+        error.data["handle"] = handle_for(self._flow.handle(self._ask.key), self._flow.drive)
         return error
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine, Generator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ..claims.claim import HELD, REVIEW
 from ..claims.outcomes import Busy, Done, Failed, InReview, Parked, TakeOutcome
@@ -24,9 +24,10 @@ from .unawaited import driven
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["AttachedHandle", "Handle", "RunHandle"]
+__all__ = ["AsyncRunHandle", "AttachedHandle", "Handle", "RunHandle", "handle_for"]
 
 LONGEST_PAUSE = 1.0
+R_co = TypeVar("R_co", covariant=True)
 
 
 class Handle:
@@ -123,8 +124,8 @@ class Handle:
         )  # fmt: skip
 
 
-class RunHandle:
-    """What `.start()` returns. For an `async def` flow each of these is awaited, `state` too."""
+class AnyHandle:
+    """What a handle does, whichever way its caller waits."""
 
     def __init__(self, handle: Handle, drive: Any) -> None:
         self._handle = handle
@@ -138,12 +139,10 @@ class RunHandle:
     def key(self) -> str:
         return self._handle.at.space.split("/", 2)[2]
 
-    @property
-    def state(self) -> Any:
+    def _state(self) -> Any:
         return self._drive(self._handle.state())
 
-    def result(self, timeout: float | None = None) -> Any:
-        """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+    def _result(self, timeout: float | None) -> Any:
         session = self._asker() if timeout is None else None
         if session is None:
             return self._drive(self._handle.result(timeout))
@@ -156,11 +155,50 @@ class RunHandle:
             return None
         return plain_session("handle.result") if self._drive is block else current_session()
 
-    def cancel(self, by: str = "") -> Any:
+    def _cancel(self, by: str) -> Any:
         return driven(self._drive, "handle.cancel", self._handle.cancel(by))
 
     def __repr__(self) -> str:
         return f"<run {self.id}>"
+
+
+class RunHandle(AnyHandle, Generic[R_co]):
+    """What `.start()` of a `def` flow returns."""
+
+    @property
+    def state(self) -> str:
+        """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
+        return cast(str, self._state())
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+        return cast(R_co, self._result(timeout))
+
+    def cancel(self, by: str = "") -> str:
+        """Stop it before its next step, and undo what was done. Says the state it is in then."""
+        return cast(str, self._cancel(by))
+
+
+class AsyncRunHandle(AnyHandle, Generic[R_co]):
+    """What `await flow.start()` of an `async def` flow returns: all but `id` and `key` is awaited, `state` too."""
+
+    @property
+    def state(self) -> Coroutine[Any, Any, str]:
+        """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
+        return cast("Coroutine[Any, Any, str]", self._state())
+
+    def result(self, timeout: float | None = None) -> Coroutine[Any, Any, R_co]:
+        """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+        return cast("Coroutine[Any, Any, R_co]", self._result(timeout))
+
+    def cancel(self, by: str = "") -> Coroutine[Any, Any, str]:
+        """Stop it before its next step, and undo what was done. Says the state it is in then."""
+        return cast("Coroutine[Any, Any, str]", self._cancel(by))
+
+
+def handle_for(handle: Handle, drive: Any) -> RunHandle[Any] | AsyncRunHandle[Any]:
+    """For whoever waits by `drive`."""
+    return AsyncRunHandle(handle, drive) if drive is await_ else RunHandle(handle, drive)
 
 
 def _asking(handle: Handle, drive: Any) -> Step:
@@ -180,7 +218,7 @@ def _asking(handle: Handle, drive: Any) -> Step:
     return step
 
 
-class AttachedHandle(RunHandle):
+class AttachedHandle(RunHandle[Any]):
     """What `app.attach` returns. It blocks; `await app.attach(…)` is one of which each of these is awaited.
 
     The flow's own kind cannot tell: a `def` program may look at a run of an `async def` flow, and the other way round.
@@ -189,8 +227,8 @@ class AttachedHandle(RunHandle):
     def __init__(self, handle: Handle) -> None:
         super().__init__(handle, block)
 
-    def __await__(self) -> Generator[Any, Any, RunHandle]:
+    def __await__(self) -> Generator[Any, Any, AsyncRunHandle[Any]]:
         return self._awaiting().__await__()
 
-    async def _awaiting(self) -> RunHandle:
-        return RunHandle(self._handle, await_)
+    async def _awaiting(self) -> AsyncRunHandle[Any]:
+        return AsyncRunHandle(self._handle, await_)

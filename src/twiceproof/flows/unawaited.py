@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,10 +20,27 @@ from .context import attempt_var, session_var
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["Created", "Made", "as_coroutine_function", "driven", "noted"]
+__all__ = ["Created", "ListOrAwaitable", "Made", "StrOrAwaitable", "as_coroutine_function", "driven", "noted"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R")
 PACKAGE = __name__.partition(".")[0] + "."
+
+
+class ListOrAwaitable(list[R]):
+    """For type checkers: a list in a `def` flow, to be awaited in an `async def` flow. Never made."""
+
+    def __await__(self) -> Generator[Any, Any, list[R]]:
+        raise NotImplementedError
+
+
+class StrOrAwaitable(str):
+    """The same for a string."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, Any, str]:
+        raise NotImplementedError
 
 
 class Made(Struct, frozen=True, eq=False):

@@ -1,9 +1,12 @@
 """What an app offers for many things at once: steps beside each other, a step for every item, how far a run is."""
 
+# A call that fits two overloads is an awaited one: those come first.
+# mypy: disable-error-code="overload-overlap"
+
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Literal, TypeVar, overload
 
 from ...claims.claim import address_of
 from ...drive import await_, block
@@ -13,7 +16,8 @@ from ..context import inside_flow
 from ..parts import Parts
 from ..step import Step
 from ..tenancy import own_space
-from .batch import Batch, ItemKey
+from ..unawaited import ListOrAwaitable
+from .batch import Batch, ItemDone, ItemFailed, ItemKey
 from .duplicates import Duplicate, compensate
 from .each import CONCURRENCY, each
 from .gathering import gather
@@ -21,21 +25,115 @@ from .progress import Progress, progress_of
 
 __all__ = ["BatchApi"]
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+R = TypeVar("R")
+T = TypeVar("T")
+Awaited = Coroutine[Any, Any, R] | Callable[[], Coroutine[Any, Any, R]]
+
 
 class BatchApi:
     """The part of an app that is about batches."""
 
     parts: Parts
 
+    @overload
+    def gather(
+        self, a: Awaited[A], b: Awaited[B], /, *, limit: int | None = ...
+    ) -> Coroutine[Any, Any, tuple[A, B]]: ...
+
+    @overload
+    def gather(
+        self, a: Awaited[A], b: Awaited[B], c: Awaited[C], /, *, limit: int | None = ...
+    ) -> Coroutine[Any, Any, tuple[A, B, C]]: ...
+
+    @overload
+    def gather(
+        self, a: Awaited[A], b: Awaited[B], c: Awaited[C], d: Awaited[D], /, *, limit: int | None = ...
+    ) -> Coroutine[Any, Any, tuple[A, B, C, D]]: ...
+
+    @overload
+    def gather(self, *calls: Awaited[R], limit: int | None = ...) -> Coroutine[Any, Any, list[R]]: ...
+
+    @overload
+    def gather(self, a: Callable[[], A], b: Callable[[], B], /, *, limit: int | None = ...) -> tuple[A, B]: ...
+
+    @overload
+    def gather(
+        self, a: Callable[[], A], b: Callable[[], B], c: Callable[[], C], /, *, limit: int | None = ...
+    ) -> tuple[A, B, C]: ...
+
+    @overload
+    def gather(
+        self,
+        a: Callable[[], A],
+        b: Callable[[], B],
+        c: Callable[[], C],
+        d: Callable[[], D],
+        /,
+        *,
+        limit: int | None = ...,
+    ) -> tuple[A, B, C, D]: ...
+
+    @overload
+    def gather(self, *calls: Callable[[], R], limit: int | None = ...) -> list[R]: ...
+
     def gather(self, *calls: Any, limit: int | None = None) -> Any:
         """Steps and waits beside each other: results in order, when all have ended. At most `limit` at once.
 
         In a `def` flow pass functions, which run on threads: `app.gather(lambda: pay(a), lambda: ship(b))`. In an
         `async def` flow pass what you would await: `await app.gather(pay(a), ship(b))`. If one waits or fails, the
-        others go on to their own ends first.
+        others go on to their own ends first. The results are a list; for type checkers, as with `asyncio.gather`, a
+        tuple where there are a few of different types.
         """
         session = inside_flow("app.gather")
         return session.do(gather(session, calls, limit))
+
+    @overload
+    def each(
+        self,
+        items: Iterable[T],
+        step: Callable[Concatenate[T, ...], Coroutine[Any, Any, R]],
+        *,
+        key: ItemKey = ...,
+        concurrency: int = ...,
+        on_failure: Literal["raise"] = ...,
+    ) -> Coroutine[Any, Any, list[R]]: ...
+
+    @overload
+    def each(
+        self,
+        items: Iterable[T],
+        step: Callable[Concatenate[T, ...], Coroutine[Any, Any, R]],
+        *,
+        key: ItemKey = ...,
+        concurrency: int = ...,
+        on_failure: Literal["collect"],
+    ) -> Coroutine[Any, Any, list[ItemDone[R] | ItemFailed]]: ...
+
+    @overload
+    def each(
+        self,
+        items: Iterable[T],
+        step: Callable[Concatenate[T, ...], R],
+        *,
+        key: ItemKey = ...,
+        concurrency: int = ...,
+        on_failure: Literal["raise"] = ...,
+    ) -> ListOrAwaitable[R]: ...
+
+    @overload
+    def each(
+        self,
+        items: Iterable[T],
+        step: Callable[Concatenate[T, ...], R],
+        *,
+        key: ItemKey = ...,
+        concurrency: int = ...,
+        on_failure: Literal["collect"],
+    ) -> ListOrAwaitable[ItemDone[R] | ItemFailed]: ...
 
     def each(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -16,17 +16,18 @@ from ..step import Step
 
 __all__ = ["Batch", "ItemDone", "ItemFailed", "ItemKey"]
 
+R = TypeVar("R")
 ItemKey = str | Callable[[Any], str] | None
 
 _ITEM = inspect.Signature([inspect.Parameter("item", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 SHOWN = 3
 
 
-class ItemDone(Struct, frozen=True):
+class ItemDone(Struct, Generic[R], frozen=True):
     """An item whose step is done, and what it returned."""
 
     key: str
-    value: Any
+    value: R
 
 
 class ItemFailed(Struct, frozen=True):
@@ -43,7 +44,7 @@ class Batch:
         self.step = step
         self.items = items
         self.keys = _keys(step, items, key)
-        self.outcomes: list[ItemDone | ItemFailed | None] = [None] * len(items)
+        self.outcomes: list[ItemDone[Any] | ItemFailed | None] = [None] * len(items)
 
     def __len__(self) -> int:
         return len(self.items)

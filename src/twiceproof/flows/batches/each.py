@@ -94,7 +94,7 @@ def _reported(report: Report, item: Operation[None]) -> Operation[None]:
     report.one_more()
 
 
-def _outcomes(batch: Batch) -> list[ItemDone | ItemFailed]:
+def _outcomes(batch: Batch) -> list[ItemDone[Any] | ItemFailed]:
     return [outcome for outcome in batch.outcomes if outcome is not None]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ...claims.claim import NO_RESULT, address_of, validate_name
 from ...claims.policy import Duration
@@ -17,7 +17,8 @@ from ..context import current_attempt, inside_flow, session_var
 from ..parts import Parts
 from ..retry import Retry
 from ..tenancy import own_approval
-from .approval import Approval, Decided, request_address
+from ..unawaited import StrOrAwaitable
+from .approval import Approval, Decided, DecisionOrAwaitable, request_address
 from .approvals import approve, decide, open_approvals
 from .arrivals import KIND, Delivered, deliver, packed
 from .callbacks import callback_url, deliver_by_token
@@ -42,22 +43,23 @@ class WaitApi:
     def wait_for(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
         """Park the run until something arrives under this name; its payload. Holds nothing meanwhile.
 
-        After `timeout`, `default` is returned if there is one; otherwise `WaitTimedOut` is raised.
+        After `timeout`, `default` is returned if there is one; otherwise `WaitTimedOut` is raised. The payload is what
+        came in as JSON: annotate what you make of it.
         """
         session = inside_flow("app.wait_for")
         span = _span(timeout, default is not NOTHING)
         otherwise = NO_RESULT if default is NOTHING else packed(default, "default=")
         return session.do(wait_for(session, name, span, otherwise), names=("wait",))
 
-    def callback_url(self, name: str) -> Any:
+    def callback_url(self, name: str) -> StrOrAwaitable:
         """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
         session = inside_flow("app.callback_url")
-        return session.do(callback_url(session, name), names=("callback",))
+        return cast(StrOrAwaitable, session.do(callback_url(session, name), names=("callback",)))
 
     def approve(
         self, name: str, *, show: Any = None, timeout: Duration | None = None,
         default: Literal["approve", "reject"] | None = None, requester: str = "",
-    ) -> Any:  # fmt: skip
+    ) -> DecisionOrAwaitable:  # fmt: skip
         """Park the run until somebody has approved what is shown; the `Decision`. A no raises `Rejected`.
 
         `requester` is who asks: they cannot approve it themselves. Left out, it is who started the run, if known.
@@ -67,7 +69,8 @@ class WaitApi:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
         span, shown = _span(timeout, default is not None), packed(show, "show=")
         who = requester and validate_key(requester)
-        return session.do(approve(session, name, shown, digest(show), span, DEFAULTS[default], who))
+        work = approve(session, name, shown, digest(show), span, DEFAULTS[default], who)
+        return cast(DecisionOrAwaitable, session.do(work))
 
     def approval_url(self, name: str, *, show: Any = None, to: str = "", valid: Duration = "7d") -> str:
         """A page where one person can decide about `app.approve(name, show=…)`: for a mail or a message.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Generator
 from typing import Any
 
 import msgspec
@@ -12,8 +13,8 @@ from ...claims.claim import NO_RESULT, run_id
 from ...errors import NoSuchWait
 from ...records import Address, Record
 
-__all__ = ["DECIDED", "KIND", "OPEN", "Approval", "Decided", "Decision", "Request", "approval_id", "approval_of",
-           "request_address", "request_of"]  # fmt: skip
+__all__ = ["DECIDED", "KIND", "OPEN", "Approval", "Decided", "Decision", "DecisionOrAwaitable", "Request",
+           "approval_id", "approval_of", "request_address", "request_of"]  # fmt: skip
 
 KIND = "approval"
 OPEN, DECIDED = "open", "decided"
@@ -27,6 +28,13 @@ class Decision(Struct, frozen=True):
     by: str
     at: float
     note: str = ""
+
+
+class DecisionOrAwaitable(Decision, frozen=True):
+    """For type checkers: a decision in a `def` flow, to be awaited in an `async def` flow. Never made."""
+
+    def __await__(self) -> Generator[Any, Any, Decision]:
+        raise NotImplementedError
 
 
 class Decided(Struct, frozen=True):
