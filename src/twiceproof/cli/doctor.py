@@ -47,14 +47,16 @@ Examples:
 A server that took over may lack what its predecessor acknowledged last, and
 stores refuse it. --accept-server takes it as it is, for everybody; numbers skip
 ahead, so that no fence is drawn twice. After a planned switchover nothing is
-missing.
+missing. It also ends the warning about a ledger that was restored or copied.
 Exit codes: 0 all is well, 1 warnings, 2 refused, 3 the store does not answer.
 """
 
 
 @click.command(epilog=EPILOG)
 @target_options
-@click.option("--accept-server", is_flag=True, help="Accept the server that took over from another one, as it is.")
+@click.option(
+    "--accept-server", is_flag=True, help="Accept the server that took over, or the restored ledger, as it is."
+)
 @click.option("--yes", is_flag=True, help="Accept it without asking.")
 @click.pass_context
 def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:

@@ -66,6 +66,7 @@ class PostgresEngine:
         url, named = split_schema(url)
         self._schema = schema = named or SCHEMA
         self._named = named is not None
+        self._newest = 0
         self._calls = Calls(schema)
         self._parameters = _parameters(url)
         self.joins = PostgresJoins(self._parameters, clock, self._where, schema=schema, patience=PATIENCE)
@@ -132,6 +133,7 @@ class PostgresEngine:
         answers = outcomes(
             batches, _one(self._commits.ask(*commit_call(self._calls, batches), alone=len(batches) == 1))
         )
+        self._watch_numbers(answers)
         self._notifier.tell(
             place
             for batch, answer in zip(batches, answers, strict=True)
@@ -139,6 +141,13 @@ class PostgresEngine:
             for place in rings(batch)
         )
         return answers
+
+    def _watch_numbers(self, answers: Sequence[Outcome | Again]) -> None:
+        """They only grow, as long as it is the same ledger. On a connection that never broke nobody else would see."""
+        newest = max((answer.fence for answer in answers if type(answer) is Written), default=self._newest)
+        if newest < self._newest:
+            self._primary.look_again(self._side.ask)
+        self._newest = newest
 
     def confirm(self) -> None:
         """A restart, or whoever ends a session that waits for a standby, lets all see what no standby may have."""

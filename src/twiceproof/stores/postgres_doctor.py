@@ -243,13 +243,18 @@ def _is_here(address: str) -> bool:
 
 def _server(ask: Ask, schema: str) -> Finding:
     """After a promotion or a restore, numbers drawn before may be drawn again."""
-    ((name, _, noted),) = ask(in_schema(LOOK, schema), ())
+    ((name, _, noted, _, _, restored),) = ask(in_schema(LOOK, schema), ())
     now = (name or b"").decode()
     seen = now if noted is None else Server.read(noted.decode()).name
     if seen != now:
         return Finding(
             "warn", "server", f"another server or timeline than before ({seen}, now {now})",
             "So that no number is drawn twice: twiceproof doctor --accept-server",
+        )  # fmt: skip
+    if restored:
+        return Finding(
+            "warn", "server", f"the ledger was restored or copied, noticed {restored.decode()}",
+            "What was done since the backup may be done again: settle it, then run twiceproof doctor --accept-server",
         )  # fmt: skip
     return Finding("ok", "server", now)
 

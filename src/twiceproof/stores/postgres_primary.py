@@ -1,8 +1,9 @@
 """The server that holds the ledger, and whether one that took its place may be trusted with it.
 
 A standby that was promoted may lack what its primary acknowledged last, and would draw the same fences again. The
-server is known by its system and its timeline, which every promotion and every restore changes. The database remembers
-them, and whether commits waited for a standby: if they did, nothing acknowledged is missing.
+server is known by its system and its timeline, which every promotion changes. The database remembers them, and whether
+commits waited for a standby: if they did, nothing acknowledged is missing. It also remembers its own place: a dump that
+was restored, or a database that was copied, is at another one, and skips numbers before anything is written.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from .postgres_schema import EQ, TEXT, in_schema
 
 __all__ = ["LOOK", "Ask", "Primary", "Server"]
 
-# Above more numbers than a server can have drawn and lost.
-SKIP = """
-SELECT pg_catalog.setval('{schema}.twiceproof_number',
-    pg_catalog.nextval('{schema}.twiceproof_number') OPERATOR(pg_catalog.+) 1099511627776)"""
+# Above what another server can have drawn and lost: up to its time, and some minutes more if the clocks differ.
+SKIP = "SELECT {schema}.twiceproof_advance(2147483648::bigint)"
+# Up to the present: a ledger that was brought back from a backup draws no number again.
+ADVANCE = "SELECT {schema}.twiceproof_advance(0::bigint)"
+RESTORED = f"SELECT {{schema}}.twiceproof_restored($1::{TEXT})"
+ACCEPT_RESTORED = f"UPDATE {{schema}}.twiceproof_facts SET value = '' WHERE name {EQ} 'restored' RETURNING name"  # noqa: S608 - constants
 
 LOG = "pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)"
 # The timeline as the log has it: the control file names the former one until the first checkpoint is over.
@@ -34,7 +37,10 @@ SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
     END,
     CASE WHEN pg_catalog.current_setting('synchronous_standby_names') {EQ} ''
         THEN 'asynchronous' ELSE 'synchronous' END,
-    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'server')"""  # noqa: S608 - constants
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'server'),
+    {{schema}}.twiceproof_place(),
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'place'),
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'restored')"""  # noqa: S608 - constants
 # Every promotion changes it. The system is left out: reading it takes as long as all the rest of the question.
 TIMELINE = f"CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN {LOG} END"
 # Without waiting for a standby: a successor may have none yet, and be read all the same.
@@ -87,20 +93,37 @@ class Primary:
         try:
             now, noted = self._look(ask)
         except (StoreError, psycopg.Error):  # a server that does not say who it is cannot be watched
+            with contextlib.suppress(psycopg.Error):
+                self.advance(ask)
             return
         self._judge(ask, now, noted, noted if noted.commits and noted.system == now.system else now)
+        self.advance(ask)
 
     def accept(self, ask: Ask) -> None:
-        """Whoever is there, by a person's word."""
+        """Whoever is there, and what was restored, by a person's word."""
         now, noted = self._look(ask)
+        ask(in_schema(SKIP, self._schema), ())
+        ask(in_schema(ACCEPT_RESTORED, self._schema), ())
         if now.name != noted.name:
-            ask(in_schema(SUCCEED, self._schema), [noted.text.encode(), now.text.encode()])
+            ask(in_schema(NOTE, self._schema), [noted.text.encode(), now.text.encode()])
         self._known = now
 
     def greet(self, ask: Ask) -> None:
         """Before anything else is asked on a new connection."""
         if self._known is not None:
             self._judge(ask, *self._look(ask), self._known)
+            self.advance(ask)
+
+    def advance(self, ask: Ask) -> None:
+        """Bring the counter up to the present."""
+        with contextlib.suppress(StoreError):  # as with notes
+            ask(in_schema(ADVANCE, self._schema), ())
+
+    def look_again(self, ask: Ask) -> None:
+        """A number was drawn that is smaller than one before: somebody put an older ledger in place of this one."""
+        with contextlib.suppress(StoreError):
+            self._look(ask)
+            ask(in_schema(SKIP, self._schema), ())
 
     def guard(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[bytes, Sequence[bytes | None]]:
         """The same question, answered only on the timeline that we know: others say nothing, and do nothing.
@@ -124,7 +147,10 @@ class Primary:
         self._known = now
 
     def _look(self, ask: Ask) -> tuple[Server, Server]:
-        ((name, commits, noted),) = ask(in_schema(LOOK, self._schema), ())
+        ((name, commits, noted, here, place, _),) = ask(in_schema(LOOK, self._schema), ())
+        if name is not None and here != place:
+            with contextlib.suppress(StoreError):
+                ask(in_schema(RESTORED, self._schema), [place or b""])
         if name is None:  # its answers may be old, and it may be about to be promoted
             raise psycopg.OperationalError("the server is a standby, which takes no writes")
         return Server.read(f"{name.decode()}/{(commits or b'').decode()}"), Server.read((noted or b"").decode())

@@ -18,7 +18,7 @@ from .sqlite_faults import begin_immediate, translate, translated
 from .sqlite_file import SameFile
 from .sqlite_handle import open_handle
 from .sqlite_join import SqliteJoins
-from .sqlite_numbers import Numbers
+from .sqlite_numbers import Numbers, catch_up
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_scan import Scan
 from .sqlite_schema import create_private, migrate
@@ -75,6 +75,7 @@ class SqliteEngine:
         self._file.learn()
         with self._transaction() as (db, now):
             note_host(db, now)
+            catch_up(db, now)
 
     # -- commits ---------------------------------------------------------------------------------
 

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 
-__all__ = ["Numbers"]
+__all__ = ["Numbers", "catch_up"]
 
 RESERVED = 1_024  # at a time: writing the counter with every commit would cost a page of it
+
+PER_SECOND, SINCE = 2**22, 1_577_836_800  # below 2^53 until 2088
+MOST = 2**52  # whatever a wrong clock says
+
+
+def catch_up(db: sqlite3.Connection, now: float) -> None:
+    """Bring the counter up to the present: a file that was copied back from a backup draws no number again."""
+    present = min(int((now - SINCE) * PER_SECOND), MOST)
+    db.execute("UPDATE twiceproof_counter SET number=? WHERE number < ?", (present, present))
 
 
 class Numbers:

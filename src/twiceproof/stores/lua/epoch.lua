@@ -17,6 +17,10 @@ for _, lane in ipairs(lanes) do
       -- A new lane, or one that lost everything: begin above whatever it may have drawn before.
       call('SETNX', lane .. ':number', string.format('%.0f', micros))
     else
+      -- From the present on: after a restore, somebody may have skipped to this very place before.
+      if tonumber(call('GET', lane .. ':number') or 0) < micros then
+        call('SET', lane .. ':number', string.format('%.0f', micros))
+      end
       call('INCRBY', lane .. ':number', stride)
       call('HINCRBY', lane .. ':epoch', 'changes', 1)
     end
