@@ -26,6 +26,7 @@ from tests.prove.ledgers.museum import Museum
 from tests.prove.trial import NAMES, Trial
 from twiceproof.stores.migrations import migrations
 from twiceproof.stores.postgres_schema import migration_sql
+from twiceproof.stores.redis_lanes import SCHEMA
 from twiceproof.stores.sqlite_schema import statements
 from twiceproof.version import __version__
 
@@ -136,10 +137,10 @@ def beside(trial: Trial, finding: Finding, store: str) -> None:
 
 
 def refuse_newer_valkey(trial: Trial, finding: Finding, place: Place) -> None:
-    """A Redis store has no migrations: what a newer release wrote is refused, and left as it is."""
+    """Two releases at once are not for a Redis store: what a newer one wrote is refused, and left as it is."""
     with closing(redis.Redis.from_url(place.url)) as server:
         before = server.get("twiceproof:meta") or b""
-        newer = before.replace(b'"schema":2', b'"schema":3')
+        newer = before.replace(b'"schema":%d' % SCHEMA, b'"schema":%d' % (SCHEMA + 1))
         server.set("twiceproof:meta", newer)
         found = known_as(place)
         server.set("twiceproof:meta", before)
