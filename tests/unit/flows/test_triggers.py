@@ -13,7 +13,7 @@ import pytest
 from twiceproof import App, KeyRefused, Misuse, Polled, StoreUnavailable
 from twiceproof.claims.outcomes import LostHold
 from twiceproof.drive import await_, block
-from twiceproof.flows.triggers.ticks import make_ticks, passed
+from twiceproof.flows.triggers.ticks import latest, make_ticks, passed
 from twiceproof.prove.checklist import source as reading
 from twiceproof.prove.target import target_of
 
@@ -90,6 +90,77 @@ def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime
 def test_when_the_clocks_change_half_hours_are_counted_by_the_clock(day: datetime, expected: int) -> None:
     ticks = make_ticks("*/30 2 * * *", "Europe/Paris")
     assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
+
+
+@pytest.mark.parametrize("when", ["30 2 * * *", "15 30 2 * * *", "0 0,30 2 * * *", "0 30 1-3 * * *"])
+@pytest.mark.parametrize(
+    "day",
+    [
+        datetime(2026, 10, 24, 12, tzinfo=UTC),
+        datetime(2026, 3, 28, 12, tzinfo=UTC),
+        datetime(2026, 5, 1, 12, tzinfo=UTC),
+    ],
+    ids=["the hour comes twice", "the hour is left out", "any other night"],
+)
+def test_when_the_clocks_change_a_fixed_time_of_day_ticks_as_often_as_in_any_night(when: str, day: datetime) -> None:
+    ticks = make_ticks(when, "Europe/Paris")
+    usual = {"30 2 * * *": 1, "15 30 2 * * *": 1, "0 0,30 2 * * *": 2, "0 30 1-3 * * *": 3}[when]
+    left_out = day.month == 3 and when.startswith("0 ")  # two that fall on the same moment are one
+    met = passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)
+    assert len(met) == usual - (1 if left_out and when == "0 0,30 2 * * *" else 0)
+    assert len(set(met)) == len(met)
+
+
+def test_in_six_fields_a_fixed_time_that_is_left_out_ticks_when_the_clock_goes_on() -> None:
+    ticks = make_ticks("15 30 2 * * *", "Europe/Paris")
+    after = ticks.after(datetime(2026, 3, 28, 12, tzinfo=UTC).timestamp())
+    assert datetime.fromtimestamp(after, UTC) == datetime(2026, 3, 29, 1, 0, 15, tzinfo=UTC)  # 03:00:15 in Paris
+
+
+@pytest.mark.parametrize(
+    ("day", "expected"),
+    [(datetime(2026, 10, 24, 12, tzinfo=UTC), 12), (datetime(2026, 3, 28, 12, tzinfo=UTC), 0)],
+    ids=["the hour comes twice", "the hour is left out"],
+)
+def test_in_six_fields_a_star_in_the_seconds_follows_the_clock(day: datetime, expected: int) -> None:
+    ticks = make_ticks("*/10 30 2 * * *", "Europe/Paris")
+    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
+
+
+@pytest.mark.parametrize(
+    ("macro", "fields"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * 0"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        (" @Daily ", "0 0 * * *"),
+    ],
+)
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Paris"])
+def test_a_macro_is_the_expression_that_cron_takes_it_for(macro: str, fields: str, zone: str) -> None:
+    tick = NOON
+    for _ in range(3):
+        assert make_ticks(macro, zone).after(tick) == make_ticks(fields, zone).after(tick)
+        tick = make_ticks(macro, zone).after(tick)
+
+
+@pytest.mark.parametrize("macro", ["@reboot", "@every 5m", "@", "@fortnightly"])
+def test_a_macro_that_is_none_of_them_is_refused_with_those_that_are(macro: str) -> None:
+    with pytest.raises(Misuse, match=r"@hourly, @daily.*@yearly"):
+        make_ticks(macro, "UTC")
+
+
+@pytest.mark.parametrize("when", ["1m", "7.3s", "* * * * *", "30 2 * * *", "0 0 29 2 *", "* * 1 1 *"])
+@pytest.mark.parametrize("gone", [1.0, 60.0, 3_600.0, 86_400.0])
+def test_the_latest_tick_is_the_last_of_those_that_passed(when: str, gone: float) -> None:
+    ticks = make_ticks(when, "UTC")
+    first = ticks.after(NOON)
+    now = first + gone
+    assert latest(ticks, first, now) == passed(ticks, first, now, 100_000)[-1]
 
 
 @pytest.mark.parametrize("span", ["0.1s", "1.1s", "59.9s"])
@@ -249,6 +320,44 @@ def test_after_downtime_missed_ticks_are_caught_up_as_declared(noon: Stage, catc
     while look(app):
         pass
     assert sorted(noon.effects) == seen
+
+
+def test_every_missed_tick_is_started_however_many_there_are_a_part_at_each_look(noon: Stage) -> None:
+    app = noon.process()
+
+    @app.every("* * * * *", catch_up="all", overlap="allow")
+    def count(tick: datetime) -> None:
+        noon.do(f"{tick:%d %H:%M}")
+
+    prepare(app)
+    noon.clock.advance(1_500 * 60)
+    looks = 0
+    while queued := app.store.due("schedule", queues=app.schedules.queues()).block().records:
+        block(app.schedules.carry_out(queued[0]))
+        looks += 1
+    while look(app):
+        pass
+    assert len(noon.effects) == noon.effects.total() == 1_500
+    assert looks == 15
+
+
+@pytest.mark.parametrize("catch_up", ["latest", "none", "all"])
+@pytest.mark.parametrize("when", ["1m", "* * * * *"])
+def test_a_year_of_missed_minutes_is_not_gone_through_at_one_look(noon: Stage, catch_up: Any, when: str) -> None:
+    app, asked = noon.process(), []
+
+    @app.every(when, catch_up=catch_up, overlap="allow")
+    def count(tick: datetime) -> None:
+        noon.do(f"{tick:%d %H:%M}")
+
+    prepare(app)
+    (schedule,) = app.schedules.schedules.values()
+    after = schedule.ticks.after
+    schedule.ticks.after = lambda moment: asked.append(moment) or after(moment)  # type: ignore[func-returns-value,method-assign]
+    noon.clock.advance(365 * 86_400)
+    look(app)
+    assert 0 < len(asked) < 250
+    assert noon.effects.total() == (100 if catch_up == "all" else 1)
 
 
 def test_without_catching_up_a_tick_that_is_long_past_is_missed(noon: Stage) -> None:

@@ -41,7 +41,7 @@ class TriggerApi:
         name: str | None = None,
         **options: Any,
     ) -> Callable[[Callable[..., Any]], Any]:
-        """Start a run at each tick: an interval ("15m") or a cron expression ("0 2 * * *") in a time zone.
+        """Start a run at each tick: an interval ("15m"), a cron expression ("0 2 * * *") in a time zone, or "@daily".
 
         One run per tick, however many workers there are. `overlap` says what happens while the run before is still
         under way; `catch_up` what happens to ticks that nobody served. The function may take the tick, a datetime.

@@ -13,7 +13,7 @@ from msgspec import Struct
 from ...errors import Misuse
 from ...records import Address
 from ..flow import Flow
-from .ticks import Ticks
+from .ticks import Ticks, latest, passed
 
 __all__ = ["KIND", "CatchUp", "Overlap", "Schedule", "ScheduleNote", "as_tick", "note_of", "takes_tick"]
 
@@ -64,16 +64,23 @@ class Schedule:
     def is_as_declared(self, note: ScheduleNote) -> bool:
         return (note.when, note.zone) == (self.when, self.zone)
 
-    def chosen(self, ticks: list[float], now: float) -> list[float]:
-        """Of the ticks that have passed, those that are to be started."""
+    def chosen(self, first: float, now: float) -> tuple[list[float], float]:
+        """Of the ticks that have passed, those that are to be started now, and the one that comes after them.
+
+        Of very many the first ones: the others follow at the next look, and nothing else is held up meanwhile.
+        """
+        if first > now:
+            return [], self.ticks.after(now)
         if self.catch_up == "all":
-            return ticks
-        if self.catch_up == "latest":
-            return ticks[-1:]
-        return [tick for tick in ticks[-1:] if self.ticks.after(tick) > now and now - tick < LATE]
+            ticks = passed(self.ticks, first, now, AT_ONCE)
+            return ticks, self.ticks.after(ticks[-1])
+        last = latest(self.ticks, first, now)
+        missed = self.catch_up == "none" and now - last >= LATE
+        return [] if missed else [last], self.ticks.after(last)
 
 
 LATE = 60.0  # without catching up, a tick that nobody served for so long is missed
+AT_ONCE = 100  # ticks that are caught up with at one look
 
 
 def as_tick(moment: float) -> datetime:

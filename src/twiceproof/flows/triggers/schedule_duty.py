@@ -16,7 +16,7 @@ from ..priority import HIGH
 from ..workers.duty import Duty
 from ..workers.lease import lease_for
 from .schedule import KIND, Schedule, ScheduleNote, as_tick, note_of
-from .ticks import interval_at, is_ahead, passed
+from .ticks import interval_at, is_ahead
 
 __all__ = ["ScheduleDuty"]
 
@@ -70,10 +70,12 @@ class ScheduleDuty(Duty):
         if found.record is None or found.record.version != record.version:
             return  # another scheduler was here
         note, now = note_of(record.body), found.now
-        ticks = passed(schedule.ticks, note.next, now)
-        for tick in schedule.chosen(ticks, now):
+        ticks, following = schedule.chosen(note.next, now)
+        for tick in ticks:
             note = yield from self._start(schedule, note, tick)
-        note = structs.replace(note, next=schedule.ticks.after(max(now, *ticks) if ticks else now))
+        note = structs.replace(note, next=following)
+        if following <= now:
+            log.info("%s: catching up, %d ticks started, next %s", schedule.flow.name, len(ticks), as_tick(following))
         yield from self._store.write(_next(schedule, record, note, now))
 
     def _start(self, schedule: Schedule, note: ScheduleNote, tick: float) -> Operation[ScheduleNote]:

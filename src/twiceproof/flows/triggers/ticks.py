@@ -13,7 +13,7 @@ from ...records import Record
 from ..workers.lease import lease_for
 from ..workers.store_clock import TOLERANCE
 
-__all__ = ["Cron", "Interval", "Ticks", "interval_at", "is_ahead", "make_ticks", "passed"]
+__all__ = ["Cron", "Interval", "Ticks", "interval_at", "is_ahead", "latest", "make_ticks", "passed"]
 
 
 class Ticks(Protocol):
@@ -36,29 +36,68 @@ class Interval:
         return tick if tick > moment else (count + 1) * self.span
 
 
+MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
 class Cron:
-    """Five fields, as cron has them. When clocks change, a fixed time of day has one tick; a `*` follows the clock."""
+    """Five fields, as cron has them, or six, the first of them seconds; or a macro.
+
+    When clocks change, a fixed time of day has one tick; with a `*` in its seconds, minutes or hours it follows the
+    clock.
+    """
 
     def __init__(self, text: str, zone: str) -> None:
         self._text = text
+        self._fields = _written_out(text)
         self._zone = _zone(zone)
+        # cronsim sees to a fixed time of day in five fields only. Six are looked for on a clock that nobody sets.
+        self._by_wall = len(self._fields.split()) == 6 and not any(
+            field.startswith("*") for field in self._fields.split()[:3]
+        )
         self._simulate, self._mistake = _cronsim()
         self.after(0.0)  # a mistake is found when it is declared
 
     def after(self, moment: float) -> float:
+        here = datetime.fromtimestamp(moment, self._zone)
         try:
-            for found in self._simulate(self._text, datetime.fromtimestamp(moment, self._zone)):
-                if found.timestamp() > moment:  # in an hour that comes for the second time, it looks into the first
-                    return found.timestamp()
+            for found in self._simulate(self._fields, here.replace(tzinfo=None) if self._by_wall else here):
+                tick = _on_the_wall(found, self._zone) if self._by_wall else found.timestamp()
+                if tick > moment:  # in an hour that comes for the second time, it looks into the first
+                    return tick
         except self._mistake as error:
             raise Misuse(
-                f'{self._text!r} is no cron expression ({error}); write five fields, such as "0 2 * * *".'
+                f'{self._text!r} is no cron expression ({error}); write five fields, such as "0 2 * * *", six with '
+                'seconds first, or "@daily".'
             ) from None
         raise Misuse(f"{self._text!r} never comes; write the five fields of a cron expression.")
 
 
+def _written_out(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return MACROS[text.lower()]
+    except KeyError:
+        raise Misuse(f"{text!r} means nothing here; write one of {', '.join(MACROS)}, or five fields.") from None
+
+
+def _on_the_wall(local: datetime, zone: tzinfo) -> float:
+    """When a clock on the wall shows this: the first time, if twice; if it is left out, when it shows the next hour."""
+    while (found := local.replace(tzinfo=zone)) != found.astimezone(UTC).astimezone(zone):
+        local += timedelta(minutes=1)
+    return found.timestamp()
+
+
 def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
-    if isinstance(when, str) and (" " in when.strip() or when.startswith("@")):
+    if isinstance(when, str) and (" " in when.strip() or when.strip().startswith("@")):
         return Cron(when.strip(), zone)
     if zone != "UTC":
         raise Misuse(
@@ -83,15 +122,24 @@ def is_ahead(ticks: Ticks, following: float, record: Record, now: float) -> bool
 
 
 def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:
-    """The ticks from `first` until now; of very many the latest."""
+    """The ticks from `first` until now; of very many the first ones."""
     found: list[float] = []
     tick = first
-    while tick <= now:
+    while tick <= now and len(found) < most:
         found.append(tick)
         tick = ticks.after(tick)
-        if len(found) > most:
-            found = found[-most:]
     return found
+
+
+def latest(ticks: Ticks, first: float, now: float) -> float:
+    """The last tick until now, `first` or later, without going through all of them: there may be a year of minutes."""
+    span = 60.0
+    while now - span > first and ticks.after(now - span) > now:
+        span *= 2
+    tick = first if now - span <= first else ticks.after(now - span)
+    while (following := ticks.after(tick)) <= now:
+        tick = following
+    return tick
 
 
 def _zone(name: str) -> tzinfo:
