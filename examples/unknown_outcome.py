@@ -15,10 +15,8 @@ def pay_out(payout_id: int) -> str:
 for _ in range(3):
     try:
         pay_out(5)
-    except TimeoutError:
-        print("first call: TimeoutError")
     except NeedsReview as error:
-        print("later call:", error.reason)
+        print("in review:", error.reason)
 print("paid:", len(paid), "time")
 
 # What `twiceproof claims settle pay_out payout:5 --happened --result '"tx-991"'` does:
@@ -29,9 +27,9 @@ print("paid:", len(paid), "time")
 app.close()
 
 # Prints:
-# first call: TimeoutError
-# later call: TimeoutError while it ran: whether its work was done is unknown
-# later call: TimeoutError while it ran: whether its work was done is unknown
+# in review: TimeoutError while it ran: whether its work was done is unknown
+# in review: TimeoutError while it ran: whether its work was done is unknown
+# in review: TimeoutError while it ran: whether its work was done is unknown
 # paid: 1 time
 # after the settlement: tx-991
 # paid: 1 time

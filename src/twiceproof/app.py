@@ -39,6 +39,7 @@ from .claims.results import said
 from .claims.shelf import open_shelf
 from .claims.states import Ask, Lifetime
 from .claims.tally import Tally
+from .claims.verdicts import NotDoneErrors
 from .clock import Clock, Ids, system_clock
 from .doors.api import DoorApi
 from .doors.hook import Hook
@@ -147,11 +148,14 @@ class App(
         ignore: Collection[str] = (),
         stable: Collection[str] = (),
         link: Link = None,
+        not_done: NotDoneErrors = (),
     ) -> OnceDecorator:
         """Guard a function: of all calls with one key, one does the work, and the others get its result.
 
         `key` is a template over the arguments (`"shop:order:{order[id]}"`) or a function of them. `repeat` says
-        what a holder's death means: "never" (the default) parks the claim for review, "safe" runs the work again.
+        what a holder's death means, or an error that does not tell whether the work was done: "never" (the default)
+        parks the claim for review, "safe" runs the work again. `not_done` names the exceptions by which this function
+        says that nothing was done.
         """
 
         def guard(function: Callable[..., Any]) -> Any:
@@ -161,7 +165,7 @@ class App(
             policy = make_policy(
                 called, tenant=self.settings.tenant, on_duplicate=on_duplicate,
                 on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result,
-                keep_failed=keep_failed, ignore=ignore, where=self._where,
+                keep_failed=keep_failed, ignore=ignore, where=self._where, not_done=not_done,
             )  # fmt: skip
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
@@ -184,6 +188,7 @@ class App(
         link: str = "",
         tenant: str | None = None,
         stable: bool = False,
+        not_done: NotDoneErrors = (),
     ) -> ClaimBlock:
         """A claim around a few lines: `with app.claim("ship", "order:17") as claim: …`, or `async with`.
 
@@ -191,11 +196,11 @@ class App(
         `on_duplicate="return_prior"` the block runs, and must ask `if claim.held:`. Another `payload` under the same
         key raises `PayloadMismatch`, None too; left out, nothing is compared. An `owner` that stays the same
         over restarts may enter again what it holds. `stable` says that the key stays on every retry, although it looks
-        like a time or a random id.
+        like a time or a random id. `not_done` names the exceptions by which the block says that nothing was done.
         """
         policy = make_policy(
             operation, tenant=self.parts.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
-            on_failure=on_failure, repeat=repeat, lease=lease, keep=keep,
+            on_failure=on_failure, repeat=repeat, lease=lease, keep=keep, not_done=not_done,
         )  # fmt: skip
         valid = validate_key(key)
         if not stable:
@@ -221,7 +226,7 @@ class App(
         return block(self.claims.settle(at, word, result=kept, life=life, where=self._where))
 
     def _guard(self, policy: Policy) -> Guard:
-        return Guard(self.claims, self._heartbeat, policy, best_effort=self.settings.best_effort)
+        return Guard(self.claims, self._heartbeat, policy, self.parts.verdicts, best_effort=self.settings.best_effort)
 
     def _register(self, once: Once) -> None:
         self._refuse_namesake(once.policy.operation, once.function)

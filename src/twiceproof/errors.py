@@ -23,7 +23,7 @@ TwiceproofError
 │   ├── Rejected            somebody was asked for approval and said no
 │   ├── WaitSwallowed       an `except` ate a wait; the flow cannot go on as if nothing had been
 │   └── Cancelled           the run was cancelled by somebody's word
-├── NotDone                 raised by the user's code: "nothing happened, you may try again"
+├── NotDone                 raised by the user's code: "nothing happened", and whether trying again makes sense
 └── StoreError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
@@ -232,8 +232,13 @@ class Cancelled(FlowError):
 class NotDone(TwiceproofError):
     """Raise it from your own code to say: the other side said no, nothing happened.
 
-    Next: it may be tried again; `NotDone("…", retry_after=30)` says when.
+    `retry_after` says in how many seconds it may be tried again; `final=True` that trying again cures nothing: a step
+    fails at once, a guarded function is not run by the next call. Next: change what is asked for, or call `.retry(…)`.
     """
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None, final: bool = False) -> None:
+        given = {} if retry_after is None else {"retry_after": retry_after}
+        super().__init__(message, **given, **({"final": True} if final else {}))
 
 
 class StoreError(TwiceproofError):

@@ -9,7 +9,11 @@ from contextlib import closing
 
 import pytest
 
-from twiceproof import App, StoreUnavailable
+from twiceproof import (
+    App,
+    NotDone,
+    StoreUnavailable,
+)
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.open import open_store
 
@@ -150,10 +154,10 @@ def test_the_view_of_the_claims_shows_what_was_left_at_its_default(tmp_path):
 
         @app.once(key="{name}")
         def work(name):
-            raise ValueError("boom")
+            raise NotDone("boom", final=True)
 
-        with pytest.raises(ValueError, match="boom"):
+        with pytest.raises(NotDone, match="boom"):
             work("a")
     with closing(sqlite3.connect(tmp_path / "v.db")) as db:
         (row,) = db.execute("SELECT tenant, operation, key, state, attempt, fault FROM twiceproof_claims").fetchall()
-    assert row == ("default", "work", "a", "failed", 1, '{"type":"ValueError","message":"boom"}')
+    assert row == ("default", "work", "a", "failed", 1, '{"type":"NotDone","message":"boom"}')

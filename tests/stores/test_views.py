@@ -9,7 +9,10 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from twiceproof import App, NeedsReview
+from twiceproof import (
+    App,
+    NeedsReview,
+)
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
@@ -113,7 +116,7 @@ def odd(url):
         write_down({"id": 1, "text": NUL, "big": 2**64 - 1, "\\u0000": f"{LITERAL}\\\x00"})
         write_down({"id": 2, "text": LITERAL})
         plain(1)
-        with pytest.raises(ValueError, match="bad byte"):
+        with pytest.raises(NeedsReview, match="bad byte"):
             fail(1)
         yield
 

@@ -165,14 +165,15 @@ def test_a_person_settles_by_operation_and_key() -> None:
             raise TimeoutError
 
         for order in (1, 2, 3):
-            with pytest.raises(TimeoutError):
+            with pytest.raises(NeedsReview):
                 pay(order)
         app.settle("pay", "order:1", "happened", by="eve", result="receipt 5")
         app.settle("pay", "order:2", "did-not-happen", by="eve")
         app.settle("pay", "order:3", "abandon", by="eve", note="cancelled by the customer")
         assert pay(1) == "receipt 5"
-        with pytest.raises(TimeoutError):  # it ran again
+        with pytest.raises(NeedsReview) as told:  # it ran again
             pay(2)
+        assert isinstance(told.value.__cause__, TimeoutError)
         with pytest.raises(PriorFailure, match="cancelled by the customer"):
             pay(3)
         with pytest.raises(Misuse, match="no such claim"):
@@ -252,11 +253,10 @@ def test_a_hint_can_be_pasted_and_holds_no_password(store: str, hint: str, tmp_p
         def pay(order: int) -> int:
             raise TimeoutError
 
-        with pytest.raises(TimeoutError):
-            pay(1)
-        with pytest.raises(NeedsReview) as told:
-            pay(1)
-        assert hint.format(tmp_path) in str(told.value)
+        for _ in range(2):  # who was at it, and who comes later
+            with pytest.raises(NeedsReview) as told:
+                pay(1)
+            assert hint.format(tmp_path) in str(told.value)
 
 
 @pytest.mark.parametrize("store", [Path("shop.db"), 5, b"sqlite:///shop.db"])

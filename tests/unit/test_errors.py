@@ -14,7 +14,7 @@ import pytest
 import twiceproof
 from twiceproof import errors
 from twiceproof.claims.claim import Fault
-from twiceproof.errors import ClaimError, InProgress, Misuse, PriorFailure, TwiceproofError, TwiceproofWarning
+from twiceproof.errors import ClaimError, InProgress, Misuse, NotDone, PriorFailure, TwiceproofError, TwiceproofWarning
 
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TwiceproofError)]
 WARNINGS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TwiceproofWarning)]
@@ -30,7 +30,8 @@ def test_every_error_reads_as_one_line(kind: type[TwiceproofError], message: str
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_every_error_goes_through_pickle_with_its_data(kind: type[TwiceproofError]) -> None:
-    error = kind("it failed; try again", key="order:1", fault=Fault("ValueError", "no"), retry_after=1.5)
+    more = {} if kind is NotDone else {"key": "order:1", "fault": Fault("ValueError", "no")}
+    error = kind("it failed; try again", retry_after=1.5, **more)
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert (type(other), str(other), other.data) == (kind, str(error), error.data)
         assert other.retry_after == 1.5
@@ -84,3 +85,12 @@ def test_every_error_and_warning_is_exported_from_its_module() -> None:
 @pytest.mark.parametrize("kind", [k for k in ERRORS if issubclass(k, ClaimError)])
 def test_every_claim_error_is_a_public_name(kind: type[ClaimError]) -> None:
     assert getattr(twiceproof, kind.__name__) is kind
+
+
+def test_not_done_takes_the_words_that_mean_something_and_no_others() -> None:
+    assert NotDone("no", retry_after=3).data == {"retry_after": 3}
+    assert NotDone("no", final=True).data == {"final": True}
+    assert NotDone("no").data == {}
+    for word in ("finaly", "key", "retry"):
+        with pytest.raises(TypeError, match=word):
+            NotDone("no", **{word: True})

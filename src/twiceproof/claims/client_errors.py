@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from .said_by import said_by
 
-__all__ = ["REFUSED_STATUS", "is_refusal", "names_of", "of_grpc", "status_of"]
+__all__ = ["REFUSED_STATUS", "is_refusal", "of_class", "of_grpc", "status_of"]
 
 # What a server sends instead of acting. Every other status may come after it acted, or from a proxy on the way (499).
 REFUSED_STATUS = frozenset({
@@ -23,6 +23,38 @@ REFUSED_CODES = frozenset({
     "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION", "OUT_OF_RANGE",
     "UNIMPLEMENTED",
 })  # fmt: skip
+# Never sent, or refused. By the bare names of classes, which HTTP and mail clients share ...
+CLEAN_NAMES = frozenset({
+    "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
+    "ConnectTimeoutError", "EndpointConnectionError", "SSLCertVerificationError", "SMTPConnectError", "SMTPHeloError",
+    "SMTPAuthenticationError", "SMTPSenderRefused", "SMTPRecipientsRefused", "SMTPDataError", "SMTPNotSupportedError",
+})  # fmt: skip
+# ... and in full, where other packages give the same name to other things.
+CLEAN_CLASSES = frozenset({
+    "requests.exceptions.InvalidURL", "requests.exceptions.MissingSchema", "requests.exceptions.InvalidSchema",
+    "requests.exceptions.InvalidHeader", "httpx.InvalidURL", "httpx.UnsupportedProtocol", "httpx2.InvalidURL",
+    "httpx2.UnsupportedProtocol", "aiohttp.client_exceptions.ConnectionTimeoutError",
+    "aiohttp.client_exceptions.InvalidUrlClientError", "aiohttp.client_exceptions.NonHttpUrlClientError",
+    "botocore.exceptions.NoCredentialsError", "botocore.exceptions.PartialCredentialsError",
+    "botocore.exceptions.CredentialRetrievalError", "botocore.exceptions.ParamValidationError",
+    "botocore.exceptions.NoRegionError", "google.auth.exceptions.RefreshError",
+    "google.auth.exceptions.DefaultCredentialsError", "azure.core.exceptions.ServiceRequestError",
+    "stripe.error.CardError", "stripe._error.CardError", "redis.exceptions.DataError",
+    "redis.exceptions.AuthenticationError", "redis.exceptions.BusyLoadingError",
+    "redis.exceptions.MaxConnectionsError",
+})  # fmt: skip
+# Perhaps sent, and no answer, or one that could not be read.
+AMBIGUOUS_NAMES = frozenset({
+    "TransportError", "Timeout", "TimeoutError", "TimeoutExpired", "ConnectionError", "ConnectionClosedError",
+    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "SMTPServerDisconnected", "IncompleteRead",
+    "IncompleteReadError", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError", "ProxyError",
+    "MaxRetryError", "ChunkedEncodingError", "APIConnectionError", "ServiceResponseError",
+})  # fmt: skip
+AMBIGUOUS_CLASSES = frozenset({
+    "requests.exceptions.ContentDecodingError", "requests.exceptions.RetryError", "urllib3.exceptions.DecodeError",
+    "urllib3.exceptions.ResponseError", "httpx.DecodingError", "httpx2.DecodingError",
+    "google.api_core.exceptions.RetryError",
+})  # fmt: skip
 STATUS_NAMES = ("status_code", "status", "code", "http_status")
 
 
@@ -30,15 +62,26 @@ def is_refusal(status: int) -> bool:
     return status in REFUSED_STATUS
 
 
-def names_of(kind: type) -> set[str]:
-    """Of a class and all that it descends from, with their modules."""
-    return {f"{one.__module__}.{one.__qualname__}" for one in kind.__mro__}
+def of_class(kind: type) -> Literal["clean", "ambiguous"] | None:
+    """What is known of a class, or of one that it descends from. The nearest one counts: a connection that could not
+    be made is, to its client, a kind of broken connection."""
+    for one in kind.__mro__:
+        full = f"{one.__module__}.{one.__qualname__}"
+        if one.__name__ in CLEAN_NAMES or full in CLEAN_CLASSES:
+            return "clean"
+        if full in AMBIGUOUS_CLASSES:
+            return "ambiguous"
+    return None if AMBIGUOUS_NAMES.isdisjoint(one.__name__ for one in kind.__mro__) else "ambiguous"
+
+
+def _is_grpc(carrier: object) -> bool:
+    return any((one.__module__, one.__name__) == ("grpc", "RpcError") for one in type(carrier).__mro__)
 
 
 def of_grpc(error: BaseException) -> Literal["clean", "ambiguous"] | None:
     """The status of a gRPC call, or of one that google-api-core wraps; None: it is about none."""
     for carrier in (error, said_by(error, "response")):
-        if "grpc.RpcError" in names_of(type(carrier)):
+        if _is_grpc(carrier):
             return "clean" if _code_of(carrier) in REFUSED_CODES else "ambiguous"
     return None
 

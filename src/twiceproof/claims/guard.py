@@ -8,16 +8,28 @@ from typing import Any
 from msgspec import Struct
 
 from ..drive import Call, Operation, Raised, Returned, thrown
-from ..errors import StoreError, StoreUnsafe
+from ..errors import NeedsReview, StoreError, StoreUnsafe
 from .claims import Claims
 from .heartbeat import Heartbeat
 from .hold import INHERITED, Hold, come_outside, enclosing, go_inside
 from .outcomes import Busy, Done, Held, LostHold, Mismatch
 from .policy import Policy
-from .refusals import BEFORE, DURING, claim_lost, duplicate, named, refusal, refuse_other_payload, result_not_kept
+from .refusals import (
+    BEFORE,
+    DURING,
+    claim_lost,
+    duplicate,
+    in_doubt,
+    named,
+    refusal,
+    refuse_other_payload,
+    result_not_kept,
+    unknown_after,
+)
 from .results import ResultType, pack, unpack
 from .states import Ask, claim_for
-from .verdict import fault_of, judge
+from .verdict import CLEAN_VERDICTS, fault_of
+from .verdicts import Verdicts
 
 __all__ = ["Guard", "Prior"]
 
@@ -34,15 +46,18 @@ class Prior(Struct, frozen=True):
 class Guard:
     """One operation's guard. Holds no state between calls: everything rests in the store."""
 
-    def __init__(self, claims: Claims, heartbeat: Heartbeat, policy: Policy, *, best_effort: bool = False) -> None:
+    def __init__(
+        self, claims: Claims, heartbeat: Heartbeat, policy: Policy, verdicts: Verdicts, *, best_effort: bool = False
+    ) -> None:
         self.claims = claims
         self.policy = policy
         self._heartbeat = heartbeat
+        self._verdicts = verdicts
         self._best_effort = best_effort
 
     def of(self, policy: Policy) -> Guard:
         """The same for another tenant's policy."""
-        return Guard(self.claims, self._heartbeat, policy, best_effort=self._best_effort)
+        return Guard(self.claims, self._heartbeat, policy, self._verdicts, best_effort=self._best_effort)
 
     def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
         """Do the work if it was not done before; otherwise answer with what the first one returned."""
@@ -129,10 +144,13 @@ class Guard:
         if isinstance(finding, Returned):
             return (yield from self._complete(hold, finding.value, results))
         try:
-            yield from self._fail(hold, finding.error)
+            doubt = yield from self._fail(hold, finding.error)
         except StoreError as error:
             finding.error.add_note(f"twiceproof could not record this failure: {error}")
-        raise thrown(finding.error)
+            doubt = None
+        if doubt is None or not isinstance(finding.error, Exception):
+            raise thrown(finding.error)
+        raise doubt from finding.error
 
     def _complete(self, hold: Hold, value: Any, results: ResultType) -> Operation[Any]:
         claim = claim_for(hold.ask, hold.held.attempt)
@@ -148,18 +166,21 @@ class Guard:
         text = packed.inline or packed.text
         return results.restore(text) if text else value
 
-    def _fail(self, hold: Hold, error: BaseException) -> Operation[None]:
-        verdict = judge(error)
+    def _fail(self, hold: Hold, error: BaseException) -> Operation[NeedsReview | None]:
+        """What the caller hears instead of the error, if that does not tell whether the work was done."""
+        verdict = self._verdicts.judge(error, self.policy.not_done)
         claim = claim_for(hold.ask, hold.held.attempt)
-        safe = self.policy.repeat == "safe"
-        if verdict == "ambiguous" and not safe:
-            reason = f"{type(error).__name__} while it ran: whether its work was done is unknown"
-            yield from self.claims.park(hold.held, claim, fault_of(error), reason)
-        elif self.policy.on_failure == "release":
+        if verdict not in CLEAN_VERDICTS and self.policy.repeat != "safe":
+            fault = fault_of(error)
+            parked = yield from self.claims.park(hold.held, claim, fault, unknown_after(fault))
+            return None if isinstance(parked, LostHold) else in_doubt(hold.ask, fault)
+        if self.policy.on_failure == "release":
             yield from self.claims.release(hold.held)
         else:
-            fault = fault_of(error, retryable=safe or verdict == "clean")
-            yield from self.claims.fail(hold.held, claim, fault, self.policy.life)
+            yield from self.claims.fail(
+                hold.held, claim, fault_of(error, retryable=verdict != "final"), self.policy.life
+            )
+        return None
 
 
 def _value_of(finding: Returned | Raised) -> Any:

@@ -12,6 +12,7 @@ from ..errors import Misuse
 from ..keys.duration import lifetime, seconds
 from .claim import validate_name
 from .states import Lifetime
+from .verdicts import NotDoneErrors, as_not_done
 
 __all__ = ["Duration", "OnDuplicate", "OnFailure", "OnLarge", "Policy", "Repeat", "SettleVerdict", "make_policy"]
 
@@ -41,6 +42,7 @@ class Policy(Struct, frozen=True):
     life: Lifetime = Lifetime()
     ignore: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
+    not_done: tuple[type[BaseException], ...] = ()
 
 
 def make_policy(
@@ -57,6 +59,7 @@ def make_policy(
     keep_failed: Duration | None = None,
     ignore: Collection[str] = (),
     where: tuple[str, ...] = (),
+    not_done: NotDoneErrors = (),
 ) -> Policy:
     kept = lifetime(keep, name="keep")
     return Policy(
@@ -74,6 +77,7 @@ def make_policy(
         ),
         (ignore,) if isinstance(ignore, str) else tuple(ignore),
         where,
+        as_not_done(not_done),
     )
 
 

@@ -17,7 +17,7 @@ from ..errors import (
 )
 from ..records import Record
 from ..shell import typed
-from .claim import HELD, claim_of
+from .claim import HELD, Fault, claim_of
 from .hold import Hold
 from .outcomes import Busy, Done, Failed, InReview, LostHold, Mismatch, Parked
 from .states import Ask
@@ -27,12 +27,14 @@ __all__ = [
     "DURING",
     "claim_lost",
     "duplicate",
+    "in_doubt",
     "inherited",
     "named",
     "refusal",
     "refuse_other_fingerprint",
     "refuse_other_payload",
     "result_not_kept",
+    "unknown_after",
     "waiting",
 ]
 
@@ -83,6 +85,19 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
         f"{named(ask)} is known with another payload; use another key, send what was sent the first time, "
         f"or leave {'what varies out of payload=' if ask.inline else 'out what varies with ignore='}.",
         found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
+    )  # fmt: skip
+
+
+def unknown_after(fault: Fault) -> str:
+    return f"{fault.type} while it ran: whether its work was done is unknown"
+
+
+def in_doubt(ask: Ask, fault: Fault) -> NeedsReview:
+    """What the caller hears of work that ended with an error that does not tell whether it was done: its cause."""
+    return NeedsReview(
+        f"{named(ask)} waits for a person: {unknown_after(fault)} ({fault.type}: {fault.message}). "
+        f"Look at it with: {show(ask)}",
+        operation=ask.operation, key=ask.key, run=ask.run, reason=unknown_after(fault), fault=fault,
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ def sent_before(error: BaseException) -> Found:
     found = _of_aws(answer) if isinstance(answer, dict) else _answers(said_by(answer, "history"))
     found += _answers(said_by(error, "history"))  # aiohttp
     found += _tries(said_by(said_by(answer, "raw"), "retries"))  # requests, with an adapter that retries
+    found += _of_azure(error)
     seen = [look(frame) if frame.f_locals else [None] for frame, look in _frames(error)]  # cleared: nobody knows
     if not seen and type(error).__name__ == "MaxRetryError":  # urllib3 retried, and where it says how is lost
         return [*found, None]
@@ -60,6 +61,21 @@ def _of_aws(answer: dict[Any, Any]) -> Found:
     return [None] if (answer.get("ResponseMetadata") or {}).get("RetryAttempts") else []
 
 
+def _of_azure(error: BaseException) -> Found:
+    """Its pipeline tries again, and hands the last answer to the client's method, which raises."""
+    trace, found = error.__traceback__, list[Ending]()
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__")).startswith("azure."):
+            context = said_by(trace.tb_frame.f_locals.get("pipeline_response"), "context")
+            found += _of_pipeline(context.get("history") if isinstance(context, dict) else None)
+        trace = trace.tb_next
+    return found
+
+
+def _of_pipeline(history: Any) -> Found:
+    return [said_by(one, "error") or _status_of(said_by(one, "http_response")) for one in _listed(history)]
+
+
 # -- the calls that follow a redirect or try again ---------------------------------------------------
 
 
@@ -95,6 +111,17 @@ def _in_google(frame: FrameType) -> Found:
     return list(_listed(frame.f_locals.get("error_list"))[:-1])
 
 
+def _in_azure(frame: FrameType) -> Found:
+    settings = frame.f_locals.get("retry_settings")
+    return _of_pipeline(settings.get("history") if isinstance(settings, dict) else None)
+
+
+def _in_redis(frame: FrameType) -> Found:
+    """It counts the tries that failed; the last one among them only when there are no more."""
+    failures, most = frame.f_locals.get("failures", 1), getattr(frame.f_locals.get("self"), "_retries", -1)
+    return [None] * (failures - 1 if 0 <= most < failures else failures)
+
+
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # what aiohttp sends once more
 # By their names: to import a client, only to know its functions, would cost each program that uses another one.
 LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {
@@ -106,6 +133,11 @@ LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {
     "retry_target": (
         frozenset({"google.api_core.retry.retry_unary", "google.api_core.retry.retry_unary_async"}),
         _in_google,
+    ),
+    "call_with_retry": (frozenset({"redis.retry", "redis.asyncio.retry"}), _in_redis),
+    "send": (
+        frozenset({"azure.core.pipeline.policies._retry", "azure.core.pipeline.policies._retry_async"}),
+        _in_azure,
     ),
     "_send_request": (frozenset({"botocore.endpoint"}), _in_botocore),
 }

@@ -8,14 +8,16 @@ from typing import Literal
 
 from ..errors import NotDone
 from .claim import Fault
-from .client_errors import is_refusal, names_of, of_grpc, status_of
+from .client_errors import is_refusal, of_class, of_grpc, status_of
 from .driver_errors import of_driver
 from .said_by import said_by
 from .sent import Ending, sent_before
 
-__all__ = ["Verdict", "fault_of", "judge", "worst"]
+__all__ = ["CLEAN_VERDICTS", "Verdict", "fault_of", "judge", "worst"]
 
-Verdict = Literal["clean", "ambiguous", "other"]
+# Nothing was done; nothing was done, and trying again cures nothing; no answer came; nothing is told of it.
+Verdict = Literal["clean", "final", "ambiguous", "other"]
+CLEAN_VERDICTS = ("clean", "final")
 
 # The request never left, or the other side said no before doing anything.
 CLEAN = (ConnectionRefusedError, socket.gaierror)
@@ -23,47 +25,30 @@ CLEAN = (ConnectionRefusedError, socket.gaierror)
 AMBIGUOUS = (TimeoutError, ConnectionError)
 # Said of a connection that could not be made, and, after minutes of silence, of one on which all was sent.
 UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
-# HTTP and mail clients' own errors descend from none of the above; they are known by the names of their classes.
-CLEAN_NAMES = frozenset({
-    "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
-    "ConnectTimeoutError", "EndpointConnectionError", "SSLCertVerificationError", "SMTPConnectError", "SMTPHeloError",
-    "SMTPAuthenticationError", "SMTPSenderRefused", "SMTPRecipientsRefused", "SMTPDataError",
-})  # fmt: skip
-AMBIGUOUS_NAMES = frozenset({
-    "TransportError", "Timeout", "TimeoutError", "TimeoutExpired", "ConnectionError", "ConnectionClosedError",
-    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "SMTPServerDisconnected", "IncompleteRead",
-    "IncompleteReadError", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError", "ProxyError",
-    "MaxRetryError", "ChunkedEncodingError", "APIConnectionError", "ServiceResponseError",
-})  # fmt: skip
-# Names that other packages give to other things.
-AMBIGUOUS_CLASSES = frozenset({
-    "requests.exceptions.ContentDecodingError", "requests.exceptions.RetryError", "urllib3.exceptions.DecodeError",
-    "urllib3.exceptions.ResponseError", "httpx.DecodingError", "httpx2.DecodingError",
-    "google.api_core.exceptions.RetryError",
-})  # fmt: skip
 LONGEST_MESSAGE = 500
+WEIGHED: tuple[Verdict, ...] = ("ambiguous", "other", "final", "clean")
 
 
 def judge(error: BaseException) -> Verdict:
-    """Clean: may be tried again. Ambiguous: nobody knows. Other: neither, so not without a word."""
+    """Clean, final: nothing was done. Ambiguous: no answer came. Other: it does not tell whether it was done."""
     if isinstance(error, BaseExceptionGroup):
         return worst({judge(one) for one in error.exceptions})
     if isinstance(error, NotDone):
-        return "clean"
+        return "final" if error.data.get("final") else "clean"
     verdict = _of_its_own(error)
     return "ambiguous" if verdict != "ambiguous" and _is_one_of_several(error) else verdict
 
 
 def _of_its_own(error: BaseException) -> Verdict:
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if isinstance(error, CLEAN) or not CLEAN_NAMES.isdisjoint(names) or _while_connecting(error):
+    known = of_class(type(error))
+    if isinstance(error, CLEAN) or known == "clean" or _while_connecting(error):
         return "clean"
     if isinstance(error, AMBIGUOUS) or not isinstance(error, Exception):
         return "ambiguous"
     answered = of_grpc(error) or _of_http(error)
     if answered is not None:
         return answered
-    doubt = _leaves_a_doubt(error, names)
+    doubt = _leaves_a_doubt(error)
     inner = _inner(error, known=doubt)
     found = of_driver(error) or ("other" if inner is None else judge(inner))
     return "ambiguous" if doubt and found == "other" else found
@@ -78,13 +63,13 @@ def _is_one_of_several(error: BaseException) -> bool:
     """Whether a request before it, of the same call, may have been carried out: it says nothing about that one."""
     if any(_may_be_done(ending) for ending in sent_before(error)):
         return True
-    inner = _inner(error, known=_leaves_a_doubt(error, {kind.__name__ for kind in type(error).__mro__}))
+    inner = _inner(error, known=_leaves_a_doubt(error) or of_class(type(error)) is not None)
     return inner is not None and _is_one_of_several(inner)
 
 
 def _may_be_done(ending: Ending) -> bool:
     if isinstance(ending, Exception):
-        return judge(ending) != "clean"
+        return judge(ending) not in CLEAN_VERDICTS
     return ending is None or not is_refusal(ending)
 
 
@@ -98,10 +83,8 @@ def _while_connecting(error: BaseException) -> bool:
     return False
 
 
-def _leaves_a_doubt(error: BaseException, names: set[str]) -> bool:
-    if isinstance(error, OSError) and error.errno in UNREACHABLE:
-        return True
-    return not (AMBIGUOUS_NAMES.isdisjoint(names) and AMBIGUOUS_CLASSES.isdisjoint(names_of(type(error))))
+def _leaves_a_doubt(error: BaseException) -> bool:
+    return (isinstance(error, OSError) and error.errno in UNREACHABLE) or of_class(type(error)) == "ambiguous"
 
 
 def _inner(error: BaseException, *, known: bool) -> Exception | None:
@@ -117,9 +100,7 @@ def _inner(error: BaseException, *, known: bool) -> Exception | None:
 
 def worst(verdicts: set[Verdict]) -> Verdict:
     """Of several errors at once: one that leaves a doubt leaves it for all of them."""
-    if "ambiguous" in verdicts:
-        return "ambiguous"
-    return "clean" if verdicts == {"clean"} else "other"
+    return next((verdict for verdict in WEIGHED if verdict in verdicts), "other")
 
 
 def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:

@@ -17,6 +17,7 @@ from ..claims.named import name_of
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.results import ResultType
 from ..claims.verdict import Verdict
+from ..claims.verdicts import Judge, NotDoneErrors, as_not_done
 from ..drive import await_, block
 from ..errors import Misuse
 from ..keys import validate_key
@@ -41,7 +42,6 @@ from .retry import DEFAULT_RETRY, Retry, as_retry
 from .step import Step, StepFunction
 from .tenancy import own_run
 from .unawaited import as_coroutine_function, driven, noted
-from .verdicts import Judge
 from .waits.sleeping import sleep
 
 __all__ = ["AsyncFlowFunction", "FlowApi", "FlowDecorator", "FlowFunction"]
@@ -176,6 +176,7 @@ class FlowApi:
         name: str | None = ...,
         id: str | Callable[..., str] | None = ...,
         external: str | None = ...,
+        not_done: NotDoneErrors = ...,
     ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
 
     def step(
@@ -190,14 +191,16 @@ class FlowApi:
         name: str | None = None,
         id: str | Callable[..., str] | None = None,  # noqa: A002 - the word that users know
         external: str | None = None,
+        not_done: NotDoneErrors = (),
     ) -> Any:
         """A ledgered part of a flow. `repeat` says how it may be repeated; undeclared, it never is blindly.
 
         `undo` names its compensation; `id` tells calls in a loop apart; `external` is a template for the id that
-        the outside gave, over `result` and the arguments. Outside a flow it runs plainly.
+        the outside gave, over `result` and the arguments; `not_done` names the exceptions by which this step says that
+        nothing was done. Outside a flow it runs plainly.
         """
         limit = None if timeout is None else seconds(timeout, name="timeout")
-        plan = Plan(declare(repeat), as_retry(retry), limit)
+        plan = Plan(declare(repeat), as_retry(retry), limit, as_not_done(not_done))
 
         def declare_step(function: Callable[..., Any]) -> Any:
             step = Step(
@@ -208,9 +211,27 @@ class FlowApi:
 
         return declare_step if function is None else declare_step(function)
 
-    def classify(self, error: type[BaseException], verdict: Verdict | Judge) -> None:
-        """Say what an exception of your client means: "clean" (nothing happened), "ambiguous", or "other"."""
-        self.parts.verdicts.add(error, verdict)
+    @overload
+    def classify(self, error: type[BaseException], verdict: Verdict | Judge) -> None: ...
+
+    @overload
+    def classify(self, *, not_done: NotDoneErrors) -> None: ...
+
+    def classify(
+        self, error: type[BaseException] | None = None, verdict: Verdict | Judge | None = None, *,
+        not_done: NotDoneErrors = (),
+    ) -> None:  # fmt: skip
+        """Say what an exception of your client means: "clean" (nothing happened), "ambiguous", or "other".
+
+        `app.classify(not_done=(CardDeclined, OutOfStock))` is the same as "clean" for each. It counts for the steps,
+        guarded functions and claims of this app; `not_done=` of one of them counts for that one alone.
+        """
+        if (error is None) != (verdict is None) or (error is None and not not_done):
+            raise Misuse('Say app.classify(TheirError, "clean"), or app.classify(not_done=(TheirError,)).')
+        for kind in as_not_done(not_done):
+            self.parts.verdicts.add(kind, "clean")
+        if error is not None and verdict is not None:
+            self.parts.verdicts.add(error, verdict)
 
     def _register_flow(self, flow: Flow) -> None:
         raise NotImplementedError

@@ -55,5 +55,5 @@ def _plain(step: Step, /, *args: Any, **kwargs: Any) -> Any:
     value = step.function(*args, **kwargs)
     if type(value) is CoroutineType:
         value.close()  # work that has not begun: recorded as done, it would be lost
-        raise NotDone(f"{step.name} is a def that returns a coroutine; make it an `async def`.")
+        raise NotDone(f"{step.name} is a def that returns a coroutine; make it an `async def`.", final=True)
     return value

@@ -185,7 +185,7 @@ def _still_ours(session: Session) -> Operation[None]:
 
 def _refuse_late(session: Session, calling: Calling, note: Note, finding: Any) -> Operation[None]:
     """A step that outlived its run's turn: what it says is evidence, and a person looks which of the two stands."""
-    newer = yield from passed_by(session, finding)
+    newer = yield from passed_by(session, calling, finding)
     if not newer:
         return
     if isinstance(finding, Returned):
@@ -263,7 +263,7 @@ def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[N
     external = _external(calling, value)
     done = structs.replace(
         note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None, doubt=False,
-        untold=False,
+        untold=False, final=False,
     )  # fmt: skip
     return done, packed
 

@@ -46,9 +46,10 @@ class Overtaken(Struct, frozen=True):
 
 
 class Reviewed(Struct, frozen=True):
-    """A person must decide."""
+    """A person must decide. `error`: what was raised, where that is why."""
 
     reason: str
+    error: Exception | None = None
 
 
 class GivenBack(Struct, frozen=True):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from ..claims.verdict import Verdict
+from ..claims.verdict import CLEAN_VERDICTS, Verdict
 from ..effects.look import Absent, Happened, Look, Unknown
 from .entry import DONE, FAILED, RETRY, STARTED, Entry, Note
 from .repeat import Declared
@@ -21,6 +21,8 @@ __all__ = ["Act", "Adopt", "Ask", "Later", "Park", "Plan", "Refuse", "Replay", "
 
 
 STILL_AT_WORK = "its time is over, and it is still at work: it may be done at any moment"
+NO_ANSWER = "no answer came: whether it was done is unknown"
+NOT_TOLD = "its error does not tell whether it was done"
 KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its policy
 
 
@@ -30,6 +32,7 @@ class Plan(Struct, frozen=True):
     repeat: Declared
     retry: Retry
     timeout: float | None = None
+    not_done: tuple[type[BaseException], ...] = ()  # errors by which it says that nothing was done
 
 
 class Replay(Struct, frozen=True, gc=False):
@@ -171,23 +174,24 @@ def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
 def after(
     plan: Plan, starts: int, first_at: float, verdict: Verdict, now: float, *,
     asked: float | None = None, roll: Callable[[], float], doubt: bool = False, untold: bool = False,
+    final: bool = False,
 ) -> After:  # fmt: skip
-    """What follows from an attempt that raised. `asked` is the other side's Retry-After.
+    """What follows from an attempt that raised. `asked` is the other side's Retry-After. `final`: no retry cures it.
 
     `doubt`: this attempt or one before it ended without an answer. `untold`: with an error that says nothing about its
     effect. While the provider knows the key, such a one is repeated like any other; beyond that it counts as doubt.
     """
-    kind = plan.repeat.kind
-    if kind == "never" and verdict != "clean":
-        return Park("no answer came: whether it was done is unknown") if verdict == "ambiguous" else Refuse()
+    kind, clean = plan.repeat.kind, verdict in CLEAN_VERDICTS
+    if kind == "never" and not clean:
+        return Park(NO_ANSWER if verdict == "ambiguous" else NOT_TOLD)
     spent = max(0.0, now - first_at)
-    delay = plan.retry.delay(starts, spent, asked, roll)
-    if kind == "check" and verdict != "clean":  # asked again no sooner than it would be tried again
+    delay = None if final else plan.retry.delay(starts, spent, asked, roll)
+    if kind == "check" and not clean:  # asked again no sooner than it would be tried again
         return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
     if delay is None:
         unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
         return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
-    if (doubt or untold or verdict != "clean") and _is_forgotten(plan, spent + delay):
+    if (doubt or untold or not clean) and _is_forgotten(plan, spent + delay):
         return _forgotten(plan, answered=not doubt and verdict != "ambiguous")
     return Later(delay, RETRY)
 
@@ -201,7 +205,7 @@ def looked(plan: Plan, entry: Entry, look: Look, now: float, *, roll: Callable[[
     assert isinstance(look, Absent)  # noqa: S101 - the type says so
     starts, first = entry.note.starts, entry.note.first_at or entry.at
     over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
-    if over or not plan.retry.may_start(starts + 1, now - first):
+    if over or entry.note.final or not plan.retry.may_start(starts + 1, now - first):
         if entry.note.fault is not None:
             return Refuse()
         return Park(f"it was started {starts} times, never came to an end, and the destination has not seen it")

@@ -43,6 +43,7 @@ class Note(Struct, frozen=True, omit_defaults=True, gc=False):
     reason: str = ""
     doubt: bool = False  # an attempt ended without an answer: it may have happened
     untold: bool = False  # one ended with an error that says nothing about its effect, a bug for one
+    final: bool = False  # the last one ended with an error that no retry cures
     settled: Settlement | None = None
     beside: bool = False  # others were under way at the same time
     order: int = 0  # the how-manieth completion of the run: undo goes backwards
@@ -80,6 +81,6 @@ def tried_anew(entry: Entry) -> Entry:
     """A failure that is tried again by a person's word: counted from the beginning."""
     note = structs.replace(
         entry.note, starts=0, first_at=None, began_at=None, not_before=None, doubt=False,
-        untold=False,
+        untold=False, final=False,
     )  # fmt: skip
     return structs.replace(entry, state=RETRY, note=note)

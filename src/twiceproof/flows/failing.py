@@ -8,6 +8,7 @@ from msgspec import structs
 
 from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ..claims.verdict import fault_of
+from ..claims.verdicts import retry_after
 from ..drive import Operation
 from ..errors import (
     Duplicate,
@@ -28,7 +29,6 @@ from .entry import FAILED, RETRY, STARTED, UNKNOWN, Entry, Note
 from .names import has_id
 from .repeat import SAFE
 from .stop import INNER_REVIEW, WAITS_FOR_RUN, Review, Undo, Wait
-from .verdicts import retry_after
 
 if TYPE_CHECKING:
     from .session import Session
@@ -51,23 +51,25 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
         _wait_for_inner(session, calling, note, error)
     error = circle or error
     now = session.ledger.now()
-    verdict = session.parts.verdicts.judge(error)
     plan, first = calling.step.plan, note.first_at or session.last_time()
+    verdict = session.parts.verdicts.judge(error, plan.not_done)
     doubt, untold = note.doubt or verdict == "ambiguous", note.untold or verdict == "other"
+    final = verdict == "final" or plan.retry.gives_up_on(error)
     move = after(
         plan, note.starts, first, verdict, now,
         asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt, untold=untold,
+        final=final,
     )  # fmt: skip
     if circle is not None or _is_final(calling, error):
         move = Refuse()
     if _is_at_work(error, calling) and isinstance(move, Later) and move.seconds > session.patience:
         _wait_for_inner(session, calling, note, error)  # what is over sooner is not worth lying down for
     fault = fault_of(error, retryable=verdict == "clean")
-    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold)
+    note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold, final=final)
     if isinstance(move, Park):
         session.finished(calling.name, UNKNOWN, structs.replace(note, reason=move.reason))
         if isinstance(error, Exception):
-            session.halt(Review(f"{calling.name}: {move.reason} ({fault.type}: {fault.message})"))
+            session.halt(Review(f"{calling.name}: {move.reason} ({fault.type}: {fault.message})", error=error))
         raise error
     if not isinstance(error, Exception):
         if isinstance(move, Later) and move.state == STARTED:

@@ -160,7 +160,7 @@ class FlowCall:
             raise thrown(_original(ended.error))
         if isinstance(ended, Asleep):
             raise self._waiting(Parked("waiting", ended.why, self._ask.run, ended.until))
-        raise self._in_review(ended.reason)
+        raise self._in_review(ended.reason) from ended.error
 
     def _in_review(self, reason: str) -> NeedsReview:
         name, ask = self._flow.name, self._ask

@@ -41,7 +41,8 @@ def lie_down(session: Session) -> Operation[Ended]:
         return Asleep("given back between steps: this worker is stopping", session.ledger.now())
     reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
     yield from last(session, as_review(at, claim, reason))
-    return (yield from _unless_ended(session, stop, Reviewed(reason)))
+    error = stop.error if isinstance(stop, Review) else None
+    return (yield from _unless_ended(session, stop, Reviewed(reason, error)))
 
 
 def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operation[Ended]:

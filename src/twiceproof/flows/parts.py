@@ -9,11 +9,11 @@ from collections.abc import Callable
 from ..claims.claims import FOR_EVER, Claims
 from ..claims.heartbeat import Heartbeat
 from ..claims.states import Lifetime
+from ..claims.verdicts import Verdicts
 from ..clock import Clock, Ids
 from ..records import Address
 from .context import session_var
 from .courier import Courier
-from .verdicts import Verdicts
 
 __all__ = ["Parts"]
 

@@ -19,12 +19,16 @@ DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start wou
 
 
 class Retry(Struct, frozen=True):
-    """`attempts` counts starts: a killed attempt counts. `within` is counted from the first of them."""
+    """`attempts` counts starts: a killed attempt counts. `within` is counted from the first of them.
+
+    `never_on` are exceptions that no retry cures: the step is not tried again after one of them.
+    """
 
     attempts: int = 8
     first: Any = 1.0  # durations, as people write them; seconds once made
     most: Any = "10m"
     within: Any = "2d"
+    never_on: Any = ()  # an exception class, or several
 
     def __post_init__(self) -> None:
         if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
@@ -36,6 +40,18 @@ class Retry(Struct, frozen=True):
             raise Misuse(
                 f"first={self.first:g} s is more than most={self.most:g} s and would be cut short; give a longer most=."
             )
+
+        kinds = self.never_on if isinstance(self.never_on, tuple) else (self.never_on,)
+        for kind in kinds:
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                raise Misuse(f"never_on={kind!r} is no exception class; write never_on=(CardDeclined,).")
+        force_setattr(self, "never_on", kinds)
+
+    def gives_up_on(self, error: BaseException) -> bool:
+        """Whether it is one of those, or a group with one of them in it."""
+        if isinstance(error, self.never_on):
+            return True
+        return isinstance(error, BaseExceptionGroup) and any(self.gives_up_on(one) for one in error.exceptions)
 
     def delay(self, starts: int, spent: float, asked: float | None, roll: Callable[[], float]) -> float | None:
         """Seconds until the next start; None: there is none. `asked` is what the other side said (Retry-After)."""

@@ -37,6 +37,7 @@ class Review(Struct, frozen=True):
 
     reason: str
     runs: tuple[str, ...] = ()
+    error: Exception | None = None  # what was raised, where that is why
 
 
 class Undo(Struct, frozen=True):
@@ -61,7 +62,7 @@ def merged(stops: Sequence[Stop]) -> Stop:
     waits = sorted((stop for stop in stops if isinstance(stop, Wait)), key=_when)
     reviews = [stop for stop in stops if isinstance(stop, Review)]
     if reviews and not (waits and _when(waits[0]) <= SOON):
-        return Review(reviews[0].reason + _more(len(reviews)), reviews[0].runs)
+        return Review(reviews[0].reason + _more(len(reviews)), reviews[0].runs, reviews[0].error)
     unless = {write.at: write for wait in waits for write in wait.unless}
     runs = tuple(run for wait in waits for run in wait.runs)
     why = next((wait.why for wait in waits if wait.runs), waits[0].why)  # by these words a run that ends wakes it

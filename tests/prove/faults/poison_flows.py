@@ -7,7 +7,10 @@ from typing import Any
 from tests.acceptance.later import pass_time
 from tests.prove.faults.poison import KEPT, NOT_KEPT, REFUSED, VALUES
 from tests.prove.faults.poison_door import Door, attempt
-from twiceproof import PriorFailure, ValueRefused
+from twiceproof import (
+    NeedsReview,
+    ValueRefused,
+)
 from twiceproof.flows import leaving
 
 __all__ = ["FlowsDoor"]
@@ -119,5 +122,5 @@ class FlowsDoor(Door):
             self.say(kind, number, f"{way}: expected to be kept, seen {first!r:.120}")
         if way == "fetch" and kind in NOT_KEPT and isinstance(first, bytes):
             self.say(kind, number, f"{way}: expected to be told that it is not kept, seen {first!r:.120}")
-        if way == "fall" and not isinstance(first, PriorFailure):
-            self.say(kind, number, f"{way}: expected PriorFailure, seen {first!r:.120}")
+        if way == "fall" and not isinstance(first, NeedsReview):
+            self.say(kind, number, f"{way}: expected review, seen {first!r:.120}")

@@ -17,7 +17,16 @@ from typing import Any
 from tests.acceptance.children import Child, die
 from tests.acceptance.later import pass_time
 from tests.acceptance.places import Place
-from twiceproof import App, NeedsReview, NotDone, PayloadMismatch, PriorFailure, ResultNotKept, Retry, Waiting
+from twiceproof import (
+    App,
+    NeedsReview,
+    NotDone,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+    Retry,
+    Waiting,
+)
 from twiceproof.claims.retention import sweep
 from twiceproof.drive import block
 
@@ -79,7 +88,7 @@ class Museum:
         def fail(how: str) -> str:
             self.do(f"fail {how}")
             if self.place.effects().count("now it works") == 0:
-                raise {"bug": ValueError("a bug"), "no": NotDone("no"), "silence": TimeoutError("nobody")}[how]
+                raise {"bug": NotDone("a bug", final=True), "no": NotDone("no"), "silence": TimeoutError("nobody")}[how]
             return "worked"
 
         @app.once(key="order:{number}", keep="forever", keep_result=1.0, lease=LEASE)
@@ -136,7 +145,7 @@ class Museum:
             self.give(name)
         self.typed(7)
         for how in ("bug", "no", "silence"):
-            with contextlib.suppress(ValueError, NotDone, TimeoutError):
+            with contextlib.suppress(NotDone, NeedsReview):
                 self.fail(how)
         self.trim(1)
         pass_time(self.place, 2)

@@ -17,6 +17,7 @@ from twiceproof import (
     InProgress,
     Misuse,
     NeedsReview,
+    NotDone,
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
@@ -121,24 +122,34 @@ def test_what_an_unheld_block_does_is_not_recorded(app: App, ship: Blocks) -> No
 
 
 def test_a_block_that_fails_is_failed_and_raises_its_own_error(app: App, ship: Blocks) -> None:
-    error = ValueError("no label")
-    with pytest.raises(ValueError) as caught:
+    error = NotDone("no label", final=True)
+    with pytest.raises(NotDone) as caught:
         ship(app, fails(error))
     assert caught.value is error
     with pytest.raises(PriorFailure, match="no label"):
         ship(app)
 
 
-def test_a_block_that_timed_out_waits_for_a_person(app: App, ship: Blocks) -> None:
-    with pytest.raises(TimeoutError):
-        ship(app, fails(TimeoutError("slow")))
+@pytest.mark.parametrize("error", [TimeoutError("slow"), ValueError("what?")], ids=["no answer", "unknown"])
+def test_a_block_whose_error_does_not_tell_whether_it_was_done_waits_for_a_person(
+    app: App, ship: Blocks, error: Exception
+) -> None:
+    with pytest.raises(NeedsReview) as told:
+        ship(app, fails(error))
+    assert told.value.__cause__ is error
     with pytest.raises(NeedsReview):
         ship(app)
 
 
-def test_a_block_can_release_its_key_when_it_fails(app: App, ship: Blocks) -> None:
+def test_a_block_fails_cleanly_by_the_errors_that_it_declares_to_mean_not_done(app: App, ship: Blocks) -> None:
     with pytest.raises(ValueError):
-        ship(app, fails(ValueError("no")), on_failure="release")
+        ship(app, fails(ValueError("no label")), not_done=ValueError)
+    assert ship(app, says(1)).attempt == 2
+
+
+def test_a_block_can_release_its_key_when_it_fails(app: App, ship: Blocks) -> None:
+    with pytest.raises(NotDone):
+        ship(app, fails(NotDone("no")), on_failure="release")
     assert ship(app, says(1)).attempt == 1
 
 
@@ -269,9 +280,9 @@ def test_the_next_move_after_a_failed_block_can_be_done(ship: Blocks, app: App) 
     """A block is no function: there is nothing to call `.retry` on."""
 
     def broken(claim: Any) -> None:
-        raise ValueError("bug")
+        raise NotDone("no label", final=True)
 
-    with pytest.raises(ValueError, match="bug"):
+    with pytest.raises(NotDone, match="no label"):
         ship(app, broken)
     with pytest.raises(
         PriorFailure, match=r"; once the cause is gone, .* claims settle --did-not-happen ship order:1$"

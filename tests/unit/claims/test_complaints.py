@@ -350,10 +350,10 @@ def test_whether_a_failure_holds_its_key_is_said_and_done(app: App) -> None:
         def pay(order: int) -> int:
             runs.append(order)
             if len(runs) == 1:
-                raise ValueError("no")
+                raise NotDone("no", final=True)
             return len(runs)
 
-        with pytest.raises(ValueError):
+        with pytest.raises(NotDone):
             pay(1)
         return pay
 
@@ -373,9 +373,9 @@ def test_a_key_is_held_while_active_however_long_and_let_go_at_its_end(app: App,
             app._heartbeat.beat()
         with ThreadPoolExecutor(1) as pool:
             seen.append(pool.submit(pay.look, order).result())
-        raise ValueError("the end")
+        raise NotDone("the end")
 
-    with pytest.raises(ValueError):
+    with pytest.raises(NotDone):
         pay(1)
     assert isinstance(seen[0], Busy) and seen[0].retry_after > 0
     assert pay.look(1) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, ResultNotKept
+from twiceproof import App, NotDone, ResultNotKept
 from twiceproof.claims.claim import Fault, address_of
 from twiceproof.claims.evidence import KEEP, evidence_of
 from twiceproof.claims.housekeeper import Housekeeper
@@ -125,10 +125,10 @@ def test_a_failure_has_a_lifetime_of_its_own(app: App, clock: Any) -> None:
     @app.once(key="order:{order}", keep="forever", keep_failed="1h")
     def pay(order: int) -> None:
         runs.append(order)
-        raise ValueError("no")
+        raise NotDone("no", final=True)
 
     for _ in range(2):
-        with pytest.raises(ValueError):
+        with pytest.raises(NotDone):
             pay(1)
         clock.advance(3_600)
     assert runs == [1, 1]
@@ -137,9 +137,9 @@ def test_a_failure_has_a_lifetime_of_its_own(app: App, clock: Any) -> None:
 def test_a_failure_is_kept_as_long_as_a_result_unless_told(app: App, clock: Any) -> None:
     @app.once(key="order:{order}", keep="1h")
     def pay(order: int) -> None:
-        raise ValueError("no")
+        raise NotDone("no", final=True)
 
-    with pytest.raises(ValueError):
+    with pytest.raises(NotDone):
         pay(1)
     assert pay.look(1) is not None
     clock.advance(3_600)

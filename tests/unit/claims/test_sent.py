@@ -386,10 +386,9 @@ def test_a_charge_that_was_answered_with_a_redirect_is_not_made_again(
     def charge(order: int) -> None:
         client(one.url)
 
-    with pytest.raises((OSError, httpx.HTTPError, httpx2.HTTPError)):
-        charge(1)
-    with pytest.raises(NeedsReview):
-        charge(1)
+    for _ in range(2):
+        with pytest.raises(NeedsReview):
+            charge(1)
     assert one.asked.count("POST /pay") == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import smtplib
@@ -10,15 +11,19 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import botocore.config
 import botocore.exceptions
 import botocore.session
 import httpx
 import httpx2
 import pytest
+import redis.backoff
 import redis.exceptions
+import redis.retry
 import requests
 import urllib3
 
@@ -189,6 +194,141 @@ def test_a_certificate_that_requests_does_not_believe_is_clean() -> None:
 def test_a_redis_that_did_not_answer_in_time_leaves_a_doubt() -> None:
     assert judge(redis.exceptions.TimeoutError("Timeout reading from socket")) == "ambiguous"
     assert judge(redis.exceptions.ResponseError("WRONGTYPE")) == "other"
+
+
+@pytest.mark.parametrize(
+    ("client", "url"),
+    [(by_requests, "shop.invalid"), (by_requests, "ftp://x/"), (by_httpx, "ftp://x/"), (by_httpx2, "ftp://x/")],
+)
+def test_what_a_client_refuses_to_send_is_clean(client: Client, url: str) -> None:
+    assert judge(error_of(client, url)) == "clean"
+
+
+def test_what_aws_cannot_even_sign_is_clean(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
+    monkeypatch.setattr(session, "get_credentials", lambda: None)
+    client = session.create_client("dynamodb", "eu-west-1", endpoint_url=refusing)
+    assert judge(error_of(lambda url: client.list_tables(), refusing)) == "clean"
+    assert judge(error_of(lambda url: client.get_item(Nothing=1), refusing)) == "clean"
+
+
+def test_what_a_mail_server_cannot_take_is_clean() -> None:
+    assert judge(smtplib.SMTPNotSupportedError("SMTPUTF8 not supported by server")) == "clean"
+
+
+def by_aiohttp(url: str, wait: float) -> object:
+    async def call() -> object:
+        time = aiohttp.ClientTimeout(sock_connect=wait, sock_read=0.2)
+        async with aiohttp.ClientSession(timeout=time) as session, session.post(url, data=b"x") as answer:
+            return await answer.text()
+
+    return asyncio.run(call())
+
+
+def test_aiohttp_that_could_not_connect_in_time_has_sent_nothing_and_one_that_waited_for_an_answer_has() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:  # takes no call, and one waits at its door
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        waited = error_of(lambda url: by_aiohttp(url, 5), url)
+        others = [socket.socket() for _ in range(3)]
+        for other in others:
+            other.setblocking(False)
+            other.connect_ex(silent.getsockname())
+        late = error_of(lambda url: by_aiohttp(url, 0.2), url)
+        for other in others:
+            other.close()
+    assert (type(late), judge(late)) == (aiohttp.ConnectionTimeoutError, "clean")
+    assert (type(waited), judge(waited)) == (aiohttp.SocketTimeoutError, "ambiguous")
+
+
+class Cache:
+    """A Redis that answers each line-up of commands with the next of its answers; without one, it hangs up."""
+
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                caller, _ = self._socket.accept()
+            except OSError:
+                return
+            with caller:
+                while caller.recv(65536):
+                    answer = self._answers.pop(0) if self._answers else b""
+                    if not answer:
+                        break
+                    caller.sendall(answer)
+
+    def error(self, retries: int = 0) -> Exception:
+        client = redis.Redis(
+            port=self.port, protocol=2, retry=redis.retry.Retry(redis.backoff.NoBackoff(), retries),
+            driver_info=None, socket_timeout=5,
+        )  # fmt: skip
+        with client, pytest.raises(redis.RedisError) as told:
+            client.set("paid", 1)
+        self._socket.close()
+        return told.value
+
+
+def test_a_redis_that_is_loading_or_asks_for_a_password_has_done_nothing() -> None:
+    assert judge(Cache(b"-LOADING Redis is loading the dataset in memory\r\n").error()) == "clean"
+    assert judge(Cache(b"-NOAUTH Authentication required.\r\n").error()) == "clean"
+
+
+def test_a_redis_that_refuses_the_second_try_may_have_done_the_first() -> None:
+    error = Cache(b"", b"-LOADING Redis is loading the dataset in memory\r\n").error(retries=1)
+    assert (type(error), judge(error)) == (redis.exceptions.BusyLoadingError, "ambiguous")
+
+
+def test_a_redis_that_hung_up_may_have_done_it() -> None:
+    assert judge(Cache().error()) == "ambiguous"
+
+
+def of_package(module: str, *names: str, **said: Any) -> Exception:
+    """An error of a package that is not installed here, by its module and the names of its classes, root first."""
+    kind: type[Exception] = Exception
+    for name in names:
+        kind = type(name, (kind,), {"__module__": module})
+    error = kind("x")
+    for name, value in said.items():
+        setattr(error, name, value)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (of_package("stripe._error", "StripeError", "CardError", http_status=402, code="card_declined"), "clean"),
+        (of_package("stripe.error", "StripeError", "CardError", http_status=402, code="card_declined"), "clean"),
+        (of_package("stripe._error", "StripeError", "InvalidRequestError", http_status=400), "clean"),
+        (of_package("stripe._error", "StripeError", "RateLimitError", http_status=429), "clean"),
+        (of_package("stripe._error", "StripeError", "APIError", http_status=500), "ambiguous"),
+        (of_package("stripe._error", "StripeError", "IdempotencyError", http_status=409), "ambiguous"),
+        (of_package("stripe._error", "StripeError", "APIConnectionError", http_status=None), "ambiguous"),
+        (of_package("azure.core.exceptions", "AzureError", "ServiceRequestError"), "clean"),
+        (of_package("azure.core.exceptions", "AzureError", "ServiceResponseError"), "ambiguous"),
+        (of_package("azure.core.exceptions", "AzureError", "HttpResponseError", status_code=404), "clean"),
+        (of_package("azure.core.exceptions", "AzureError", "HttpResponseError", status_code=409), "ambiguous"),
+        (of_package("my.shop", "CardError", http_status=402), "ambiguous"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_stripe_and_azure_are_known_by_their_classes(error: Exception, verdict: str) -> None:
+    assert judge(error) == verdict
+
+
+@pytest.mark.parametrize(("before", "verdict"), [(500, "ambiguous"), (429, "clean")])
+def test_an_azure_clients_refusal_is_that_of_its_last_try_only(before: int, verdict: str) -> None:
+    """Its generated methods hold the pipeline's answer, with what was tried before, as they raise."""
+    refused = of_package("azure.core.exceptions", "AzureError", "HttpResponseError", status_code=404)
+    tried = SimpleNamespace(error=None, http_response=SimpleNamespace(status_code=before))
+    written = {"__name__": "azure.storage.blob", "error": refused}
+    exec("def upload(pipeline_response):\n    raise error", written)
+    told = error_of(lambda url: written["upload"](SimpleNamespace(context={"history": [tried]})), "")  # type: ignore[operator]
+    assert judge(told) == verdict
 
 
 def test_an_error_of_ones_own_is_not_judged_by_what_is_in_it() -> None:

@@ -9,7 +9,13 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from twiceproof import App, NeedsReview, NotDone, PriorFailure, Waiting
+from twiceproof import (
+    App,
+    NeedsReview,
+    NotDone,
+    PriorFailure,
+    Waiting,
+)
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.states import Ask
 from twiceproof.cli.main import cli
@@ -37,7 +43,7 @@ class Ledger:
         if n == "timeout":
             raise TimeoutError("no answer")
         if n == "bug":
-            raise ValueError("a bug")
+            raise NotDone("a bug", final=True)
         if n == "closed":
             raise NotDone("closed")
         return {"parcel": f"P-{n}", "price": 1.10}
@@ -54,7 +60,7 @@ class Ledger:
     def call(self, n):
         try:
             return self.ship(n)
-        except (TimeoutError, ValueError, NotDone):
+        except (NeedsReview, NotDone):
             return None
 
     def hold(self, n, owner="host:1:abc-1", operation="ship", key=None, tenant="default"):
@@ -117,7 +123,7 @@ class Shop:
             if order.startswith("timeout"):
                 raise TimeoutError("no answer")
             if order.startswith("bug"):
-                raise ValueError("a bug")
+                raise NotDone("a bug", final=True)
             return {"id": f"ch_{order}"}
 
         @app.flow(key="order:{order}", name="buy", stable=("order",))
@@ -131,7 +137,7 @@ class Shop:
 
     def call(self, *orders):
         for order in orders:
-            with contextlib.suppress(NeedsReview, Waiting, ValueError, PriorFailure):
+            with contextlib.suppress(NeedsReview, Waiting, NotDone, PriorFailure):
                 self.buy(order)
 
     def fill(self):

@@ -10,7 +10,10 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from twiceproof import App
+from twiceproof import (
+    App,
+    NeedsReview,
+)
 from twiceproof.cli.main import cli
 
 pytestmark = pytest.mark.server
@@ -39,7 +42,7 @@ def test_a_claim_in_review_is_listed_shown_settled_and_released(url):
             raise TimeoutError("no answer")
 
         for n in ("a", "b", "c"):
-            with pytest.raises(TimeoutError):
+            with pytest.raises(NeedsReview):
                 ship(n)
         first = answer(url, "claims", "list", "--limit", "2")
         rest = answer(url, "claims", "list", "--limit", "2", "--after", first["after"])

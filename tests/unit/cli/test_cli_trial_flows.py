@@ -15,11 +15,13 @@ from twiceproof.cli.main import cli
 from twiceproof.prove.clocks import ManualClock
 
 APP = """
-from twiceproof import App
+from twiceproof import App, Retry
 app = App("{store}")
 
-@app.step
+@app.step(not_done=ValueError, retry=Retry(never_on=ValueError))
 def charge(order):
+    if order == "unknown":
+        raise RuntimeError("what?")
     if order == "bug":
         raise ValueError("no\\n2026-03-01 INFO luck")
     raise TimeoutError("no answer")
@@ -70,6 +72,13 @@ def test_a_failure_is_told_with_its_step_and_a_traceback_that_is_set_in(workshop
     assert lines[failed + 1] == "    Traceback (most recent call last):"
     assert any("workshop.py" in line for line in lines[failed:])
     assert not any(line.startswith("2026-03-01 INFO") for line in lines)
+
+
+def test_an_error_that_does_not_tell_whether_it_was_done_is_told_with_its_traceback(workshop):
+    lines = workshop("buy.start('unknown')\n").splitlines()
+    (told,) = [nth for nth, line in enumerate(lines) if "waits for a person: charge: its error does not tell" in line]
+    assert "(RuntimeError: what?); twiceproof --store sqlite:///shop.db review show run_" in lines[told]
+    assert lines[told + 1] == "    Traceback (most recent call last):"
 
 
 def test_with_json_the_traceback_is_in_the_line(workshop):

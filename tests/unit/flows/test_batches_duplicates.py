@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, StepFailed, Waiting
+from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, Waiting
 from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
 
@@ -211,7 +211,7 @@ def test_two_who_report_the_same_duplicate_at_once_do_not_both_undo_it(stage: St
         return {"id": "inv_1"}
 
     other.flow(1)
-    with pytest.raises(StepFailed, match="is being worked on"):
+    with pytest.raises(NeedsReview, match="is being worked on"):
         app.compensate_duplicate(invoice, result={"id": "inv_2"}, by="bob", **KEY)
     assert stage.effects == {"invoice": 1}
 

@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Happened, NeedsReview, Retry, StepFailed, StoreUnavailable, Waiting, check
+from twiceproof import (
+    App,
+    Happened,
+    NeedsReview,
+    NotDone,
+    Retry,
+    StepFailed,
+    StoreUnavailable,
+    Waiting,
+    check,
+)
 
 from .stage import Stage, Style
 from .waits import work
@@ -328,7 +338,7 @@ def test_a_failed_step_may_be_swallowed_and_the_flow_goes_another_way(stage: Sta
     app = stage.process()
 
     def charge(order: int) -> str:
-        raise ValueError("no")
+        raise NotDone("no", final=True)
 
     def transfer(order: int) -> str:
         return "transferred"

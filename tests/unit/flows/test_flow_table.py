@@ -220,8 +220,8 @@ def test_a_keyed_step_of_which_nobody_knows_goes_to_a_person_when_its_time_is_ov
 
 
 def test_a_failed_step_that_is_tried_again_by_a_persons_word_has_its_time_anew(stage: Stage, style: Style) -> None:
-    flow = pay_flow(stage, style, "never", [ValueError("bug")], done=False)
-    with pytest.raises(ValueError, match="bug"):
+    flow = pay_flow(stage, style, "never", [NotDone("declined", final=True)], done=False)
+    with pytest.raises(NotDone, match="declined"):
         flow(1)
     stage.clock.advance(10 * 86_400)
     assert flow.retry(1) == "paid"
@@ -321,9 +321,21 @@ def test_a_bug_in_a_repeatable_step_is_tried_again_by_policy(stage: Stage, style
     assert stage.effects == {"pay": 1}
 
 
-def test_a_bug_in_a_never_step_fails_the_run_with_the_original_error(stage: Stage, style: Style) -> None:
-    flow = pay_flow(stage, style, "never", [ValueError("bug")], done=False)
-    with pytest.raises(ValueError, match="bug"):
+def test_an_error_of_a_never_step_that_nobody_knows_leaves_its_outcome_unknown(stage: Stage, style: Style) -> None:
+    error = ValueError("the receipt cannot be read")
+    flow = pay_flow(stage, style, "never", [error])
+    with pytest.raises(NeedsReview, match="its error does not tell whether it was done") as told:
+        flow(1)
+    assert told.value.__cause__ is error
+    with pytest.raises(NeedsReview):
+        flow(1)
+    assert stage.record("sync", "order:1").state == "review"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_refusal_of_a_never_step_that_no_retry_cures_fails_the_run_at_once(stage: Stage, style: Style) -> None:
+    flow = pay_flow(stage, style, "never", [NotDone("declined", final=True)], done=False)
+    with pytest.raises(NotDone, match="declined"):
         flow(1)
     assert stage.record("sync", "order:1").state == "failed"
     assert flow.retry(1) == "paid"  # only an explicit word runs it again
@@ -439,3 +451,109 @@ def test_what_the_user_says_of_an_error_holds_for_a_task_group_too(stage: Stage)
 
     with pytest.raises(NeedsReview):
         asyncio.run(sync(1))
+
+
+# -- no, and not again ---------------------------------------------------------------------------
+
+
+class NoSuchAccount(Exception): ...
+
+
+@pytest.mark.parametrize("repeat", ["safe", "keyed", "check", "never"])
+@pytest.mark.parametrize("said", ["NotDone", "classify", "not_done and never_on"])
+def test_after_a_refusal_that_no_retry_cures_no_step_is_tried_again(
+    stage: Stage, style: Style, repeat: str, said: str
+) -> None:
+    app, starts = stage.process(), []
+    error = NotDone("no such account", final=True) if said == "NotDone" else NoSuchAccount("no such account")
+    if said == "classify":
+        app.classify(NoSuchAccount, "final")
+
+    def pay(order: int) -> None:
+        starts.append(order)
+        raise error
+
+    more: dict[str, Any] = {}
+    if said == "not_done and never_on":
+        more = {"not_done": NoSuchAccount, "retry": Retry(never_on=NoSuchAccount)}
+    step = style.step(app, pay, repeat=declared(stage, repeat), **more)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    flow = style.flow(app, steps)
+    with pytest.raises(type(error)) as told:
+        flow(1)
+    assert (told.value, starts) == (error, [1])
+    assert stage.record("sync", "order:1").state == "failed"
+
+
+def test_after_an_error_of_another_kind_a_step_that_gives_up_on_some_is_tried_again(stage: Stage) -> None:
+    app, errors = stage.process(), [ValueError("moody"), NoSuchAccount("no")]
+
+    @app.step(repeat="safe", retry=Retry(first=0.01, most=0.01, never_on=(NoSuchAccount, KeyError)))
+    def pay(order: int) -> None:
+        stage.do("pay")
+        raise errors.pop(0)
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        pay(order)
+
+    with pytest.raises(NoSuchAccount):
+        sync(1)
+    assert stage.effects == {"pay": 2}
+
+
+def test_a_final_refusal_of_a_keyed_step_that_had_no_answer_before_is_for_a_person(stage: Stage, style: Style) -> None:
+    flow = pay_flow(stage, style, "keyed", [TimeoutError("lost"), NotDone("no", final=True)])
+    with pytest.raises(NeedsReview, match="whether it was done is unknown"):
+        flow(1)
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_check_step_that_gives_up_on_an_error_looks_first_whether_it_was_done(stage: Stage, done: bool) -> None:
+    app = stage.process()
+
+    @app.step(repeat=check(probe_of(stage), settling=1.0), retry=Retry(never_on=NoSuchAccount))
+    def pay(order: int) -> str:
+        stage.effects["starts"] += 1
+        if done:
+            stage.do("pay")
+        raise NoSuchAccount("no")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        return pay(order)
+
+    if done:
+        assert sync(1) == "paid"
+    else:
+        with pytest.raises(StepFailed, match="NoSuchAccount: no"):
+            sync(1)
+    assert stage.effects["starts"] == 1
+
+
+def test_nothing_is_undone_around_an_error_that_nobody_knows(stage: Stage) -> None:
+    """The hotel was cancelled, and the card charged."""
+    app = stage.process()
+
+    @app.step(repeat="safe", undo=lambda: stage.do("cancel"))
+    def book() -> None:
+        stage.do("book")
+
+    @app.step(repeat="never")
+    def charge() -> None:
+        stage.do("charge")
+        raise RuntimeError("the client's own")
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> None:
+        book()
+        charge()
+
+    with pytest.raises(NeedsReview, match=r"charge: its error does not tell .* \(RuntimeError: the client's own\)"):
+        sync(1)
+    work(app)
+    assert stage.effects == {"book": 1, "charge": 1}
+    assert stage.entries("sync", "order:1")["charge"].note.fault.type == "RuntimeError"

@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 
-from twiceproof import Absent, App, Cancelled, NeedsReview, NotDone, Retry, Stale, Waiting, by, check
+from twiceproof import (
+    Absent,
+    App,
+    Cancelled,
+    NeedsReview,
+    NotDone,
+    Retry,
+    Stale,
+    Waiting,
+    by,
+    check,
+)
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
@@ -235,7 +246,7 @@ def shop(stage: Stage, app: App, *, fails: bool = False, tries: int = 1) -> Any:
     @app.step(repeat="never")
     def ship(order: dict[str, Any]) -> None:
         if fails and order["v"] == 1:
-            raise ValueError("no such address")
+            raise NotDone("no such address", final=True)
         stage.do(f"ship {order['v']}")
 
     @app.flow(**ORDERED)
@@ -277,7 +288,7 @@ def failing(stage: Stage, app: App, repeat: Any, undoing: Callable[[], object]) 
     def sync(order: dict[str, Any]) -> None:
         charge(order)
         if order["v"] == 1:
-            raise ValueError("no such address")
+            raise NotDone("no such address", final=True)
 
     return sync
 
@@ -309,7 +320,7 @@ def test_what_failed_and_was_given_back_before_its_first_undo_is_undone_although
     @leaving.step(repeat="never")
     def ship(order: dict[str, Any]) -> None:
         leaving.parts.draining = True
-        raise ValueError("no such address")
+        raise NotDone("no such address", final=True)
 
     @leaving.step(repeat="safe")
     def refund(order: dict[str, Any]) -> None: ...

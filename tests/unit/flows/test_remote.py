@@ -117,8 +117,8 @@ def test_a_start_that_fails_for_good_is_told_to_the_flow(stage: Stage, machine: 
         except StepFailed as error:
             return error.fault.type
 
-    machine.refuses = ValueError("no such job")
-    assert sync(1) == "ValueError"
+    machine.refuses = NotDone("no such job", final=True)
+    assert sync(1) == "NotDone"
 
 
 def test_a_flow_that_was_told_of_a_failed_start_is_told_so_again_whatever_arrives(
@@ -134,7 +134,7 @@ def test_a_flow_that_was_told_of_a_failed_start_is_told_so_again_whatever_arrive
             app.sleep("1h")
             return "another way"
 
-    machine.error = ValueError("a bug after it was started")
+    machine.error = NotDone("said so after it was started", final=True)
     park(sync)
     assert machine.call_back(app).first
     stage.clock.advance(3_601)
@@ -145,14 +145,16 @@ def test_a_flow_that_was_told_of_a_failed_start_is_told_so_again_whatever_arrive
 
 
 @pytest.mark.parametrize("answer", ["callback", "silence"])
-@pytest.mark.parametrize("crash", ["no answer", "killed before the record", "killed after the intent"])
+@pytest.mark.parametrize(
+    "crash", ["no answer", "a bug after it was started", "killed before the record", "killed after the intent"]
+)
 def test_nobody_knows_whether_it_was_started(
     stage: Stage, machine: Machine, style: Style, crash: str, answer: str
 ) -> None:
     """It is not started again. A callback proves that it was; only silence until the time is over asks a person."""
     first = process(stage)
-    if crash == "no answer":
-        machine.error = TimeoutError("no answer")
+    if crash in ("no answer", "a bug after it was started"):
+        machine.error = TimeoutError(crash) if crash == "no answer" else ValueError(crash)
         park(sending(first, machine, style))
     else:
         real = machine.start

@@ -49,3 +49,15 @@ def test_the_other_side_may_ask_for_a_longer_pause_and_not_for_a_shorter_one() -
     assert policy.delay(1, 0.0, 25.0, longest) == 25.0
     assert policy.delay(1, 0.0, 2.0, longest) == 10.0
     assert policy.delay(1, 0.0, 3_601.0, longest) is None
+
+
+@pytest.mark.parametrize("given", ["ValueError", (ValueError, 3), ValueError("no"), KeyboardInterrupt])
+def test_what_is_no_exception_class_cannot_be_given_up_on(given: Any) -> None:
+    with pytest.raises(Misuse, match=r"is no exception class; write never_on=\(CardDeclined,\)"):
+        Retry(never_on=given)
+
+
+def test_an_error_is_given_up_on_by_its_class_and_in_a_group() -> None:
+    policy = Retry(never_on=LookupError)
+    assert policy.gives_up_on(KeyError("a")) and policy.gives_up_on(ExceptionGroup("two", [ValueError(), KeyError()]))
+    assert not policy.gives_up_on(ValueError()) and not Retry().gives_up_on(KeyError())

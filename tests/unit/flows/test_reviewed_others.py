@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, PriorFailure, Resource, Waiting
+from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, Resource, Waiting
 from twiceproof.drive import block
 from twiceproof.flows.resume import resume_run
 from twiceproof.records import Remove
@@ -35,8 +35,8 @@ def calling(stage: Stage, app: App, error: Exception) -> Any:
 
 
 def test_what_has_failed_for_good_is_not_asked_again_and_again(stage: Stage) -> None:
-    with pytest.raises(PriorFailure, match="ValueError: no"):
-        calling(stage, stage.process(), ValueError("no"))(1)
+    with pytest.raises(NotDone, match="no"):
+        calling(stage, stage.process(), NotDone("no", final=True))(1)
     assert stage.record("sync", "order:1").state == "failed"
     assert stage.effects["mail"] == 1
 

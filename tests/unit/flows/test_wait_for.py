@@ -12,7 +12,18 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Delivered, Misuse, NoSuchWait, PriorFailure, ValueRefused, Waiting, WaitTimedOut
+from twiceproof import (
+    App,
+    Delivered,
+    Misuse,
+    NeedsReview,
+    NoSuchWait,
+    NotDone,
+    PriorFailure,
+    ValueRefused,
+    Waiting,
+    WaitTimedOut,
+)
 from twiceproof.claims.claim import address_of, body_of
 from twiceproof.drive import Inline, await_, block
 from twiceproof.flows.session import Session
@@ -238,14 +249,14 @@ def test_what_arrives_while_a_run_has_failed_is_there_when_it_is_retried(stage: 
     @app.step
     def pack() -> None:
         if broken:
-            raise ValueError("a bug")
+            raise NotDone("no box", final=True)
 
     @app.flow(key="order:{order}", name="sync")
     def sync(order: int) -> Any:
         pack()
         return app.wait_for("paid")
 
-    with pytest.raises(ValueError, match="a bug"):
+    with pytest.raises(NotDone, match="no box"):
         sync(1)
     assert deliver(app, "money").first
     broken.clear()
@@ -548,7 +559,7 @@ def test_a_wait_belongs_into_the_body_of_a_flow(stage: Stage) -> None:
     def sync(order: int) -> Any:
         return step()
 
-    with pytest.raises(Misuse, match="from a step"):
+    with pytest.raises(NeedsReview, match="from a step"):
         sync(1)
 
 

@@ -152,7 +152,7 @@ def _settled_entry(
     if not word.happened:
         note = structs.replace(
             entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",
-            doubt=False, untold=False,
+            doubt=False, untold=False, final=False,
         )  # fmt: skip
         return structs.replace(entry, state=RETRY, note=note)
     result, spill = yield from _outcome(store, at, word, entry, where)

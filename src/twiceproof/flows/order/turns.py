@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ...claims.hold import Hold
 from ...claims.outcomes import LostHold
 from ...claims.states import is_lapsed
+from ...claims.verdict import CLEAN_VERDICTS
 from ...drive import Operation, Raised, Returned
 
 if TYPE_CHECKING:
+    from ..calling import Calling
     from ..session import Session
 
 __all__ = ["has_turn", "passed_by"]
@@ -41,18 +43,19 @@ def _renew(session: Session, slot: Hold) -> Operation[None]:
         slot.held = renewed
 
 
-def passed_by(session: Session, finding: Any) -> Operation[str]:
+def passed_by(session: Session, calling: Calling, finding: Any) -> Operation[str]:
     """The newer version that was let through while a step acted, in words; empty if there is none.
 
     Its effect may have landed before the newer one's or after it. Nobody here can tell, and nobody could have held it
     back: it was on its way.
     """
-    if session.newer is None or session.compensating or not _may_have_acted(session, finding):
+    if session.newer is None or session.compensating or not _may_have_acted(session, calling, finding):
         return ""
     return "" if (yield from has_turn(session)) else (yield from session.newer())
 
 
-def _may_have_acted(session: Session, finding: Any) -> bool:
+def _may_have_acted(session: Session, calling: Calling, finding: Any) -> bool:
     if isinstance(finding, Raised):
-        return isinstance(finding.error, Exception) and session.parts.verdicts.judge(finding.error) == "ambiguous"
+        verdict = session.parts.verdicts.judge(finding.error, calling.step.plan.not_done)
+        return isinstance(finding.error, Exception) and verdict not in CLEAN_VERDICTS
     return isinstance(finding, Returned)

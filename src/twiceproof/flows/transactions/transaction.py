@@ -147,7 +147,9 @@ class Transaction:
     def _begun(self, value: Any) -> Any:
         if inspect.iscoroutine(value) and not self._awaited:
             value.close()
-            raise NotDone(f"{self._function.__name__} is a def that returns a coroutine; make it an `async def`.")
+            raise NotDone(
+                f"{self._function.__name__} is a def that returns a coroutine; make it an `async def`.", final=True
+            )
         return value
 
     @property

@@ -90,7 +90,8 @@ def _tell(ended: Ended, where: Sequence[str]) -> None:
             log.warning("given back after %s", type(error).__name__)
         case _:
             look = typed(*where, "review", "show", about_var.get().run)
-            log.warning("waits for a person: %s; %s", ended.reason.rstrip("."), look)
+            trace = None if isinstance(ended.error, TwiceproofError) else ended.error
+            log.warning("waits for a person: %s; %s", ended.reason.rstrip("."), look, exc_info=trace)
 
 
 def _tell_failure(error: BaseException) -> None:

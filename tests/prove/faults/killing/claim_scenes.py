@@ -7,7 +7,12 @@ from typing import Any
 
 from tests.prove.faults.killing.deadly import AFTER, BEFORE, LANDED, Point
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
-from twiceproof import App, NeedsReview, NotDone, PriorFailure
+from twiceproof import (
+    App,
+    NeedsReview,
+    NotDone,
+    PriorFailure,
+)
 from twiceproof.claims.block import ClaimBlock
 from twiceproof.claims.outcomes import LostHold
 from twiceproof.claims.policy import SettleVerdict
@@ -189,8 +194,8 @@ class Released(Held):
             with self.block(case.order):
                 for position in (BEFORE, LANDED):
                     self.orders.pass_by("work before a release", position)
-                raise ValueError("nothing was done")
-        except ValueError:
+                raise NotDone("nothing was done")
+        except NotDone:
             return "released"
 
     def recover(self, case: Case) -> Any:
@@ -260,7 +265,7 @@ class Settled(Parked):
 
 
 class Failed(Scene):
-    """A mistake in the work: recorded for good, and never run again without a word."""
+    """A refusal that no retry cures: recorded for good, and never run again without a word."""
 
     name = "failed"
     points = (Point("fail for good", _claim(Replace, "failed")),)
@@ -269,7 +274,7 @@ class Failed(Scene):
         @app.once(key="order:{order}", name=self.name, lease=LEASE)
         def charge(order: int) -> str:
             self.do(order, "charge")
-            raise ValueError("a mistake")
+            raise NotDone("a mistake", final=True)
 
         self.charge = charge
 
@@ -279,7 +284,7 @@ class Failed(Scene):
     def recover(self, case: Case) -> Any:
         try:
             return self.charge(case.order)
-        except (ValueError, PriorFailure):
+        except (NotDone, PriorFailure):
             return "failed"
         except NeedsReview:
             return "in review"

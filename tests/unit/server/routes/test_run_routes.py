@@ -7,7 +7,10 @@ from base64 import b64decode, b64encode
 import pytest
 
 from tests.unit.doors.idempotency.test_keys import MALFORMED
-from twiceproof import App, NotDone
+from twiceproof import (
+    App,
+    NotDone,
+)
 from twiceproof.claims import listing
 from twiceproof.claims.claim import run_id
 
@@ -174,7 +177,7 @@ def test_a_wait_that_is_none_is_refused(knock, sync, wait):
 
 
 def test_a_run_that_failed_says_why_and_is_tried_again(app, knock, sync, broken):
-    broken.append(ValueError("a bug"))
+    broken.append(NotDone("a bug", final=True))
     run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
     work(app)
     assert "a bug" in knock("POST", "/v1/runs/sync", ORDER, 200)["error"]
