@@ -1,8 +1,14 @@
 """A process of its own for tests: `python -m tests.stores.sqlite_child VERB FILE …`, begun by a line on stdin."""
 
+import ctypes
+import multiprocessing
+import os
 import resource
+import shutil
+import signal
 import sqlite3
 import sys
+import tempfile
 from pathlib import Path
 
 from twiceproof.errors import StoreError
@@ -80,6 +86,133 @@ def fill(path, bytes_):
     store.close()
 
 
+def land(store, *keys):
+    """Say each key when its write was acknowledged."""
+    for key in keys:
+        assert isinstance(store.write(Insert(at(key), "")).block(), Written)
+        say(key)
+
+
+def die():
+    """At once, as by a power cut: nothing is tidied up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_and_close(path):
+    open_store(path).close()
+    ready()
+
+
+def second_store(path):
+    """Two modules of one process, each with an app of its own on one file."""
+    first = open_store(path)
+    land_quietly(first, "before")
+    second = open_store(path)
+    ready()
+    land(first, "first")
+    land(second, "second")
+    die()
+
+
+def second_store_closed(path):
+    first = open_store(path)
+    second = open_store(path)
+    land_quietly(first, "before")
+    second.close()
+    ready()
+    land(first, "first", "second")
+    die()
+
+
+def copied(path):
+    """Somebody copies the files, in the very process that has them open."""
+    store = open_store(path)
+    land_quietly(store, "before")
+    with tempfile.TemporaryDirectory() as elsewhere:
+        for part in Path(path).parent.iterdir():
+            shutil.copy(part, elsewhere)
+    ready()
+    land(store, "first", "second")
+    die()
+
+
+def land_quietly(store, key):
+    assert isinstance(store.write(Insert(at(key), "")).block(), Written)
+
+
+def forked(path, way):
+    """A child goes on with the file; its parent is gone."""
+    store = open_store(path)
+    land_quietly(store, "before")
+    gone, living = os.pipe()
+
+    def child():
+        os.close(living)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - multiprocessing closes it
+        mine = open_store(path) if way == "new store" else store
+        land_quietly(mine, "child")
+        os.read(gone, 1)  # nothing comes: the parent has ended
+        ready()
+        assert mine.read(at("before")).block().record is not None
+        land(mine, "first", "second")
+        die()
+
+    if way == "multiprocessing":
+        keep = os.dup(0)  # its children read from nowhere
+
+        def with_stdin():
+            os.dup2(keep, 0)
+            child()
+
+        multiprocessing.get_context("fork").Process(target=with_stdin).start()
+    elif os.fork() == 0:
+        if way == "daemon":
+            become_a_daemon(gone, living)
+        child()
+    os._exit(0)
+
+
+def forked_unheard(path):
+    """Python's hooks are not called: `os.fork` is not what forks."""
+    store = open_store(path)
+    land_quietly(store, "before")
+    ready()
+    pid = ctypes.PyDLL(None).fork()
+    if pid == 0:
+        try:
+            store.write(Insert(at("child"), "")).block()
+        except StoreError as error:
+            say(type(error).__name__)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    say(type(store.write(Insert(at("parent"), "")).block()).__name__)
+
+
+def count_orders(path):
+    ready()
+    db = sqlite3.connect(path)
+    say(db.execute("SELECT count(*) FROM orders").fetchone()[0])
+    db.close()
+
+
+def become_a_daemon(*kept):
+    """As a daemon does: twice forked, and without the descriptors of its parent."""
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    for descriptor in set(range(3, 256)) - set(kept):
+        try:
+            os.close(descriptor)
+        except OSError:
+            continue
+
+
 if __name__ == "__main__":
-    verbs = {verb.__name__: verb for verb in (race, migrate, write_for_ever, hold, fill)}
+    verbs = {
+        verb.__name__: verb
+        for verb in (
+            race, migrate, write_for_ever, hold, fill, open_and_close, second_store, second_store_closed, copied,
+            forked, forked_unheard, count_orders,
+        )
+    }  # fmt: skip
     verbs[sys.argv[1]](*sys.argv[2:])

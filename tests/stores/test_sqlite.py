@@ -15,6 +15,7 @@ from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite_readers import READERS
 from twiceproof.stores.sqlite_rows import land_counted
 
 
@@ -128,7 +129,7 @@ def test_readers_do_not_wait_for_a_lock_that_another_holds(path, store):
 def test_every_connection_syncs_as_promised(path, durability, level):
     engine = SqliteEngine(path, durability=durability)
     engine.fetch([at()])
-    for db in (engine._writer, *engine._readers):
+    for db in (engine._writer, *engine._readers.idle):
         assert db.execute("PRAGMA synchronous").fetchone() == (level,)
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     engine.close()
@@ -372,3 +373,43 @@ def test_a_fork_that_did_not_get_the_write_lock_leaves_it_to_the_one_that_did(tm
     engine.after_fork()
     assert not engine._writing.locked()
     engine.close()
+
+
+# -- readers -------------------------------------------------------------------------------------
+
+
+def test_forty_threads_that_read_at_once_share_few_connections_and_one_budget_of_memory(engine):
+    """Each connection has a cache of its own, and keeps it."""
+    inside, enough, dbs = [], threading.Event(), set()
+
+    def read():
+        with engine._reader() as db:
+            inside.append(db)
+            dbs.add(db)
+            assert enough.wait(20)
+
+    threads = [threading.Thread(target=read) for _ in range(40)]
+    for thread in threads:
+        thread.start()
+    while len(inside) + engine._readers._waiting < 40:
+        threading.Event().wait(0.001)
+    assert len(inside) == READERS
+    enough.set()
+    for thread in threads:
+        thread.join(20)
+    assert len(inside) == 40
+    budget = sum(-db.execute("PRAGMA cache_size").fetchone()[0] for db in (engine._writer, *dbs))
+    assert len(dbs) == READERS
+    assert budget <= 65_536
+
+
+def test_a_reader_that_failed_or_was_interrupted_keeps_nobody_out(engine, monkeypatch):
+    monkeypatch.setattr("twiceproof.stores.sqlite_readers.LOST", 0.01)
+    for nth in range(3 * READERS):
+        with pytest.raises((StoreError, KeyboardInterrupt)), engine._reader() as db:
+            if nth % 2:
+                raise KeyboardInterrupt
+            db.execute("SELECT nothing")
+    for _ in range(3 * READERS):
+        engine._readers.borrow()  # an interrupt came before it could be given back
+    assert engine.fetch([at()])[0].record is None

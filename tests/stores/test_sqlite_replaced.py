@@ -79,9 +79,7 @@ def test_no_new_connection_leads_to_another_file(opened, place):
     store.write(claim()).block()
     move(place, place.with_name("old.db"))
     opened()
-    for db in store.engine._readers:
-        db.close()
-    store.engine._readers.clear()
+    store.engine._readers.close()
     with pytest.raises(StoreUnsafe):
         store.read(AT).block()
 

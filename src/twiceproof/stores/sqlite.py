@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from ..clock import Clock, system_clock
+from ..errors import StoreError
 from ..forks import at_fork
 from ..records import Address, Batch, Due, Found, Outcome, Page
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
 from .sqlite_faults import begin_immediate, translate, translated
 from .sqlite_file import SameFile
-from .sqlite_handle import open_handle
+from .sqlite_handle import Handle, open_handle
 from .sqlite_join import SqliteJoins
+from .sqlite_locks import carried_over
 from .sqlite_numbers import Numbers, catch_up
+from .sqlite_readers import READERS, Readers
 from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_scan import Scan
 from .sqlite_schema import create_private, migrate
@@ -27,12 +31,13 @@ from .sqlite_watch import UNHEARD, FileWatch, Heard
 __all__ = ["SqliteEngine"]
 
 SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
+WRITER_CACHE, READER_CACHE = 32_768, 32_768 // READERS  # KiB of pages: 64 MB for all connections of a store together
 COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
-FORK_PATIENCE = 1.0  # who waits for the write lock for longer does not have it, and does no harm
+FORK_PATIENCE = 1.0  # for those who read or write; who is at it for longer makes the file unusable in the child
 
 
 class SqliteEngine:
-    """One writing connection, used by whoever leads a commit, and a handful of reading ones."""
+    """One writing connection, used by whoever leads a commit, and some reading ones."""
 
     batch_limit = 500
     group_limit = 500
@@ -48,9 +53,10 @@ class SqliteEngine:
         self._clock = clock
         self._patience = patience
         self.joins = SqliteJoins(path, clock, durability=durability, patience=patience)
-        self._writer: sqlite3.Connection | None = None
-        self._readers: list[sqlite3.Connection] = []
-        self._leaked: list[object] = []
+        self._process = os.getpid()
+        self._writer: Handle | None = None
+        self._writers = itertools.count()
+        self._readers = Readers(self._open)
         self._writing = threading.Lock()
         self._numbers = Numbers()
         self._file = SameFile(path)
@@ -62,20 +68,21 @@ class SqliteEngine:
             self,
             before=SqliteEngine.before_fork,
             in_parent=SqliteEngine.after_fork,
-            in_child=SqliteEngine.after_fork,
+            in_child=SqliteEngine.in_child,
         )
 
     def _prepare(self) -> None:
         refuse_unsafe(self.path)
         create_private(self.path)
         with translated():
-            db = self._open()  # others may be creating the same file: SQLite's own patience is wanted here
+            db = self._connect()  # others may be creating the same file: SQLite's own patience is wanted here
             migrate(db, self._clock, self._patience)
-            self._readers.append(db)
+            db.hold()
+        self._readers.adopt(db)
         self._file.learn()
-        with self._transaction() as (db, now):
-            note_host(db, now)
-            catch_up(db, now)
+        with self._transaction() as (writer, now):
+            note_host(writer, now)
+            catch_up(writer, now)
 
     # -- commits ---------------------------------------------------------------------------------
 
@@ -106,6 +113,7 @@ class SqliteEngine:
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, float]]:
         """A write transaction and the time at which its lock was had."""
+        self._notice_fork()
         with self._writing, translated(on_broken=self._drop_writer):
             db = self._writer = self._writer or self._open_writer()
             try:
@@ -127,9 +135,12 @@ class SqliteEngine:
         db = self._borrow()
         try:
             rows = [db.execute(READ, (at.space, at.kind, at.key)).fetchone() for at in addresses]
-        except sqlite3.Error as error:
-            raise translate(error) from error
-        self._readers.append(db)
+        except BaseException as error:
+            self._readers.drop(db)
+            if isinstance(error, sqlite3.Error):
+                raise translate(error) from error
+            raise
+        self._readers.give_back(db)
         now = self._clock.now()
         return [Found(record_of(row) if row else None, now) for row in rows]
 
@@ -140,18 +151,20 @@ class SqliteEngine:
         return asked.page(rows, self._clock.now())
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[sqlite3.Connection]:
+    def _reader(self) -> Iterator[Handle]:
         db = self._borrow()
-        with translated():
-            yield db
-        self._readers.append(db)
-
-    def _borrow(self) -> sqlite3.Connection:
-        """A reading connection that nobody else uses now. One that failed is never handed back."""
         try:
-            return self._readers.pop()
-        except IndexError:
-            return self._open()
+            with translated():
+                yield db
+        except BaseException:
+            self._readers.drop(db)
+            raise
+        self._readers.give_back(db)
+
+    def _borrow(self) -> Handle:
+        self._notice_fork()
+        with translated():
+            return self._readers.borrow()
 
     # -- other processes -------------------------------------------------------------------------
 
@@ -159,33 +172,40 @@ class SqliteEngine:
         """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
         return None if self._watch.start(heard) else UNHEARD
 
-    def _data_version(self) -> int | None:
+    def _data_version(self) -> tuple[int, int] | None:
         """Asked of the writing connection, whose own commits do not count. None: it is at work just now."""
         if not self._writing.acquire(blocking=False):
             return None
         try:
-            db = self._writer
-            return None if db is None else int(db.execute("PRAGMA data_version").fetchone()[0])
-        except sqlite3.Error:
+            db = self._writer = self._writer or self._open_writer()
+            return self._nth_writer, int(db.execute("PRAGMA data_version").fetchone()[0])
+        except (sqlite3.Error, StoreError):
             return None
         finally:
             self._writing.release()
 
     # -- life ------------------------------------------------------------------------------------
 
-    def _open_writer(self) -> sqlite3.Connection:
+    def _open_writer(self) -> Handle:
         """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
         self._numbers.forget()
+        self._nth_writer = next(self._writers)
         db = self._open()
+        db.execute(f"PRAGMA cache_size=-{WRITER_CACHE}")
         db.execute("PRAGMA busy_timeout=0")
         fit_log(db)
         return db
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self) -> Handle:
+        db = self._connect()
+        db.hold()
+        return db
+
+    def _connect(self) -> Handle:
         self._file.insist()
         db = open_handle(self.path)
         db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
-        db.execute("PRAGMA cache_size=-65536")
+        db.execute(f"PRAGMA cache_size=-{READER_CACHE}")
         return db
 
     def examine(self) -> Sequence[Finding]:
@@ -194,38 +214,55 @@ class SqliteEngine:
 
     def close(self) -> None:
         self._watch.close()
-        readers, self._readers = self._readers, []
+        self._readers.close()
         with self._writing:  # closing a handle under another thread's statement crashes the interpreter
-            for db in (*readers, self._writer):
-                if db is not None:
-                    db.close()
-            self._writer = None
+            self._close_writer()
 
-    def abandon(self) -> None:
-        # Closing a parent's handle in a child can drop locks and truncate the log: keep it, unused, for ever.
-        self._leaked += [*self._readers, self._writer]
-        self._readers, self._writer = [], None
-        self._writing = threading.Lock()
-        self._watch.reset()
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # -- forks -----------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Let a commit end first. SQLite knows in memory, too, who has the write lock: a child that is born in the
-        middle of a commit would wait for its parent's thread, which does not exist there, for ever.
+        """Let reads and commits end, and close every connection: SQLite keeps in memory who has which lock, and a child
+        would take its parent's locks for its own (see `sqlite_locks`). Both open new ones when they need them.
         """
         if self._writing.acquire(timeout=FORK_PATIENCE):
             self._forking = threading.get_ident()
+            if self._readers.pause(FORK_PATIENCE):
+                self._close_writer()
 
     def after_fork(self) -> None:
         if self._forking == threading.get_ident():
             self._forking = 0
+            self._readers.resume()
             self._writing.release()
+
+    def in_child(self) -> None:
+        self._process = os.getpid()
+        if self.joins.under_way():
+            carried_over(self.path)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """What the parent left open is left alone: a handle is never closed but in the process that opened it."""
+        self._writer = None
+        self._readers.reset()
+        self._writing = threading.Lock()
+        self._forking = 0
+        self._watch.reset()
+
+    def _notice_fork(self) -> None:
+        """Also one of which Python was not told, as some servers make them."""
+        if self._process != os.getpid():
+            self.in_child()
 
     def _drop_writer(self) -> None:
         """After an I/O error the handle is not to be trusted: the next commit opens a fresh one."""
-        if self._writer is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._writer.close()
-        self._writer = None
+        with contextlib.suppress(sqlite3.Error):
+            self._close_writer()
 
 
 def fit_log(db: sqlite3.Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,24 @@ class SqliteJoins:
         self._clock = clock
         self._level = LEVELS[durability]
         self._patience = patience
+        self._joined: weakref.WeakSet[Driver] = weakref.WeakSet()
 
     def connect(self, *, awaited: bool) -> sqlite3.Connection:
         return open_handle(self._path)
+
+    def under_way(self) -> bool:
+        """Whether somebody is in the middle of a transaction, also on a connection that we did not open."""
+        for driver in list(self._joined):
+            with contextlib.suppress(Exception):  # a driver's own: it was closed
+                if driver.raw().in_transaction:
+                    return True
+        return False
 
     # -- opening ---------------------------------------------------------------------------------
 
     def lock(self, driver: Driver) -> Operation[None]:
         """In short steps that let an event loop go on: the one who holds the lock may be another of its tasks."""
+        self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
         self._keep_what_is_acknowledged(db)
@@ -71,6 +82,7 @@ class SqliteJoins:
                 raise Misuse("The connection would lose its last commits in a power cut; set PRAGMA synchronous=FULL.")
 
     def check(self, driver: Driver, mark: str) -> Operation[None]:
+        self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
         with _plainly(db):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+import stat
 from pathlib import Path
 
 from ..clock import Clock
@@ -16,15 +18,38 @@ __all__ = ["create_private", "migrate"]
 LEDGER = "CREATE TABLE IF NOT EXISTS twiceproof_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL)"
 
 
-def create_private(path: Path) -> None:
-    """Results can hold anything: only the owner may read them. The log files inherit these rights."""
+def create_private(path: Path) -> bool:
+    """Results can hold anything: only the owner may read them. The log files inherit these rights. Whether it is new.
+
+    A file that is there is not opened: the close would drop the locks of every connection that this process has to it.
+    """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        return _make(path.resolve())
     except FileNotFoundError:
         raise StoreError(f"The directory {path.parent} does not exist; create it, or choose another.") from None
     except OSError as error:
         move = "run this as somebody who may write there, or choose another file"
         raise StoreError(f"{path} cannot be opened for writing ({error.strerror}); {move}.") from None
+
+
+def _make(path: Path) -> bool:
+    try:
+        _make_empty(path)
+    except FileExistsError:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
+        if not os.access(path, os.R_OK | os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from None
+        return False
+    return True
+
+
+def _make_empty(path: Path) -> None:
+    """Without a descriptor where that can be had: another thread may have opened it before ours is closed."""
+    try:
+        os.mknod(path, stat.S_IFREG | 0o600)
+    except PermissionError:  # not everybody may do that everywhere
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def migrate(db: sqlite3.Connection, clock: Clock, patience: float) -> None:

@@ -17,7 +17,7 @@ Heard = Callable[[Callable[[str], bool]], bool]
 class FileWatch:
     """One thread. SQLite cannot say what was changed, so everybody who waits looks."""
 
-    def __init__(self, version: Callable[[], int | None]) -> None:
+    def __init__(self, version: Callable[[], tuple[int, int] | None]) -> None:
         self._version = version
         self.reset()
 
