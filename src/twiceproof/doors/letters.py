@@ -64,14 +64,16 @@ def keep_letter(
     claims: Claims, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (),
     events: Sequence[str] = (), instead: bytes | None = None,
 ) -> Operation[Letter]:  # fmt: skip
-    """Once per body: neither a sender that insists nor an array of events fills the store.
+    """Once per body and headers that it is read by: neither a sender that insists nor an array fills the store.
 
     `instead` is kept in place of the body. Then its own digest counts: beside all the rest, from that of the body a
     card's number could be guessed.
     """
     kept = envelope.body if instead is None else instead
     digest = sha256(kept or envelope.body).hexdigest()
-    name = f"ltr_{sha256(f'{hook} {digest} '.encode()).hexdigest()[:24]}"
+    told = sorted((header, text) for header, text in envelope.headers.items() if header.startswith(tuple(allowed)))
+    about = f"{hook} {digest} {told or ''}"
+    name = f"ltr_{sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
     at = _address(envelope.tenant, name)
     body = kept if fits(claims.store, len(kept)) else b""
     beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is

@@ -357,3 +357,19 @@ def test_a_letter_of_an_earlier_form_is_read_replayed_and_removed(shop: Shop, ev
     shop.bug = False
     assert shop.replay(letter) == ["new"] * len(meant)
     assert shop.work() == meant and not shop.letters()
+
+
+def test_two_deliveries_with_one_body_and_other_ids_in_their_headers_are_two_letters(stage: Stage) -> None:
+    """CloudEvents in headers: of two that cannot be decoded, one was kept, and the other was acknowledged and lost."""
+    app = stage.process()
+
+    @app.webhook("cloudevents", secret=SECRET)
+    @app.flow(key="{event[id]}")
+    def take(event: dict[str, Any]) -> None: ...
+
+    for name in ("%FF", "%FE", "%FF"):
+        headers = {"ce-specversion": "1.0", "ce-id": name, "ce-source": "/shop", "ce-type": "paid"}
+        reply = app.receive("cloudevents", b"", headers.items(), url=f"https://shop.example/?code={SECRET}")
+        assert (reply.status, msgspec.json.decode(reply.body)["state"]) == (200, "poison")
+    kept = block(letters(app.store, "default"))
+    assert sorted(letter.headers["ce-id"] for letter in kept) == ["%FE", "%FF"]

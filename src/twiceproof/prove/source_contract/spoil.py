@@ -53,6 +53,8 @@ def with_number(body: bytes, number: int) -> bytes:
 
 
 def _with_part(body: bytes, part: bytes) -> bytes:
-    """Into its last object: `{…,"spoilt":PART}`."""
-    head, brace, tail = body.rpartition(b"}")
-    return head + b',"spoilt":' + part + brace + tail
+    """Into its last object, the innermost one: `{…{…,"spoilt":PART}}`. What is around it may have its own shape."""
+    inner = len(body.rstrip(b"}] \n"))
+    at = body.find(b"}", inner)
+    comma = b"" if body[:at].endswith(b"{") else b","
+    return body[:at] + comma + b'"spoilt":' + part + body[at:]
