@@ -148,6 +148,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """What is for users, loaded or not: prompts and editors offer it."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
 def __getattr__(name: str) -> Any:
     """The command line asks for its own version in less time than the whole package takes to load."""
     if name not in __all__:

@@ -20,7 +20,7 @@ from .claims.guard import Guard
 from .claims.heartbeat import Heartbeat
 from .claims.housekeeper import Housekeeper
 from .claims.method import GuardedMethod, is_method
-from .claims.named import name_of
+from .claims.named import name_of, refuse_bare
 from .claims.once import Link, Once, OnceDecorator
 from .claims.outcomes import TakeOutcome
 from .claims.policy import (
@@ -157,6 +157,7 @@ class App(
         parks the claim for review, "safe" runs the work again. `not_done` names the exceptions by which this function
         says that nothing was done.
         """
+        refuse_bare(key, "once")
 
         def guard(function: Callable[..., Any]) -> Any:
             called = name_of(function, name, "once")

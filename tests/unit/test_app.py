@@ -120,7 +120,7 @@ def test_an_operation_needs_a_name_that_is_one(name: str) -> None:
 
 
 def test_a_lambda_needs_a_name() -> None:
-    with App("memory://") as app, pytest.raises(Misuse, match="operation '<lambda>' is not a name"):
+    with App("memory://") as app, pytest.raises(Misuse, match="A lambda has no name of its own; give one"):
         app.once(key="order:{order}")(lambda order: None)
 
 

@@ -8,7 +8,7 @@ import click
 
 from ..claims.claim import FAILED, validate_name
 from ..drive import block
-from ..flows.history.runs import EVERY_STATE, OPEN_STATES, Filter, RunPage, list_runs
+from ..flows.history.runs import ALL, EVERY_STATE, OPEN_STATES, Filter, RunPage, list_runs
 from .checks import NOWHERE
 from .ledger import opened
 from .output import show_json, show_text
@@ -31,7 +31,7 @@ Examples:
 @click.option("--flow", metavar="NAME", default="", help="Only runs of this flow.")
 @click.option(
     "--state",
-    type=click.Choice([*EVERY_STATE, "all"]),
+    type=click.Choice([*EVERY_STATE, ALL]),
     help="Only runs in this state. Default: all but done, those in review first.",
 )
 @click.option("--key", metavar="KEY", default="", help="Only runs with exactly this key.")
@@ -48,7 +48,7 @@ def list_(
 ) -> None:  # fmt: skip
     """List runs: what is not done, reviews first; done ones if asked for."""
     tenant = validate_name("tenant", target.tenant)
-    states = EVERY_STATE if state == "all" else (state,) if state else (*OPEN_STATES, FAILED)
+    states = EVERY_STATE if state == ALL else (state,) if state else (*OPEN_STATES, FAILED)
     with opened(target) as store:
         times = between(since, until, store.read(NOWHERE).block().now)
         which = Filter(tenant, flow and validate_name("flow", flow), key, prefix, *times)

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from ..claims.named import refuse_bare
 from ..claims.policy import Duration, make_policy
 from ..drive import Operation, await_, block
 from ..errors import Misuse
@@ -56,6 +57,7 @@ class DoorApi:
         the flow itself. The answer does not wait for the run unless `wait` says for how long. `lease` is how long a
         redelivery is put off when the process that was taking the event in has died.
         """
+        refuse_bare(source, "webhook", "a source", '"stripe", secret=env("STRIPE_SECRET")')
         read_paths(redact)
         known = find_source(source, **options) if isinstance(source, str) else source
         title = name or known.name

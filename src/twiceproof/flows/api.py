@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from ..claims.asking import Link
 from ..claims.claim import address_of, run_id, space_of_run
-from ..claims.named import name_of
+from ..claims.named import name_of, refuse_bare
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.results import ResultType
 from ..claims.verdict import Verdict
@@ -135,6 +135,7 @@ class FlowApi:
         how many may begin in a time ("100/m"); of what is due, workers take flows of a higher `priority` first.
         `order=by(…)`: of one object, only newer versions are applied.
         """
+        refuse_bare(key, "flow")
 
         def declare_flow(function: Callable[..., Any]) -> Any:
             called = name_of(function, name, "flow")

@@ -56,7 +56,7 @@ class Prover:
     ) -> None:
         self._target = target
         self._world = world
-        self._store = store
+        self._store = "memory://" if store == "memory" else store
         self._only = only
         self._budget = budget
         self._depth = depth

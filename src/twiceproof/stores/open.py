@@ -13,7 +13,7 @@ from .grouped import GroupedStore
 from .keyring import Keyring, as_keyring
 from .no_ledger import POINT, NoLedger
 
-__all__ = ["open_store", "sqlite_file"]
+__all__ = ["open_store", "refuse_driver", "sqlite_file"]
 
 SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")}  # the first is what holds otherwise
 
@@ -29,6 +29,7 @@ def open_store(
     parts = _split(url)
     opener = OPENERS.get(parts.scheme)
     if opener is None:
+        refuse_driver(url)
         known = ", ".join(f"{name}://" for name in sorted(OPENERS))
         raise Misuse(f"{_scheme_of(url)}; use one of {known}. A file is written sqlite:///file.db")
     if parts.scheme == "sqlite" and sqlite_file(url) is None:
@@ -38,6 +39,16 @@ def open_store(
     keyring = as_keyring(keys) if keys else None
     engine = opener(parts, clock, create)
     return GroupedStore(engine if keyring is None else _sealed(engine, keyring), clock=clock)
+
+
+def refuse_driver(url: str) -> None:
+    """As SQLAlchemy writes it. Never more than the scheme is said: the rest may hold a password."""
+    scheme = url.partition("://")[0]
+    store, plus, driver = scheme.partition("+")
+    if plus and store in OPENERS and scheme not in OPENERS:
+        raise Misuse(
+            f"{scheme[:40]!r} names a driver, and twiceproof brings its own; drop +{driver[:40]}, and write {store}://…"
+        )
 
 
 def _split(url: str) -> SplitResult:

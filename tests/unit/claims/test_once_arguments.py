@@ -275,14 +275,11 @@ def test_keys_that_look_like_other_names_stay_apart(app: App) -> None:
 
 
 def test_once_without_parentheses_is_told_what_to_write() -> None:
-    with App("memory://") as app:
+    with App("memory://") as app, pytest.raises(Misuse, match="needs a key"):
 
         @app.once
         def pay(order: int) -> int:
             return order
-
-        with pytest.raises(Misuse, match="needs a key"):
-            pay(1)
 
 
 class Till:

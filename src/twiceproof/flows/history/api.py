@@ -20,7 +20,7 @@ from .again import retry_run
 from .fork import Forked, fork_run
 from .review import Settled, Verdict, Word, settle_run
 from .run_shape import RunShape, WholeRun
-from .runs import EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
+from .runs import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
 
 __all__ = ["HistoryApi"]
 
@@ -44,11 +44,14 @@ class HistoryApi:
         until: float | None = None,
         limit: int = 100,
     ) -> list[RunShape]:
-        """Runs, those in review first. `since` and `until` are the store's times, in seconds since 1970."""
-        if state and state not in EVERY_STATE:
-            raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}.")
+        """Runs, those in review first; of every `state` unless one is named.
+
+        `since` and `until` are the store's times, in seconds since 1970.
+        """
+        if state and state not in (*EVERY_STATE, ALL):
+            raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}, or {ALL}.")
         which = Filter(self.parts.tenant, flow, key, prefix, since, until)
-        states = (state,) if state else EVERY_STATE
+        states = EVERY_STATE if state in ("", ALL) else (state,)
         return list(block(list_runs(self.parts.store, which, states, limit=limit)).runs)
 
     def history(self, run: str) -> WholeRun:

@@ -41,6 +41,7 @@ from .moves import next_moves
 from .run_shape import EvidenceShape, PieceShape, RunShape, StepShape, WholeRun, fields, run_shape, step_shape
 
 __all__ = [
+    "ALL",
     "EVERY_STATE",
     "OPEN_STATES",
     "Filter",
@@ -54,6 +55,7 @@ __all__ = [
 
 OPEN_STATES = (REVIEW, HELD, QUEUED, WAITING)
 EVERY_STATE = (*OPEN_STATES, FAILED, DONE)
+ALL = "all"
 PAGE = 1_000
 TOKENS = "callback:"  # what these entries hold opens a door: whoever has the token can end the wait
 

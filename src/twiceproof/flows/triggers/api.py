@@ -8,7 +8,7 @@ from collections.abc import Callable, MutableMapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ...claims.named import name_of
+from ...claims.named import name_of, refuse_bare
 from ...claims.once import refuse_generators
 from ...claims.policy import Duration
 from ...errors import KeyRefused, Misuse
@@ -46,6 +46,7 @@ class TriggerApi:
         One run per tick, however many workers there are. `overlap` says what happens while the run before is still
         under way; `catch_up` what happens to ticks that nobody served. The function may take the tick, a datetime.
         """
+        refuse_bare(when, "every", "a time", '"15m"')
         ticks = make_ticks(when, tz)
 
         def declare(function: Callable[..., Any]) -> Any:

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from ...errors import Misuse
 from ...stores.base import Engine
+from ...stores.open import refuse_driver
 from ..clocks import ManualClock
 
 __all__ = ["Ledgers", "ledgers_at"]
@@ -28,13 +29,13 @@ class Ledgers(Protocol):
 
 
 def ledgers_at(store: str) -> Ledgers:
-    """`sqlite` and `memory://` need nothing. Of a server, only what is empty or made here is touched."""
+    """`sqlite` and `memory` need nothing. Of a server, only what is empty or made here is touched."""
     scheme = urlsplit(store).scheme
     if store == "sqlite":
         from .files import FileLedgers
 
         return FileLedgers()
-    if scheme == "memory":
+    if scheme == "memory" or store == "memory":
         from .memory import MemoryLedgers
 
         return MemoryLedgers()
@@ -46,6 +47,7 @@ def ledgers_at(store: str) -> Ledgers:
         from .databases import DatabaseLedgers
 
         return DatabaseLedgers(store)
+    refuse_driver(store)
     raise Misuse(
         "prove keeps its ledgers in memory://, postgresql://… (a schema of its own for each play) or redis://…/15 "
         "(an empty database); leave --store out for private SQLite files."

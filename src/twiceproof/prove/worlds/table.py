@@ -10,6 +10,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from ...errors import Misuse
+from ...stores.open import refuse_driver
 
 __all__ = ["MOST_ROWS", "TableWorld", "Tables", "refuse_many"]
 
@@ -77,4 +78,5 @@ def _open(url: str, name: str) -> Tables:
         from .table_postgres import PostgresTable
 
         return PostgresTable(url, name)
+    refuse_driver(url)
     raise Misuse("--table takes sqlite:///file.db#table or postgresql://…/database#table.")

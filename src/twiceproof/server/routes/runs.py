@@ -16,7 +16,7 @@ from ...errors import Misuse
 from ...flows.cancel import cancel
 from ...flows.history.again import retry_run
 from ...flows.history.run_shape import WholeRun
-from ...flows.history.runs import EVERY_STATE, Filter, RunPage, list_runs, look_at_run
+from ...flows.history.runs import ALL, EVERY_STATE, Filter, RunPage, list_runs, look_at_run
 from ...keys import validate_key
 from ...keys.duration import seconds
 from ...observe.duplicates import source_var
@@ -46,7 +46,7 @@ class RunsQuery(Struct, frozen=True):
     """Times are seconds since 1970, of a run's last change. `after` continues a list."""
 
     flow: FlowName = ""
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["", *EVERY_STATE]})] = ""
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["", ALL, *EVERY_STATE]})] = ""
     key: str = ""
     prefix: str = ""
     since: Time | None = None
@@ -97,12 +97,12 @@ def _no_flow(known: list[str]) -> Reply:
 
 async def runs(call: Call) -> Reply:
     query = call.ask(RunsQuery)
-    if query.state and query.state not in EVERY_STATE:
-        known = ", ".join(EVERY_STATE)
+    if query.state and query.state not in (*EVERY_STATE, ALL):
+        known = ", ".join((*EVERY_STATE, ALL))
         return problem(400, "bad-query", f"{query.state!r:.40} is no state of a run.", next_move=f"Say one of {known}.")
     flow = validate_name("flow", query.flow) if query.flow else ""
     which = Filter(call.app.settings.tenant, flow, query.key, query.prefix, query.since, query.until)
-    states = (query.state,) if query.state else EVERY_STATE
+    states = EVERY_STATE if query.state in ("", ALL) else (query.state,)
     try:
         page = await await_(list_runs(call.app.store, which, states, limit=query.limit, after=query.after))
     except Misuse:

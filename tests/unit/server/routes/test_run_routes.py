@@ -234,6 +234,7 @@ def test_runs_are_listed_page_by_page_and_filtered(app, knock, sync):
     assert {one["key"] for page in (first, rest) for one in page["runs"]} == {f"order:{n}" for n in range(5)}
     assert [one["key"] for one in knock("GET", "/v1/runs?prefix=greet")["runs"]] == ["greet:ann"]
     assert knock("GET", "/v1/runs?state=done")["runs"] == []
+    assert knock("GET", "/v1/runs?state=all")["runs"] == knock("GET", "/v1/runs")["runs"]
 
 
 ELSEWHERE = b64encode(b"done:lane-3:x").decode()  # a cursor of another kind of store
