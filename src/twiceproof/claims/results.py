@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from ..drive import Operation
 from ..errors import Misuse, ResultTypeWarning, ValueRefused
+from ..keys.models import from_model, is_model, leaves, mentions_models, reader
 from ..records import Address, Insert
 from ..stores.base import Store
 from .annotations import declared
@@ -31,7 +32,7 @@ INLINE_LIMIT = 64 * 1024
 SPILL_LIMIT = 8 * 1024 * 1024
 PLAIN = (str, int, float, bool, type(None), list, dict)
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=from_model).encode
 
 
 class Packed(Struct, frozen=True):
@@ -103,20 +104,9 @@ def _refuse_not_a_number(value: Any) -> None:
     """The encoder writes NaN as null, and a replay would then differ from the first answer."""
     if isinstance(value, Raw):  # came in as JSON
         return
-    for item in _leaves(msgspec.to_builtins(value)):
+    for item in leaves(msgspec.to_builtins(value, enc_hook=from_model)):
         if isinstance(item, float) and not math.isfinite(item):
             raise ValueError(f"{item} is not a JSON number")
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _leaves(item)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
 
 
 def resource_address(space: str, ref: str) -> Address:
@@ -209,8 +199,14 @@ def _differ(one: Any, other: Any) -> bool:
         return True
 
 
-def _refuse_customs(info: msgspec.inspect.Type) -> None:
+def _refuse_unknown(returned: Any) -> None:
     """The decoder takes any class at all, and finds out only when the work is done that it cannot make one."""
+    try:
+        info = msgspec.inspect.type_info(returned)
+    except TypeError:
+        if mentions_models(returned):  # a union of models, which pydantic reads
+            return
+        raise
     for custom in _customs(info, set()):
         raise TypeError(f"{custom.__qualname__} is a class of its own kind")
 
@@ -220,7 +216,7 @@ def _customs(part: Any, seen: set[int]) -> Iterator[type]:
         return
     seen.add(id(part))
     if isinstance(part, msgspec.inspect.CustomType):
-        if part.cls is not object:  # which anything is
+        if part.cls is not object and not is_model(part.cls):  # anything is an object
             yield part.cls
     elif isinstance(part, tuple):
         for item in part:
@@ -234,11 +230,11 @@ def _decoder(returned: Any, name: str) -> Callable[[Any], Any]:
     if returned in (Any, object) or isinstance(returned, typing.TypeVar):
         return msgspec.json.decode
     try:
-        _refuse_customs(msgspec.inspect.type_info(returned))
-        return msgspec.json.Decoder(returned).decode
+        _refuse_unknown(returned)
+        return reader(returned)
     except TypeError as error:
         shown = inspect.formatannotation(returned)
         raise Misuse(
-            f"{name} returns {shown}, which has no JSON form ({error}); return a dataclass, a msgspec.Struct or "
-            "plain values, or annotate it -> None."
+            f"{name} returns {shown}, which has no JSON form ({error}); return a dataclass, a msgspec.Struct, a "
+            "pydantic model or plain values, or annotate it -> None."
         ) from None

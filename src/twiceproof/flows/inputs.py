@@ -17,6 +17,7 @@ from ..claims.results import Packed, json_of, resource_address, unpack
 from ..claims.shelving import placed
 from ..drive import Operation
 from ..errors import Misuse, NotDone, ValueRefused
+from ..keys.models import from_model, reader
 from ..records import Address, Replace
 from ..stores.base import Store
 from .work import Work
@@ -27,7 +28,7 @@ MOST = 256 * 1024
 UNCLAIMED = 30 * 86_400.0  # how long an input waits for a run that never came
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
-_encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder(enc_hook=from_model).encode
 _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
@@ -109,7 +110,7 @@ class Inputs:
     def _decoder(self, name: str) -> Callable[[Raw], Any]:
         """Made once: to read a type takes longer than to read a value by it."""
         try:
-            decode = msgspec.json.Decoder(declared(self._function, name)).decode
+            decode = reader(declared(self._function, name))
         except TypeError:  # an annotation that has no JSON form: plain values are better than none
             decode = msgspec.json.decode
         return self._decoders.setdefault(name, decode)

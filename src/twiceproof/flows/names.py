@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from ..keys import validate_key
+from ..keys.models import is_model, plain_of
 
 __all__ = ["asked_of", "changes", "effect_key", "entry_kind", "has_id", "numbered", "stem_of", "with_id"]
 
@@ -17,7 +18,13 @@ SHORT = 12
 LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
 
 _OWN = re.compile(r"(?:\[.*\]|#\d+)$", re.S)
-_encode = msgspec.json.Encoder(order="deterministic", enc_hook=lambda value: f"<{type(value).__qualname__}>").encode
+
+
+def _stand_in(value: Any) -> Any:
+    return plain_of(value) if is_model(type(value)) else f"<{type(value).__qualname__}>"
+
+
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=_stand_in).encode
 
 
 def asked_of(arguments: Mapping[str, Any]) -> str:

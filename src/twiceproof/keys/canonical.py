@@ -9,6 +9,7 @@
 | UUID, bytes, Enum             | its text, its base64, its value                                        |
 | list, tuple, set              | an array; a set's elements in the order of their texts                 |
 | mapping, dataclass, Struct    | an object, keys by code point; keys are all text, or all int           |
+| pydantic model                | as its own JSON (`model_dump(mode="json")`), by its fields' names      |
 
 Everything else is refused with the path to it: a guess here would answer one request with another's result.
 """

@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import Misuse, ValueRefused
 from .canonical import canonical
+from .models import is_model, plain_of
 from .writers import DEEPEST, fields_of
 
 __all__ = ["SCHEME", "body_hash", "digest", "fingerprint"]
@@ -101,6 +102,8 @@ def _without(value: Any, tree: _Tree, room: int = DEEPEST) -> Any:
         return [_without(item, tree, room - 1) for item in value]
     if isinstance(value, msgspec.Struct) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         value = fields_of(value)
+    elif is_model(type(value)):
+        value = plain_of(value)
     if not isinstance(value, Mapping):
         return value
     return {

@@ -19,6 +19,7 @@ from ...claims.results import unpack
 from ...claims.states import Ask
 from ...drive import Operation
 from ...errors import Misuse, NeedsReview, Waiting
+from ...keys.models import from_model
 from ...records import Address
 from ..context import Unwind
 from ..drift import Unvisited
@@ -36,7 +37,7 @@ __all__ = ["Duplicate", "compensate"]
 LOCK = "undo"  # the kind of the claim that keeps two compensations of one receipt apart
 LEASE = 30.0
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encode
 
 
 class Duplicate(Struct, frozen=True):
