@@ -21,7 +21,7 @@ __all__ = ["PASS", "Swept", "sweep"]
 log = logging.getLogger("twiceproof")
 
 BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
-KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", *POINTERS)
+KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", "worker", *POINTERS)
 PASS = 200
 
 

@@ -33,6 +33,7 @@ COMMANDS = {
     "doctor": "doctor",
     "demo": "demo",
     "work": "work",
+    "workers": "workers",
     "serve": "serve",
     "tokens": "tokens",
     "version": "version",

@@ -30,6 +30,7 @@ EPILOG = """\b
 Examples:
   twiceproof work shop:app
   twiceproof work shop:app --concurrency 50 --drain 2m
+  twiceproof work shop:app --flow sync_order --flow refund
   twiceproof work shop:app --until-idle
 Exit codes: 0 drained, or nothing left to do; 1 stopped with runs under way,
 which others recover when their leases are over.
@@ -53,6 +54,10 @@ def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     show_default=True,
     help="How long running steps may take to end after SIGTERM or Ctrl-C.",
 )
+@click.option(
+    "--flow", "flows", metavar="NAME", multiple=True,
+    help="Serve only this flow, its schedules and polls; may be given several times. Default: all of the app's.",
+)  # fmt: skip
 @click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
 @click.option(
     "--metrics-port", metavar="N", type=click.IntRange(0, 65535),
@@ -68,8 +73,8 @@ def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @no_target
 @click.pass_context
 def work(
-    ctx: click.Context, app: str, concurrency: int, drain: str, until_idle: bool, metrics_port: int | None,
-    metrics_host: str,
+    ctx: click.Context, app: str, concurrency: int, drain: str, flows: tuple[str, ...], until_idle: bool,
+    metrics_port: int | None, metrics_host: str,
 ) -> None:  # fmt: skip
     """Carry out runs: what was started, has slept long enough, or was left behind.
 
@@ -86,9 +91,10 @@ def work(
     with found:
         if not any(duty.queues() for duty in found.duties):
             raise Misuse(f"{app} declares no flows; a worker would wait for ever. Put @app.flow(key=…) on a function.")
-        worker = found.worker(concurrency=concurrency)
+        worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):
-            _serve(found, worker, concurrency, patience, until_idle=until_idle)
+            log.info("serving %s on %s, %d at once", _served(found, flows), _store(found), concurrency)
+            _serve(found, worker, patience, until_idle=until_idle)
 
 
 @contextmanager
@@ -108,8 +114,7 @@ def _metrics(app: App, worker: Worker, host: str, port: int | None) -> Iterator[
         served.close()
 
 
-def _serve(app: App, worker: Worker, concurrency: int, patience: float, *, until_idle: bool) -> None:
-    log.info("serving %s on %s, %d at once", _served(app), _store(app), concurrency)
+def _serve(app: App, worker: Worker, patience: float, *, until_idle: bool) -> None:
     if app.settings.store.startswith("memory:"):
         log.warning("memory:// is this process's alone: runs that are started elsewhere do not arrive here")
     with _heeding_signals(worker):
@@ -121,9 +126,9 @@ def _serve(app: App, worker: Worker, concurrency: int, patience: float, *, until
     log.info("stopped; %d taken up, nothing left under way", worker.begun)
 
 
-def _served(app: App) -> str:
-    flows = [f"{flow.name}@{version}" for flow in app.flows.values() for version in flow.versions]
-    return ", ".join(flows) or "what is due"
+def _served(app: App, only: tuple[str, ...]) -> str:
+    flows = [flow for flow in app.flows.values() if not only or flow.name in only]
+    return ", ".join(f"{flow.name}@{version}" for flow in flows for version in flow.versions) or "what is due"
 
 
 def _store(app: App) -> str:

@@ -157,3 +157,22 @@ def test_a_password_is_not_told():
         settings = Settings(store="postgresql://ann:hunter22@db/shop")
 
     assert _store(Shop) == "postgresql://ann:***@db/shop"
+
+
+def test_a_worker_for_one_flow_says_so_and_leaves_the_others(here):
+    (here / "workshop.py").write_text(
+        APP + "@app.flow(key='refund:{n}')\ndef refund(n: int): ...\n\norder.start(1)\nrefund.start(1)\n"
+    )
+    text = "\n".join(str(line) for line in worked("--flow", "order"))
+    assert "serving order@2, order@1 on" in text and "refund" not in text.replace("refund@1 are carried out", "")
+    assert (here / "shipped").read_text() == "1\n"
+    assert (
+        "No flow is called nosuch; those that are declared: order, refund"
+        in work("workshop:app", "--flow", "nosuch", code=2).stderr
+    )
+
+
+def test_a_worker_says_where_its_metrics_are(here):
+    (here / "workshop.py").write_text(APP)
+    text = "\n".join(str(line) for line in worked("--metrics-port", "0"))
+    assert "metrics at http://127.0.0.1:" in text

@@ -31,7 +31,7 @@ log = logging.getLogger("twiceproof")
 
 # Every kind of record there is. A test looks for those that are missing.
 KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
-         "duplicates", "notice", "letter", "link", "signing", "token", "tenant", "clock",
+         "duplicates", "notice", "letter", "link", "signing", "token", "tenant", "clock", "worker",
          *POINTERS)  # fmt: skip
 PAGE = 100
 COUNTED = 1_000  # at a time

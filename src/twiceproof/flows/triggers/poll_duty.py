@@ -50,6 +50,10 @@ class PollDuty(Duty):
     def queues(self) -> list[str]:
         return list(self.polls)
 
+    def flow_of(self, queue: str) -> str:
+        """A poll has a name of its own."""
+        return self.polls[queue].flow.name
+
     def awaits(self, record: Record) -> bool:
         return inspect.iscoroutinefunction(self.polls[record.queue].function)
 

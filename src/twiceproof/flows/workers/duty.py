@@ -22,6 +22,10 @@ class Duty(Protocol):
         """Where it looks. Asked before each look: what is declared later is served too."""
         raise NotImplementedError
 
+    def flow_of(self, queue: str) -> str:
+        """Whose flow's work is in one of its queues: a worker may serve some of them only."""
+        return queue.partition("/")[2].rpartition("@")[0]
+
     def prepare(self) -> Operation[None]:
         """Before a worker begins: put into the store what is to fall due."""
         yield from ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
@@ -22,6 +22,7 @@ from .duty import Duty
 from .log import About, about_var
 from .places import Places
 from .postpone import postpone
+from .presence import Presence
 from .scout import Scout
 from .store_clock import StoreClock
 
@@ -39,12 +40,17 @@ FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # while the store does not answer
 class Worker:
     """One thread looks and hands out; the places do the work."""
 
-    def __init__(self, parts: Parts, duties: Sequence[Duty], *, concurrency: int = 10) -> None:
+    def __init__(
+        self, parts: Parts, duties: Sequence[Duty], *, concurrency: int = 10, flows: Collection[str] = (),
+        presence: Presence | None = None,
+    ) -> None:  # fmt: skip
         if concurrency < 1:
             raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
         self.parts = parts
         self.begun = 0
         self._duties = duties
+        self._flows = frozenset(flows)  # none: all that are declared
+        self._presence = presence
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
         self._heard: list[list[str]] = []
@@ -89,6 +95,8 @@ class Worker:
         """Serve until told to drain, or until nothing is due or running. How many runs were left unfinished here."""
         try:
             self._check()
+            if self._presence is not None and not until_idle:
+                self._presence.start()
             while not self.draining:
                 pause = self._round()
                 if until_idle and self._idle:
@@ -97,6 +105,8 @@ class Worker:
                     self._watch.wait(pause)
             return self._wind_down(patience)
         finally:
+            if self._presence is not None and not until_idle:
+                self._presence.leave()
             self._scout.close()
             self._watch.close()
             self._places.close()
@@ -142,7 +152,7 @@ class Worker:
         self._turn += 1
         found, next_in = 0, None
         for duty in self._in_order():
-            queues = duty.queues()
+            queues = self._queues(duty)
             if not queues or found >= limit or self.draining:
                 continue
             until = self.parts.clock.monotonic() + HIDE
@@ -158,10 +168,14 @@ class Worker:
 
     def _listen(self) -> None:
         """For what falls due in our queues; they are gone through only if they have changed."""
-        queues = [duty.queues() for duty in self._duties]
+        queues = [self._queues(duty) for duty in self._duties]
         if queues != self._heard:
             self._heard = [list(each) for each in queues]
             self._watch.move(queue_place(queue) for each in queues for queue in each)
+
+    def _queues(self, duty: Duty) -> list[str]:
+        queues = duty.queues()
+        return [queue for queue in queues if duty.flow_of(queue) in self._flows] if self._flows else queues
 
     def _in_order(self) -> list[Duty]:
         """By rank; within one, each comes first in turn."""

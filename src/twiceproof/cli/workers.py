@@ -1,0 +1,68 @@
+"""`twiceproof workers`: who carries out runs, and which runs nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from ..drive import block
+from ..flows.workers.presence import WorkerShape, list_workers, stranded
+from .checks import NOWHERE
+from .failures import NEGATIVE
+from .ledger import opened
+from .output import show_json, show_table, show_text
+from .span import moment, span
+from .target import Target, target_options
+
+__all__ = ["workers"]
+
+HEAD = ("WORKER", "STATE", "SINCE", "LAST HEARTBEAT", "AT ONCE", "RELEASE", "FLOWS")
+EPILOG = """\b
+Examples:
+  twiceproof workers list
+  twiceproof workers list --json
+"""
+LIST_EPILOG = f"{EPILOG}Exit codes: 1 if runs are due that no living worker carries out.\n"
+
+
+@click.group(epilog=EPILOG)
+def workers() -> None:
+    """See who carries out runs."""
+
+
+@workers.command("list", epilog=LIST_EPILOG, short_help="List workers, and runs that none of them carries out.")
+@target_options
+@click.pass_obj
+def list_(target: Target) -> None:
+    """List the workers on this ledger, of all tenants: since when, which flows and versions, their last heartbeat.
+
+    One that ended in good order is listed no more; one that went without a word is listed as gone for a day. Workers
+    that end when they are idle are not listed.
+    """
+    with opened(target) as store:
+        found, left = block(list_workers(store)), block(stranded(store))
+        now = store.read(NOWHERE).block().now
+    if target.json:
+        show_json({"workers": [worker.shape() for worker in found], "stranded": left})
+    else:
+        _show(found, now)
+        for name, count in left.items():
+            show_text(f"{count} due runs of {name} are carried out by no living worker; start one that declares it.")
+    if left:
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _show(found: Sequence[WorkerShape], now: float) -> None:
+    if not found:
+        show_text("No workers. Start one with: twiceproof work MODULE:APP")
+        return
+    rows = [
+        (
+            worker.name, "gone" if worker.gone else "alive", moment(worker.since),
+            f"{span(max(0.0, now - worker.last_heartbeat))} ago", worker.concurrency, worker.release,
+            " ".join(worker.flows) or "-",
+        )
+        for worker in found
+    ]  # fmt: skip
+    show_table(HEAD, rows)

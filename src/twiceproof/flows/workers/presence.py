@@ -1,0 +1,176 @@
+"""Which workers there are: each has a record in the store, with a lease that it renews while it lives.
+
+It also looks, now and then, for due runs that no living worker carries out: their flow or version was taken away.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct, structs
+
+from ...claims.claim import KIND as CLAIM
+from ...claims.claim import QUEUED, WAITING, body_of
+from ...claims.states import EXPIRE
+from ...drive import Operation, block
+from ...errors import StoreError
+from ...records import Address, Insert, Record, Remove, Replace, Written
+from ...stores.base import Store
+from ...version import __version__
+
+__all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "stranded"]
+
+log = logging.getLogger("twiceproof.work")
+
+SPACE, KIND = "~workers", "worker"  # no tenant's own: a name has no tilde
+BEAT = 20.0  # seconds between two signs of life
+LEASE = 3 * BEAT  # without one for so long, it is gone
+REMEMBERED = 86_400.0  # seconds for which one that is gone is listed
+LOOK_EVERY = 15  # beats
+GRACE = 1.0  # for the last word of one that leaves
+PAGE = 1_000
+
+
+class WorkerNote(Struct, frozen=True, omit_defaults=True):
+    """What a worker says of itself. `flows` are what it carries out, as `name@version`."""
+
+    host: str
+    pid: int
+    concurrency: int
+    flows: tuple[str, ...] = ()
+    release: str = ""
+
+
+class WorkerShape(Struct, frozen=True):
+    """A worker, as it is listed. `gone`: it said nothing for as long as its lease."""
+
+    name: str
+    host: str
+    pid: int
+    concurrency: int
+    flows: tuple[str, ...]
+    release: str
+    since: float
+    last_heartbeat: float
+    gone: bool
+
+    def shape(self) -> dict[str, Any]:
+        return structs.asdict(self)
+
+
+class Presence:
+    """On a thread of its own: a worker that has its hands full is there all the same."""
+
+    def __init__(self, store: Store, name: str, flows: Callable[[], Collection[str]], concurrency: int) -> None:
+        self._store = store
+        self._at = Address(SPACE, KIND, name)
+        self._flows = flows
+        self._concurrency = concurrency
+        self._version: str | None = None
+        self._beats = 0
+        self._warned: dict[str, int] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="twiceproof-presence", daemon=True)
+
+    def start(self) -> None:
+        with suppress(RuntimeError):  # no thread to be had: it works, and is not listed
+            self._thread.start()
+
+    def leave(self) -> None:
+        """In bounded time: one that could not say so is listed as gone later."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(GRACE)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                block(self.beat())
+            except Exception as error:  # noqa: BLE001 - it is only not listed meanwhile
+                if isinstance(error, StoreError) and error.data.get("closed"):
+                    return
+                log.debug("this worker could not say that it is there: %s", error)
+            if self._over.wait(BEAT):
+                break
+        try:
+            block(self._remove())
+        except StoreError as error:
+            log.debug("this worker could not say that it leaves: %s", error)
+
+    def beat(self) -> Operation[None]:
+        """A sign of life; and now and then a look for what nobody carries out."""
+        flows = tuple(sorted(self._flows()))
+        body = body_of(WorkerNote(socket.gethostname(), os.getpid(), self._concurrency, flows, __version__))
+        while True:
+            written = yield from self._store.write(self._write(body))
+            if isinstance(written, Written):
+                self._version = written.version
+                break
+            self._version = written.found.version if written.found is not None else None
+        if self._beats % LOOK_EVERY == 0:
+            self._warn((yield from stranded(self._store, flows)))
+        self._beats += 1
+
+    def _write(self, body: str) -> Insert | Replace:
+        times = {"lease": LEASE, "queue": EXPIRE, "due_in": LEASE + REMEMBERED}
+        if self._version is None:
+            return Insert(self._at, body, **times)  # type: ignore[arg-type]
+        return Replace(self._at, body, version=self._version, **times)  # type: ignore[arg-type]
+
+    def _remove(self) -> Operation[None]:
+        if self._version is not None:
+            yield from self._store.write(Remove(self._at, version=self._version))
+
+    def _warn(self, found: dict[str, int]) -> None:
+        for name, count in found.items():
+            if self._warned.get(name) is None:
+                log.warning(
+                    "%d due runs of %s are carried out by no worker that is there; start one that declares it, or say "
+                    'accepts=("%s",) on its flow; see: twiceproof workers list', count, name, name.rpartition("@")[2],
+                )  # fmt: skip
+        self._warned = found
+
+
+def list_workers(store: Store) -> Operation[list[WorkerShape]]:
+    """Those that are there, and those that went without a word within the last day; the oldest first."""
+    found: list[WorkerShape] = []
+    after: str | None = None
+    while True:
+        page = yield from store.scan(KIND, space=SPACE, after=after, limit=PAGE)
+        found += [_shape(record, page.now) for record in page.records]
+        after = page.after
+        if after is None:
+            return sorted(found, key=lambda worker: (worker.gone, worker.since))
+
+
+def _shape(record: Record, now: float) -> WorkerShape:
+    note = msgspec.json.decode(record.body, type=WorkerNote)
+    gone = record.lease_until is None or record.lease_until <= now
+    return WorkerShape(
+        record.at.key, note.host, note.pid, note.concurrency, note.flows, note.release, record.created_at,
+        record.updated_at, gone,
+    )  # fmt: skip
+
+
+def stranded(store: Store, here: Collection[str] = ()) -> Operation[dict[str, int]]:
+    """Due runs that no living worker carries out, by `flow@version`; counted up to 1,000 of each state."""
+    living = [worker for worker in (yield from list_workers(store)) if not worker.gone]
+    served = {name for worker in living for name in worker.flows} | set(here)
+    counts: Counter[str] = Counter()
+    for state in (QUEUED, WAITING):
+        page = yield from store.scan(CLAIM, state=state, limit=PAGE)
+        names = (record.queue.partition("/")[2] for record in page.records if _is_due(record, page.now))
+        counts.update(name for name in names if name and name not in served)
+    return dict(sorted(counts.items()))
+
+
+def _is_due(record: Record, now: float) -> bool:
+    return record.due_at is not None and record.due_at <= now
