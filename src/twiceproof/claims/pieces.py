@@ -6,9 +6,11 @@ from ..drive import Operation
 from ..records import Check, Record, Remove, Written
 from ..stores.base import Store
 from .shelving import drop
+from .states import EXPIRE
 
-__all__ = ["PIECES", "forget", "remove_pieces"]
+__all__ = ["INPUT", "PIECES", "forget", "remove_pieces"]
 
+INPUT = "input-"  # how the name of a large input begins
 PIECES = ("step", "arrival", "approval", "evidence", "resource", "undo")
 BATCH = 50
 
@@ -24,15 +26,29 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
     gone = 0
     size = max(1, min(BATCH, store.batch_limit - 1))
     for kind in PIECES:
+        after: str | None = None
         while True:
-            page = yield from store.scan(kind, space=owner.at.space, limit=size)
-            if not page.records:
-                break
-            removals = [Remove(record.at, version=record.version) for record in page.records]
-            written = yield from store.write(owner, *removals)
-            if isinstance(written, Written):
+            page = yield from store.scan(kind, space=owner.at.space, after=after, limit=size)
+            old = [record for record in page.records if not _is_of_a_run_to_come(record, page.now)]
+            if old:
+                removals = [Remove(record.at, version=record.version) for record in old]
+                written = yield from store.write(owner, *removals)
+                if not isinstance(written, Written):
+                    if written.at == owner.at:
+                        return -1
+                    continue
                 gone += len(removals)
-                yield from drop(page.records)
-            elif written.at == owner.at:
-                return -1
+                yield from drop(old)
+            after = page.after
+            if after is None:
+                break
     return gone
+
+
+def _is_of_a_run_to_come(record: Record, now: float) -> bool:
+    """A large input is there before its run, which makes it its own as it begins; without a run, its time runs out.
+
+    Cleared away with an earlier run of the key, it would leave a run that can never be carried out.
+    """
+    named = record.at.kind == "resource" and record.at.key.startswith(INPUT)
+    return named and record.queue == EXPIRE and record.due_at is not None and record.due_at > now

@@ -110,7 +110,7 @@ class Flow:
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         if heard:
             yield from self._refuse_misfit(ask, packed)
-        yield from lay_out(self.parts.claims, ask.at.space, packed)
+        yield from lay_out(self.parts.claims, ask.at, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
         return ask, encoded(Work(self.version, packed.inline, packed.spill, born=ask.owner, **work))
 

@@ -13,12 +13,14 @@ from msgspec import Raw
 from ..claims.annotations import declared
 from ..claims.claim import NO_RESULT, Spill
 from ..claims.claims import Claims
+from ..claims.pieces import INPUT
 from ..claims.results import Packed, json_of, resource_address, unpack
 from ..claims.shelving import placed
+from ..claims.states import EXPIRE, is_expired
 from ..drive import Operation
 from ..errors import Misuse, NotDone, ValueRefused
 from ..keys.models import from_model, reader
-from ..records import Address, Replace
+from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
 from .work import Work
 
@@ -62,7 +64,7 @@ class Inputs:
                 "or an object instead."
             )
         digest = sha256(encoded).hexdigest()
-        return Packed(spill=Spill(digest, len(encoded), f"res://{run}/input-{digest[:16]}"), text=encoded.decode())
+        return Packed(spill=Spill(digest, len(encoded), f"res://{run}/{INPUT}{digest[:16]}"), text=encoded.decode())
 
     def unpack(self, store: Store, at: Address, work: Work) -> Operation[dict[str, Any]]:
         text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
@@ -116,10 +118,21 @@ class Inputs:
         return self._decoders.setdefault(name, decode)
 
 
-def lay_out(claims: Claims, space: str, packed: Packed) -> Operation[None]:
+def lay_out(claims: Claims, at: Address, packed: Packed) -> Operation[None]:
     """Before the run is there: one that finds no input could not be carried out. Without a run it is swept."""
-    for piece in (yield from placed(claims.shelf, packed.writes(space, UNCLAIMED))):
-        yield from claims.store.write(piece)  # a conflict is with itself: its address is made of its content
+    for piece in (yield from placed(claims.shelf, packed.writes(at.space, UNCLAIMED))):
+        written = yield from claims.store.write(piece)  # a conflict is with itself: its address is made of its content
+        if not isinstance(written, Written) and written.found is not None:
+            yield from _take_from_forgotten(claims.store, at, written.found)
+
+
+def _take_from_forgotten(store: Store, at: Address, piece: Record) -> Operation[None]:
+    """An input of an earlier run, whose time is over: it would go with that run."""
+    found = yield from store.read(at)
+    if not piece.queue and found.record is not None and is_expired(found.record, found.now):
+        yield from store.write(
+            Replace(piece.at, None, piece.state, version=piece.version, queue=EXPIRE, due_in=UNCLAIMED)
+        )
 
 
 def own(store: Store, at: Address, work: Work) -> Operation[None]:

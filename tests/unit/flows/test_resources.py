@@ -158,6 +158,50 @@ def test_a_large_input_is_kept_beside_its_run(world: World) -> None:
     assert kept.due_at is None  # it stays as long as its run
 
 
+def sizes(app: App, **options: Any) -> Any:
+    @app.flow(key="order:{order}", keep="1d", **options)
+    def sync(order: int, text: str) -> int:
+        return len(text)
+
+    return sync
+
+
+@pytest.mark.parametrize("text", ["y" * 300_000, "z" * 400_000], ids=["the same input", "another input"])
+@pytest.mark.parametrize("way", ["call", "start", "call in turn"])
+def test_a_key_whose_time_is_over_and_that_no_sweep_has_met_takes_a_large_input(
+    world: World, way: str, text: str
+) -> None:
+    """The new input is there before its run; it must not be cleared away with what the old run left."""
+    options = {"limit": 1} if way == "call in turn" else {}
+    assert sizes(world.process(), **options)(1, "y" * 300_000) == 300_000
+    world.clock.advance(2 * 86_400.0)
+    app = world.process()
+    sync = sizes(app, **options)
+    if way == "start":
+        handle = sync.start(1, text)
+        app.worker().run(until_idle=True)
+        assert handle.result(timeout=5) == len(text)
+    else:
+        assert sync(1, text) == len(text)
+    (kept,) = app.store.scan("resource").block().records
+    assert kept.due_at is None
+
+
+def test_a_sweep_between_an_input_and_its_run_leaves_the_input(world: World) -> None:
+    """Another process sweeps what the old run left, while this one is about to begin the new one."""
+    assert sizes(world.process())(1, "y" * 300_000) == 300_000
+    world.clock.advance(2 * 86_400.0)
+    app = world.process()
+    sync = sizes(app)
+    block(sync.flow.request((1, "z" * 400_000), {}))
+    assert block(sweep(world.process().store)).forgotten == 1
+    assert sync(1, "z" * 400_000) == 400_000
+    world.clock.advance(2 * 86_400.0)
+    block(sweep(app.store))
+    assert list(app.store.scan("resource").block().records) == []
+    assert world.on_shelf() == []
+
+
 def test_an_input_without_a_run_is_swept(world: World) -> None:
     app = world.process()
 
