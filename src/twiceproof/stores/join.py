@@ -30,14 +30,20 @@ class Joins(Protocol):
     def lock(self, driver: Driver) -> Operation[None]:
         """What is needed once the transaction is ours to open."""
 
-    def check(self, driver: Driver, mark: str) -> Operation[None]:
-        """Refuse what is not the store's own database, or would not keep what is acknowledged."""
+    def check(self, driver: Driver, mark: str) -> Operation[str]:
+        """Refuse what is not the store's own database, or would not keep what is acknowledged.
+
+        What the server knows the transaction by, for `end`.
+        """
 
     def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
         """Check the batch's conditions and write it. Raises `Torn` if the transaction is not the one marked."""
 
     def loosen(self, driver: Driver) -> None:
         """Before the transaction is ended by us."""
+
+    def end(self, session: str) -> None:
+        """The transaction that `check` told of was given up: the server need not keep it for anybody."""
 
     def explain(self, error: BaseException) -> BaseException:
         """An error of the user's work, in clearer words where there are any."""
@@ -61,6 +67,7 @@ class Join:
         self._ids = ids
         self._limit = batch_limit
         self._mark = ""
+        self._session = ""
         if driver.dialect != joins.dialect:
             raise Misuse(
                 f"The connection is to {driver.dialect}, and the ledger is in {joins.dialect}; effect and ledger entry "
@@ -89,7 +96,7 @@ class Join:
 
     def _check(self) -> Operation[None]:
         mark = self._ids()
-        yield from self._joins.check(self._driver, mark)
+        self._session = yield from self._joins.check(self._driver, mark)
         self._mark = mark
 
     def commit(self) -> Operation[None]:
@@ -105,6 +112,12 @@ class Join:
 
     def drop(self) -> None:
         self._driver.drop()
+
+    def cut(self) -> None:
+        """From another thread: whoever waits on the connection hears that it is broken."""
+        self._driver.cut()
+        if self._session:
+            self._joins.end(self._session)
 
     def explain(self, error: BaseException) -> BaseException:
         return self._joins.explain(error)

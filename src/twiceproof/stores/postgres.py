@@ -22,7 +22,7 @@ from .postgres_doctor import (
     examine_server,
     refuse_unsafe,
 )
-from .postgres_join import WHERE, PostgresJoins
+from .postgres_join import PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
 from .postgres_primary import Primary
@@ -69,13 +69,13 @@ class PostgresEngine:
         self._newest = 0
         self._calls = Calls(schema)
         self._parameters = _parameters(url)
-        self.joins = PostgresJoins(self._parameters, clock, self._where, schema=schema, patience=PATIENCE)
         self._primary = Primary(schema)
         greet = self._primary.greet
         self._commits = Link(self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True)
         self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
         self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
         self._links = (self._commits, self._reads, self._side)
+        self.joins = PostgresJoins(self._parameters, clock, self._side.ask, schema=schema, patience=PATIENCE)
         self._notifier = Notifier(self._side.ask, clock.sleep)
         self._listener = Listener(self._connect, self._side.ask)
         self._prepare(create, accept)
@@ -120,9 +120,6 @@ class PostgresEngine:
         except SchemaMismatch:  # no table yet
             text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE.encode())[0][0]
         return msgspec.json.decode(text or b"", type=Settings)
-
-    def _where(self) -> str:
-        return _one(self._side.ask(in_schema(WHERE, self._schema))).decode()
 
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)

@@ -13,6 +13,7 @@ from psycopg import pq
 from ..clock import Clock, jitter
 from .base import Disconnected
 from .glances import Glances
+from .joins.driver import shut
 from .postgres_faults import READ_ONLY, Refused, named
 from .postgres_ghost import Ghost, lay, session_of
 from .signals import let_signals_through
@@ -23,6 +24,7 @@ TRANSIENT_TRIES = 20
 TRANSIENT_PAUSE = 0.005
 GLANCE = 0.2  # while no answer comes, so often is looked whether we were closed
 GLANCES = 600  # what is answered without a sync, as a duplicate is, takes a quarter of a millisecond on this machine
+SESSION_PATIENCE = 300.0  # with migrations, which wait for a minute for whoever uses a table of ours
 GRACE = 1.0  # how long closing waits for whoever is still asking
 
 Rows = list[list[bytes | None]]
@@ -88,6 +90,9 @@ class Link:
         with self._mutex:
             self._begin(came_after)
             db = self._opened()
+            end = threading.Timer(SESSION_PATIENCE, shut, [db.pgconn.socket])  # psycopg itself waits for ever
+            end.daemon = True
+            end.start()
             try:
                 yield db
             except psycopg.Error as error:
@@ -98,6 +103,8 @@ class Link:
             except BaseException:
                 self._drop()
                 raise
+            finally:
+                end.cancel()
 
     def hush(self) -> None:
         """Whoever is asking hears that there will be no answer."""

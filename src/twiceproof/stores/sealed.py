@@ -149,7 +149,7 @@ class SealedJoins:
     def lock(self, driver: Driver) -> Operation[None]:
         return self._inner.lock(driver)
 
-    def check(self, driver: Driver, mark: str) -> Operation[None]:
+    def check(self, driver: Driver, mark: str) -> Operation[str]:
         return self._inner.check(driver, mark)
 
     def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
@@ -158,6 +158,9 @@ class SealedJoins:
 
     def loosen(self, driver: Driver) -> None:
         self._inner.loosen(driver)
+
+    def end(self, session: str) -> None:
+        self._inner.end(session)
 
     def explain(self, error: BaseException) -> BaseException:
         return self._inner.explain(error)

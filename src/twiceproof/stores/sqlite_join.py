@@ -81,7 +81,7 @@ class SqliteJoins:
             if _level(db) < self._level:
                 raise Misuse("The connection would lose its last commits in a power cut; set PRAGMA synchronous=FULL.")
 
-    def check(self, driver: Driver, mark: str) -> Operation[None]:
+    def check(self, driver: Driver, mark: str) -> Operation[str]:
         self._joined.add(driver)
         db = driver.raw()
         self._refuse_other_file(db)
@@ -89,6 +89,7 @@ class SqliteJoins:
             self._take_lock(db)
             db.execute(f'SAVEPOINT "{mark}"')
         yield from ()
+        return ""
 
     def _take_lock(self, db: sqlite3.Connection) -> None:
         try:
@@ -114,6 +115,9 @@ class SqliteJoins:
 
     def loosen(self, driver: Driver) -> None:
         driver.raw().set_authorizer(None)
+
+    def end(self, session: str) -> None:
+        """There is no server."""
 
     def explain(self, error: BaseException) -> BaseException:
         if isinstance(error, sqlite3.DatabaseError) and str(error) == "not authorized":

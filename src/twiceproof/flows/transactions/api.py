@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
+from ...claims.policy import Duration
+from ...keys.duration import seconds
 from ..api import undo_step, wrapped_step
 from ..engine import Plan
 from ..external import external_maker
@@ -36,6 +38,7 @@ class TransactionApi:
         connect: Any = ...,
         retry: Retry | None = ...,
         undo: Callable[..., Any] | None = ...,
+        timeout: Duration | None = ...,
         name: str | None = ...,
         id: str | Callable[..., str] | None = ...,
         external: str | None = ...,
@@ -49,6 +52,7 @@ class TransactionApi:
         connect: Any = None,
         retry: Retry | None = None,
         undo: Callable[..., Any] | None = None,
+        timeout: Duration | None = None,
         name: str | None = None,
         id: str | Callable[..., str] | None = None,  # noqa: A002 - the word that users know
         external: str | None = None,
@@ -57,12 +61,15 @@ class TransactionApi:
 
         The function's first parameter is the connection, in a transaction that is committed when it returns; callers
         leave it out. `connect` makes the connections: a function, a SQLAlchemy engine or sessionmaker, a pool.
+        When `timeout` is over (ten minutes, if none is given), the connection is cut: what was not committed is rolled
+        back, and of a commit under way the ledger tells whether it landed.
         """
         joining(self.parts.store)
+        limit = None if timeout is None else seconds(timeout, name="timeout")
         plan = Plan(TRANSACTION, as_retry(retry))
 
         def declare_transaction(function: Callable[..., Any]) -> Any:
-            transaction = Transaction(lambda: self.parts.store, function, connect)
+            transaction = Transaction(lambda: self.parts.store, function, connect, limit)
             step = Step(
                 transaction.plain(), plan, name=name, own_id=id, undo=undo_step(undo),
                 external=external_maker(external), transaction=transaction,

@@ -40,7 +40,8 @@ def attempt_joined(session: Session, calling: Calling, done: Done) -> Operation[
     transaction = calling.step.transaction
     assert transaction is not None  # noqa: S101 - asked before
     draft = _Draft(session, calling, done)
-    ran = yield from transaction.attempt(calling.args, calling.kwargs, draft.writes)
+    hold, heartbeat = session.hold, session.parts.heartbeat
+    ran = yield from transaction.attempt(calling.args, calling.kwargs, draft.writes, lambda: heartbeat.drop(hold))
     if isinstance(ran, Committed) and ran.written is not None and draft.entry is not None:
         session.ledger.recorded(draft.entry, ran.written)
         session.crashed = False

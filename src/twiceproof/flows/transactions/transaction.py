@@ -19,12 +19,18 @@ from ...stores.base import Store
 from ...stores.join import Join, JoinedStore, Torn
 from ...stores.joins.do import Do
 from ...stores.joins.source import Opened, open_from
+from .deadline import deadlines
 
 __all__ = ["NEEDS_SQL", "Committed", "InDoubt", "Refused", "TornApart", "Transaction", "joining"]
 
 # The ledger's last words, given what the function returned: batches of one space each, the entry's at last.
 Record = Callable[[Any], Sequence[Sequence[Write]]]
 
+
+LIMIT = 600.0  # seconds, where no timeout= is given: a connection that went silent would be waited for for ever
+GRACE = 5.0  # for an attempt whose connection was cut
+
+Act = Callable[[], None]
 
 NEEDS_SQL = "@app.transaction needs the ledger in the user's own SQL database"
 
@@ -75,25 +81,63 @@ def joining(store: Store) -> JoinedStore:
     )
 
 
+def _nothing() -> None:
+    """Where nobody waits to take over."""
+
+
+class _TimeLimit:
+    """The time of one attempt. `ring` is called on another thread."""
+
+    def __init__(self, limit: float) -> None:
+        self.join: Join | None = None
+        self.rang = False
+        self._limit = limit
+
+    def ring(self) -> None:
+        self.rang = True
+        if self.join is not None:
+            self.join.cut()
+
+    def error(self) -> TimeoutError:
+        return TimeoutError(f"the transaction did not end within {self._limit:g} s, and its connection was cut")
+
+    def told(self, ran: Ran) -> Ran:
+        """What went wrong on a connection that was cut went wrong because of that."""
+        if not self.rang or not isinstance(ran, Raised | InDoubt) or not isinstance(ran.error, Exception):
+            return ran
+        error = self.error()
+        error.__cause__ = ran.error
+        return Raised(error) if isinstance(ran, Raised) else InDoubt(error)
+
+
 class Transaction:
     """How such a function is run. `connect` makes its connections; None: to the store's own database."""
 
-    def __init__(self, store: Callable[[], Store], function: Callable[..., Any], connect: Any) -> None:
+    def __init__(
+        self, store: Callable[[], Store], function: Callable[..., Any], connect: Any, limit: float | None = None
+    ) -> None:  # fmt: skip
         self._store = store
         self._function = function
         self._connect = connect
+        self._limit = limit
         self._awaited = inspect.iscoroutinefunction(function)
         self.signature = _without_connection(function)
 
     # -- running ---------------------------------------------------------------------------------
 
-    def attempt(self, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None) -> Operation[Ran]:
-        """Open, work, record, commit. What ends with `Raised` was rolled back."""
+    def attempt(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None, give_up: Act = _nothing
+    ) -> Operation[Ran]:  # fmt: skip
+        """Open, work, record, commit. What ends with `Raised` was rolled back.
+
+        When its time is over the connection is cut, so that whoever waits on it hears of it. `give_up` is called if it
+        goes on all the same, waiting for something else: others may take over, and its commit will be refused.
+        """
         store = joining(self._store())
         try:
             dial = functools.partial(store.joins.connect, awaited=self._awaited)
             opened = yield from open_from(dial if self._connect is None else self._connect)
-            return (yield from self._on(store, opened, args, kwargs, record))
+            return (yield from self._on(store, opened, args, kwargs, record, give_up))
         except Torn:
             return TornApart()
         except Misuse:
@@ -102,21 +146,32 @@ class Transaction:
             return Raised(error)
 
     def _on(
-        self, store: JoinedStore, opened: Opened, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None
-    ) -> Operation[Ran]:  # fmt: skip
-        join: Join | None = None
-        try:
-            join = store.join(opened.connection)
-            yield from join.begin()
-            ran = yield from self._within(join, args, kwargs, record)
-        except GeneratorExit:  # thrown away: nothing can be awaited any more
-            _drop(join)
-            raise
-        except BaseException as error:
-            yield from _leave(join, opened, broken=not isinstance(error, Exception))
-            raise
-        yield from _leave(join, opened, broken=isinstance(ran, InDoubt))
-        return ran
+        self,
+        store: JoinedStore,
+        opened: Opened,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        record: Record | None,
+        give_up: Act,
+    ) -> Operation[Ran]:
+        limit = LIMIT if self._limit is None else self._limit
+        time = _TimeLimit(limit)
+        with deadlines.after((limit, time.ring), (limit + GRACE, give_up)):
+            join: Join | None = None
+            try:
+                join = time.join = store.join(opened.connection)
+                yield from join.begin()
+                ran = yield from self._within(join, args, kwargs, record)
+            except GeneratorExit:  # thrown away: nothing can be awaited any more
+                _drop(join)
+                raise
+            except BaseException as error:
+                yield from _leave(join, opened, broken=time.rang or not isinstance(error, Exception))
+                if time.rang and isinstance(error, Exception):
+                    raise time.error() from error
+                raise
+            yield from _leave(join, opened, broken=time.rang or isinstance(ran, InDoubt))
+        return time.told(ran)
 
     def _within(
         self, join: Join, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None

@@ -9,6 +9,7 @@ from typing import Any
 from ...drive import Operation
 from ...errors import Misuse
 from .do import Do
+from .driver import cut
 
 __all__ = ["AsyncpgDriver"]
 
@@ -50,6 +51,9 @@ class AsyncpgDriver:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             yield from Do(transaction.rollback)
+
+    def cut(self) -> None:
+        cut(self.handle)
 
     def drop(self) -> None:
         with contextlib.suppress(Exception):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ...drive import Operation
 from ...errors import Misuse
 
-__all__ = ["Driver", "driver_of", "in_percent", "is_connection"]
+__all__ = ["Driver", "cut", "driver_of", "in_percent", "is_connection", "shut"]
 
 
 class Driver(Protocol):
@@ -39,6 +42,28 @@ class Driver(Protocol):
 
     def drop(self) -> None:
         """Without a word and without waiting: the server takes it for a rollback."""
+
+    def cut(self) -> None:
+        """Called on another thread than the one that uses the connection: whoever waits on it hears an error."""
+
+
+def shut(descriptor: int) -> None:
+    """Ends a socket that somebody else owns and may be waiting on. It stays theirs to close."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
+
+
+def cut(connection: Any) -> None:
+    """Whatever driver it is of: psycopg, asyncpg, sqlite3, or one with a socket of its own."""
+    with contextlib.suppress(Exception):
+        if hasattr(connection, "pgconn"):
+            shut(connection.pgconn.socket)
+        elif hasattr(connection, "terminate"):
+            connection._loop.call_soon_threadsafe(connection.terminate)  # asyncpg's, which knows no threads
+        elif hasattr(connection, "interrupt"):
+            connection.interrupt()
+        elif hasattr(connection, "fileno"):
+            shut(connection.fileno())
 
 
 def in_percent(sql: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ...drive import Operation
 from ...errors import Misuse
 from .do import Do
-from .driver import in_percent
+from .driver import cut, in_percent
 
 __all__ = ["PsycopgDriver"]
 
@@ -61,6 +61,9 @@ class PsycopgDriver:
         transaction, self._transaction = self._transaction, None
         leave = transaction.__aexit__ if self._awaited else transaction.__exit__
         yield from Do(lambda: leave(type(error) if error else None, error, None))
+
+    def cut(self) -> None:
+        cut(self.handle)
 
     def drop(self) -> None:
         with contextlib.suppress(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 from ...drive import Operation
 from ...errors import Misuse
 from .do import Do
-from .driver import in_percent
+from .driver import cut, in_percent
 
 __all__ = ["SqlalchemyDriver"]
 
@@ -86,7 +86,13 @@ class SqlalchemyDriver:
     def rollback(self) -> Operation[None]:
         yield from Do(self.handle.rollback)
 
+    def cut(self) -> None:
+        with contextlib.suppress(Exception):
+            if not self._sync().invalidated:
+                cut(self.raw())
+
     def drop(self) -> None:
         """Not back into the pool: its transaction may be open still."""
         with contextlib.suppress(Exception):
-            self._sync().connection.invalidate()
+            if not self._sync().invalidated:  # or asking for its connection would open another
+                self._sync().connection.invalidate()

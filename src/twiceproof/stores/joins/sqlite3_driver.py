@@ -8,6 +8,7 @@ from typing import Any
 
 from ...drive import Inline, Operation
 from ...errors import Misuse
+from .driver import cut
 
 __all__ = ["Sqlite3Driver"]
 
@@ -44,6 +45,9 @@ class Sqlite3Driver:
 
     def rollback(self) -> Operation[None]:
         yield from Inline(self.handle.rollback)
+
+    def cut(self) -> None:
+        cut(self.handle)
 
     def drop(self) -> None:
         with contextlib.suppress(Exception):
