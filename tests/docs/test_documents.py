@@ -19,7 +19,7 @@ WITH_PYTHON = [
 ]
 
 
-NAMELESS = ("self", "function", "calls", "items", "options", "when", "duration")  # given by their place
+NAMELESS = ("self", "function", "calls", "items", "args", "kwargs", "options", "when", "duration")  # given by their place
 
 
 def name_of(document):

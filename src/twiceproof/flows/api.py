@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
@@ -39,6 +39,7 @@ from .parts import Parts
 from .priority import Priority, rank_of
 from .repeat import NEVER, Repeat, declare
 from .retry import DEFAULT_RETRY, Retry, as_retry
+from .starting import start_function, start_many_function
 from .step import Step, StepFunction
 from .tenancy import own_run
 from .unawaited import as_coroutine_function, driven, noted
@@ -58,8 +59,15 @@ class FlowFunction(Protocol[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R_co]:
-        """Leave it to a worker."""
+    @overload
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R_co]: ...
+
+    @overload
+    def start(self, *args: Any, delay: Duration, **kwargs: Any) -> RunHandle[R_co]:
+        """Leave it to a worker; with `delay`, not before that time has gone by."""
+
+    def start_many(self, items: Iterable[Any], *, delay: Duration = ...) -> Sequence[RunHandle[R_co]]:
+        """Leave a run for each item to workers: an item for a single parameter, otherwise a dict or a tuple of them."""
 
     def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run again what failed for good; what is done stays done."""
@@ -75,8 +83,17 @@ class AsyncFlowFunction(Protocol[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
 
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, AsyncRunHandle[R_co]]:
-        """Leave it to a worker."""
+    @overload
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, AsyncRunHandle[R_co]]: ...
+
+    @overload
+    def start(self, *args: Any, delay: Duration, **kwargs: Any) -> Coroutine[Any, Any, AsyncRunHandle[R_co]]:
+        """Leave it to a worker; with `delay`, not before that time has gone by."""
+
+    def start_many(
+        self, items: Iterable[Any], *, delay: Duration = ...
+    ) -> Coroutine[Any, Any, Sequence[AsyncRunHandle[R_co]]]:
+        """Leave a run for each item to workers: an item for a single parameter, otherwise a dict or a tuple of them."""
 
     def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
         """Run again what failed for good; what is done stays done."""
@@ -347,7 +364,7 @@ def wrapped_step(step: Step) -> Any:
 
 def _wrapped_flow(flow: Flow) -> Any:
     wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: call(flow.here(), *given))
-    return _with_extras(wrapper, flow, _awaited_start(flow) if flow.drive is await_ else _blocking_start(flow))
+    return _with_extras(wrapper, flow)
 
 
 def _key_function(flow: Flow) -> Callable[..., str]:
@@ -358,27 +375,10 @@ def _key_function(flow: Flow) -> Callable[..., str]:
     return key
 
 
-def _blocking_start(flow: Flow) -> Callable[..., Any]:
-    def start(*args: Any, **kwargs: Any) -> RunHandle[Any]:
-        return RunHandle(block(flow.here().start(args, kwargs, heard=True)), block)
-
-    return start
-
-
-def _awaited_start(flow: Flow) -> Callable[..., Any]:
-    async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncRunHandle[Any]:
-        return AsyncRunHandle(await await_(flow.here().start(args, kwargs, heard=True)), await_)
-
-    @as_coroutine_function
-    def start(*args: Any, **kwargs: Any) -> Any:
-        return noted(f"{flow.name}.start", lambda: work(args, kwargs))
-
-    return start
-
-
-def _with_extras(wrapper: Any, flow: Flow, start: Callable[..., Any]) -> Any:
+def _with_extras(wrapper: Any, flow: Flow) -> Any:
     wrapper.flow = flow
-    wrapper.start = start
+    wrapper.start = start_function(flow)
+    wrapper.start_many = start_many_function(flow)
     retry = f"{flow.name}.retry"
     wrapper.retry = lambda *args, **kwargs: driven(flow.drive, retry, call(flow.here(), args, kwargs, retry=True))
     wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from twiceproof import (
     App,
@@ -164,7 +165,7 @@ def test_a_task_started_inside_is_part_of_it_while_it_runs(app: App) -> None:
     assert asyncio.run(pay(1)) == 2
 
 
-@pytest.mark.parametrize("payload", [None, {"n": 1}])
+@pytest.mark.parametrize("payload", [UNSET, {"n": 1}], ids=["none", "same"])
 def test_the_same_key_inside_itself_with_the_same_payload_or_none_is_part_of_the_work(app: App, payload: Any) -> None:
     """As it is one after the other: who says nothing of what is asked asks for nothing else."""
     with app.claim("ship", "order:1", payload={"n": 1}), app.claim("ship", "order:1", payload=payload) as nested:

@@ -35,6 +35,11 @@ async def alabel(line: Line) -> str:
     return line.sku
 
 
+@app.step(repeat="safe")
+def ship(line: Line, carrier: str, *, express: bool = False) -> str:
+    return carrier
+
+
 @app.flow(key="order:{order_id}")
 def sync(order_id: int, lines: list[Line]) -> str:
     assert_type(reserve(lines[0]), int)
@@ -44,11 +49,12 @@ def sync(order_id: int, lines: list[Line]) -> str:
     url: str = app.callback_url("paid")
     counts: list[int] = app.each(lines, reserve, key="{item.sku}")
     collected: list[ItemDone[int] | ItemFailed] = app.each(lines, reserve, key="{item.sku}", on_failure="collect")
+    carriers: list[str] = app.each(lines, ship, "dhl", key="{item.sku}", express=True)
     count, name = app.gather(lambda: reserve(lines[0]), lambda: label(lines[0]))
     assert_type(count, int)
     assert_type(name, str)
     assert_type(app.gather(*[lambda: 1]), list[int])
-    return f"{url} {counts} {collected}"
+    return f"{url} {counts} {collected} {carriers}"
 
 
 @app.flow(key="order:{order_id}")
@@ -79,6 +85,8 @@ def outside(lines: list[Line]) -> None:
     assert_type(handle.result(timeout=5), str)
     assert_type(handle.cancel("ann"), str)
     assert_type(sync.key(1, lines), str)
+    assert_type(sync.start(1, lines, delay="10m"), RunHandle[str])
+    assert_type([each.result() for each in sync.start_many([(1, lines)])], list[str])
     sync.start("one", lines)  # wrong: order_id
     sync("one", lines)  # wrong: order_id
     app.each(["A1"], reserve, key="{item}")  # wrong: no lines
@@ -92,6 +100,8 @@ async def async_outside(lines: list[Line]) -> None:
     assert_type(await handle.state, str)
     assert_type(await handle.result(timeout=5), str)
     assert_type(await handle.cancel("ann"), str)
+    assert_type(await async_.start(1, lines, delay="10m"), AsyncRunHandle[str])
+    assert_type([await each.result() for each in await async_.start_many([(1, lines)])], list[str])
     await async_.start("one", lines)  # wrong: order_id
     async_.start(1, lines).result()  # wrong: not awaited
     attached = await app.attach(flow="sync", key="order:1")

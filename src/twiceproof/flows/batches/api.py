@@ -96,10 +96,11 @@ class BatchApi:
         self,
         items: Iterable[T],
         step: Callable[Concatenate[T, ...], Coroutine[Any, Any, R]],
-        *,
+        *args: Any,
         key: ItemKey = ...,
         concurrency: int = ...,
         on_failure: Literal["raise"] = ...,
+        **kwargs: Any,
     ) -> Coroutine[Any, Any, list[R]]: ...
 
     @overload
@@ -107,10 +108,11 @@ class BatchApi:
         self,
         items: Iterable[T],
         step: Callable[Concatenate[T, ...], Coroutine[Any, Any, R]],
-        *,
+        *args: Any,
         key: ItemKey = ...,
         concurrency: int = ...,
         on_failure: Literal["collect"],
+        **kwargs: Any,
     ) -> Coroutine[Any, Any, list[ItemDone[R] | ItemFailed]]: ...
 
     @overload
@@ -118,10 +120,11 @@ class BatchApi:
         self,
         items: Iterable[T],
         step: Callable[Concatenate[T, ...], R],
-        *,
+        *args: Any,
         key: ItemKey = ...,
         concurrency: int = ...,
         on_failure: Literal["raise"] = ...,
+        **kwargs: Any,
     ) -> ListOrAwaitable[R]: ...
 
     @overload
@@ -129,22 +132,24 @@ class BatchApi:
         self,
         items: Iterable[T],
         step: Callable[Concatenate[T, ...], R],
-        *,
+        *args: Any,
         key: ItemKey = ...,
         concurrency: int = ...,
         on_failure: Literal["collect"],
+        **kwargs: Any,
     ) -> ListOrAwaitable[ItemDone[R] | ItemFailed]: ...
 
     def each(
         self,
         items: Iterable[Any],
         step: Any,
-        *,
+        *args: Any,
         key: ItemKey = None,
         concurrency: int = CONCURRENCY,
         on_failure: Literal["raise", "collect"] = "raise",
+        **kwargs: Any,
     ) -> Any:
-        """`step(item)` for every item, with state per item: only what failed is ever tried again.
+        """`step(item, *args, **kwargs)` for every item, with state per item: only what failed is ever tried again.
 
         `key` tells items apart: a template over `item` (`"{item[sku]}"`) or a function of it. Returns the results in
         order. Items that fail raise `BatchFailed` when all the others are done; with `on_failure="collect"` the
@@ -153,7 +158,7 @@ class BatchApi:
         session = inside_flow("app.each")
         if on_failure not in ("raise", "collect"):
             raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
-        batch = Batch(step_of(step, "app.each"), list(items), key)
+        batch = Batch(step_of(step, "app.each"), list(items), key, args, kwargs)
         work = each(session, batch, concurrency, collect=on_failure == "collect")
         return session.do(work, names=(batch.step.name,))
 

@@ -17,6 +17,7 @@ from ..step import Step
 __all__ = ["Batch", "ItemDone", "ItemFailed", "ItemKey"]
 
 R = TypeVar("R")
+Kwargs = dict[str, Any]
 ItemKey = str | Callable[[Any], str] | None
 
 _ITEM = inspect.Signature([inspect.Parameter("item", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
@@ -40,14 +41,30 @@ class ItemFailed(Struct, frozen=True):
 class Batch:
     """Items and their keys, checked before anything is done. Outcomes come in one by one."""
 
-    def __init__(self, step: Step, items: Sequence[Any], key: ItemKey) -> None:
+    def __init__(
+        self, step: Step, items: Sequence[Any], key: ItemKey, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
+    ) -> None:  # fmt: skip
         self.step = step
         self.items = items
-        self.keys = _keys(step, items, key)
+        self.args = args  # the same for every item, after it
+        self.kwargs = kwargs or {}
+        for item in items[:1]:
+            self.arguments(item)  # what does not fit one fits none
+        self.keys = _keys(step, items, _maker(step, key, self.arguments))
         self.outcomes: list[ItemDone[Any] | ItemFailed | None] = [None] * len(items)
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def arguments(self, item: Any) -> dict[str, Any]:
+        """What the step is called with, by name."""
+        try:
+            return self.step.arguments.bind((item, *self.args), self.kwargs)
+        except TypeError as error:
+            raise Misuse(
+                f"app.each calls {self.step.name}(item, …), and that does not fit: {error}; nothing was done. Pass "
+                "what it needs beside the item after the step: app.each(items, step, …)."
+            ) from None
 
     def name(self, number: int) -> str:
         """Where the ledger keeps this item."""
@@ -71,8 +88,7 @@ class Batch:
         return [outcome.value for outcome in self.outcomes if isinstance(outcome, ItemDone)]
 
 
-def _keys(step: Step, items: Sequence[Any], key: ItemKey) -> list[str]:
-    make = _maker(step, key)
+def _keys(step: Step, items: Sequence[Any], make: Callable[[Any], str]) -> list[str]:
     keys = [make(item) for item in items]
     seen: dict[str, int] = {}
     for number, found in enumerate(keys):
@@ -86,13 +102,13 @@ def _keys(step: Step, items: Sequence[Any], key: ItemKey) -> list[str]:
     return keys
 
 
-def _maker(step: Step, key: ItemKey) -> Callable[[Any], str]:
+def _maker(step: Step, key: ItemKey, arguments: Callable[[Any], dict[str, Any]]) -> Callable[[Any], str]:
     if key is not None:
         maker = KeyMaker(key, _ITEM)
         return lambda item: maker.make({"item": item})
     if not step.has_own_id:
         raise Misuse(f'app.each needs to know {step.name}\'s items again; give it a key="{{item[id]}}".')
-    return lambda item: step.own_id(step.arguments.bind((item,), {})) or ""
+    return lambda item: step.own_id(arguments(item)) or ""
 
 
 def _failure(step: str, failed: list[tuple[str, Fault]], count: int, run: str, *, undoable: bool) -> BatchFailed:

@@ -64,9 +64,13 @@ def _replay(session: Session, batch: Batch) -> Operation[list[int]]:
     return todo
 
 
+def _called(session: Session, batch: Batch, number: int) -> Operation[Any]:
+    return session.step(batch.step, (batch.items[number], *batch.args), batch.kwargs, name=batch.name(number))
+
+
 def _item(session: Session, batch: Batch, number: int) -> Operation[None]:
     try:
-        value = yield from session.step(batch.step, (batch.items[number],), {}, name=batch.name(number))
+        value = yield from _called(session, batch, number)
     except StepFailed as error:
         batch.failed(number, error.data["fault"])
     else:

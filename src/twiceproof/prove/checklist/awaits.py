@@ -29,7 +29,7 @@ def is_awaited_call(source: Source, call: ast.Call, *, awaits: bool) -> str:
     found = source.meaning(call.func)
     if _is_async(found):
         return ast.unparse(call.func)
-    if isinstance(call.func, ast.Attribute) and call.func.attr in ("start", "retry"):
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("start", "start_many", "retry"):
         return ast.unparse(call.func) if _is_async(source.meaning(call.func.value)) else ""
     ours = OURS.fullmatch(source.path(call.func)) if awaits else None
     return ast.unparse(call.func) if ours is not None and ours[1] in OF_APP else ""
