@@ -42,6 +42,7 @@ from .claims.tally import Tally
 from .claims.verdicts import NotDoneErrors
 from .clock import Clock, Ids, system_clock
 from .doors.api import DoorApi
+from .doors.claim_service.lapsing import park_unfinished
 from .doors.hook import Hook
 from .drive import Operation, await_, block
 from .effects.incidents import Incidents
@@ -113,7 +114,8 @@ class App(
         self._owner = Ids(_process_name)
         self._key_watch = KeyWatch()
         self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
-        self._housekeeper = Housekeeper(self.store, clock=clock, every=self.settings.sweep_every)
+        every = self.settings.sweep_every
+        self._housekeeper = Housekeeper(self.store, clock=clock, every=every, also=(park_unfinished,))
         self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
         self.flows: MutableMapping[str, Flow] = {}
         self.steps: list[Step] = []
@@ -264,6 +266,10 @@ class App(
         return view
 
     # -- life ------------------------------------------------------------------------------------
+
+    def tidy_up_if_due(self) -> None:
+        """Asked now and then: forget what may be forgotten, and park what nobody ended, on a thread of its own."""
+        self._housekeeper.tidy_up_if_due()
 
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable, Sequence
 
 from ..clock import Clock
-from ..drive import block
+from ..drive import Operation, block
 from ..stores.base import Store
 from .retention import PASS, sweep
 
@@ -20,8 +21,11 @@ GRACE = 1.0  # for a sweep when we are stopped: what is left lies there for the 
 class Housekeeper:
     """Asked often, it does something every `every` seconds, and goes on while there is much to do."""
 
-    def __init__(self, store: Store, *, clock: Clock, every: float) -> None:
+    def __init__(
+        self, store: Store, *, clock: Clock, every: float, also: Sequence[Callable[[Store], Operation[int]]] = ()
+    ) -> None:
         self._store = store
+        self._also = also
         self._clock = clock
         self._every = every
         self._swept_at = clock.monotonic()
@@ -40,6 +44,9 @@ class Housekeeper:
         try:
             while not self._stopped and block(sweep(self._store)).total >= PASS:
                 continue
+            for chore in self._also:
+                if not self._stopped:
+                    block(chore(self._store))
         except Exception as error:  # noqa: BLE001 - it will be tried again, and nobody waits for it
             if not self._stopped:
                 log.warning("sweeping failed, will try again: %s", error)

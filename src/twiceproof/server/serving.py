@@ -62,6 +62,7 @@ class Serving(uvicorn.Server):
         for connection in list(self.server_state.connections):
             cast(GuardedProtocol, connection).look(now)
         self.station.metrics.connections.set(len(self.server_state.connections))
+        self.station.app.tidy_up_if_due()  # a server of claims alone holds none itself, and nobody else would
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Told only now: whoever knows the address can call it, and send us a signal."""
