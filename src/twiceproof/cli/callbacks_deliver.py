@@ -33,7 +33,8 @@ EPILOG = """\b
 Examples:
   twiceproof callbacks deliver take_payment/order:10492 paid --payload '{"amount": 70}'
   twiceproof callbacks deliver take_payment/order:10492 paid --payload @payment.json
-RUN is a run's id, or FLOW/KEY. NAME is what the flow waits for. If something
+RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
+NAME is what the flow waits for. If something
 else came first, or its time was over, that is told and the exit code is 1.
 """
 

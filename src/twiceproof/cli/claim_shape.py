@@ -11,7 +11,16 @@ from ..claims.evidence import Evidence
 from ..claims.states import TRIM, is_lapsed, kept_until
 from ..records import Record
 
-__all__ = ["ClaimShape", "EvidenceShape", "LongClaimShape", "evidence_shape", "long_shape", "short_shape"]
+__all__ = [
+    "ClaimShape",
+    "EvidenceShape",
+    "LongClaimShape",
+    "ReviewedClaimShape",
+    "evidence_shape",
+    "long_shape",
+    "reviewed_shape",
+    "short_shape",
+]
 
 
 class ClaimShape(Struct, frozen=True, kw_only=True):
@@ -52,6 +61,12 @@ class LongClaimShape(ClaimShape, frozen=True, kw_only=True):
     kept_until: float | None  # when the claim may be forgotten; null: never, or not before it has ended
 
 
+class ReviewedClaimShape(ClaimShape, frozen=True, kw_only=True):
+    """One claim that waits for a person, and why."""
+
+    reason: str
+
+
 class EvidenceShape(Struct, frozen=True, kw_only=True):
     """What a late holder reported."""
 
@@ -66,6 +81,12 @@ class EvidenceShape(Struct, frozen=True, kw_only=True):
 
 def short_shape(record: Record, now: float) -> ClaimShape:
     return ClaimShape(**_short(record, now))
+
+
+def reviewed_shape(record: Record, now: float) -> ReviewedClaimShape:
+    claim = claim_of(record)
+    fault = f"{claim.fault.type}: {claim.fault.message}" if claim.fault else ""
+    return ReviewedClaimShape(**_short(record, now), reason=claim.reason or fault)
 
 
 def long_shape(record: Record, now: float, result: Raw | str) -> LongClaimShape:

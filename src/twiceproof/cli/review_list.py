@@ -1,21 +1,31 @@
-"""`twiceproof review list`."""
+"""`twiceproof review list`: whatever waits for a person, runs and claims alike."""
 
 from __future__ import annotations
 
-import click
+from collections.abc import Sequence
 
-from ..claims.claim import REVIEW, validate_name
-from ..drive import block
-from ..flows.history.runs import Filter, list_runs
+import click
+from msgspec import Struct
+
+from ..claims.claim import REVIEW, claim_of, validate_name
+from ..claims.listing import list_records
+from ..drive import Operation, block
+from ..flows.history.run_shape import RunShape, run_shape
+from ..flows.history.runs import Filter
+from ..stores.base import Store
 from .checks import NOWHERE
+from .claim_shape import ReviewedClaimShape, reviewed_shape
 from .ledger import opened
 from .output import show_json, show_text
-from .run_table import show_runs
+from .run_table import show_rows
 from .shell import command
+from .span import span
 from .target import Target, target_options
 from .when import between, time_options
 
 __all__ = ["list_"]
+
+HEAD = ("FLOW OR OPERATION", "KEY", "KIND", "AGE", "WHY")
 
 EPILOG = """\b
 Examples:
@@ -25,7 +35,7 @@ Examples:
 
 
 @click.command("list", epilog=EPILOG)
-@click.option("--flow", metavar="NAME", default="", help="Only runs of this flow.")
+@click.option("--flow", metavar="NAME", default="", help="Only runs of this flow, or claims of this operation.")
 @time_options[0]
 @time_options[1]
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
@@ -35,20 +45,44 @@ Examples:
 def list_(
     target: Target, flow: str, since: str | None, until: str | None, limit: int, after: str | None
 ) -> None:  # fmt: skip
-    """List runs that wait for a person. Claims of guarded functions: `claims list --state review`."""
+    """List what waits for a person: runs, and claims of guarded functions and of tools over HTTP."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
         times = between(since, until, store.read(NOWHERE).block().now)
         which = Filter(tenant, flow and validate_name("flow", flow), "", "", *times)
-        page = block(list_runs(store, which, (REVIEW,), limit=limit, after=after))
+        page = block(_list_reviews(store, which, limit=limit, after=after))
     if target.json:
         show_json(page)
-        return
-    if not page.runs:
-        show_text("No runs in review.")
-        return
-    show_runs(page.runs)
-    first = page.runs[0]
-    show_text(f"Look at one: {command(target, 'review', 'show', about=(f'{first.flow}/{first.key}',))}")
+    elif page.runs or page.claims:
+        _show(target, page)
+    else:
+        show_text("Nothing is in review.")
+
+
+class ReviewPage(Struct, frozen=True):
+    """Part of a list. `after` continues it; None means that this was the last part."""
+
+    runs: Sequence[RunShape]
+    claims: Sequence[ReviewedClaimShape]
+    after: str | None
+
+
+def _list_reviews(store: Store, which: Filter, *, limit: int, after: str | None) -> Operation[ReviewPage]:
+    listed = yield from list_records(store, (REVIEW,), which.fits, limit=limit, after=after)
+    runs = [run_shape(record, listed.now) for record in listed.records if claim_of(record).work]
+    claims = [reviewed_shape(record, listed.now) for record in listed.records if not claim_of(record).work]
+    return ReviewPage(runs, claims, listed.after)
+
+
+def _show(target: Target, page: ReviewPage) -> None:
+    rows = [(f"{run.flow}@{run.version}", run.key, "run", span(run.age), run.reason) for run in page.runs]
+    rows += [(claim.operation, claim.key, "claim", span(claim.age), claim.reason) for claim in page.claims]
+    show_rows(HEAD, rows)
+    if page.runs:
+        run = page.runs[0]
+        show_text(f"Look at a run: {command(target, 'review', 'show', about=(f'{run.flow}/{run.key}',))}")
+    if page.claims:
+        claim = page.claims[0]
+        show_text(f"Look at a claim: {command(target, 'claims', 'show', about=(claim.operation, claim.key))}")
     if page.after is not None:
         show_text(f"There is more; say the same again with: --after {page.after}")

@@ -27,7 +27,8 @@ Examples:
   twiceproof review settle sync_order/shop:order:17 --did-not-happen --note "asked the bank"
   twiceproof review settle sync_order/shop:order:17 --undo --did-not-happen
   twiceproof review settle --flow sync_order --since 2h --did-not-happen --dry-run
-RUN is a run's id, or FLOW/KEY; without it, all of a --flow are meant.
+RUN is a run's id, FLOW/KEY, or a KEY that only one run has;
+without it, all of a --flow are meant.
 """
 WORDS = {
     QUEUED: "is queued: a worker goes on with it, or the next call.",

@@ -10,6 +10,7 @@ import msgspec
 from ..claims.claim import HELD
 from ..flows.entry import DONE, FAILED, RETRY, STARTED, UNKNOWN, WAITS
 from ..flows.history.run_shape import EvidenceShape, StepShape, WholeRun
+from ..flows.names import has_id, stem_of
 from .output import show_pairs, show_text
 from .run_table import shortened
 from .span import moment, span
@@ -18,14 +19,16 @@ __all__ = ["show_run"]
 
 SIGNS = {DONE: "+", FAILED: "x", RETRY: "~", STARTED: ".", UNKNOWN: "?", WAITS: ":"}
 WIDTH = 80
+FEW_ITEMS = 10  # of one step: more are a batch, in which those that are done are counted
+SOME_DONE = 2
 LINE = 60  # letters of a result or an error beside a step
 
 
-def show_run(whole: WholeRun, moves: Sequence[dict[str, Any]]) -> None:
+def show_run(whole: WholeRun, moves: Sequence[dict[str, Any]], *, fold: bool = True) -> None:
     show_pairs(list(_pairs(whole)))
     if whole.steps or whole.pieces:
         show_text("\nLedger (time since the run was first asked for):")
-        for line in _timeline(whole):
+        for line in _timeline(whole, fold=fold):
             show_text(line)
     for move in moves:
         show_text(f"\n{move['why']}" + (f"\n  {move['command']}" if move["command"] else ""))
@@ -77,9 +80,12 @@ def _ends(whole: WholeRun) -> Iterator[tuple[str, Any]]:
             yield "note", word["note"]
 
 
-def _timeline(whole: WholeRun) -> Iterator[str]:
+def _timeline(whole: WholeRun, *, fold: bool) -> Iterator[str]:
     begun = whole.run.created_at
-    for step in whole.steps:
+    for step in _folded(whole.steps) if fold else whole.steps:
+        if isinstance(step, str):
+            yield step
+            continue
         evidence = [piece for piece in whole.evidence if piece.step == step.name]
         yield from _step_lines(step, begun, evidence)
     known = {step.name for step in whole.steps}
@@ -88,6 +94,29 @@ def _timeline(whole: WholeRun) -> Iterator[str]:
             yield from _lines(f"evidence about {piece.step or 'the run'}", _evidence_text(piece))
     for other in whole.pieces:
         yield f"{_since(other.created_at, begun)}  > {other.kind} {other.key} {other.state}".rstrip()
+
+
+def _folded(steps: Sequence[StepShape]) -> Iterator[StepShape | str]:
+    """Items of a large batch: where its first one stands, those in trouble, a few that are done, and how many more."""
+    batches: dict[str, list[StepShape]] = {}
+    for step in steps:
+        if has_id(step.name):
+            batches.setdefault(stem_of(step.name), []).append(step)
+    large = {name: items for name, items in batches.items() if len(items) > FEW_ITEMS}
+    for step in steps:
+        name = stem_of(step.name)
+        if not (has_id(step.name) and name in batches and len(batches[name]) > FEW_ITEMS):
+            yield step
+        elif name in large:
+            yield from _batch(name, large.pop(name))
+
+
+def _batch(name: str, items: Sequence[StepShape]) -> Iterator[StepShape | str]:
+    fine = [item for item in items if item.state == DONE and not item.settled]
+    yield from (item for item in items if item not in fine)
+    yield from fine[:SOME_DONE]
+    if len(fine) > SOME_DONE:
+        yield f"{' ' * 11}+ and {len(fine) - SOME_DONE} more of {name}, all done; to see them, say --all"
 
 
 def _step_lines(step: StepShape, begun: float, evidence: Sequence[EvidenceShape]) -> Iterator[str]:

@@ -19,7 +19,7 @@ __all__ = ["cancel"]
 EPILOG = """\b
 Example:
   twiceproof runs cancel sync_order/shop:order:17 --by ann
-RUN is a run's id, or FLOW/KEY.
+RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
 """
 WORDS = {
     QUEUED: "is cancelled; a worker undoes what has an undo, or the next call.",

@@ -18,7 +18,8 @@ EPILOG = """\b
 Examples:
   twiceproof runs fork sync_order/shop:order:17 --key shop:order:17:again
   twiceproof runs fork sync_order/shop:order:17 --key shop:order:17:b --from ship
-RUN is a run's id, or FLOW/KEY. A fork is something new: its steps act again,
+RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
+A fork is something new: its steps act again,
 with effect keys of their own, also those declared never to be repeated.
 """
 

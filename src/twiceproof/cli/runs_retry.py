@@ -16,7 +16,8 @@ __all__ = ["retry"]
 EPILOG = """\b
 Example:
   twiceproof runs retry sync_order/shop:order:17
-RUN is a run's id, or FLOW/KEY. A worker goes on with it, or the next call.
+RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
+A worker goes on with it, or the next call.
 A run that was cancelled or undone stays so: twiceproof runs fork RUN --key KEY
 """
 

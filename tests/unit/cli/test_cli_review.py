@@ -23,7 +23,38 @@ def test_what_waits_for_a_person_is_listed(run, run_json):
     assert (one["key"], one["state"]) == ("order:timeout", "review")
     assert "review show buy/order:timeout" in run("review", "list").stdout
     assert run_json("review", "list", "--until", "1h")["runs"] == []
-    assert "No runs in review" in run("review", "list", "--flow", "other").stdout
+    assert "Nothing is in review" in run("review", "list", "--flow", "other").stdout
+
+
+def test_claims_that_wait_for_a_person_are_listed_beside_runs(run, run_json, ledger):
+    ledger.fill()
+    answer = run_json("review", "list")
+    assert set(answer) == {"runs", "claims", "after"}
+    (one,), (claim,) = answer["runs"], answer["claims"]
+    assert (one["flow"], one["key"]) == ("buy", "order:timeout")
+    assert (claim["operation"], claim["key"], claim["state"]) == ("ship", "order:timeout", "review")
+    assert "TimeoutError" in claim["reason"]
+    shown = run("review", "list").stdout
+    assert "claims show ship order:timeout" in shown and "review show buy/order:timeout" in shown
+    rows = [line.split() for line in shown.splitlines() if "order:timeout" in line and "twiceproof" not in line]
+    assert sorted((row[0].partition("@")[0], row[2]) for row in rows) == [("buy", "run"), ("ship", "claim")]
+
+
+@pytest.mark.parametrize(("name", "runs", "claims"), [("buy", 1, 0), ("ship", 0, 1), ("other", 0, 0)])
+def test_the_name_of_a_flow_or_an_operation_narrows_the_list(run_json, ledger, name, runs, claims):
+    ledger.fill()
+    answer = run_json("review", "list", "--flow", name)
+    assert (len(answer["runs"]), len(answer["claims"])) == (runs, claims)
+
+
+def test_a_list_of_both_kinds_goes_on_where_it_ended(run_json, ledger):
+    ledger.fill()
+    seen, after = [], None
+    while after is not None or not seen:
+        page = run_json("review", "list", "--limit", "1", *(["--after", after] if after else []))
+        seen += [one.get("flow") or one["operation"] for one in page["runs"] + page["claims"]]
+        after = page["after"]
+    assert sorted(seen) == ["buy", "ship"]
 
 
 @pytest.mark.parametrize(

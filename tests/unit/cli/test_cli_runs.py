@@ -7,6 +7,8 @@ import shlex
 
 import pytest
 
+from twiceproof import NotDone, Retry
+
 RUN_KEYS = {
     "run", "flow", "version", "key", "tenant", "state", "lapsed", "reason", "attempt", "owner", "correlation", "link",
     "created_at", "updated_at", "age", "due_at",
@@ -28,6 +30,78 @@ def filled(shop):
 
 def keys(answer):
     return [run["key"].removeprefix("order:") for run in answer["runs"]]
+
+
+# -- by key alone ----------------------------------------------------------------------------------
+
+
+def test_a_key_that_one_run_has_finds_it_without_its_flow(run, run_json):
+    assert run_json("runs", "show", "order:bug")["run"]["flow"] == "buy"
+    assert "order:timeout" in run("review", "show", "order:timeout").stdout
+
+
+def test_a_key_of_several_flows_is_told_with_their_names(run, shop):
+    other = shop.app.flow(key="order:{order}", name="sell")(lambda order: None)
+    other("bug")
+    told = run("runs", "show", "order:bug", code=1).stderr
+    assert "buy/order:bug" in told and "sell/order:bug" in told
+    assert run("runs", "show", "sell/order:bug").stdout
+
+
+def test_a_key_with_a_slash_is_found_where_it_is_no_flows(run_json, shop):
+    other = shop.app.flow(key="{order}", name="sell")(lambda order: None)
+    other("eu/17")
+    assert run_json("runs", "show", "eu/17")["run"]["flow"] == "sell"
+    assert run_json("runs", "show", "sell/eu/17")["run"]["key"] == "eu/17"
+
+
+@pytest.mark.parametrize("name", ["order:nobody", "run_nonsense", "run_ZGVmYXVsdC9idXkvb3JkZXI6MQ", "buy/order:nobody"])
+def test_what_is_neither_an_id_nor_a_key_is_told_how_to_be_named(run, name):
+    told = run("runs", "show", name, code=1).stderr
+    assert "FLOW/KEY" in told and "runs list" in told
+
+
+def test_a_claims_key_is_no_runs(run, ledger):
+    ledger.fill()
+    assert "no such run" in run("runs", "show", "order:closed", code=1).stderr
+
+
+# -- a batch ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def batch(shop):
+    app = shop.app
+
+    @app.step(repeat="safe", retry=Retry(attempts=1))
+    def reserve(line):
+        if line in (3, 17):
+            raise NotDone(f"no stock of {line}")
+        return line
+
+    @app.flow(key="order:{order}")
+    def fill(order, lines):
+        app.each(lines, reserve, key="{item}", on_failure="collect")
+
+    fill("batch", list(range(40)))
+
+
+def test_a_batch_shows_what_failed_first_and_folds_the_rest(run, batch):
+    lines = [line.strip() for line in run("runs", "show", "fill/order:batch").stdout.splitlines()]
+    shown = [line.split("  ")[1:3] for line in lines if "reserve[" in line]
+    assert [first.split()[-1] for first, *_ in shown[:2]] == ["reserve[3]", "reserve[17]"]
+    assert len(shown) < 10
+    assert any("and 36 more of reserve, all done" in line for line in lines)
+    assert any("--all" in line for line in lines)
+
+
+def test_all_of_a_batch_is_shown_if_asked_for(run, batch):
+    shown = run("runs", "show", "fill/order:batch", "--all").stdout
+    assert sum("reserve[" in line for line in shown.splitlines()) == 40 and "more of reserve" not in shown
+
+
+def test_a_batch_is_whole_in_json(run_json, batch):
+    assert len(run_json("runs", "show", "fill/order:batch")["steps"]) == 40
 
 
 # -- list ------------------------------------------------------------------------------------------
@@ -126,7 +200,7 @@ def test_the_ledger_is_drawn_step_by_step(run):
 
 def test_a_run_that_is_not_there_is_a_negative_answer(run):
     assert "runs list" in run("runs", "show", "buy/order:nobody", code=1).stderr
-    assert "is not the id of a run" in run("runs", "show", "nonsense", code=2).stderr
+    assert "FLOW/KEY" in run("runs", "show", "nonsense", code=1).stderr  # it may be a key
 
 
 def test_a_claim_that_is_no_run_is_told_so(run, ledger):

@@ -76,6 +76,10 @@ class Filter(Struct, frozen=True):
             force_setattr(self, name, normalize("NFC", getattr(self, name)))
 
     def meant(self, record: Record) -> bool:
+        return self.fits(record) and bool(claim_of(record).work)  # a guarded function's claim is no run
+
+    def fits(self, record: Record) -> bool:
+        """The same, whether it is a run's or a claim."""
         tenant, flow, key = record.at.space.split("/", 2)
         return (
             tenant == self.tenant
@@ -84,7 +88,6 @@ class Filter(Struct, frozen=True):
             and key.startswith(self.prefix)
             and (self.since is None or record.updated_at >= self.since)
             and (self.until is None or record.updated_at < self.until)
-            and bool(claim_of(record).work)  # a guarded function's claim is no run
         )
 
 
