@@ -12,7 +12,7 @@ from twiceproof.doors.claim_service.answers import Ended, Prior, Renewed
 from twiceproof.doors.claim_service.look import ClaimView
 from twiceproof.doors.claim_service.reserved import refuse_reserved
 from twiceproof.doors.patterns import KEY, KEY_OR_NONE, OPERATION, SPAN
-from twiceproof.flows.history.runs import EVERY_STATE
+from twiceproof.flows.history.runs import ALL, EVERY_STATE
 from twiceproof.keys import validate_key
 from twiceproof.keys.duration import seconds
 from twiceproof.server.openapi.description import description
@@ -83,7 +83,7 @@ def test_the_headers_that_a_start_looks_at_are_told(described):
 def test_the_states_that_can_be_asked_for_are_told(described):
     parameters = described["paths"]["/v1/runs"]["get"]["parameters"]
     state = next(one["schema"] for one in parameters if one["name"] == "state")
-    assert state["enum"] == ["", *EVERY_STATE]
+    assert state["enum"] == ["", ALL, *EVERY_STATE]
 
 
 NAMES = ["ship", "a.b", "A-1_@x", "x" * 128, "https", "starting", "letters", "hooks.a"]
