@@ -6,8 +6,8 @@ from tests.stores.movable_redis import MovableRedisEngine
 from twiceproof.prove.store_contract.asking import due_keys, land, record_at, schedule, take_due
 from twiceproof.records import Replace
 from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.heads import FEW
 from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_due import FEW
 from twiceproof.stores.redis_lanes import META_KEY, SCHEMA, WITHOUT_HEADS, Meta
 
 pytestmark = pytest.mark.server

@@ -139,6 +139,7 @@ def test_every_connection_syncs_as_promised(path, durability, level):
 def test_every_write_takes_its_lock_before_it_looks(engine, store, act):
     """A read that turns into a write later fails at once, whatever the time-out."""
     said = []
+    store.write(Insert(at("due"), "", queue="q", due_in=0.0)).block()  # a look that finds nothing writes nothing
     engine._writer.set_trace_callback(said.append)
     if act == "due":
         store.due("claim", queues=["q"]).block()

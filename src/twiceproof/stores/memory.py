@@ -88,11 +88,14 @@ class MemoryEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         with self._mutex:
             now = self._clock.now()
-            waiting = [r for r in self._matching(kind, None, None) if r.queue in queues and r.due_at is not None]
-            waiting.sort(key=lambda record: record.due_at or 0.0)
-            ripe = [record for record in waiting if (record.due_at or 0.0) <= now][:limit]
-            hidden = [self._hide(record, now + hide) for record in ripe]
-            later = [record.due_at for record in (*hidden, *waiting[len(ripe) :]) if record.due_at is not None]
+            asked = frozenset(queues)
+            waiting = [
+                (r.due_at, r) for r in self._matching(kind, None, None) if r.due_at is not None and r.queue in asked
+            ]
+            ripe = sorted([one for one in waiting if one[0] <= now], key=lambda one: one[0])
+            later = [due_at for due_at, _ in waiting if due_at > now] + [due_at for due_at, _ in ripe[limit:]]
+            hidden = [self._hide(record, now + hide) for _, record in ripe[:limit]]
+            later += [now + hide] * bool(hidden)
             return Due(hidden, max(0.0, min(later) - now) if later else None, now)
 
     def _hide(self, record: Record, until: float) -> Record:

@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 import psycopg
+from msgspec import structs
 from psycopg.conninfo import conninfo_to_dict
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse, SchemaMismatch, StoreUnavailable
 from ..records import Address, Batch, Due, Found, Outcome, Page, Written
 from .base import Again, Disconnected, Finding
+from .heads import FEW
 from .no_ledger import POINT, NoLedger
 from .postgres_doctor import (
     SETTINGS,
@@ -22,6 +24,7 @@ from .postgres_doctor import (
     examine_server,
     refuse_unsafe,
 )
+from .postgres_due import look
 from .postgres_join import PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
@@ -159,6 +162,14 @@ class PostgresEngine:
         return asked.page(link.ask(asked.sql, asked.values))
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        if len(queues) <= FEW:
+            return self._hand_out(kind, queues, limit, hide)
+        ripe, later, now = look(self._side.ask, kind, frozenset(queues), limit, self._schema)
+        due = self._hand_out(kind, ripe, limit, hide) if ripe else Due([], None, now)
+        others = None if later is None else max(0.0, later - due.now)
+        return structs.replace(due, next_in=min((at for at in (due.next_in, others) if at is not None), default=None))
+
+    def _hand_out(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))
 
     def listen(self, heard: Heard) -> float | None:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..records import Due, Record
+from .heads import FEW
 from .redis_answers import whole
 from .redis_lanes import Lane
 from .redis_nodes import Call, Nodes
@@ -25,7 +26,6 @@ __all__ = ["Others", "hand_out"]
 UNSERVED_PAUSE = 1.0
 MOST_NAMES = 1_000  # of others' queues that are remembered
 ROUNDS, FOR_THE_NEXT = 20, 3  # in which a look finds its way past others' queues, and past those that come later
-FEW = 32  # queues that are looked at one by one
 
 
 class Peek(Struct, order=True, frozen=True):

@@ -13,9 +13,10 @@ from pathlib import Path
 from ..clock import Clock, system_clock
 from ..errors import StoreError
 from ..forks import at_fork
-from ..records import Address, Batch, Due, Found, Outcome, Page
+from ..records import Address, Batch, Due, Found, Outcome, Page, Record
 from .base import Finding
 from .sqlite_doctor import examine, note_host, refuse_unsafe
+from .sqlite_due import hand_out, look
 from .sqlite_faults import begin_immediate, translate, translated
 from .sqlite_file import SameFile
 from .sqlite_handle import Handle, open_handle
@@ -23,7 +24,7 @@ from .sqlite_join import SqliteJoins
 from .sqlite_locks import carried_over
 from .sqlite_numbers import Numbers, catch_up
 from .sqlite_readers import READERS, Readers
-from .sqlite_rows import COLUMNS, READ, land_counted, record_of
+from .sqlite_rows import READ, land_counted, record_of
 from .sqlite_scan import Scan
 from .sqlite_schema import create_private, migrate
 from .sqlite_watch import UNHEARD, FileWatch, Heard
@@ -93,22 +94,16 @@ class SqliteEngine:
             return land_counted(db, batches, self._numbers, now)
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
-        marks = ",".join("?" * len(queues))
-        waiting = f"FROM twiceproof_records WHERE kind=? AND queue IN ({marks}) AND due_at"
-        with self._transaction() as (db, now):
-            rows = db.execute(
-                f"SELECT {COLUMNS} {waiting} <= ? ORDER BY due_at, id LIMIT ?", (kind, *queues, now, limit)
-            ).fetchall()
-            number = self._numbers.next(db)
-            if rows:
-                db.executemany(
-                    "UPDATE twiceproof_records SET due_at=?, version=? WHERE id=?",
-                    [(now + hide, number, row[0]) for row in rows],
-                )
-                self._numbers.use(db, 1)
-            (later,) = db.execute(f"SELECT min(due_at) {waiting} IS NOT NULL", (kind, *queues)).fetchone()
-        hidden = [record_of((*row[:5], number, *row[6:12], now + hide, row[13])) for row in rows]
-        return Due(hidden, None if later is None else max(0.0, later - now), now)
+        with self._reader() as db:
+            now = self._clock.now()
+            self._file.look(now)
+            ripe, later = look(db, kind, queues, now, limit)
+        records: list[Record] = []
+        if ripe:
+            with self._transaction() as (db, now):
+                records, first = hand_out(db, kind, ripe, limit, (now, now + hide), self._numbers)
+            later = min((at for at in (later, first) if at is not None), default=None)
+        return Due(records, None if later is None else max(0.0, later - now), now)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, float]]:
