@@ -26,7 +26,8 @@ NEEDS = {"from-celery.md": "celery"}
 ALONE = ("from-django.md",)  # Django is set up once in a process, and another page does so too
 
 
-NAMELESS = ("self", "function", "calls", "items", "args", "kwargs", "options", "when", "duration")  # given by their place
+# Given by their place.
+NAMELESS = ("self", "function", "calls", "items", "args", "kwargs", "options", "when", "duration")
 
 
 def name_of(document):

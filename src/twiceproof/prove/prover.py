@@ -28,7 +28,8 @@ from .scenes.real_play import RealPlay
 from .scenes.scene import CLEAN, Scene
 from .scenes.verdict import Verdict, gained, is_missed, judge
 from .target import Target
-from .worlds.world import Losing, World, losing, served
+from .worlds.stand_in import open_places
+from .worlds.world import Losing, World, losing
 from .wrong import Wrong, declarations, wrong_declarations
 
 __all__ = ["Prover"]
@@ -117,7 +118,7 @@ class Prover:
     def _looked_at_first(self) -> dict[str, int]:
         """What there is before anything is played. What worlds and ledgers connect to meanwhile, plays may too."""
         import_libpq()
-        self._allowed = Allowed([*self._target.real, *served(self._world)])
+        self._allowed = Allowed([*self._target.real, *open_places()])
         name = self._ledgers.prepare()
         guard = Guard(self._allowed, learning=True)
         try:

@@ -283,6 +283,18 @@ def test_libpq_is_refused_without_the_kernels_help_as_well(
     assert outside.count == 0
 
 
+@needs_kernel
+def test_where_the_prover_may_not_read_the_plays_memory_python_judges(
+    outside: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("twiceproof.prove.guard.kernel._read", lambda thread, at, size: b"")
+    with pytest.raises(Misuse, match=rf"reached for 127\.0\.0\.2:{outside.port}"):
+        played(_client("httpx", outside))
+    assert outside.count == 0
+    with HttpWorld([f"{OUTSIDE}:{outside.port}"]) as world:
+        assert played(_client("httpx", outside), world).guard == "python"
+
+
 @pytest.mark.parametrize("name", [*ASYNC, *BLOCKING])
 def test_pythons_own_clients_are_refused_without_the_kernels_help(
     outside: Listener, name: str, monkeypatch: pytest.MonkeyPatch
@@ -359,6 +371,13 @@ def test_what_a_worlds_own_function_asks_is_a_world(outside: Listener) -> None:
 
     assert played(_client("httpx", outside), CallableWorld(look)).good
     assert outside.count > 0
+
+
+def test_a_stand_in_that_is_open_is_a_world_whoever_looks_at_it(outside: Listener) -> None:
+    with HttpWorld([f"{OUTSIDE}:{outside.port}"]) as http:
+        report = played(_client("httpx", outside), CallableWorld(lambda: {**http.look(), "more": 1}, http.reset))
+    assert report.good and sum(report.expected.values()) == 2
+    assert outside.count == 0
 
 
 def test_a_local_server_that_nobody_declared_is_outside_too(outside: Listener) -> None:

@@ -12,7 +12,14 @@ from .aside import Aside, Service
 from .plain_tls import PlainTls
 from .routes import Routes
 
-__all__ = ["StandIn"]
+__all__ = ["StandIn", "open_places"]
+
+_open: list[Aside] = []
+
+
+def open_places() -> list[str]:
+    """Where the stand-ins are that are open, whoever looks at them: plays may connect there."""
+    return [f"127.0.0.1:{aside.port}" for aside in _open]
 
 
 class StandIn:
@@ -26,11 +33,7 @@ class StandIn:
             self._aside.close()
             raise
         self._tls = PlainTls(self._routes.leads_here)
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Where the plays may connect to."""
-        return [("127.0.0.1", self._aside.port)]
+        _open.append(self._aside)
 
     def reset(self) -> None:
         self._aside.ask("reset")
@@ -50,6 +53,7 @@ class StandIn:
         self._tls.close()
         self._routes.close()
         self._aside.close()
+        _open.remove(self._aside)
 
     def __enter__(self) -> Self:
         return self

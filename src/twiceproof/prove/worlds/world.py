@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from .counted import counted
 
-__all__ = ["CallableWorld", "Losing", "Served", "World", "Worlds", "losing", "served"]
+__all__ = ["CallableWorld", "Losing", "World", "Worlds", "losing"]
 
 
 @runtime_checkable
@@ -30,14 +30,6 @@ class Losing(Protocol):
 
     def lose(self, number: int) -> None:
         """The answer to the so-manieth of the next play is lost, after it was carried out."""
-
-
-@runtime_checkable
-class Served(Protocol):
-    """A world with servers of its own. What `look` itself connects to need not be named here."""
-
-    @property
-    def addresses(self) -> list[tuple[str, int]]: ...
 
 
 class CallableWorld:
@@ -78,13 +70,4 @@ class Worlds:
 
 def losing(world: World) -> list[Losing]:
     """Those of a world's parts that can lose an answer."""
-    return [part for part in _parts(world) if isinstance(part, Losing)]
-
-
-def served(world: World) -> list[str]:
-    """Where its parts' own servers are."""
-    return [f"{host}:{port}" for part in _parts(world) if isinstance(part, Served) for host, port in part.addresses]
-
-
-def _parts(world: World) -> list[World]:
-    return list(world) if isinstance(world, Worlds) else [world]
+    return [part for part in (world if isinstance(world, Worlds) else [world]) if isinstance(part, Losing)]
