@@ -33,10 +33,10 @@ class Identity:
     def fingerprint(self, visit: Visit, body: bytes) -> str:
         """Of everything that was asked: another method, address, type or body is another request."""
         kind, contents = visit.content_type, body
-        if visit.rule.ignore and "json" in kind:
-            contents = _without(visit.rule, body)
-        elif (form := multipart_of(kind)) is not None:
+        if (form := multipart_of(kind)) is not None:
             kind, contents = form.kind, _parts_of(form, body)
+        elif visit.rule.ignore and "json" in kind:
+            contents = _without(visit.rule, body)
         return SCHEME + self._digest("payload", visit.method, visit.path, visit.query, kind, body=contents)
 
     def _digest(self, *parts: str, body: bytes = b"") -> str:

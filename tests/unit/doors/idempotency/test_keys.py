@@ -247,6 +247,13 @@ def test_however_its_boundary_is_written_a_form_sent_again_is_the_same(client, s
     assert shop.count == 1
 
 
+def test_a_boundary_that_holds_the_word_json_makes_no_json_of_a_form(door, shop):
+    client = door(routes=[Route("/pay", ignore=("sent_at",))])
+    first, again = form("json-1", "1"), form("json-2", "1")
+    assert client.ask(first[0], headers=first[1]).status == 201
+    assert client.ask(again[0], headers=again[1]).replayed
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE"])
 def test_other_methods_are_left_alone_unless_they_are_named(client, shop, method):
     assert client.ask(method=method).header("idempotent-replayed") is None
