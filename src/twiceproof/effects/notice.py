@@ -59,7 +59,7 @@ class Notice(Struct, frozen=True):
         tenant = () if self.tenant == "default" else ("--tenant", self.tenant)
         words = {
             DUPLICATE: ("duplicates", "--flow", self.operation),
-            REVIEW: ("claims", "list", "--operation", self.operation, "--state", "review"),
+            REVIEW: ("review", "list", "--flow", self.operation),
             FAILURE: ("claims", "list", "--operation", self.operation, "--state", "failed"),
             DEAD_LETTER: ("hooks", "letters"),
         }[self.event]

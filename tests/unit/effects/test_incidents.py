@@ -75,7 +75,7 @@ def test_a_run_that_waits_for_review_is_told_with_its_reason_and_where_to_look(o
     (notice,) = office.told
     assert (notice.event, notice.operation, notice.key, notice.count) == ("review", "pay", "order:17", 1)
     assert "pay for 'order:17' waits for review" in notice.line and WHY in notice.line
-    assert notice.look == "twiceproof claims list --operation pay --state review"
+    assert notice.look == "twiceproof review list --flow pay"
     assert notice.type == "review.needed"
 
 
@@ -252,7 +252,7 @@ def test_it_goes_to_a_log_by_itself_soon_after(office: Office, caplog: Any, monk
     park(office.process(hook))
     assert seen.wait(30)
     (line,) = [record for record in caplog.records if record.name == "twiceproof.notices"]
-    assert line.getMessage().endswith("; look: twiceproof claims list --operation pay --state review")
+    assert line.getMessage().endswith("; look: twiceproof review list --flow pay")
 
 
 @pytest.mark.parametrize("wrong", [{"on": ()}, {"on": "reviews"}, {"hook": 7}, {"quiet": "soon"}])

@@ -39,8 +39,8 @@ def park_unfinished(store: Store) -> Operation[int]:
             break
     if parked:
         log.warning(
-            "%d claims were taken over HTTP and never ended, and wait for review now; look: twiceproof claims list "
-            "--state review", parked,
+            "%d claims were taken over HTTP and never ended, and wait for review now; look: twiceproof review "
+            "list", parked,
         )  # fmt: skip
     return parked
 

@@ -53,7 +53,7 @@ def test_a_claim_that_was_never_ended_waits_for_review_an_hour_after_its_lease(d
         assert block(park_unfinished(app.store)) == 1
     assert state(desk) == "review"
     assert "1 claims were taken over HTTP and never ended" in caplog.text
-    assert "twiceproof claims list --state review" in caplog.text
+    assert "twiceproof review list" in caplog.text
 
 
 def test_it_reaches_a_person(desk, app):
