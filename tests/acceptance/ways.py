@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import inspect
 import sqlite3
 import threading
@@ -185,6 +186,71 @@ def awaited_engine(driver: str, *, session: bool = False) -> Callable[[Place], A
     return source
 
 
+def django_connection(engine: str, *, given: str = "function") -> Callable[[Place], Any]:
+    """The thread's own connection under an alias of this place's own."""
+
+    @contextlib.contextmanager
+    def source(place: Place) -> Any:
+        connections = django_connections()
+        where = {"NAME": file_of(place)}
+        if engine == "postgresql":
+            found = psycopg.conninfo.conninfo_to_dict(place.url)
+            where = {"NAME": found["dbname"], "USER": found.get("user", ""), "PASSWORD": found.get("password", ""),
+                     "HOST": found.get("host", ""), "PORT": str(found.get("port", ""))}  # fmt: skip
+        alias = f"shop{len(connections.settings)}"
+        added = connections.configure_settings(
+            {"default": {"ENGINE": ""}, alias: {"ENGINE": f"django.db.backends.{engine}", **where}}
+        )
+        connections.settings[alias] = added[alias]
+        try:
+            yield connections[alias] if given == "connection" else lambda: connections[alias]
+        finally:
+            connections[alias].close()
+            del connections[alias]
+
+    return source
+
+
+def django_connections() -> Any:
+    import django
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(SECRET_KEY="x", INSTALLED_APPS=[], USE_TZ=True)
+        django.setup()
+    from django.db import connections
+
+    return connections
+
+
+def by_cursor(connection: Any, order: str) -> Any:
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO stock (name) VALUES (%s)", [order])
+
+
+def by_model(connection: Any, order: str) -> Any:
+    """In an atomic block of its own, as code that knows nothing of the step is written."""
+    from django.db import transaction
+
+    with transaction.atomic(using=connection.alias):
+        django_stock().objects.using(connection.alias).create(name=order)
+
+
+@functools.cache
+def django_stock() -> Any:
+    from django.db import models
+
+    class DjangoStock(models.Model):
+        name = models.TextField()
+
+        class Meta:
+            app_label = "shop"
+            db_table = "stock"
+            managed = False
+
+    return DjangoStock
+
+
 # -- the user's work -----------------------------------------------------------------------------
 
 
@@ -216,10 +282,14 @@ WAYS = [
         by_question_mark),
     Way("SQLAlchemy connection, SQLite", "sqlite", False, engine("sqlite"), by_text),
     Way("SQLAlchemy session, SQLite", "sqlite", False, engine("sqlite", session=True), by_object),
+    Way("Django, SQLite", "sqlite", False, django_connection("sqlite3"), by_cursor),
+    Way("Django models, SQLite", "sqlite", False, django_connection("sqlite3", given="connection"), by_model),
     Way("psycopg", "postgres", False, default, by_percent),
     Way("psycopg awaited", "postgres", True, default, by_percent),
     Way("psycopg in autocommit", "postgres", False, psycopg_by_itself, by_percent),
     Way("psycopg lent", "postgres", False, lent, by_percent),
+    Way("Django, psycopg", "postgres", False, django_connection("postgresql"), by_cursor),
+    Way("Django models, psycopg", "postgres", False, django_connection("postgresql", given="connection"), by_model),
     Way("asyncpg", "postgres", True, asyncpg_connection, by_dollar),
     Way("asyncpg pool", "postgres", True, asyncpg_pool, by_dollar),
     Way("SQLAlchemy connection, psycopg", "postgres", False, engine("psycopg"), by_text),

@@ -108,6 +108,7 @@ class Join:
         """Of a connection that is broken, its end is the rollback."""
         with contextlib.suppress(Exception):
             self._joins.loosen(self._driver)
+        with contextlib.suppress(Exception):
             yield from self._driver.rollback()
 
     def drop(self) -> None:

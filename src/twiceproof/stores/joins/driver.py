@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...drive import Operation
 from ...errors import Misuse
 
-__all__ = ["Driver", "cut", "driver_of", "in_percent", "is_connection", "shut"]
+__all__ = ["Driver", "cut", "driver_of", "in_percent", "is_connection", "is_django", "shut"]
 
 
 class Driver(Protocol):
@@ -95,12 +95,19 @@ def _sqlalchemy(connection: Any) -> Driver:
     return SqlalchemyDriver(connection)
 
 
+def _django(connection: Any) -> Driver:
+    from .django_driver import DjangoDriver
+
+    return DjangoDriver(connection)
+
+
 # By the package that a connection's class, or one it is made from, comes from, and what such a connection has.
 DRIVERS: dict[str, tuple[str, Callable[[Any], Driver]]] = {
     "sqlite3": ("executescript", _sqlite3),
     "psycopg": ("pgconn", _psycopg),
     "asyncpg": ("is_in_transaction", _asyncpg),
     "sqlalchemy": ("begin_nested", _sqlalchemy),
+    "django": ("in_atomic_block", _django),
 }
 
 
@@ -117,11 +124,15 @@ def is_connection(thing: Any) -> bool:
     return _found(thing) is not None
 
 
+def is_django(thing: Any) -> bool:
+    return _found(thing) is _django
+
+
 def driver_of(connection: Any) -> Driver:
     make = _found(connection)
     if make is None:
         raise Misuse(
             f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection that the ledger can be "
-            "written on; give one of sqlite3, psycopg 3, asyncpg, or SQLAlchemy (Connection or Session)."
+            "written on; give one of sqlite3, psycopg 3, asyncpg, SQLAlchemy (Connection or Session), or Django."
         )
     return make(connection)

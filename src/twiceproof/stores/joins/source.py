@@ -10,7 +10,7 @@ from msgspec import Struct
 from ...drive import Operation
 from ...errors import Misuse
 from .do import Do
-from .driver import is_connection
+from .driver import is_connection, is_django
 
 __all__ = ["Opened", "open_from"]
 
@@ -23,16 +23,27 @@ class Opened(Struct, frozen=True):
 
 
 def open_from(source: Any) -> Operation[Opened]:
-    """From a SQLAlchemy engine, a pool, or a function: of a connection, a session, or a block that lends one."""
+    """From a SQLAlchemy engine, a pool, Django, or a function: of a connection, a session, a block that lends one."""
+    if is_django(source):
+        from .django_driver import django_source
+
+        return _of_django((yield from Do(django_source(source))))
     if is_connection(source):
         raise Misuse("connect= wants something that makes connections, not one; write it as connect=lambda: …")
     if hasattr(source, "acquire") and hasattr(source, "release"):  # asyncpg's pool
         connection = yield from Do(source.acquire)
         return Opened(connection, lambda: source.release(connection))
     made = yield from Do(_maker(source))
+    if is_django(made):
+        return _of_django(made)
     if is_connection(made):
         return Opened(made, made.close)
     return (yield from _lent(made))
+
+
+def _of_django(connection: Any) -> Opened:
+    """It stays its thread's: Django's own settings say for how long it is kept."""
+    return Opened(connection, connection.close_if_unusable_or_obsolete)
 
 
 def _maker(source: Any) -> Callable[[], Any]:
