@@ -76,7 +76,8 @@ class Filter(Struct, frozen=True):
             force_setattr(self, name, normalize("NFC", getattr(self, name)))
 
     def meant(self, record: Record) -> bool:
-        return self.fits(record) and bool(claim_of(record).work)  # a guarded function's claim is no run
+        """A guarded function's claim is no run. One that is held stands in no queue: its body need not be read."""
+        return (record.state != HELD or bool(record.queue)) and self.fits(record) and bool(claim_of(record).work)
 
     def fits(self, record: Record) -> bool:
         """The same, whether it is a run's or a claim."""
