@@ -34,7 +34,7 @@ Examples:
 """
 
 
-@click.command("list", epilog=EPILOG)
+@click.command("list", epilog=EPILOG, short_help="List what waits for a person: runs, and claims.")
 @click.option("--flow", metavar="NAME", default="", help="Only runs of this flow, or claims of this operation.")
 @time_options[0]
 @time_options[1]

@@ -156,7 +156,7 @@ def _nothing(): ...
 def test_errors_about_runs_name_whole_commands(run, shop):
     shop.fill()
     assert "twiceproof --store" in run("runs", "show", "buy/nope", code=1).stderr
-    assert "nor FLOW/KEY" in run("runs", "show", "order:done", code=2).stderr
+    assert "as FLOW/KEY, or by its key" in run("runs", "show", "order:nope", code=1).stderr
     assert "--result" in run("review", "settle", "buy/order:timeout", "--happened", code=2).stderr
     assert "--undo --did-not-happen" in run("review", "settle", "buy/order:timeout", "--undo", code=2).stderr
     told = run("review", "settle", "buy/order:timeout", "--happened", "--evidence", "1:x", code=2).stderr
