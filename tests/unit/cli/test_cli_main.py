@@ -160,9 +160,9 @@ def test_on_a_terminal_of_80_columns_a_run_is_one_line(shop, ledger, no_rich, ri
     shop.call("timeout", "timeout-again")
     env = {**({} if rich else no_rich), "COLUMNS": "80"}
     shown, _ = on_terminal("--store", ledger.url, "review", "list", env=env)
-    lines = shown.partition("KEY")[2].partition("Look at one")[0].splitlines()[1:]
+    lines = shown.partition("KEY")[2].partition("Look at")[0].splitlines()[1:]
     runs = [line for line in lines if line.strip(" ─")]
-    assert runs and all("review" in line for line in runs)
+    assert runs and all("order:timeout" in line for line in runs)
     assert max(map(len, runs)) <= 80 + len("\x1b[33m\x1b[0m")
 
 
