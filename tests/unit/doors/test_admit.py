@@ -188,6 +188,15 @@ def test_a_redelivery_of_an_event_whose_run_failed_tries_it_again(stage: Stage) 
     assert app.attach(first["run"]).state == "done" and stage.effects["17"] == 1
 
 
+def test_a_redelivery_does_not_revive_a_run_that_somebody_cancelled(stage: Stage) -> None:
+    app = shop(stage)
+    first = said(app.receive(*posted({"id": "17"})))
+    app.attach(first["run"]).cancel(by="ann")
+    assert said(app.receive(*posted({"id": "17"})))["state"] == "duplicate"
+    work(app)
+    assert (app.attach(first["run"]).state, stage.effects["17"]) == ("failed", 0)
+
+
 def test_in_a_storm_of_duplicates_a_run_that_is_done_is_looked_at_once_in_a_few_seconds(stage: Stage) -> None:
     app = shop(stage)
     app.receive(*posted({"id": "17"}))
