@@ -22,6 +22,7 @@ from .sections.doors import measure_doors, measure_slow_senders
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
+from .sections.forgetting import measure_forgetting
 from .sections.middleware import measure_middleware
 from .sections.peers import measure_peers
 from .sections.recovery import measure_recovery
@@ -83,6 +84,10 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
             f"flows {what} on {name}": lambda name=name, measure=measure: measure(site_of[name](), plan, progress)  # type: ignore[misc]
             for what, measure in (("interrupted", measure_recovery), ("waiting", measure_waiting))
             for name in LEDGERS
+        },
+        **{
+            f"flows forgotten on {name}": lambda name=name: measure_forgetting(site_of[name](), plan, progress)  # type: ignore[misc]
+            for name in STORES
         },
         **{
             f"flows beside {kind.name}": lambda kind=kind: measure_engine(  # type: ignore[misc]

@@ -51,6 +51,7 @@ GOALS: dict[str, Goal] = {
     "flow beside Temporal, 1 caller": Goal("a flow, beside Temporal"),
     "flow replay": Goal("a finished flow of 5 steps again, beside DBOS", 10, 10),
     "flow recovery": Goal("time to recover interrupted runs, beside DBOS", 0.25, 0.25, lower_is_better=True),
+    "forgetting": Goal("runs forgotten, beside runs made", 1, 1),
     "waiting cost": Goal("next due run, many waiting / none", 2, 2, lower_is_better=True),
     "waiting memory": Goal("memory that waiting runs add to a worker", 20, 20, unit="MB", lower_is_better=True),
     "webhook duplicates": Goal("a duplicate webhook, beside a handler that does nothing", 0.5, 0.5),

@@ -5,13 +5,11 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from ..drive import Operation
-from ..records import Address, Insert, Record, Remove, Replace
-from ..stores.base import Store
+from ..records import Address, Found, Insert, Record, Remove, Replace
 from .claim import DONE, KIND, SELF, TRIMMED, body_of, claim_of
 from .states import EXPIRE, TRIM, is_expired
 
-__all__ = ["EXTERNAL", "POINTERS", "Pointer", "pointer_of", "pointer_write", "renewal"]
+__all__ = ["EXTERNAL", "POINTERS", "Pointer", "owner_of", "pointer_of", "pointer_write", "renewal"]
 
 EXTERNAL = "external"  # an id that the outside gave
 POINTERS = (EXTERNAL, "callback")
@@ -36,9 +34,12 @@ def pointer_write(at: Address, pointer: Pointer) -> Insert:
     return Insert(at, body_of(pointer), queue=EXPIRE, due_in=LOOK_AGAIN)
 
 
-def renewal(store: Store, record: Record) -> Operation[Remove | Replace]:
+def owner_of(record: Record) -> Address:
+    return Address(pointer_of(record).space, KIND, SELF)
+
+
+def renewal(record: Record, found: Found) -> Remove | Replace:
     """A pointer that is due: it goes if its unit of work has gone, or only left a tombstone."""
-    found = yield from store.read(Address(pointer_of(record).space, KIND, SELF))
     owner = found.record
     if owner is None or is_expired(owner, found.now) or _is_tombstone(owner):
         return Remove(record.at, version=record.version)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
 from ..drive import Operation
 from ..errors import CannotOpen
-from ..records import Address, Check, Record, Remove, Replace, Written
+from ..records import Address, Check, Conflict, Found, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, Claim, body_of, claim_of
-from .pieces import remove_pieces
-from .pointer import LOOK_AGAIN, POINTERS, renewal
+from .pieces import PIECES, remove_pieces
+from .pointer import LOOK_AGAIN, POINTERS, owner_of, renewal
 from .shelving import drop
 from .states import EXPIRE, TRIM, kept_until
 
@@ -22,7 +23,8 @@ log = logging.getLogger("twiceproof")
 
 BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
 KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", "worker", *POINTERS)
-PASS = 200
+PASS = 500
+TOGETHER = 100  # in one commit: claims that come meanwhile wait for no more than that
 
 
 class Swept(Struct, frozen=True):
@@ -42,55 +44,102 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
     counts = {"forgotten": 0, "trimmed": 0, "pieces": 0}
     for kind in KINDS:
         due = yield from store.due(kind, queues=(EXPIRE, TRIM), limit=limit, hide=60.0)
-        for record in due.records:
-            try:
-                yield from _sweep_one(store, record, due.now, counts)
-            except CannotOpen as error:  # said each time it comes round: the others must not wait for it
-                log.error("left lying: %s", error)
+        for first in range(0, len(due.records), TOGETHER):
+            yield from _sweep_several(store, due.records[first : first + TOGETHER], due.now, counts)
     return Swept(**counts)
 
 
-def _sweep_one(store: Store, record: Record, now: float, counts: dict[str, int]) -> Operation[None]:
-    gone = yield from _clear(store, record)
+def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: dict[str, int]) -> Operation[None]:
+    """All of them with a handful of questions. What belongs to a run goes with it, in one write: all or nothing."""
+    try:
+        runs = [record.at.space for record in records if _has_history(record)]
+        beside = _by_space((yield from store.beside(runs, PIECES, limit=store.batch_limit))) if runs else {}
+        asked = [at for at in map(_asks_for, records) if at is not None]
+        owners = dict(zip(asked, (yield from store.read_each(asked)), strict=True)) if asked else {}
+        ends = [_End(record, _last(record, now, owners), beside.get(record.at.space, ())) for record in records]
+    except CannotOpen as error:
+        if len(records) == 1:  # said each time it comes round: the others must not wait for it
+            log.error("left lying: %s", error)
+            return
+        for record in records:
+            yield from _sweep_several(store, [record], now, counts)
+        return
+    small = [end for end in ends if len(end.pieces) < store.batch_limit]
+    answers = yield from store.write_each([end.writes for end in small])
+    for end, answer in zip(small, answers, strict=True):
+        if isinstance(answer, Exception) and not isinstance(answer, CannotOpen):
+            raise answer
+        if isinstance(answer, Written):
+            yield from _count(end, counts)
+        elif isinstance(answer, Conflict) and answer.at != end.record.at:  # a piece came or went in between
+            yield from _sweep_large(store, end, counts)
+    for end in ends:
+        if end not in small:
+            yield from _sweep_large(store, end, counts)
+
+
+class _End(Struct, frozen=True):
+    """What becomes of a record whose time is over, and what goes with it."""
+
+    record: Record
+    write: Remove | Replace
+    pieces: Sequence[Record]
+
+    @property
+    def writes(self) -> Sequence[Write]:
+        return [self.write, *(Remove(piece.at, version=piece.version) for piece in self.pieces)]
+
+
+def _by_space(records: Sequence[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(record.at.space, []).append(record)
+    return found
+
+
+def _has_history(record: Record) -> bool:
+    return record.at.kind == KIND and bool(claim_of(record).work)
+
+
+def _sweep_large(store: Store, end: _End, counts: dict[str, int]) -> Operation[None]:
+    """The history of a run goes first: a crash in between leaves a claim that is still due, and no orphans."""
+    gone = yield from remove_pieces(store, Check(end.record.at, version=end.record.version))
     if gone < 0:
         return
     counts["pieces"] += gone
-    write = yield from _last(store, record, now)
-    written = yield from store.write(write)
-    if isinstance(written, Written) and _counts(write):
-        counts[_name(write)] += 1
-        yield from drop([record])
+    if isinstance((yield from store.write(end.write)), Written):
+        yield from _count(_End(end.record, end.write, ()), counts)
 
 
-def _clear(store: Store, record: Record) -> Operation[int]:
-    """The history of a run goes first: a crash in between leaves a claim that is still due, and no orphans."""
-    if record.at.kind != KIND or not claim_of(record).work:
-        return 0
-    return (yield from remove_pieces(store, Check(record.at, version=record.version)))
-
-
-def _name(write: Remove | Replace) -> str:
-    if write.at.kind != KIND:
-        return "pieces"
-    return "trimmed" if isinstance(write, Replace) else "forgotten"
-
-
-def _counts(write: Remove | Replace) -> bool:
+def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
     """What is kept on was only looked at."""
-    return not (isinstance(write, Replace) and write.at.kind != KIND)
+    counts["pieces"] += len(end.pieces)
+    if end.record.at.kind == KIND:
+        counts["trimmed" if isinstance(end.write, Replace) else "forgotten"] += 1
+    elif isinstance(end.write, Remove):
+        counts["pieces"] += 1
+    else:
+        return
+    yield from drop([end.record, *end.pieces])
 
 
-def _last(store: Store, record: Record, now: float) -> Operation[Remove | Replace]:
+def _asks_for(record: Record) -> Address | None:
+    """Whose state decides whether it may go."""
     if record.at.kind in POINTERS:
-        return (yield from renewal(store, record))
-    if record.at.kind in BESIDE and (yield from _is_needed(store, record)):
+        return owner_of(record)
+    return Address(record.at.space, KIND, SELF) if record.at.kind in BESIDE else None
+
+
+def _last(record: Record, now: float, owners: Mapping[Address, Found]) -> Remove | Replace:
+    if record.at.kind in POINTERS:
+        return renewal(record, owners[owner_of(record)])
+    if record.at.kind in BESIDE and _is_needed(owners[Address(record.at.space, KIND, SELF)].record):
         return Replace(record.at, None, record.state, version=record.version, queue=EXPIRE, due_in=LOOK_AGAIN)
     return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record, now)
 
 
-def _is_needed(store: Store, record: Record) -> Operation[bool]:
+def _is_needed(owner: Record | None) -> bool:
     """The input of a run that nobody has come for yet, what a late holder said about an open question."""
-    owner = (yield from store.read(Address(record.at.space, KIND, SELF))).record
     return owner is not None and owner.state not in (DONE, FAILED)
 
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from ..drive import Request
-from ..records import Address, Batch, Due, Found, Outcome, Page, Write
+from ..records import Address, Batch, Due, Found, Outcome, Page, Record, Write
 
 if TYPE_CHECKING:
     from .watch import Watch
 
-__all__ = ["AGAIN", "Again", "Disconnected", "Engine", "Finding", "Store"]
+__all__ = ["AGAIN", "Again", "Disconnected", "Engine", "Finding", "Store", "all_beside"]
 
 
 class Store(Protocol):
@@ -53,6 +53,15 @@ class Store(Protocol):
     ) -> Request[Page]:
         """Records of a kind, page by page. A record that stays put is met exactly once."""
 
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], *, limit: int = 100) -> Request[Sequence[Record]]:
+        """What lies in these spaces, of these kinds, at most so much of each space (and kind); in no order."""
+
+    def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
+        """Several `write`s at once, each for itself: they share commits. An error is the answer to its own."""
+
+    def read_each(self, addresses: Sequence[Address]) -> Request[Sequence[Found]]:
+        """Several `read`s at once."""
+
     def due(self, kind: str, *, queues: Collection[str], limit: int = 100, hide: float = 5.0) -> Request[Due]:
         """Records whose time has come, longest overdue first; hidden from others for `hide` seconds."""
 
@@ -77,8 +86,9 @@ class Engine(Protocol):
     have `listen(ring)`: called when somebody waits, it passes on which spaces are meant, and answers for how long
     one may wait without looking (None: it hears of every change). One whose records can be seen before they are as safe
     as acknowledged ones has `confirm()`, which returns when all that could be seen before is. And it may say, for
-    speed alone, that it is `instant` (a commit waits for nobody, so that even an event loop may do it on the spot) or
-    `remote` (a commit is mostly a server's work, and ours is done meanwhile).
+    speed alone, how to look into many spaces at once (`beside(spaces, kinds, limit)`), that it is `instant` (a commit
+    waits for nobody, so that even an event loop may do it on the spot) or `remote` (a commit is mostly a server's work,
+    and ours is done meanwhile).
     """
 
     batch_limit: int
@@ -104,6 +114,15 @@ class Engine(Protocol):
 
     def abandon(self) -> None:
         """In a forked child: forget the parent's connections without closing them."""
+
+
+def all_beside(engine: Engine, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+    """By one scan each, where an engine knows no better way."""
+    if hasattr(engine, "beside"):
+        found: Sequence[Record] = engine.beside(spaces, kinds, limit)
+        return found
+    pages = [engine.scan(kind, space, None, None, limit) for space in spaces for kind in kinds]
+    return [record for page in pages for record in page.records]
 
 
 class Again(Struct, frozen=True):

@@ -20,7 +20,7 @@ from .base import Again
 from .crowd import Crowd
 from .hand import Hand
 from .signals import is_a_signals
-from .waiter import Interrupted, Waiter, wake
+from .waiter import Interrupted, Together, Waiter, wake
 
 __all__ = ["Gather", "held_elsewhere"]
 
@@ -77,6 +77,9 @@ class Gather(Generic[I, A]):
 
     def ask(self, item: I) -> Request[A]:
         return Waiter(self, item)
+
+    def ask_each(self, items: Sequence[I]) -> Request[Sequence[A | Exception]]:
+        return Together([Waiter(self, item) for item in items])
 
     def ask_again(self, waiter: Waiter[I, A]) -> Waiter[I, A]:
         if self._doubt is not None:

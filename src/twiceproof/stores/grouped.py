@@ -19,12 +19,13 @@ from ..records import (
     Lost,
     Outcome,
     Page,
+    Record,
     Replace,
     Write,
     Written,
 )
 from . import turn
-from .base import Again, Disconnected, Engine, Finding
+from .base import Again, Disconnected, Engine, Finding, all_beside
 from .bell import Bell
 from .gather import Gather, held_elsewhere
 from .hand import Hand
@@ -121,6 +122,27 @@ class GroupedStore:
         if self._closed:
             self._refuse()
         return self._writes.ask(Batch(writes, self._ids()))
+
+    def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
+        for writes in batches:
+            validate_writes(writes, self.batch_limit)
+        if self._closed:
+            self._refuse()
+        return self._writes.ask_each([Batch(tuple(writes), self._ids()) for writes in batches])
+
+    def read_each(self, addresses: Sequence[Address]) -> Request[Sequence[Found]]:
+        for at in addresses:
+            validate_address(at)
+        if self._closed:
+            self._refuse()
+        return Offload(self._side, lambda: self._fetch(addresses) if addresses else ())
+
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], *, limit: int = 100) -> Request[Sequence[Record]]:
+        for space in spaces:
+            validate_scan(limit, kinds[0], space, None)
+        if self._closed:
+            self._refuse()
+        return Offload(self._side, lambda: self._persist(lambda: all_beside(self.engine, spaces, kinds, limit)))
 
     def scan(
         self,

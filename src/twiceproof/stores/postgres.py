@@ -12,7 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse, SchemaMismatch, StoreUnavailable
-from ..records import Address, Batch, Due, Found, Outcome, Page, Written
+from ..records import Address, Batch, Due, Found, Outcome, Page, Record, Written
 from .base import Again, Disconnected, Finding
 from .heads import FEW
 from .no_ledger import POINT, NoLedger
@@ -29,7 +29,17 @@ from .postgres_join import PostgresJoins
 from .postgres_link import Link
 from .postgres_notify import Heard, Listener, Notifier
 from .postgres_primary import Primary
-from .postgres_rows import Calls, commit_call, due_of, due_values, fetch_values, found, outcomes
+from .postgres_rows import (
+    Calls,
+    beside_values,
+    commit_call,
+    decode_records,
+    due_of,
+    due_values,
+    fetch_values,
+    found,
+    outcomes,
+)
 from .postgres_scan import Scan
 from .postgres_schema import SCHEMA, in_schema, is_current, migrate, split_schema
 from .rings import rings
@@ -160,6 +170,9 @@ class PostgresEngine:
         asked = Scan(kind, space, state, after, limit, schema=self._schema)
         link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
         return asked.page(link.ask(asked.sql, asked.values))
+
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+        return decode_records(_one(self._side.ask(self._calls.beside, beside_values(spaces, kinds, limit))))
 
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         if len(queues) <= FEW:

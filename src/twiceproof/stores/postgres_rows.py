@@ -28,8 +28,10 @@ __all__ = [
     "COMMIT_TYPES",
     "Calls",
     "Values",
+    "beside_values",
     "commit_call",
     "commit_values",
+    "decode_records",
     "due_of",
     "due_values",
     "fetch_values",
@@ -48,6 +50,7 @@ COMMIT_TYPES = (
     "int[]", TEXT, TEXT, "boolean[]", "double precision[]", "double precision[]", TEXT,
 )  # fmt: skip
 FETCH_TYPES = (TEXT, TEXT, TEXT, TEXT)
+BESIDE_TYPES = (TEXT, TEXT, TEXT, "int")
 DUE_TYPES = (TEXT, TEXT, TEXT, "int", "double precision")
 
 
@@ -60,6 +63,7 @@ class Calls:
         self.commit = _call(schema, "commit", COMMIT_TYPES)
         self.fetch = _call(schema, "fetch", FETCH_TYPES)
         self.due = _call(schema, "due", DUE_TYPES)
+        self.beside = _call(schema, "beside", BESIDE_TYPES)
 
 
 def _call(schema: str, name: str, types: Sequence[str]) -> bytes:
@@ -73,6 +77,7 @@ Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | N
 decode_answer = msgspec.json.Decoder(Answer).decode
 decode_found = msgspec.json.Decoder(tuple[float, list[Record | None]]).decode
 decode_due = msgspec.json.Decoder(tuple[float, list[Record], float | None]).decode
+decode_records = msgspec.json.Decoder(list[Record]).decode
 decode_record = msgspec.json.Decoder(Record).decode
 
 
@@ -211,6 +216,11 @@ def due_values(kind: str, queues: Iterable[str], limit: int, hide: float) -> Val
     given = list(queues)
     mark, (joined,) = _joined(given) if given else (b"", [None])
     return [kind.encode(), mark, joined, str(limit).encode(), repr(hide).encode()]
+
+
+def beside_values(spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Values:
+    mark, texts = _joined(spaces, kinds)
+    return [mark, *texts, str(limit).encode()]
 
 
 def due_of(text: bytes) -> Due:

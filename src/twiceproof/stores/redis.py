@@ -196,6 +196,25 @@ class RedisEngine:
                 cursor = f"{group[place].number}:{member.decode()}"
         return Page(records, None, now)
 
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+        """All kinds at once: a script each, one after the other without waiting."""
+        asked = [
+            (kind, lane, [(self._lane(spaces[i]).prefix, *_range(f"k{kind}\0", spaces[i], "")) for i in places])
+            for lane, places in self._grouped(spaces)
+            for kind in kinds
+        ]
+        replies = self._nodes.ask(
+            [
+                Call(lane, self._scripts.scan, [encode((kind, limit * len(parts), len(kind.encode()) + 2, parts))])
+                for kind, lane, parts in asked
+            ]
+        )
+        return [
+            record(address(kind, member), packed)
+            for (kind, _, _), (_, *rows) in zip(asked, whole(replies), strict=True)
+            for _, member, packed in rows
+        ]
+
     def _rows(self, lane: Lane, asked: tuple[Any, ...]) -> tuple[float, list[Any]]:
         ((micros, *rows),) = whole(self._nodes.ask([Call(lane, self._scripts.scan, [encode(asked)])]))
         return seconds(micros), rows

@@ -15,7 +15,7 @@ from msgspec import structs
 from ..drive import Operation
 from ..errors import CannotOpen
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace
-from .base import Again, Engine, Finding
+from .base import Again, Engine, Finding, all_beside
 from .join import Joins
 from .joins.driver import Driver
 from .keyring import Keyring
@@ -90,6 +90,9 @@ class SealedEngine:
         if space is None or space.startswith(SHARED):
             return structs.replace(page, records=list(self._sound(page.records)))
         return structs.replace(page, records=[self._opened(record) for record in page.records])
+
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+        return [self._opened(record) for record in all_beside(self.inner, spaces, kinds, limit)]
 
     def _sound(self, records: Sequence[Record]) -> Iterator[Record]:
         """Where it is a key that is wanting, or nothing opens at all, that is said instead."""

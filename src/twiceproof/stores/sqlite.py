@@ -24,7 +24,7 @@ from .sqlite_join import SqliteJoins
 from .sqlite_locks import carried_over
 from .sqlite_numbers import Numbers, catch_up
 from .sqlite_readers import READERS, Readers
-from .sqlite_rows import READ, land_counted, record_of
+from .sqlite_rows import COLUMNS, READ, land_counted, record_of
 from .sqlite_scan import Scan
 from .sqlite_schema import create_private, migrate
 from .sqlite_watch import UNHEARD, FileWatch, Heard
@@ -144,6 +144,12 @@ class SqliteEngine:
         with self._reader() as db:
             rows = db.execute(asked.sql, asked.values).fetchall()
         return asked.page(rows, self._clock.now())
+
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+        marks = ",".join("?" * len(kinds))
+        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind IN ({marks}) LIMIT ?"  # noqa: S608
+        with self._reader() as db:
+            return [record_of(row) for space in spaces for row in db.execute(sql, (space, *kinds, limit))]
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Handle]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from ..drive import Request
 from ..errors import StoreError, StoreUnavailable
 from . import turn
 
-__all__ = ["Interrupted", "Waiter", "wake"]
+__all__ = ["Interrupted", "Together", "Waiter", "wake"]
 
 if TYPE_CHECKING:
     import asyncio
@@ -129,6 +130,28 @@ class Waiter(Request[A], Generic[I, A]):
             elif self.gate is not None:
                 self.gate.acquire()
 
+    # One of several that a caller has in the line, see `Together`.
+
+    def stand_in_line(self) -> None:
+        self.close_the_gate()
+        self._gather.enter(self)
+
+    def stand_through(self) -> None:
+        self._pass_the_gate()
+
+    def step_out(self) -> None:
+        if not self.answered:
+            self._gather.leave(self)
+
+    def settled(self) -> A | Exception:
+        """The answer, or the error that is one."""
+        try:
+            if type(self.answer) is Interrupted and self.tries < TRIES:
+                return self._again().block()
+            return self._outcome()
+        except Exception as error:  # noqa: BLE001 - of this item alone
+            return error
+
     async def wait(self) -> A:
         if self._gather.instant and self._gather.work_alone(self):
             if turn.is_over():
@@ -157,6 +180,37 @@ class Waiter(Request[A], Generic[I, A]):
             raise _ones_own(self.answer)
         answer: A = self.answer
         return answer
+
+
+class Together(Request[Sequence[A | Exception]], Generic[I, A]):
+    """Several items of one caller, in the line at once. An error is an answer: the others' are not lost with it."""
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self, waiters: Sequence[Waiter[I, A]]) -> None:
+        self._waiters = waiters
+
+    def block(self) -> Sequence[A | Exception]:
+        try:
+            for waiter in self._waiters:
+                waiter.stand_in_line()
+            # In their order: whichever of them is to lead next, those before it have been answered.
+            for waiter in self._waiters:
+                waiter.stand_through()
+        except BaseException:
+            for waiter in self._waiters:
+                waiter.step_out()
+            raise
+        return [waiter.settled() for waiter in self._waiters]
+
+    async def wait(self) -> Sequence[A | Exception]:
+        import asyncio
+
+        answers = await asyncio.gather(*[waiter.wait() for waiter in self._waiters], return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+                raise answer
+        return answers  # type: ignore[return-value]
 
 
 async def _see_through(waiter: Waiter[Any, Any], loop: asyncio.AbstractEventLoop) -> None:

@@ -75,6 +75,9 @@ class Interrupted(Wrapped):
     def due(self, *given: Any) -> Any:
         return self._around("due", *given)
 
+    def beside(self, *given: Any) -> Any:
+        return self._around("beside", *given)
+
 
 def apart(act: Callable[[], object]) -> None:
     """On a thread of its own: whoever acts is no part of what it interrupts."""

@@ -18,7 +18,7 @@ __all__ = ["SweepScenes"]
 
 KEEP = 60.0
 HIDDEN = 60.0  # how long what a sweep looks at is not due for others
-OF_SWEEP = moments(("commit", "due", "fetch", "scan"), 1)  # which begins with claims
+OF_SWEEP = moments(("commit", "due", "fetch", "beside"), 1)  # which begins with claims
 OF_CALL = moments(("fetch", "commit"), 3)
 RACES = [  # who is interrupted and when, and whether it then stands still for longer than what it looked at is hidden
     *(("sweep", moment, slow) for moment in OF_SWEEP for slow in (True, False)),

@@ -10,7 +10,7 @@ from msgspec import Raw, structs
 from twiceproof.claims import claims, retention, states
 from twiceproof.claims.heartbeat import Heartbeat
 from twiceproof.claims.outcomes import Done
-from twiceproof.records import Record, Remove, Replace
+from twiceproof.records import Record, Replace
 
 
 def _decide_otherwise(change: Any) -> None:
@@ -74,11 +74,16 @@ def heart_does_not_beat() -> None:
 def sweep_takes_what_is_held() -> None:
     """A key that was taken again after the sweep had looked is forgotten all the same."""
 
-    def last(store: Any, record: Record) -> Any:
-        found = (yield from store.read(record.at)).record or record
-        return Remove(record.at, version=found.version)
+    sweep_several = retention._sweep_several
 
-    retention._last = last
+    def looking_again(store: Any, records: Any, now: float, counts: Any) -> Any:
+        seen = []
+        for record in records:
+            found = (yield from store.read(record.at)).record or record
+            seen.append(structs.replace(record, version=found.version))
+        yield from sweep_several(store, seen, now, counts)
+
+    retention._sweep_several = looking_again
 
 
 def forgotten_early() -> None:

@@ -15,6 +15,8 @@ from twiceproof.claims.results import Packed, pack
 from twiceproof.claims.retention import PASS, Swept, sweep
 from twiceproof.claims.states import Lifetime
 from twiceproof.drive import block
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.sqlite import SqliteEngine
 
 DAY = 86_400.0
 
@@ -283,3 +285,80 @@ def test_a_released_key_takes_its_large_result_along(memory: App) -> None:
     assert len(memory.store.scan("resource").block().records) == 1
     assert block(memory.claims.free(at))
     assert memory.store.scan("resource").block().records == []
+
+
+class Counting:
+    """An engine that counts what it is asked, and lets somebody act before an answer."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.asked: list[str] = []
+        self.before: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if name not in ("commit", "fetch", "scan", "due", "beside"):
+            return found
+
+        def ask(*given: Any) -> Any:
+            self.asked.append(name)
+            act = self.before.pop(name, None)
+            if act is not None:
+                act()
+            return found(*given)
+
+        return ask
+
+
+def flow_of(app: App) -> Any:
+    @app.step(repeat="safe")
+    def first(order: int) -> int:
+        return order
+
+    @app.flow(key="order:{order}", keep=60.0)
+    def buy(order: int) -> int:
+        return first(order)
+
+    return buy
+
+
+@pytest.fixture
+def counted_app(tmp_path: Any, clock: Any) -> Any:
+    engine = Counting(SqliteEngine(tmp_path / "ledger.db", clock=clock))
+    with App(store=GroupedStore(engine, clock=clock), clock=clock) as app:
+        yield app, engine
+
+
+def test_many_runs_are_forgotten_with_their_steps_by_a_handful_of_questions(counted_app: Any, clock: Any) -> None:
+    """By one after the other, a sweep is slower than whoever makes them."""
+    app, engine = counted_app
+    buy = flow_of(app)
+    for order in range(150):
+        buy(order)
+    clock.advance(61)
+    engine.asked.clear()
+    assert block(sweep(app.store)) == Swept(forgotten=150, pieces=150)
+    assert len(engine.asked) < 50
+    assert not app.store.scan("step").block().records
+
+
+@pytest.mark.parametrize("moment", ["beside", "commit"])
+def test_a_run_that_is_taken_again_at_the_moment_of_the_sweep_stays_with_all_that_is_its_own(
+    counted_app: Any, clock: Any, tmp_path: Any, moment: str
+) -> None:
+    app, engine = counted_app
+    buy = flow_of(app)
+    for order in range(5):
+        buy(order)
+    clock.advance(61)
+    with App(store=GroupedStore(SqliteEngine(tmp_path / "ledger.db", clock=clock), clock=clock), clock=clock) as other:
+        again = flow_of(other)
+
+        def take() -> None:
+            clock.advance(61)  # past the time for which it is hidden, so that a call finds it expired
+            again(3)
+
+        engine.before[moment] = take
+        assert block(sweep(app.store)).forgotten == 4
+        assert [record.at.space for record in other.store.scan("claim").block().records] == ["default/buy/order:3"]
+        assert len(other.store.scan("step").block().records) == 1

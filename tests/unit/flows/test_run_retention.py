@@ -181,16 +181,15 @@ def test_a_run_that_is_taken_again_meanwhile_keeps_what_it_has(stage: Stage) -> 
     app = stage.process()
     declare(stage, app, keep="1d")(1)
     stage.clock.advance(DAY)
-    scan = app.store.scan
+    write_each = app.store.write_each
 
-    def scan_and_then_begun(*args: Any, **how: Any) -> Any:
-        app.store.scan = scan  # type: ignore[method-assign]
-        found = scan(*args, **how)
+    def begun_and_then_written(batches: Any) -> Any:
+        app.store.write_each = write_each  # type: ignore[method-assign]
         stage.clock.advance(60)  # past the time for which it is hidden, so that a call finds it expired
         declare(stage, stage.process(), keep="1d")(1)
-        return found
+        return write_each(batches)
 
-    app.store.scan = scan_and_then_begun  # type: ignore[method-assign]
+    app.store.write_each = begun_and_then_written  # type: ignore[method-assign]
     assert block(sweep(app.store)).total == 0
     assert app.history("sync/order:1").run.state == "done"
     assert len(app.history("sync/order:1").steps) == 4

@@ -32,6 +32,18 @@ class Batches(StoreCase):
         assert is_absent(store, place("old"))
         assert is_absent(store, place("stop"))
 
+    @by_both_drivers
+    def test_several_batches_at_once_have_an_answer_each(self, store: Store, ask: Ask) -> None:
+        """More than one commit takes, and one of them a misfit."""
+        taken = land(store, Insert(place(space="s7"), "theirs"))
+        answers = ask(store.write_each([[Insert(place(space=f"s{nth}"), f"{nth}")] for nth in range(600)]))
+        assert [nth for nth, answer in enumerate(answers) if not isinstance(answer, Written)] == [7]
+        assert isinstance(answers[7], Conflict)
+        assert answers[7].found is not None and answers[7].found.version == taken.version
+        found = ask(store.read_each([place(space=f"s{nth}") for nth in (599, 7, 1_000)]))
+        assert [one.record.body if one.record else None for one in found] == ["599", "theirs", None]
+        assert len(ask(store.write_each([]))) == 0
+
     def test_the_records_of_a_batch_share_version_nonce_and_time(self, store: Store) -> None:
         landed = land(store, *(Insert(place(nth), "", draw=True) for nth in range(3)))
         records = [record_at(store, place(nth)) for nth in range(3)]

@@ -36,6 +36,24 @@ class Scans(StoreCase):
         claim(store, place(), "body")
         assert list(ask(store.scan("claim")).records) == [record_at(store, place())]
 
+    @by_both_drivers
+    def test_what_lies_in_several_spaces_is_met_at_once_by_its_kinds(self, store: Store, ask: Ask) -> None:
+        for space in ("one", "two", "on", "three"):
+            for kind in ("claim", "step", "steps", "arrival"):
+                land(store, Insert(place("a", space=space, kind=kind), f"{kind} of {space}"))
+        found = ask(store.beside(["one", "two", "none"], ("step", "arrival")))
+        bodies = sorted(record.body for record in found)
+        assert bodies == ["arrival of one", "arrival of two", "step of one", "step of two"]
+        assert all(record == record_at(store, record.at) for record in found)
+
+    def test_of_each_space_no_more_is_told_than_asked(self, store: Store) -> None:
+        for space in ("one", "two"):
+            land(store, *(Insert(place(nth, space=space, kind="step"), "") for nth in range(5)))
+        found = store.beside(["one", "two"], ("step",), limit=3).block()
+        assert len(found) >= 3 and {record.at.space for record in found} <= {"one", "two"}
+        assert all(sum(record.at.space == space for record in found) <= 5 for space in ("one", "two"))
+        assert len(store.beside(["one", "two"], ("step",), limit=5).block()) == 10
+
     @pytest.mark.parametrize("limit", [1, 7, 20, 45, 46, 1_000])
     def test_a_scan_meets_each_record_exactly_once(self, store: Store, limit: int) -> None:
         addresses = spread(store, 45)
