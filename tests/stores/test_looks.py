@@ -1,6 +1,7 @@
 """Looking for due work among many thousands of queues: what is asked for is found, and what is not costs nothing."""
 
 import sqlite3
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -9,6 +10,7 @@ from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.store_contract.asking import due_keys, schedule, take_due
 from twiceproof.prove.store_contract.due import DueRecords
 from twiceproof.prove.store_contract.hidden import HiddenRecords
+from twiceproof.records import Address, Insert
 from twiceproof.stores import postgres, sqlite_due
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.heads import FEW, chosen
@@ -92,6 +94,29 @@ def test_on_sqlite_a_look_that_finds_nothing_waits_for_no_writer(tmp_path, queue
     assert take_due(store, queues).next_in == pytest.approx(1_000, abs=30)
     writer.execute("ROLLBACK")
     writer.close()
+    store.close()
+
+
+@pytest.mark.parametrize("queues", [MANY[:1], MANY[:5], MANY], ids=["one queue", "a few", "very many"])
+def test_on_sqlite_a_look_costs_the_same_however_much_waits_in_a_queue(tmp_path, queues):
+    path = tmp_path / "twiceproof.db"
+    store = GroupedStore(SqliteEngine(path, durability="process"))
+
+    def steps():
+        """Of SQLite's machine."""
+        taken = []
+        with closing(sqlite3.connect(path)) as db:
+            db.set_progress_handler(lambda: taken.append(1) and 0, 1)
+            assert sqlite_due.look(db, "claim", queues, 0.0, 10)[0] == []
+        return len(taken)
+
+    schedule(store, "first", 1_000, queue=MANY[0])
+    few = steps()
+    for nth in range(0, 2_000, 500):
+        store.write(
+            *(Insert(Address("s", "claim", str(at)), "", queue=MANY[0], due_in=2_000) for at in range(nth, nth + 500))
+        ).block()
+    assert steps() <= few + 5
     store.close()
 
 
