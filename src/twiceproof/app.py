@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Collection, MutableMapping
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -72,9 +75,12 @@ from .settings import Settings, from_environment
 from .shell import store_words
 from .stores.base import Store
 from .stores.keyring import Keyring
-from .stores.open import open_store
+from .stores.open import anchored, open_store, sqlite_file
 
-__all__ = ["App"]
+__all__ = ["NEW_LEDGER", "App"]
+
+ledgers = logging.getLogger("twiceproof.ledger")
+NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,7 +89,11 @@ R = TypeVar("R")
 class App(
     FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi, DoorApi
 ):  # fmt: skip
-    """`App()` keeps its ledger in ./twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere."""
+    """`App()` keeps its ledger in twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere.
+
+    The path of a SQLite file that is relative is taken from the directory of the file that makes the app, whatever the
+    current directory is; in a REPL, from the current directory.
+    """
 
     def __init__(
         self,
@@ -97,8 +107,10 @@ class App(
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
+        written = found.store if store is None else store if isinstance(store, str) else ""
+        ledger = anchored(written, _directory_of(sys._getframe(1).f_globals.get("__file__")))
         self.settings = Settings(
-            store=found.store if store is None else store if isinstance(store, str) else "",
+            store=ledger if _is_elsewhere(written, ledger) else written,
             tenant=found.tenant if tenant is None else tenant,
             best_effort=best_effort,
             url=found.url if url is None else url,
@@ -106,11 +118,16 @@ class App(
         )
         _refuse_uncallable(self.settings.url)
         self.clock = clock
-        self.store: Store = _opened(store, self.settings.store, found.keys if keys is None else keys, clock)
+        made = _absent(ledger) if ledger != written else None
+        self.store: Store = _opened(store, ledger, found.keys if keys is None else keys, clock)
+        self.new_ledger = made  # where it is was worked out, so it may be one too many: everything would be done again
+        if made is not None:
+            ledgers.warning(NEW_LEDGER, made)
         shelf = open_shelf(self.settings.resources) if self.settings.resources else None
         self.claims = Claims(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
-        self._where = store_words(store) if isinstance(store, str) else ()
+        told = isinstance(store, str) or self.settings.store != written
+        self._where = store_words(self.settings.store) if told else ()
         self._owner = Ids(_process_name)
         self._key_watch = KeyWatch()
         self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
@@ -317,6 +334,28 @@ def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., An
     retry = f"{once.policy.operation}.retry"
     wrapper.retry = lambda *args, **kwargs: driven(drive, retry, once.of(parts.tenant).call(args, kwargs, retry=True))
     return wrapper
+
+
+def _directory_of(file: str | None) -> Path:
+    """Of the file that makes the app; the current one in a REPL, where there is no file, and in an archive."""
+    directory = Path(file).absolute().parent if file else Path()
+    return directory if directory.is_dir() else Path()
+
+
+def _absent(url: str) -> Path | None:
+    """The file that is about to be made."""
+    path = sqlite_file(url)
+    return path if path is not None and not path.exists() else None
+
+
+def _is_elsewhere(written: str, ledger: str) -> bool:
+    """Whether the URL as it is written would lead somebody in the current directory to another file."""
+    if ledger == written:
+        return False
+    try:
+        return ledger != anchored(written, Path.cwd())
+    except OSError:  # it was removed
+        return True
 
 
 def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clock) -> Store:

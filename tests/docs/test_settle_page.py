@@ -34,7 +34,7 @@ def test_a_command_of_the_page_does_what_it_says_to_a_claim_in_review(line, said
 def test_a_command_of_the_page_about_runs_finds_the_ledger_that_the_page_made(line, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TWICEPROOF_STORE", raising=False)
-    with App("sqlite:///shop.db") as app:
+    with App(f"sqlite:///{tmp_path}/shop.db") as app:
 
         @app.step
         def charge(order):

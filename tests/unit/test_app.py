@@ -6,6 +6,9 @@ import asyncio
 import contextvars
 import gc
 import math
+import os
+import subprocess
+import sys
 import threading
 import traceback
 import weakref
@@ -20,18 +23,97 @@ from twiceproof.settings import Settings
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
+SCRIPT = """
+from pathlib import Path
+from twiceproof import App
 
-def test_an_app_without_words_keeps_its_ledger_in_a_file_here(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TWICEPROOF_STORE", raising=False)
-    with App() as app:
+app = App({store})
 
-        @app.once(key="order:{order}")
-        def pay(order: int) -> int:
-            return order
+@app.once(key="order:{{order}}")
+def pay(order: int) -> int:
+    with Path(__file__).with_name("paid").open("a") as paid:
+        paid.write("x")
+    return order
 
-        pay(1)
-    assert (tmp_path / "twiceproof.db").stat().st_mode & 0o077 == 0
+pay(1)
+"""
+
+
+def play(folder: Path, store: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same script once more, from another directory each time, as a shell, cron and a service start it."""
+    script = folder / "project" / "shop.py"
+    script.parent.mkdir(exist_ok=True)
+    script.write_text(SCRIPT.format(store=store))
+    elsewhere = folder / f"elsewhere-{len(list(folder.iterdir()))}"
+    elsewhere.mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWICEPROOF_")}
+    return subprocess.run(
+        [sys.executable, str(script)], cwd=elsewhere, env=inherited | environment, capture_output=True, text=True,
+        timeout=60, check=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("store", "environment", "name"),
+    [
+        ("", {}, "twiceproof.db"),
+        ('"sqlite:///ledger.db"', {}, "ledger.db"),
+        ("", {"TWICEPROOF_STORE": "sqlite:///set.db?durability=process"}, "set.db"),
+    ],
+    ids=["default", "in code", "environment"],
+)
+def test_a_script_has_one_ledger_whatever_directory_it_is_started_in(
+    tmp_path: Path, store: str, environment: dict[str, str], name: str
+) -> None:
+    """From cron it would make a new one, and pay again."""
+    first, second = (play(tmp_path, store, **environment) for _ in range(2))
+    ledger = tmp_path / "project" / name
+    assert (tmp_path / "project" / "paid").read_text() == "x"
+    assert ledger.stat().st_mode & 0o077 == 0
+    assert f"this is a new ledger: {ledger}; if" in first.stderr
+    assert second.stderr == ""
+
+
+def test_a_module_that_is_imported_meets_the_ledger_of_the_same_script(tmp_path: Path) -> None:
+    """As `twiceproof work shop:app` does."""
+    play(tmp_path, '"sqlite:///ledger.db"')
+    subprocess.run([sys.executable, "-c", "import shop"], cwd=tmp_path / "project", timeout=60, check=True)
+    assert (tmp_path / "project" / "paid").read_text() == "x"
+
+
+def test_a_ledger_that_is_named_by_its_whole_path_is_made_without_a_word(tmp_path: Path) -> None:
+    """The twin: who wrote all of it knows where it is."""
+    assert play(tmp_path, f'"sqlite:///{tmp_path}/whole.db"').stderr == ""
+    assert (tmp_path / "whole.db").exists()
+
+
+@pytest.mark.parametrize("way", ["-c", "-"])
+def test_without_a_file_a_relative_path_is_taken_from_the_current_directory(tmp_path: Path, way: str) -> None:
+    code = "from twiceproof import App; App('sqlite:///here.db').close()"
+    words = [way, code] if way == "-c" else [way]
+    subprocess.run([sys.executable, *words], cwd=tmp_path, input=code, text=True, timeout=60, check=True)
+    assert (tmp_path / "here.db").exists()
+
+
+def test_a_command_that_is_suggested_leads_to_the_same_ledger_from_the_current_directory(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    script = tmp_path / "project" / "shop.py"
+    script.parent.mkdir()
+    made = compile('app = App("sqlite:///shop.db")', str(script), "exec")
+    for directory, told in ((script.parent, "sqlite:///shop.db"), (tmp_path, f"sqlite:///{script.parent}/shop.db")):
+        monkeypatch.chdir(directory)
+        space: dict[str, Any] = {"App": App, "__file__": str(script)}
+        exec(made, space)
+        with space["app"] as app, pytest.raises(NeedsReview) as review:
+
+            @app.once(key="order:{order}")
+            def pay(order: int) -> None:
+                raise TimeoutError("no answer")
+
+            pay(len(str(directory)))
+        assert f"--store {told} " in str(review.value)
+        assert app.settings.store == told
 
 
 def test_what_one_app_recorded_the_next_one_replays(tmp_path: Path) -> None:

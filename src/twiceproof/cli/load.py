@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from inspect import getattr_static
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
-from ..app import App
+import click
+
+from ..app import NEW_LEDGER, App
 from ..claims.once import Once
 from ..errors import Misuse, TwiceproofError
 from ..flows.flow import Flow
+from .clean import clean
 
 __all__ = ["load", "load_app"]
 
 
-def load_app(name: str) -> App:
-    """The app that is meant."""
+def load_app(name: str, *, tell: bool = True) -> App:
+    """The app that is meant. `tell`: of a ledger that was made for it; a command that logs does so in its log."""
     module, found = _load(name, "an app", "shop:app for app in shop.py", _apps_in)
     if not isinstance(found, App):
         raise Misuse(f"{name} is {_a(type(found).__name__)}, not an App; {_apps_in(module)}")
+    if tell and found.new_ledger is not None:
+        click.echo(NEW_LEDGER % clean(str(found.new_ledger)), err=True)
     return found
 
 
@@ -61,7 +67,7 @@ def _imported(name: str, attr: str) -> ModuleType:
     if here not in sys.path[:1]:
         sys.path.insert(0, here)
     try:
-        with redirect_stdout(sys.stderr):  # what it prints meanwhile is no part of the command's answer
+        with redirect_stdout(sys.stderr), _held_back():  # what it prints meanwhile is no part of the command's answer
             return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
@@ -76,6 +82,17 @@ def _imported(name: str, attr: str) -> ModuleType:
         raise
     except (Exception, SystemExit) as error:  # of which Python would say nothing, and end with its number
         raise _broken(name, error) from error
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """That a ledger is new is told by the command, when it is known how: its lines may have to be JSON."""
+    told = logging.getLogger("twiceproof.ledger")
+    before, told.disabled = told.disabled, True
+    try:
+        yield
+    finally:
+        told.disabled = before
 
 
 def _broken(name: str, error: BaseException) -> Misuse:

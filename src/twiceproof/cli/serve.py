@@ -99,6 +99,7 @@ def serve(
     new is accepted, requests may end, and runs are given back before their next step; a second signal stops it at once.
     """
     _require_extra()
+    from ..app import NEW_LEDGER
     from ..server.limits import Limits
     from ..server.serve import Options
     from ..server.serve import serve as run
@@ -112,8 +113,10 @@ def serve(
         connections=connections, deadline=seconds(deadline, name="deadline"), per_token=rate, per_source=rate
     )
     options = Options(host, port, 0 if no_worker else concurrency, patience, duck, everybody, behind_proxy, limits)
-    found = load_app(app)
+    found = load_app(app, tell=False)
     set_up_logs(as_json=target.json)
+    if found.new_ledger is not None:
+        log.warning(NEW_LEDGER, found.new_ledger)
     if no_access_log:
         logging.getLogger("twiceproof.access").setLevel(logging.WARNING)
     with found:

@@ -81,12 +81,13 @@ def work(
     Run as many of these as you like, on as many machines: they meet in the store. On SIGTERM or Ctrl-C nothing new is
     begun, running steps may end, and runs are given back before their next step; a second one stops it at once.
     """
-    from .load import load_app  # what `version` and the like have no need of
+    from ..app import NEW_LEDGER  # what `version` and the like have no need of
+    from .load import load_app
     from .logs import set_up_logs
 
     target = ctx.ensure_object(Target)
     patience = seconds(drain, name="drain", positive=False)
-    found = load_app(app)
+    found = load_app(app, tell=False)
     set_up_logs(as_json=target.json)
     with found:
         if not any(duty.queues() for duty in found.duties):
@@ -94,6 +95,8 @@ def work(
         worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):
             log.info("serving %s on %s, %d at once", _served(found, flows), _store(found), concurrency)
+            if found.new_ledger is not None:
+                log.warning(NEW_LEDGER, found.new_ledger)
             _serve(found, worker, patience, until_idle=until_idle)
 
 

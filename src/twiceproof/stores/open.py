@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
@@ -65,6 +65,16 @@ def sqlite_file(url: str) -> Path | None:
     """The file that a SQLite URL names. None where slashes are missing: it would lead to another file than it says."""
     path = urlsplit(url).path
     return Path(unquote(path[1:])) if url.partition(":")[2].startswith("///") and len(path) > 1 else None
+
+
+def anchored(url: str, directory: Path) -> str:
+    """A SQLite URL whose path is relative, with that path taken from this directory; any other URL as it is."""
+    path = sqlite_file(url) if url.startswith("sqlite:///") else None
+    if path is None or path.is_absolute() or str(path) == ":memory:":
+        return url
+    written = urlsplit(url).path
+    rest = url[url.index(written, len("sqlite://")) + len(written) :]
+    return f"sqlite:///{quote(str(directory.absolute() / path))}{rest}"
 
 
 def _sealed(engine: Engine, keyring: Keyring) -> Engine:

@@ -188,10 +188,11 @@ def test_where_no_more_threads_are_to_be_had_claims_are_kept_alive_all_the_same(
 
 
 LEFT_ALONE = """
+import os
 import threading
 from twiceproof import App
 
-app = App("sqlite:///beat.db?durability=process")
+app = App(f"sqlite:///{os.getcwd()}/beat.db?durability=process")
 renewed = threading.Semaphore(0)
 renew = app._heartbeat._renew
 app._heartbeat._renew = lambda held: (renewed.release(), renew(held))[1]

@@ -17,7 +17,7 @@ BEGIN = """
 import atexit, os, threading
 from twiceproof import App
 
-app = App("sqlite:///ledger.db?durability=process")
+app = App(f"sqlite:///{os.getcwd()}/ledger.db?durability=process")
 
 @app.once(key="order:{n}")
 def pay(n):

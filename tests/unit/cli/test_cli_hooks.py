@@ -74,7 +74,7 @@ def hooks_json(*words, code=0):
 
 @pytest.fixture
 def listener(here):
-    app = App("sqlite:///shop.db")
+    app = App(f"sqlite:///{Path.cwd()}/shop.db")
 
     @app.flow(key=lambda payload: str(payload)[:500])
     def take(payload):
@@ -283,7 +283,7 @@ def test_a_tenants_letter_is_replayed_for_that_tenant(acmes, before):
     told = replayed(["hookshop:app", acmes], ["--tenant", "acme"], before=before)
     assert [one["outcome"] for one in told] == ["new"]
     assert not hooks_json("letters", "--tenant", "acme")["letters"]
-    with App("sqlite:///shop.db") as app:
+    with App(f"sqlite:///{Path.cwd()}/shop.db") as app:
         assert [run.tenant for run in app.of("acme").runs()] == ["acme"] and not app.runs()
 
 
