@@ -7,6 +7,7 @@ from twiceproof.errors import Misuse, StoreError, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.redis_faults import named
 from twiceproof.stores.redis_doctor import Facts, findings, is_best_effort, refuse_unsafe
 from twiceproof.stores.redis_target import Target
 
@@ -243,3 +244,20 @@ def test_a_database_that_is_no_number_is_refused_and_not_taken_for_another(datab
 @pytest.mark.parametrize(("path", "number"), [("/3", 3), ("/0", 0), ("/", 0), ("", 0)])
 def test_a_database_is_named_by_its_number(path, number):
     assert Target.of(f"redis://127.0.0.1:6379{path}").settings.get("db", 0) == number
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NOPERM User joe has no permissions to run the 'zadd' command",
+        "ERR ACL failure in script: User joe has no permissions to run the 'zadd' command script: 14b9",
+        "ERR The user executing the script can't run this command or subcommand script: 14b9",  # Redis 7.0
+        "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
+    ],
+)
+def test_a_missing_right_is_known_as_every_release_of_the_server_says_it(text):
+    assert "+@write" in str(named(text))
+
+
+def test_an_error_that_nobody_knows_is_not_taken_for_a_missing_right():
+    assert "+@write" not in str(named("ERR The user has had enough"))
