@@ -7,8 +7,8 @@ from twiceproof.errors import Misuse, StoreError, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_faults import named
 from twiceproof.stores.redis_doctor import Facts, findings, is_best_effort, refuse_unsafe
+from twiceproof.stores.redis_faults import named
 from twiceproof.stores.redis_target import Target
 
 SOUND = {
