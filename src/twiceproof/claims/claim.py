@@ -96,6 +96,7 @@ class Claim(Struct, frozen=True, omit_defaults=True, gc=False):
     finished_at: float | None = None  # where the record was written again since
     tombstone: float | None = None  # in older ledgers: seconds for which the key outlives its result; -1: for ever
     work: Raw = NO_RESULT  # what a run adds to its claim; flows know its shape
+    unfit: bool = False  # its result did not fit its declared type when it was recorded
     keep: float | None = None  # where its result goes first: seconds that the key is known, from its end; -1: for ever
 
 

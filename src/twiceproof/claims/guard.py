@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ..drive import Call, Operation, Raised, Returned, thrown
 from ..errors import NeedsReview, StoreError, StoreUnsafe
@@ -21,12 +21,13 @@ from .refusals import (
     duplicate,
     in_doubt,
     named,
+    no_longer_fits,
     refusal,
     refuse_other_payload,
     result_not_kept,
     unknown_after,
 )
-from .results import ResultType, pack, unpack
+from .results import Misfit, ResultType, pack, unpack
 from .states import Ask, claim_for
 from .verdict import CLEAN_VERDICTS, fault_of
 from .verdicts import Verdicts
@@ -129,7 +130,10 @@ class Guard:
 
     def _prior(self, ask: Ask, done: Done, results: ResultType) -> Operation[Prior]:
         text = yield from unpack(self.claims.store, done.at, done.result, done.spill)
-        value = results.restore(text) if text else None
+        try:
+            value = results.restore(text, loose=done.loose) if text else None
+        except Misfit as misfit:
+            raise no_longer_fits(ask, done, str(misfit)) from None
         if self.policy.on_duplicate == "reject":
             raise duplicate(ask, done, value, own=bool(text))
         if not text:
@@ -155,6 +159,8 @@ class Guard:
     def _complete(self, hold: Hold, value: Any, results: ResultType) -> Operation[Any]:
         claim = claim_for(hold.ask, hold.held.attempt)
         packed = pack(value, hold.held, large=self.policy.large)
+        if not results.fits(packed):
+            claim = structs.replace(claim, unfit=True)
         try:
             answer = yield from self.claims.complete(hold.held, claim, packed, self.policy.life)
         except StoreError as error:
@@ -164,7 +170,7 @@ class Guard:
             raise claim_lost(hold, answer, DURING)
         results.mind(value, packed)
         text = packed.inline or packed.text
-        return results.restore(text) if text else value
+        return results.restore(text, loose=True) if text else value
 
     def _fail(self, hold: Hold, error: BaseException) -> Operation[NeedsReview | None]:
         """What the caller hears instead of the error, if that does not tell whether the work was done."""

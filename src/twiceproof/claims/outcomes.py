@@ -41,6 +41,7 @@ class Done(Struct, frozen=True, gc=False):
     run: str
     finished_at: float
     kept_until: float | None = None  # when the key may be forgotten; None: never
+    loose: bool = False  # its result did not fit its declared type then, or was said by a person
 
 
 class Failed(Struct, frozen=True, gc=False):

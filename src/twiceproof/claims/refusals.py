@@ -30,6 +30,7 @@ __all__ = [
     "in_doubt",
     "inherited",
     "named",
+    "no_longer_fits",
     "refusal",
     "refuse_other_fingerprint",
     "refuse_other_payload",
@@ -144,6 +145,15 @@ def inherited(hold: Hold) -> ClaimLost:
         f"{named(hold.ask)} is held by the process that this one was forked from, which goes on with it; leave a "
         "forked child with os._exit(…), or give it a key of its own.",
         operation=hold.ask.operation, key=hold.ask.key, state="held", owner=hold.held.owner,
+    )  # fmt: skip
+
+
+def no_longer_fits(ask: Ask, done: Done, why: str) -> NeedsReview:
+    """Done, and its code has changed since. Handed on as plain JSON, it would break whoever asked."""
+    return NeedsReview(
+        f"{named(ask)} was done, but {why}. Give what is new in that type a default; see what is on record: "
+        f"{show(ask)}",
+        operation=ask.operation, key=ask.key, run=done.run, reason=why,
     )  # fmt: skip
 
 

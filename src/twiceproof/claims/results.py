@@ -25,7 +25,7 @@ from .outcomes import Held
 from .shelving import TEXT, load
 from .states import EXPIRE
 
-__all__ = ["SPILL_LIMIT", "Packed", "ResultType", "json_of", "pack", "resource_address", "said", "unpack"]
+__all__ = ["SPILL_LIMIT", "Misfit", "Packed", "ResultType", "json_of", "pack", "resource_address", "said", "unpack"]
 
 KIND = "resource"
 INLINE_LIMIT = 64 * 1024
@@ -33,6 +33,10 @@ SPILL_LIMIT = 8 * 1024 * 1024
 PLAIN = (str, int, float, bool, type(None), list, dict)
 
 _encode = msgspec.json.Encoder(enc_hook=from_model).encode
+
+
+class Misfit(Exception):
+    """A result on record does not fit the type that its function declares now."""
 
 
 class Packed(Struct, frozen=True):
@@ -133,6 +137,7 @@ class ResultType:
         self._decode: Callable[[str | bytes | Raw], Any] | None = None
         self._typed = False
         self._looked = False
+        self._too_large = 0  # bytes of a result that there was no room for
 
     def prepare(self) -> None:
         """Before the effect runs: a type that cannot be stored is the author's mistake, found out early."""
@@ -141,13 +146,37 @@ class ResultType:
             self._typed = returned is not Any
             self._decode = _decoder(returned, self._name)
 
-    def restore(self, text: str | bytes | Raw) -> Any:
+    def forewarn(self, room: int) -> None:
+        """Before the effect runs: what it returned last could not be kept, and the next may not be, either."""
+        if self._too_large > room:
+            warnings.warn(
+                f"{self._name} returned {self._too_large:,} bytes before, more than the {room:,} that can be kept; its "
+                "run will wait for a person. Give the app a place for large values (resources=…), or return less.",
+                ResultTypeWarning,
+                stacklevel=2,
+            )
+
+    def fits(self, packed: Packed) -> bool:
+        """Whether it can be handed back in its declared type. Told when it is recorded, and kept beside it."""
+        text = packed.inline or packed.text
+        if self._decode is None or not self._typed or not text:
+            return True
+        try:
+            self._decode(text)
+        except msgspec.ValidationError:
+            return False
+        return True
+
+    def restore(self, text: str | bytes | Raw, *, loose: bool) -> Any:
+        """`loose`: it did not fit when it was recorded, or a person said it, and is handed back as plain JSON."""
         if self._decode is None:
             self.prepare()
             assert self._decode is not None  # noqa: S101 - set by prepare
         try:
             return self._decode(text)
         except msgspec.ValidationError as error:
+            if not loose:
+                raise Misfit(f"its result on record no longer fits what {self._name} declares ({error})") from None
             warnings.warn(
                 f"{self._name} returned something else than it declares ({error}); it is handed back as "
                 "plain JSON. Correct the annotation.",
@@ -159,6 +188,7 @@ class ResultType:
     def mind(self, value: Any, packed: Packed) -> None:
         """Warn if this value will not come back as it is. Called when it is recorded: a warning loses nothing."""
         if packed.spill is not None and packed.spill.reason:
+            self._too_large = max(self._too_large, packed.spill.size)
             warnings.warn(
                 f"The result of {self._name} is not kept ({packed.spill.reason}); a duplicate will be told so. "
                 "Return something smaller or plainer.",

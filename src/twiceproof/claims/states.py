@@ -126,6 +126,7 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
             claim.run,
             claim.finished_at or record.updated_at,
             kept_until(record, claim),
+            claim.unfit or claim.settled is not None,
         )
     if record.state == FAILED:
         fault = claim.fault or Fault("unknown")

@@ -52,6 +52,9 @@ class Many(Struct, frozen=True):
 @click.option("--happened", is_flag=True, help="The step happened: the run goes on with its result.")
 @click.option("--did-not-happen", is_flag=True, help="The step did not happen: it is tried again.")
 @click.option(
+    "--retry", is_flag=True, help="What stopped the run is repaired: it goes on. Nothing about it is unknown."
+)
+@click.option(
     "--undo",
     is_flag=True,
     help="Undo what is done, and stop. Where an outcome is unknown, together with --happened or --did-not-happen.",
@@ -94,16 +97,18 @@ def settle(
 
 
 def _word(
-    *, happened: bool, did_not_happen: bool, undo: bool, abandon: bool, step: str, result: str | None, evidence: str,
-    note: str, by: str | None,
+    *, happened: bool, did_not_happen: bool, retry: bool, undo: bool, abandon: bool, step: str, result: str | None,
+    evidence: str, note: str, by: str | None,
 ) -> Word:  # fmt: skip
-    if (happened and did_not_happen) or (abandon and (happened or did_not_happen or undo)):
+    alone = retry or abandon
+    if (happened and did_not_happen) or (retry and abandon) or (alone and (happened or did_not_happen or undo)):
         raise click.UsageError("These words contradict each other; say one of them.")
-    if not (happened or did_not_happen or undo or abandon):
-        raise click.UsageError("Say what happened: --happened, --did-not-happen, --undo or --abandon.")
+    if not (happened or did_not_happen or undo or alone):
+        raise click.UsageError("Say what happened: --happened, --did-not-happen, --retry, --undo or --abandon.")
     if (result is not None or evidence) and not happened:
         raise click.UsageError("--result and --evidence go with --happened: what did not happen has no result.")
-    verdict: Verdict = "undo" if undo else "abandon" if abandon else "happened" if happened else "did-not-happen"
+    words: dict[Verdict, bool] = {"undo": undo, "abandon": abandon, "retry": retry, "happened": happened}
+    verdict: Verdict = next((word for word, said in words.items() if said), "did-not-happen")
     did = True if happened else False if did_not_happen else None
     raw = NO_RESULT if result is None else read_result(result)
     return Word(verdict, by or login_name(), note, step, raw, evidence, did if undo else None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
 
 from ..claims.hold import INHERITED
 from ..claims.outcomes import LostHold
 from ..claims.refusals import BEFORE, claim_lost, inherited
-from ..claims.results import Packed, pack, unpack
+from ..claims.results import Misfit, Packed, pack, unpack
 from ..claims.shelving import placed
 from ..claims.verdict import fault_of
 from ..clock import moment
@@ -27,7 +27,7 @@ from .names import has_id
 from .nap import Nap
 from .order.turns import has_turn, passed_by
 from .probing import probe
-from .stop import GiveBack, Undo, Wait
+from .stop import GiveBack, Review, Undo, Wait
 from .timeout import Outlive, Overdue, overdue_at, overdue_of
 from .transactions.joined import KnownBetter
 
@@ -127,6 +127,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     session.refuse_unvisited(calling.name, acts=True)
     if session.marks_starts(calling.step):
         act = structs.replace(act, intent=True)
+    calling.step.results.forewarn(session.parts.claims.room)
     note = _starting(session, calling, entry, act)
     if act.intent:
         session.ledger.note(Entry(calling.name, STARTED, note, entry.version if entry else "", session.ledger.now()))
@@ -263,7 +264,7 @@ def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[N
     external = _external(calling, value)
     done = structs.replace(
         note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None, doubt=False,
-        untold=False, final=False,
+        untold=False, final=False, unfit=not calling.step.results.fits(packed),
     )  # fmt: skip
     return done, packed
 
@@ -318,16 +319,35 @@ def _absent(entry: Entry) -> Note:
 def _restore(session: Session, calling: Calling) -> Operation[Any]:
     """What the ledger says, decoded: the first time too, so that a replay cannot branch differently."""
     note = session.ledger.entries[calling.name].note
-    if note.result:
-        return calling.step.results.restore(note.result)
-    yield from session.ledger.flush()  # a large result is read back from where it was put
-    text = yield from unpack(session.parts.store, session.hold.held.at, note.result, note.spill)
-    if text:
-        return calling.step.results.restore(text)
+    text: Any = note.result
+    if not text:
+        yield from session.ledger.flush()  # a large result is read back from where it was put
+        text = yield from unpack(session.parts.store, session.hold.held.at, note.result, note.spill)
+    if not text:
+        _not_kept(session, calling, note)
+    try:
+        return calling.step.results.restore(text, loose=note.loose or session.undoing or session.compensating)
+    except Misfit as misfit:
+        _ask_for_result(session, calling, str(misfit))
+
+
+def _not_kept(session: Session, calling: Calling, note: Note) -> NoReturn:
+    """Done, and nobody has what it returned. Without a result the flow's body would go another way."""
     why = note.spill.reason if note.spill else "its time is over"
     large = note.spill is not None and note.spill.size > 0
     advice = "return less, or give the app a place: resources=…" if large else "return plain values or dataclasses"
-    raise ResultNotKept(
-        f"{calling.name} was done, but its result could not be kept ({why}); {advice}.",
-        operation=session.claim.operation, key=session.claim.key, step=calling.name,
-    )  # fmt: skip
+    if session.compensating:
+        raise ResultNotKept(
+            f"{calling.name} was done, but its result could not be kept ({why}); {advice}.",
+            operation=session.claim.operation, key=session.claim.key, step=calling.name,
+        )  # fmt: skip
+    refuse_if_undoing(session)
+    _ask_for_result(session, calling, f"it was done, but its result could not be kept ({why}); {advice}")
+
+
+def _ask_for_result(session: Session, calling: Calling, why: str) -> NoReturn:
+    """A person says what it returned. The reason stands beside the step, too: by it the step is found."""
+    entry = session.ledger.entries[calling.name]
+    if entry.note.reason != why:
+        session.ledger.note(structs.replace(entry, note=structs.replace(entry.note, reason=why)))
+    session.halt(Review(f"{calling.name}: {why}"))

@@ -48,8 +48,14 @@ class Note(Struct, frozen=True, omit_defaults=True, gc=False):
     beside: bool = False  # others were under way at the same time
     order: int = 0  # the how-manieth completion of the run: undo goes backwards
     external: str = ""  # the id that the outside gave it
+    unfit: bool = False  # its result did not fit its declared type when it was recorded
     place: str = ""  # the branch of a gathering that it ran in
     sole: bool = False  # no other call of the run may have its id; earlier releases did not see to that
+
+    @property
+    def loose(self) -> bool:
+        """Whether its result is handed on as it is: it never fitted, or a person said it."""
+        return self.unfit or self.settled is not None
 
 
 class Entry(Struct, frozen=True, gc=False):

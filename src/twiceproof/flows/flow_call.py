@@ -11,8 +11,8 @@ from ..claims.claim import HELD, REVIEW, claim_of
 from ..claims.hold import Hold
 from ..claims.outcomes import Busy, Done, InReview, Mismatch, Parked, TakeOutcome
 from ..claims.pieces import forget
-from ..claims.refusals import duplicate, refusal, result_not_kept, waiting
-from ..claims.results import unpack
+from ..claims.refusals import duplicate, no_longer_fits, refusal, result_not_kept, waiting
+from ..claims.results import Misfit, unpack
 from ..claims.states import Answer, Ask, is_expired
 from ..drive import Operation, thrown
 from ..errors import NeedsReview, StepFailed, Waiting
@@ -136,7 +136,10 @@ class FlowCall:
         if (overtaken := stale(done)) is not None:
             raise stale_error(flow.name, ask.key, ask.run, overtaken, ask.where)
         text = yield from unpack(self._parts.store, done.at, done.result, done.spill)
-        value = flow.results.restore(text) if text else None
+        try:
+            value = flow.results.restore(text, loose=done.loose) if text else None
+        except Misfit as misfit:
+            raise no_longer_fits(ask, done, str(misfit)) from None
         if flow.policy.on_duplicate == "reject" and not (yield from self._is_ours()):
             raise duplicate(ask, done, value)
         if not text:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ..claims.claim import HELD, REVIEW
 from ..claims.outcomes import Busy, Done, Failed, InReview, Parked, TakeOutcome
-from ..claims.results import ResultType, unpack
+from ..claims.results import Misfit, ResultType, unpack
 from ..claims.states import glance, is_expired, is_lapsed
 from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
@@ -107,7 +107,14 @@ class Handle:
             raise ResultNotKept(
                 f"{self.id} is done, but its result is not kept. Look: {self._show('runs')}", run=self.id
             )
-        return self.results.restore(text)
+        try:
+            return self.results.restore(text, loose=done.loose)
+        except Misfit as misfit:
+            raise NeedsReview(
+                f"{self.id} is done, but {misfit}. Give what is new in that type a default; see what is on record: "
+                f"{self._show('runs')}",
+                run=self.id, reason=str(misfit),
+            ) from None  # fmt: skip
 
     def _failed(self, failed: Failed) -> PriorFailure:
         fault = failed.fault

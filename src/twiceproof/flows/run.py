@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
+
+from msgspec import structs
 
 from ..claims.claim import DONE, HELD, Claim, Fault
 from ..claims.hold import INHERITED, Hold
@@ -20,10 +22,11 @@ from .context import Unwind, attempt_var, is_interrupt, session_var
 from .ending import Ended, Fell, Finished, GivenBack, Reviewed, as_done, as_failed, as_review
 from .entry import FAILED, tried_anew
 from .leaving import Beckoned, give_back, last, left, lie_down, refuse_forgotten
+from .mistakes import is_mistake, mistake_text
 from .parts import Parts
 from .run_states import FRESH
 from .session import Drive, Newer, Session
-from .stop import NOT_UNDONE, Review, Undo
+from .stop import BROKE, NOT_UNDONE, Review, Undo
 from .undo import Undone, undo_all
 from .work import Work, work_of
 
@@ -122,11 +125,19 @@ def _finish(
             return GivenBack(finding.error)
         if isinstance(finding, Raised) and isinstance(finding.error, WaitSwallowed):
             session.halt(Review(str(finding.error)))
+        if session.stop is None and not session.undoing and isinstance(finding, Raised) and is_mistake(finding.error):
+            _park_mistake(session, finding.error)
         if session.stop is None or isinstance(session.stop, Undo):
             return (yield from _fail(session, policy, _error_of(finding)))
     except Unwind:
         pass
     return (yield from _stop(session, policy))
+
+
+def _park_mistake(session: Session, error: BaseException) -> NoReturn:
+    """A deployment that broke the function's own code must not undo what was done: a fix, and the run goes on."""
+    own = error if isinstance(error, Exception) else None
+    session.halt(Review(BROKE + mistake_text(error), error=own))
 
 
 def _raise_what_is_out_of_reach(session: Session, finding: Returned | Raised) -> None:
@@ -168,12 +179,13 @@ def _end(session: Session, policy: Policy, results: ResultType, value: Any) -> O
 def _complete(session: Session, policy: Policy, results: ResultType, value: Any) -> Operation[Finished]:
     held = session.hold.held
     packed = pack(value, held, large=policy.large, most=session.parts.claims.room)
+    claim = session.claim if results.fits(packed) else structs.replace(session.claim, unfit=True)
     _, due_in, _ = finish_times(DONE, policy.life)
     pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, due_in))
-    yield from last(session, as_done(held.at, session.claim, packed, policy.life), *pieces)
+    yield from last(session, as_done(held.at, claim, packed, policy.life), *pieces)
     results.mind(value, packed)
     text = packed.inline or packed.text
-    return Finished(results.restore(text) if text else value)
+    return Finished(results.restore(text, loose=True) if text else value)
 
 
 def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[Fell]:

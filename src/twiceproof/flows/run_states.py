@@ -10,6 +10,7 @@ from ..claims.claim import FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Cla
 from ..claims.outcomes import Busy, Parked
 from ..claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, is_expired, is_lapsed
 from ..records import Insert, Record, Replace
+from .stop import BROKE
 from .work import Work, queue_of, with_work, work_of
 
 __all__ = ["FRESH", "MOST_CRASHES", "BeginRun", "Leftover", "RunAsk", "decide_run", "enqueue"]
@@ -51,9 +52,14 @@ def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
     if record.state in (QUEUED, WAITING):
         due = run.picked == record.version or (record.due_at is not None and record.due_at <= now)
         return _resume(run, record, claim, now) if due else Answer(_parked(record, claim))
-    if record.state == FAILED and run.ask.retry:
+    if run.ask.retry and (record.state == FAILED or _broke(record, claim)):
         return _resume(run, record, claim, now)
     return decide(run.ask, record, now)
+
+
+def _broke(record: Record, claim: Claim) -> bool:
+    """Whether a mistake in its own code stopped it: nothing about it is unknown, and it goes on after a fix."""
+    return record.state == REVIEW and claim.reason.startswith(BROKE)
 
 
 def _decide_gone(run: RunAsk, record: Record | None) -> Move:

@@ -16,6 +16,7 @@ SOON = 15 * 60.0
 WAITS_FOR_RUN = "waits for the run of "  # begins the words of a run that waits for another
 INNER_REVIEW = "what it called waits for a person"  # stands in those of one whose other is in review
 NOT_AWAITED = "was called and never awaited"  # stands in those of one whose flow forgot an await
+BROKE = "its own code broke off with "  # begins those of one whose body has a programming error
 NOT_UNDONE = "it could not be undone"  # begins those of one whose undo could not even be begun
 
 

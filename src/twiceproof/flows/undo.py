@@ -177,7 +177,7 @@ def is_aside(name: str, entries: Collection[str]) -> bool:
 def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Operation[None]:
     """A step like any other, with a declaration of its own, under a name that is found again."""
     text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
-    result: Any = calling.step.results.restore(text) if text else None
+    result: Any = calling.step.results.restore(text, loose=entry.note.loose) if text else None
     given = called_with(undo.function, {**calling.arguments, "result": result})
     _announce(session, UNDO + entry.name, undo, given)
     work = session.step(undo, (), given, name=UNDO + entry.name)

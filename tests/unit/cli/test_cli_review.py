@@ -7,6 +7,8 @@ import shlex
 
 import pytest
 
+from twiceproof import NeedsReview
+
 
 @pytest.fixture(autouse=True)
 def filled(shop):
@@ -143,3 +145,21 @@ def test_what_the_word_does_not_fit_is_left_and_told(run, run_json, shop):
     assert (answer["found"], answer["settled"]) == (1, 0)
     assert "Say what charge returned" in answer["refused"][0]["why"]
     assert "1 left as they are" in run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout
+
+
+def test_a_run_whose_code_broke_off_goes_on_by_the_move_that_is_named_first(run, run_json, ledger):
+    mistaken = [True]
+
+    @ledger.app.flow(key="order:{n}", name="count", stable=("n",))
+    def count(n: str):
+        return n.total if mistaken else len(n)
+
+    with pytest.raises(NeedsReview, match="broke off with AttributeError"):
+        count("three")
+    moves = [move["command"].split()[3:] for move in run_json("review", "show", "count/order:three")["next"]]
+    assert [words[:2] for words in moves] == [["runs", "retry"], ["review", "settle"], ["review", "settle"]]
+    mistaken.clear()
+    assert "is queued" in run("review", "settle", "count/order:three", "--retry", "--by", "ann").stdout
+    assert count("three") == 5
+    for words in (["--retry", "--undo"], ["--retry", "--happened"], ["--retry", "--abandon"]):
+        run("review", "settle", "count/order:three", *words, code=2)

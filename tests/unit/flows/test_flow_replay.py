@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from twiceproof import App, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, StepFailed, Waiting
+from twiceproof import (
+    App,
+    Misuse,
+    NeedsReview,
+    NotDone,
+    PayloadMismatch,
+    Retry,
+    StepFailed,
+    Waiting,
+)
 
 from .stage import Died, Stage
 
@@ -391,7 +400,7 @@ def test_the_effect_key_belongs_to_a_step(stage: Stage) -> None:
 
 
 def test_a_step_whose_result_is_too_large_is_told_where_it_could_be_kept(stage: Stage) -> None:
-    from twiceproof import ResultNotKept, ResultTypeWarning
+    from twiceproof import ResultTypeWarning
 
     app = stage.process()
 
@@ -404,12 +413,12 @@ def test_a_step_whose_result_is_too_large_is_told_where_it_could_be_kept(stage: 
         return len(render())
 
     told = r"\(too large to keep\); return less, .* resources=…"
-    with pytest.warns(ResultTypeWarning), pytest.raises(ResultNotKept, match=told):
+    with pytest.warns(ResultTypeWarning), pytest.raises(NeedsReview, match=told):
         large(1)
 
 
 def test_a_result_without_a_json_form_is_refused_the_first_time_and_again(stage: Stage) -> None:
-    from twiceproof import ResultNotKept, ResultTypeWarning
+    from twiceproof import ResultTypeWarning
 
     app = stage.process()
 
@@ -421,7 +430,9 @@ def test_a_result_without_a_json_form_is_refused_the_first_time_and_again(stage:
     def sync(order: int) -> None:
         odd(order)
 
-    with pytest.warns(ResultTypeWarning), pytest.raises(ResultNotKept, match="odd was done"):
+    with pytest.warns(ResultTypeWarning), pytest.raises(NeedsReview, match="odd: it was done, but its result"):
+        sync(1)
+    with pytest.raises(NeedsReview, match="odd: it was done, but its result"):
         sync(1)
 
 

@@ -331,7 +331,7 @@ def drifted(stage: Stage) -> Shop:
 def test_a_run_whose_flow_changed_has_nothing_that_happened_or_not(stage: Stage) -> None:
     shop = drifted(stage)
     for verdict in ("happened", "did-not-happen"):
-        with pytest.raises(Misuse, match="the flow changed under it"):
+        with pytest.raises(Misuse, match="the flow changed under this run"):
             shop.settle(verdict, result=1)
     assert shop.settle("abandon").state == "failed"
 

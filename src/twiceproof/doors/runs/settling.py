@@ -21,9 +21,10 @@ __all__ = ["SettleBody", "settle"]
 
 
 class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`step`: which one, where several are unknown. `did`: with "undo", whether the unknown step happened."""
+    """`step`: which one, where several are unknown. "retry": what stopped the run is repaired. `did`: with "undo",
+    whether the unknown step happened."""
 
-    verdict: Literal["happened", "did-not-happen", "undo", "abandon"]
+    verdict: Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
     result: Raw | UnsetType = UNSET
     step: str = ""
     evidence: str = ""
@@ -57,7 +58,7 @@ def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetim
 def _settle_claim(
     claims: Claims, at: Address, body: SettleBody, word: Settlement, result: Raw, life: Lifetime | None
 ) -> Operation[Reply]:  # fmt: skip
-    if body.verdict == "undo" or body.step or body.evidence or body.did is not None:
+    if body.verdict in ("retry", "undo") or body.step or body.evidence or body.did is not None:
         raise Misuse("This is a claim, and has no steps; say happened (with its result), did-not-happen or abandon.")
     kept = result if body.verdict == "happened" else NO_RESULT
     outcome = yield from claims.settle(at, word, result=kept, life=life or FOR_EVER)

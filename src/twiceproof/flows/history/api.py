@@ -77,7 +77,8 @@ class HistoryApi:
         note: str = "",
     ) -> Settled:
         """A person's word about a run in review: "happened" (with the step's result, or a piece of evidence adopted
-        as such), "did-not-happen", "undo" (with `did=` where an outcome is unknown), or "abandon"."""
+        as such), "did-not-happen", "retry" (what stopped it is repaired), "undo" (with `did=` where an outcome is
+        unknown), or "abandon"."""
         kept = NO_RESULT if result is NOTHING else said(result)
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)

@@ -9,7 +9,7 @@ from msgspec import structs
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, space_of_run
 from ...records import Address
 from ..entry import STARTED, UNKNOWN, WAITS
-from ..stop import INNER_REVIEW, NOT_AWAITED, NOT_UNDONE
+from ..stop import BROKE, INNER_REVIEW, NOT_AWAITED, NOT_UNDONE
 from ..undo import CANCELLED, undoes
 from ..waits.approval import KIND as APPROVAL
 from ..waits.approval import OPEN, approval_id
@@ -64,10 +64,16 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     asked = unknown or [step for step in whole.steps if step.state == STARTED and not step.is_undo]
     begun = _was_undone(whole)
     half_way = not unknown and (begun or whole.run.reason.startswith(NOT_UNDONE))
-    once = f"Once {_in_its_way(whole.run.reason)},"
+    lacking = next((step for step in whole.steps if _lacks_result(step, whole.run.reason)), None)
+    once = f"Once {_in_its_way(whole.run.reason, lacking)},"
     if half_way:
         yield MoveShape(f"{once} undo what is done, and stop:", (*settle, "--undo"))
-    if not unknown and not begun and whole.undoing != CANCELLED:  # of which something is undone already does not go on
+    if lacking is not None:
+        yield from _of_lacking(lacking, settle)
+    lost = lacking is not None and not lacking.result_kept  # no code brings it back
+    if (
+        not unknown and not begun and not lost and whole.undoing != CANCELLED
+    ):  # of which something is undone already does not go on
         why = "To go on with it instead of undoing it:" if half_way else f"{once} go on:"
         yield MoveShape(why, ("runs", "retry", name))
     for step in asked:
@@ -77,13 +83,31 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     yield MoveShape("To leave it as it is, and never try it again:", (*settle, "--abandon"))
 
 
-def _in_its_way(reason: str) -> str:
+def _lacks_result(step: StepShape, reason: str) -> bool:
+    return step.state == DONE and bool(step.reason) and reason == f"{step.name}: {step.reason}"
+
+
+def _of_lacking(step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]:
+    """It was done: only what it returned is asked for."""
+    yield MoveShape(
+        f"To go on with what {step.name} returned, said by hand:", (*settle, "--happened", "--result", "JSON")
+    )  # fmt: skip
+    yield MoveShape(
+        f"To go on without what {step.name} returned (the flow gets None):", (*settle, "--happened", "--result", "null")
+    )  # fmt: skip
+
+
+def _in_its_way(reason: str, lacking: StepShape | None) -> str:
+    if lacking is not None:
+        return f"what {lacking.name} declares to return accepts what is on record"
     if NOT_AWAITED in reason:
         return "the call is awaited"
     if INNER_REVIEW in reason:
         return "what it called is settled"
     if reason.startswith(NOT_UNDONE):
         return "what kept it from being undone is repaired"
+    if reason.startswith(BROKE):
+        return "its code is repaired"
     return "the code that it began with is back (or accepts it)"
 
 

@@ -31,18 +31,19 @@ from ...records import Address, Record, Replace, Written
 from ...shell import typed
 from ...stores.base import Store
 from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
-from ..undo import is_undo
+from ..undo import is_undo, refuse_cancelled, undoes
 from ..waiters import wake_waiters
 from ..work import queue_of, with_work, work_of
 from .runs import entries_in, require_run
 
-__all__ = ["Settled", "Verdict", "Word", "queued", "settle_run"]
+__all__ = ["Settled", "Verdict", "Word", "going_on", "lacks_result", "queued", "refuse_retry", "settle_run"]
 
-Verdict = Literal["happened", "did-not-happen", "undo", "abandon"]
+Verdict = Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
 
 
 class Word(Struct, frozen=True):
-    """What a person says. With "undo", `did` says whether the unknown step happened."""
+    """What a person says. "retry": what stopped the run is repaired. With "undo", `did` says whether the unknown step
+    happened."""
 
     verdict: Verdict
     by: str
@@ -84,7 +85,9 @@ def settle_run(
             return Settled(claim.run, record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim, where)
         entries = yield from entries_in(store, at.space)
-        entry = _meant(word, entries)
+        if word.verdict == "retry":
+            refuse_retry(record, entries, where)
+        entry = _meant(word, entries, claim.reason)
         sent = Settlement(word.verdict, word.by, found.now, word.note)
         settled = yield from _settled_entry(store, at, word, sent, entry, entries, where)
         rest = [other for other in entries if settled is None or other is not entry]
@@ -109,24 +112,55 @@ def _refuse_unless_in_review(record: Record, claim: Claim, where: Sequence[str])
         )
 
 
+def refuse_retry(record: Record, entries: Sequence[Entry], where: Sequence[str]) -> None:
+    """What cannot simply go on: another word is needed first, or it is something new."""
+    run = claim_of(record).run
+    if record.state not in (FAILED, REVIEW):
+        look = typed(*where, "runs", "show", run)
+        raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: {look}")
+    refuse_cancelled(record, where)
+    if undoes({entry.name for entry in entries}):
+        raise Misuse(
+            "What this run did was undone, or is being undone: it cannot go on. Start it as something new: "
+            f"{typed(*where, 'runs', 'fork', run, '--key', 'KEY')}"
+        )
+    unknown = sorted(entry.name for entry in entries if entry.state == UNKNOWN)
+    if record.state == REVIEW and unknown:
+        look = typed(*where, "review", "show", run)
+        raise Misuse(f"The outcome of {', '.join(unknown)} is unknown; settle it: {look}")
+
+
+def going_on(claim: Claim) -> Claim:
+    """Without a word to undo it, of a person who thought better of it: what was said is kept with the settling."""
+    return with_work(claim, undoing="", by="") if work_of(claim).undoing else claim
+
+
 # -- the step ------------------------------------------------------------------------------------
 
 
-def _meant(word: Word, entries: Sequence[Entry]) -> Entry | None:
+def _meant(word: Word, entries: Sequence[Entry], reason: str) -> Entry | None:
     """The step that the word is about. None: it is about the run alone."""
     unknown = [entry for entry in entries if entry.state == UNKNOWN] or _left_open(entries)
+    lacking = [entry for entry in entries if lacks_result(entry, reason)]
+    if word.happened and lacking and word.step in ("", lacking[0].name) and word.verdict == "happened":
+        return lacking[0]
     if word.step:
         return _named(word.step, entries)
     if word.happened is None:
         return None
     if not unknown:
         raise Misuse(
-            "No step of this run has an unknown outcome: the flow changed under it. Go on with it once the old code is "
-            'back (twiceproof runs retry), or say "undo" or "abandon".'
+            f"No step of this run has an unknown outcome; it stopped because: {reason.rstrip('.')}. Go on with it once "
+            'that is repaired ("retry"), or say "undo" or "abandon".'
         )
     if len(unknown) > 1:
         raise Misuse(f"Several outcomes are unknown; say which is meant: {', '.join(_names(unknown))}.")
     return unknown[0]
+
+
+def lacks_result(entry: Entry, reason: str) -> bool:
+    """Whether the run stopped because what this step returned is not there, or cannot be used: a person can say it."""
+    return entry.state == DONE and bool(entry.note.reason) and reason == f"{entry.name}: {entry.note.reason}"
 
 
 def _left_open(entries: Sequence[Entry]) -> list[Entry]:
@@ -136,6 +170,8 @@ def _left_open(entries: Sequence[Entry]) -> list[Entry]:
 
 def _named(name: str, entries: Sequence[Entry]) -> Entry:
     found = next((entry for entry in entries if entry.name == name), None)
+    if found is not None and found.state == DONE and found.note.settled is not None:
+        return found  # by a person, who may have mistaken what it returned
     if found is None or found.state not in (UNKNOWN, STARTED):
         known = "is not in the ledger" if found is None else f"is {found.state}"
         raise Misuse(f"{name} {known}; only a step with an unknown outcome is settled.")
@@ -150,6 +186,8 @@ def _settled_entry(
         return None
     settlement = structs.replace(settlement, verdict="happened" if word.happened else "did-not-happen")
     if not word.happened:
+        if entry.state == DONE:
+            raise Misuse(f"{entry.name} is on record as done; say what it returned (--happened --result), or undo it.")
         note = structs.replace(
             entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",
             doubt=False, untold=False, final=False,
@@ -158,7 +196,8 @@ def _settled_entry(
     result, spill = yield from _outcome(store, at, word, entry, where)
     order = entry.note.order or 1 + max(other.note.order for other in entries)  # undo goes backwards by it
     note = structs.replace(
-        entry.note, settled=settlement, result=result, spill=spill, fault=None, not_before=None, reason="", order=order
+        entry.note, settled=settlement, result=result, spill=spill, fault=None, not_before=None, reason="", order=order,
+        unfit=False,
     )  # fmt: skip
     return structs.replace(entry, state=DONE, note=note)
 
@@ -194,6 +233,8 @@ def _claim_write(record: Record, claim: Claim, word: Word, rest: Sequence[Entry]
     if word.verdict == "undo":
         _refuse_open(rest)
         return queued(record, with_work(claim, undoing="settled", by=word.by))
+    if word.verdict == "retry":
+        return queued(record, going_on(claim))
     unknown = _names([entry for entry in rest if entry.state == UNKNOWN])
     if not unknown:
         return queued(record, claim)

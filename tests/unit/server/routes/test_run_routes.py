@@ -321,3 +321,24 @@ def test_a_key_function_that_breaks_leaves_its_request_key_free(app, knock):
     knock("POST", "/v1/runs/ship", {"nr": "17"}, 500, idempotency_key="req-1")
     knock("POST", "/v1/runs/ship", {"id": "17"}, 202, idempotency_key="req-1")
     knock("POST", "/v1/runs/ship", {"id": "18"}, 422, idempotency_key="req-1")
+
+
+@pytest.mark.parametrize("how", ["retry", "reviews"])
+def test_a_run_whose_code_broke_off_goes_on_after_a_fix(app, knock, how):
+    mistaken = [True]
+
+    @app.flow(key="order:{order[id]}", name="sync")
+    def flow(order):
+        return order.total if mistaken else order["total"]
+
+    run = knock("POST", "/v1/runs/sync", ORDER, 202)["run"]
+    work(app)
+    assert "broke off with AttributeError" in knock("GET", f"/v1/runs/{run}")["run"]["reason"]
+    mistaken.clear()
+    if how == "retry":
+        assert knock("POST", f"/v1/runs/{run}/retry", status=200)["state"] == "queued"
+    else:
+        word = {"verdict": "retry", "by": "ann", "note": "repaired"}
+        assert knock("POST", f"/v1/reviews/{run}", word, 200)["state"] == "queued"
+    work(app)
+    assert knock("GET", f"/v1/runs/{run}")["result"] == ORDER["total"]
