@@ -8,7 +8,7 @@ from ..stores.base import Store
 from .shelving import drop
 from .states import EXPIRE
 
-__all__ = ["INPUT", "PIECES", "forget", "remove_pieces"]
+__all__ = ["INPUT", "PIECES", "forget", "is_of_a_run_to_come", "remove_pieces"]
 
 INPUT = "input-"  # how the name of a large input begins
 PIECES = ("step", "arrival", "approval", "evidence", "resource", "undo")
@@ -29,7 +29,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
         after: str | None = None
         while True:
             page = yield from store.scan(kind, space=owner.at.space, after=after, limit=size)
-            old = [record for record in page.records if not _is_of_a_run_to_come(record, page.now)]
+            old = [record for record in page.records if not is_of_a_run_to_come(record, page.now)]
             if old:
                 removals = [Remove(record.at, version=record.version) for record in old]
                 written = yield from store.write(owner, *removals)
@@ -45,7 +45,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
     return gone
 
 
-def _is_of_a_run_to_come(record: Record, now: float) -> bool:
+def is_of_a_run_to_come(record: Record, now: float) -> bool:
     """A large input is there before its run, which makes it its own as it begins; without a run, its time runs out.
 
     Cleared away with an earlier run of the key, it would leave a run that can never be carried out.

@@ -12,7 +12,7 @@ from ..errors import CannotOpen
 from ..records import Address, Check, Conflict, Found, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
 from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, Claim, body_of, claim_of
-from .pieces import PIECES, remove_pieces
+from .pieces import PIECES, is_of_a_run_to_come, remove_pieces
 from .pointer import LOOK_AGAIN, POINTERS, owner_of, renewal
 from .shelving import drop
 from .states import EXPIRE, TRIM, kept_until
@@ -64,7 +64,8 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
         for record in records:
             yield from _sweep_several(store, [record], now, counts)
         return
-    small = [end for end in ends if len(end.pieces) < store.batch_limit]
+    large = [end for end in ends if len(end.pieces) >= store.batch_limit]
+    small = [end.without_the_next(now) for end in ends if len(end.pieces) < store.batch_limit]
     answers = yield from store.write_each([end.writes for end in small])
     for end, answer in zip(small, answers, strict=True):
         if isinstance(answer, Exception) and not isinstance(answer, CannotOpen):
@@ -73,9 +74,8 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
             yield from _count(end, counts)
         elif isinstance(answer, Conflict) and answer.at != end.record.at:  # a piece came or went in between
             yield from _sweep_large(store, end, counts)
-    for end in ends:
-        if end not in small:
-            yield from _sweep_large(store, end, counts)
+    for end in large:
+        yield from _sweep_large(store, end, counts)
 
 
 class _End(Struct, frozen=True):
@@ -88,6 +88,10 @@ class _End(Struct, frozen=True):
     @property
     def writes(self) -> Sequence[Write]:
         return [self.write, *(Remove(piece.at, version=piece.version) for piece in self.pieces)]
+
+    def without_the_next(self, now: float) -> _End:
+        """The large input of a run that is about to begin under the same key lies there, too: it stays."""
+        return structs.replace(self, pieces=[piece for piece in self.pieces if not is_of_a_run_to_come(piece, now)])
 
 
 def _by_space(records: Sequence[Record]) -> dict[str, list[Record]]:

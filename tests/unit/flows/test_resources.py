@@ -18,6 +18,7 @@ from twiceproof import App, Misuse, Resource, ResultNotKept, StoreUnavailable, V
 from twiceproof.claims.orphans import DAY, orphans, remove_orphans
 from twiceproof.claims.retention import sweep
 from twiceproof.claims.shelf import Shelf, open_shelf, path_of, run_of
+from twiceproof.claims.shelving import load
 from twiceproof.drive import block
 from twiceproof.flows.resume import resume_run
 from twiceproof.prove.clocks import ManualClock
@@ -195,6 +196,9 @@ def test_a_sweep_between_an_input_and_its_run_leaves_the_input(world: World) -> 
     sync = sizes(app)
     block(sync.flow.request((1, "z" * 400_000), {}))
     assert block(sweep(world.process().store)).forgotten == 1
+    (kept,) = app.store.scan("resource").block().records
+    with block(load(kept)) as file:
+        assert b"z" * 400_000 in file.read()
     assert sync(1, "z" * 400_000) == 400_000
     world.clock.advance(2 * 86_400.0)
     block(sweep(app.store))
