@@ -21,7 +21,7 @@ ON_POSTGRES = [way for way in WAYS if way.store == "postgres"]
 LIMIT = "twiceproof.flows.transactions.transaction.LIMIT"
 PATIENCE = 40.0
 MOMENTS = {
-    "its work": b"INSERT INTO stock",
+    "its work": b"stock",  # in quotes or not
     "its ledger entry": b"CASE WHEN pg_catalog.current_setting('twiceproof.joined'",
     "its commit": b"COMMIT",
 }
