@@ -62,14 +62,20 @@ def _of_aws(answer: dict[Any, Any]) -> Found:
 
 
 def _of_azure(error: BaseException) -> Found:
-    """Its pipeline tries again, and hands the last answer to the client's method, which raises."""
-    trace, found = error.__traceback__, list[Ending]()
+    """Its pipeline tries again, and hands the last answer to the client's method, which raises.
+
+    Raised anywhere else (`response.raise_for_status()`), the answer does not say what was tried before it.
+    """
+    if AZURE_REFUSAL not in {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}:
+        return []
+    trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).startswith("azure."):
             context = said_by(trace.tb_frame.f_locals.get("pipeline_response"), "context")
-            found += _of_pipeline(context.get("history") if isinstance(context, dict) else None)
+            if isinstance(context, dict):
+                return _of_pipeline(context.get("history"))
         trace = trace.tb_next
-    return found
+    return [None]
 
 
 def _of_pipeline(history: Any) -> Found:
@@ -122,6 +128,7 @@ def _in_redis(frame: FrameType) -> Found:
     return [None] * (failures - 1 if 0 <= most < failures else failures)
 
 
+AZURE_REFUSAL = "azure.core.exceptions.HttpResponseError"
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # what aiohttp sends once more
 # By their names: to import a client, only to know its functions, would cost each program that uses another one.
 LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {

@@ -11,10 +11,12 @@ import ssl
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
+import azure.core
+import azure.core.exceptions
+import azure.core.rest
 import botocore.config
 import botocore.exceptions
 import botocore.session
@@ -25,7 +27,9 @@ import redis.backoff
 import redis.exceptions
 import redis.retry
 import requests
+import stripe
 import urllib3
+from azure.core.pipeline.policies import RetryPolicy
 
 from twiceproof import App, NeedsReview, Waiting
 from twiceproof.claims.verdict import judge
@@ -41,10 +45,10 @@ ANSWERS = {
 
 
 class Server:
-    """Takes each request whole, gives one answer and hangs up."""
+    """Takes each request whole, gives one answer and hangs up: these in turn, then the last one again and again."""
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
+    def __init__(self, *answers: bytes) -> None:
+        self._answers = list(answers)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -57,18 +61,23 @@ class Server:
                 return
             with caller:
                 caller.recv(65536)
-                caller.sendall(self._answer)
+                caller.sendall(self._answers.pop(0) if len(self._answers) > 1 else self._answers[0])
 
     def close(self) -> None:
         self._socket.close()
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[bytes], str]]:
+def serve(serve_in_turn: Callable[..., str]) -> Callable[[bytes], str]:
+    return serve_in_turn
+
+
+@pytest.fixture
+def serve_in_turn() -> Iterator[Callable[..., str]]:
     made: list[Server] = []
 
-    def start(answer: bytes) -> str:
-        made.append(Server(answer))
+    def start(*answers: bytes) -> str:
+        made.append(Server(*answers))
         return made[-1].url
 
     yield start
@@ -287,48 +296,89 @@ def test_a_redis_that_hung_up_may_have_done_it() -> None:
     assert judge(Cache().error()) == "ambiguous"
 
 
-def of_package(module: str, *names: str, **said: Any) -> Exception:
-    """An error of a package that is not installed here, by its module and the names of its classes, root first."""
-    kind: type[Exception] = Exception
-    for name in names:
-        kind = type(name, (kind,), {"__module__": module})
-    error = kind("x")
-    for name, value in said.items():
-        setattr(error, name, value)
-    return error
+def answer_of(status: int, error: str = "{}") -> bytes:
+    body = f'{{"error": {error}}}'.encode()
+    head = f"HTTP/1.1 {status} Told\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def by_stripe(url: str) -> object:
+    client = stripe.StripeClient("sk_test_none", base_addresses={"api": url.rstrip("/")}, max_network_retries=0)
+    return client.v1.charges.create(params={"amount": 100, "currency": "eur"})
 
 
 @pytest.mark.parametrize(
-    ("error", "verdict"),
+    ("answer", "kind", "verdict"),
     [
-        (of_package("stripe._error", "StripeError", "CardError", http_status=402, code="card_declined"), "clean"),
-        (of_package("stripe.error", "StripeError", "CardError", http_status=402, code="card_declined"), "clean"),
-        (of_package("stripe._error", "StripeError", "InvalidRequestError", http_status=400), "clean"),
-        (of_package("stripe._error", "StripeError", "RateLimitError", http_status=429), "clean"),
-        (of_package("stripe._error", "StripeError", "APIError", http_status=500), "ambiguous"),
-        (of_package("stripe._error", "StripeError", "IdempotencyError", http_status=409), "ambiguous"),
-        (of_package("stripe._error", "StripeError", "APIConnectionError", http_status=None), "ambiguous"),
-        (of_package("azure.core.exceptions", "AzureError", "ServiceRequestError"), "clean"),
-        (of_package("azure.core.exceptions", "AzureError", "ServiceResponseError"), "ambiguous"),
-        (of_package("azure.core.exceptions", "AzureError", "HttpResponseError", status_code=404), "clean"),
-        (of_package("azure.core.exceptions", "AzureError", "HttpResponseError", status_code=409), "ambiguous"),
-        (of_package("my.shop", "CardError", http_status=402), "ambiguous"),
+        (answer_of(400, '{"type": "invalid_request_error"}'), "InvalidRequestError", "clean"),
+        (answer_of(402, '{"type": "card_error", "code": "card_declined"}'), "CardError", "clean"),
+        (answer_of(429), "RateLimitError", "clean"),
+        (answer_of(409), "APIError", "ambiguous"),
+        (answer_of(500), "APIError", "ambiguous"),
+        (b"", "APIConnectionError", "ambiguous"),
     ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+    ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_stripe_and_azure_are_known_by_their_classes(error: Exception, verdict: str) -> None:
-    assert judge(error) == verdict
+def test_what_stripes_client_raises_is_known(
+    serve: Callable[[bytes], str], answer: bytes, kind: str, verdict: str
+) -> None:
+    error = error_of(by_stripe, serve(answer))
+    assert (type(error).__name__, judge(error)) == (kind, verdict)
+
+
+def test_a_card_error_of_anybody_elses_is_judged_by_its_status() -> None:
+    kind = type("CardError", (Exception,), {"__module__": "my.shop", "http_status": 402})
+    assert judge(kind("declined")) == "ambiguous"
+
+
+def by_azure(url: str, raised_by: str = "azure.data.tables", **retries: Any) -> object:
+    """As the methods of Azure's clients are written, which hold the pipeline's answer while they raise."""
+    client = azure.core.PipelineClient(url, policies=[RetryPolicy(retry_backoff_factor=0, **retries)])
+    request = azure.core.rest.HttpRequest("POST", url, content=b"x")
+    written: dict[str, Any] = {"__name__": raised_by, "raised": azure.core.exceptions.HttpResponseError}
+    exec(
+        "def create(client, request):\n"
+        "    pipeline_response = client._pipeline.run(request)\n"
+        "    if pipeline_response.http_response.status_code >= 400:\n"
+        "        raise raised(response=pipeline_response.http_response)",
+        written,
+    )
+    return written["create"](client, request)
+
+
+@pytest.mark.parametrize(("status", "verdict"), [(404, "clean"), (409, "ambiguous"), (500, "ambiguous")])
+def test_the_status_that_an_azure_client_raises_is_known(
+    serve: Callable[[bytes], str], status: int, verdict: str
+) -> None:
+    assert judge(error_of(lambda url: by_azure(url, retry_total=0), serve(answer_of(status)))) == verdict
+
+
+def test_a_connection_that_an_azure_client_could_not_make_is_clean_and_one_that_broke_is_not(
+    refusing: str, serve: Callable[[bytes], str]
+) -> None:
+    assert judge(error_of(lambda url: by_azure(url, retry_total=0), refusing)) == "clean"
+    assert judge(error_of(lambda url: by_azure(url, retry_total=0), serve(b""))) == "ambiguous"
 
 
 @pytest.mark.parametrize(("before", "verdict"), [(500, "ambiguous"), (429, "clean")])
-def test_an_azure_clients_refusal_is_that_of_its_last_try_only(before: int, verdict: str) -> None:
-    """Its generated methods hold the pipeline's answer, with what was tried before, as they raise."""
-    refused = of_package("azure.core.exceptions", "AzureError", "HttpResponseError", status_code=404)
-    tried = SimpleNamespace(error=None, http_response=SimpleNamespace(status_code=before))
-    written = {"__name__": "azure.storage.blob", "error": refused}
-    exec("def upload(pipeline_response):\n    raise error", written)
-    told = error_of(lambda url: written["upload"](SimpleNamespace(context={"history": [tried]})), "")  # type: ignore[operator]
-    assert judge(told) == verdict
+def test_an_azure_clients_refusal_is_that_of_its_last_try_only(
+    serve_in_turn: Callable[..., str], before: int, verdict: str
+) -> None:
+    url = serve_in_turn(answer_of(before), answer_of(404))
+    assert judge(error_of(lambda url: by_azure(url, retry_total=1), url)) == verdict
+
+
+def test_a_refusal_that_does_not_say_what_azures_pipeline_tried_before_is_ambiguous(
+    serve_in_turn: Callable[..., str],
+) -> None:
+    """`client.send_request(…).raise_for_status()`: the answer of the second try alone is in the error."""
+    url = serve_in_turn(answer_of(500), answer_of(404))
+    client = azure.core.PipelineClient(url, policies=[RetryPolicy(retry_backoff_factor=0)])
+
+    def send(url: str) -> object:
+        return client.send_request(azure.core.rest.HttpRequest("POST", url, content=b"x")).raise_for_status()
+
+    assert judge(error_of(send, url)) == "ambiguous"
 
 
 def test_an_error_of_ones_own_is_not_judged_by_what_is_in_it() -> None:
