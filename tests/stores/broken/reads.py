@@ -42,7 +42,7 @@ class ReplicaOneWriteBehind(MemoryEngine):
         return [Found(self._replica.get(at), self._clock.now()) for at in addresses]
 
 
-@breaks("reads")
+@breaks("reads", "batches")
 class AnswersMixedUp(MemoryEngine):
     """Several reads at once get each other's answers."""
 
