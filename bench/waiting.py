@@ -32,7 +32,7 @@ def _first(url: str) -> list[Record]:
         with suppress(Waiting):
             make_waiting_flow(app)(FIRST, 30)
         space = address_of(TENANT, FLOW, FIRST).space
-        return [record for kind in ("claim", "step") for record in _records(app, kind, space)]
+        return [record for kind in ("run", "step") for record in _records(app, kind, space)]
 
 
 def _records(app: App, kind: str, space: str) -> list[Record]:

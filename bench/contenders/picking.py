@@ -59,7 +59,7 @@ class Picking:
         return time.perf_counter() - began
 
     def _pick_up(self, flow: Flow) -> None:
-        due = block(iter(self._app.store.due("claim", queues=flow.queues, limit=1)))
+        due = block(iter(self._app.store.due("run", queues=flow.queues, limit=1)))
         ended = block(resume_run(flow, due.records[0]))
         assert isinstance(ended, Finished), ended
 

@@ -54,7 +54,7 @@ def app(place):
 
 
 def states(app, flow):
-    return {record.at.space.split("/", 2)[2]: record.state for record in app.store.scan("claim").block().records
+    return {record.at.space.split("/", 2)[2]: record.state for record in app.store.scan("run").block().records
             if record.at.space.split("/")[1] == flow}  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from twiceproof.claims.evidence import evidence_of
 from twiceproof.drive import block
 
 LEASE = 600.0  # longer than any test takes: no heartbeat comes in between
-AT = address_of("default", "ship", "order:17")
+AT = address_of("default", "ship", "order:17", "run")
 
 
 def nothing():

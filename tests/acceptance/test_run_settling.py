@@ -46,7 +46,7 @@ def test_a_run_is_settled_found_and_forgotten(place):
         place.advance(DAY + 1)
         assert block(sweep(app.store)).forgotten == 1
         space = address_of("default", "buy", "order:1").space
-        for kind in ("claim", *PIECES):
+        for kind in ("run", *PIECES):
             assert list(app.store.scan(kind, space=space).block().records) == []
         assert app.ids("bank:ch_1") == []
     finally:

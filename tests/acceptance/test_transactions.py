@@ -99,7 +99,7 @@ def finish_the_run(place, way):
 def begin_the_run(place, way):
     """And come no further: the step is not done yet when the first holder commits."""
     store = place.app().store
-    record = store.read(address_of("default", "buy", "order:17")).block().record
+    record = store.read(address_of("default", "buy", "order:17", "run")).block().record
     claim = structs.replace(claim_of(record), owner="another", attempt=2)
     taken = Replace(record.at, body_of(claim), "held", version=record.version, draw=True, lease=LEASE)
     assert isinstance(store.write(taken).block(), Written)

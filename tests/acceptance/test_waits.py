@@ -77,7 +77,7 @@ def test_a_callback_that_races_the_run_as_it_lies_down_is_never_slept_through(pl
 
     def begin(app):
         flow = payment(app).flow
-        for record in app.store.due("claim", queues=flow.queues).block().records:
+        for record in app.store.due("run", queues=flow.queues).block().records:
             block(resume_run(flow, record))
         return "ran"
 

@@ -3,12 +3,13 @@
 import pytest
 
 from tests.stores.movable_redis import MovableRedisEngine
+from twiceproof.errors import SchemaMismatch
 from twiceproof.prove.store_contract.asking import due_keys, land, record_at, schedule, take_due
 from twiceproof.records import Replace
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.heads import FEW
 from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_lanes import META_KEY, SCHEMA, WITHOUT_HEADS, Meta
+from twiceproof.stores.redis_lanes import META_KEY, SCHEMA, Meta
 
 pytestmark = pytest.mark.server
 
@@ -89,22 +90,11 @@ def test_a_record_that_was_moved_to_an_earlier_time_is_found(store):
 
 
 @pytest.mark.parametrize("place", ["redis_url", "cluster_url"])
-def test_a_store_of_the_schema_without_heads_is_taken_up(request, place):
+def test_a_store_of_an_earlier_schema_is_refused(request, place):
+    """Its runs are records of another kind: nobody would go on with them."""
     url = request.getfixturevalue(place)
-    first = GroupedStore(RedisEngine(url))
-    for nth in range(50):
-        schedule(first, nth, 0 if nth % 2 else 1_000, queue=MANY[nth])
-    engine = first.engine
-    for lane in engine.lanes:
-        engine._nodes.run(engine._nodes.node_of(lane.slot), ("DEL", f"{lane.prefix}:h:claim"))
-    engine._meta(("SET", META_KEY, Meta(WITHOUT_HEADS, len(engine.lanes)).text()))
-    assert due_keys(first, *MANY) == []
+    first = RedisEngine(url)
+    first._meta(("SET", META_KEY, Meta(SCHEMA - 1, len(first.lanes)).text()))
     first.close()
-    again = GroupedStore(RedisEngine(url))
-    assert again.engine.meta.schema == SCHEMA
-    assert len(due_keys(again, *MANY, hide=5_000)) == 25
-    assert take_due(again, MANY).next_in == pytest.approx(1_000, abs=20)
-    again.close()
-    with_heads = RedisEngine(url)
-    assert with_heads.meta.schema == SCHEMA
-    with_heads.close()
+    with pytest.raises(SchemaMismatch, match="older release"):
+        RedisEngine(url)

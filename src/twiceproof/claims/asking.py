@@ -11,7 +11,7 @@ from ..errors import Misuse
 from ..keys import KeyMaker, Watch, fingerprint
 from ..records import Address
 from .arguments import Arguments
-from .claim import address_of, run_id
+from .claim import CLAIM, address_of, run_id
 from .policy import Policy
 from .states import Ask
 
@@ -33,8 +33,10 @@ class Asking:
         clock: Clock,
         stable: Collection[str] = (),
         link: Link = None,
+        kind: str = CLAIM,
     ) -> None:
         self.policy = policy
+        self._kind = kind
         self.arguments = Arguments(function)
         self._owner = owner
         self._clock = clock
@@ -54,14 +56,14 @@ class Asking:
         return self.maker.make(self.arguments.bind(args, kwargs))
 
     def address(self, key: str) -> Address:
-        return address_of(self.policy.tenant, self.policy.operation, key)
+        return address_of(self.policy.tenant, self.policy.operation, key, self._kind)
 
     def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> Ask:
         """Everything that can be refused is refused here, before anything is written."""
         key = self.maker.make(arguments)
         if self._watch.is_on:
             self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
-        at = address_of(self.policy.tenant, self.policy.operation, key)
+        at = self.address(key)
         return Ask(
             at,
             self.policy.operation,

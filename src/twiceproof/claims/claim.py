@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import CannotOpen, Misuse
-from ..records import Address, Record
+from ..records import Address, Check, Insert, Record, Write
 
 __all__ = [
+    "CLAIM",
     "DONE",
     "FAILED",
     "HELD",
@@ -20,6 +21,7 @@ __all__ = [
     "QUEUED",
     "REVIEW",
     "RUN",
+    "RUN_ID",
     "TRIMMED",
     "WAITING",
     "Claim",
@@ -27,8 +29,11 @@ __all__ = [
     "Settlement",
     "Spill",
     "address_of",
+    "alone",
     "body_of",
     "claim_of",
+    "other_kind",
+    "run_address",
     "run_id",
     "space_of",
     "space_of_run",
@@ -41,9 +46,9 @@ TRIMMED = Raw(b"{}")  # what a tombstone keeps of a run's work: that it was a ru
 HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
 QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on a timer, a callback or a retry
 
-KIND = "claim"
+CLAIM, RUN = "claim", "run"  # kinds of records: apart, so that a list of the ones does not read the others
 SELF = "self"
-RUN = "run_"  # how a run's id begins
+RUN_ID = "run_"  # how a run's id begins
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
 
 
@@ -128,18 +133,34 @@ def space_of(tenant: str, operation: str, key: str) -> str:
     return f"{tenant}/{operation}/{key}"
 
 
-def address_of(tenant: str, operation: str, key: str) -> Address:
-    return Address(space_of(tenant, operation, key), KIND, SELF)
+def address_of(tenant: str, operation: str, key: str, kind: str = CLAIM) -> Address:
+    return Address(space_of(tenant, operation, key), kind, SELF)
+
+
+def run_address(space: str) -> Address:
+    return Address(space, RUN, SELF)
+
+
+def other_kind(at: Address) -> Address:
+    """Where a run of the same operation and key would be, or a claim: only one of them may be there."""
+    return Address(at.space, CLAIM if at.kind == RUN else RUN, SELF)
+
+
+def alone(write: Write) -> tuple[Check, ...]:
+    """Goes with the first write of a claim or a run: what a guarded function has done, a flow does not do again."""
+    if type(write) is Insert and (write.at.kind == CLAIM or write.at.kind == RUN):
+        return (Check(other_kind(write.at), absent=True),)
+    return ()
 
 
 def run_id(space: str) -> str:
     """A run's id follows from what it is about, so that a second start finds the first, and leads back to it."""
-    return RUN + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
+    return RUN_ID + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def space_of_run(run: str) -> str:
     """The way back, without an index that could disagree."""
-    text = run.removeprefix(RUN)
+    text = run.removeprefix(RUN_ID)
     try:
         space = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except ValueError:

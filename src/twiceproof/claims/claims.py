@@ -15,14 +15,42 @@ from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Re
 from ..shell import typed
 from ..stores.base import Store
 from ..stores.signals import is_a_signals
-from .claim import DONE, FAILED, HELD, NO_RESULT, REVIEW, Claim, Fault, Settlement, Spill, body_of, claim_of
+from .claim import (
+    CLAIM,
+    DONE,
+    FAILED,
+    HELD,
+    NO_RESULT,
+    REVIEW,
+    Claim,
+    Fault,
+    Settlement,
+    Spill,
+    alone,
+    body_of,
+    claim_of,
+    other_kind,
+)
 from .evidence import KEEP, Evidence, evidence_write
 from .insist import Insist
 from .outcomes import Held, InReview, LostHold, TakeOutcome
-from .pieces import remove_pieces
+from .pieces import forget, remove_pieces
 from .results import SPILL_LIMIT, Packed, resource_address
 from .shelf import Shelf
-from .states import Answer, Ask, Begin, Lifetime, Move, Park, decide, finish_times, glance, is_expired, is_lapsed
+from .states import (
+    Answer,
+    Ask,
+    Begin,
+    Lifetime,
+    Move,
+    Park,
+    decide,
+    decide_of_other_kind,
+    finish_times,
+    glance,
+    is_expired,
+    is_lapsed,
+)
 
 __all__ = ["FOR_EVER", "Claims", "Decide", "is_beckoned"]
 
@@ -59,7 +87,7 @@ class Claims:
                 return move.outcome
             sent = self.clock.monotonic()
             try:
-                written: Outcome = yield self.store.write(move.write)
+                written: Outcome = yield self.store.write(move.write, *alone(move.write))
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -69,7 +97,31 @@ class Claims:
                 raise
             if isinstance(written, Written):
                 return self._won(ask, move, written, sent)
-            found = Found(written.found, written.now)
+            if written.at == ask.at:
+                found = Found(written.found, written.now)
+                continue
+            told = yield from self._of_other_kind(ask, decide, written)
+            if told is not None:
+                return told
+            found = Found(None, written.now)
+
+    def _of_other_kind(self, ask: Ask, decide: Decide, refused: Conflict | Lost) -> Operation[TakeOutcome | None]:
+        """A run has this operation's key where a claim is asked for, or the other way round: it is answered as a
+        duplicate, and never taken over. None: it is gone, or was only not swept yet.
+        """
+        record = refused.found
+        if record is None:
+            return None
+        if is_expired(record, refused.now):
+            yield from forget(self.store, record)
+            return None
+        if ask.at.kind == CLAIM:
+            decide(ask, record, refused.now)  # which may refuse it
+        move = decide_of_other_kind(ask, record, refused.now)
+        if isinstance(move, Answer):
+            return move.outcome
+        written = yield from self.store.write(move.write)
+        return InReview(move.reason, ask.run, written.now) if isinstance(written, Written) else None
 
     def _won(self, ask: Ask, move: Begin | Park, written: Written, sent: float) -> TakeOutcome:
         if isinstance(move, Park):
@@ -194,6 +246,8 @@ class Claims:
         """
         while True:
             found = yield from self.store.read(at)
+            if found.record is None:
+                found = yield from self.store.read(other_kind(at))
             record = _settleable(found, where)
             written = yield from self.store.write(_settled(record, settlement, result, life))
             if isinstance(written, Written):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from ..drive import Operation
-from ..records import Check, Record, Remove, Written
+from ..records import Check, Found, Record, Remove, Written
 from ..stores.base import Store
+from .claim import other_kind, run_address
 from .shelving import drop
-from .states import EXPIRE
+from .states import EXPIRE, is_expired
 
-__all__ = ["INPUT", "PIECES", "forget", "is_of_a_run_to_come", "remove_pieces"]
+__all__ = ["INPUT", "PIECES", "forget", "is_of_a_run_to_come", "remove_pieces", "run_or_claim"]
 
 INPUT = "input-"  # how the name of a large input begins
 PIECES = ("step", "arrival", "approval", "evidence", "resource", "undo")
 BATCH = 50
+
+
+def run_or_claim(store: Store, space: str) -> Operation[Found]:
+    """Whichever of them is in this space."""
+    run, claim = yield from store.read_each([run_address(space), other_kind(run_address(space))])
+    return run if run.record is not None and (claim.record is None or not is_expired(run.record, run.now)) else claim
 
 
 def forget(store: Store, record: Record) -> Operation[None]:

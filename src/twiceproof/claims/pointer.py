@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from ..records import Address, Found, Insert, Record, Remove, Replace
-from .claim import DONE, KIND, SELF, TRIMMED, body_of, claim_of
+from .claim import DONE, TRIMMED, body_of, claim_of, run_address
 from .states import EXPIRE, TRIM, is_expired
 
 __all__ = ["EXTERNAL", "POINTERS", "Pointer", "owner_of", "pointer_of", "pointer_write", "renewal"]
@@ -35,7 +35,7 @@ def pointer_write(at: Address, pointer: Pointer) -> Insert:
 
 
 def owner_of(record: Record) -> Address:
-    return Address(pointer_of(record).space, KIND, SELF)
+    return run_address(pointer_of(record).space)
 
 
 def renewal(record: Record, found: Found) -> Remove | Replace:

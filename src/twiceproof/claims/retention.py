@@ -11,7 +11,7 @@ from ..drive import Operation
 from ..errors import CannotOpen
 from ..records import Address, Check, Conflict, Found, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
-from .claim import DONE, FAILED, KIND, NO_RESULT, SELF, TRIMMED, Claim, body_of, claim_of
+from .claim import CLAIM, DONE, FAILED, NO_RESULT, RUN, SELF, TRIMMED, Claim, body_of, claim_of
 from .pieces import PIECES, is_of_a_run_to_come, remove_pieces
 from .pointer import LOOK_AGAIN, POINTERS, owner_of, renewal
 from .shelving import drop
@@ -22,7 +22,7 @@ __all__ = ["PASS", "Swept", "sweep"]
 log = logging.getLogger("twiceproof")
 
 BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
-KINDS = (KIND, *BESIDE, "link", "letter", "mark", "duplicates", "notice", "worker", *POINTERS)
+KINDS = (RUN, CLAIM, *BESIDE, "link", "letter", "mark", "duplicates", "notice", "worker", *POINTERS)
 PASS = 500
 TOGETHER = 100  # in one commit: claims that come meanwhile wait for no more than that
 
@@ -52,9 +52,9 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
 def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: dict[str, int]) -> Operation[None]:
     """All of them with a handful of questions. What belongs to a run goes with it, in one write: all or nothing."""
     try:
-        runs = [record.at.space for record in records if _has_history(record)]
+        runs = [record.at.space for record in records if record.at.kind == RUN]
         beside = _by_space((yield from store.beside(runs, PIECES, limit=store.batch_limit))) if runs else {}
-        asked = [at for at in map(_asks_for, records) if at is not None]
+        asked = [at for record in records for at in _asks_for(record)]
         owners = dict(zip(asked, (yield from store.read_each(asked)), strict=True)) if asked else {}
         ends = [_End(record, _last(record, now, owners), beside.get(record.at.space, ())) for record in records]
     except CannotOpen as error:
@@ -101,10 +101,6 @@ def _by_space(records: Sequence[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def _has_history(record: Record) -> bool:
-    return record.at.kind == KIND and bool(claim_of(record).work)
-
-
 def _sweep_large(store: Store, end: _End, counts: dict[str, int]) -> Operation[None]:
     """The history of a run goes first: a crash in between leaves a claim that is still due, and no orphans."""
     gone = yield from remove_pieces(store, Check(end.record.at, version=end.record.version))
@@ -118,7 +114,7 @@ def _sweep_large(store: Store, end: _End, counts: dict[str, int]) -> Operation[N
 def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
     """What is kept on was only looked at."""
     counts["pieces"] += len(end.pieces)
-    if end.record.at.kind == KIND:
+    if end.record.at.kind in (CLAIM, RUN):
         counts["trimmed" if isinstance(end.write, Replace) else "forgotten"] += 1
     elif isinstance(end.write, Remove):
         counts["pieces"] += 1
@@ -127,17 +123,18 @@ def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
     yield from drop([end.record, *end.pieces])
 
 
-def _asks_for(record: Record) -> Address | None:
+def _asks_for(record: Record) -> tuple[Address, ...]:
     """Whose state decides whether it may go."""
     if record.at.kind in POINTERS:
-        return owner_of(record)
-    return Address(record.at.space, KIND, SELF) if record.at.kind in BESIDE else None
+        return (owner_of(record),)
+    kinds = (CLAIM, RUN) if record.at.kind in BESIDE else ()
+    return tuple(Address(record.at.space, kind, SELF) for kind in kinds)
 
 
 def _last(record: Record, now: float, owners: Mapping[Address, Found]) -> Remove | Replace:
     if record.at.kind in POINTERS:
         return renewal(record, owners[owner_of(record)])
-    if record.at.kind in BESIDE and _is_needed(owners[Address(record.at.space, KIND, SELF)].record):
+    if record.at.kind in BESIDE and any(_is_needed(owners[at].record) for at in _asks_for(record)):
         return Replace(record.at, None, record.state, version=record.version, queue=EXPIRE, due_in=LOOK_AGAIN)
     return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record, now)
 

@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 from msgspec import Struct
 
 from ..errors import Misuse
-from .claim import RUN
+from .claim import RUN_ID
 
 __all__ = ["HALF", "Kept", "Shelf", "file_of", "is_ours", "open_shelf", "path_of", "run_of"]
 
@@ -60,7 +60,7 @@ def run_of(path: str) -> str:
 def is_ours(path: str) -> bool:
     """Whether it has a name that we give: others, the ledger itself perhaps, may lie in the same place."""
     name = path.rsplit("/", 1)[-1]
-    return path.startswith(RUN) and (name.endswith(SUFFIX) or name.startswith(HALF))
+    return path.startswith(RUN_ID) and (name.endswith(SUFFIX) or name.startswith(HALF))
 
 
 @functools.cache

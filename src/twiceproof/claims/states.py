@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from ..records import Address, Insert, Record, Replace
-from .claim import DONE, FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Claim, Fault, body_of, claim_of
+from .claim import CLAIM, DONE, FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Claim, Fault, body_of, claim_of
 from .outcomes import Busy, Done, Failed, InReview, Mismatch, Parked, TakeOutcome
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Park",
     "claim_for",
     "decide",
+    "decide_of_other_kind",
     "finish_times",
     "glance",
     "kept_until",
@@ -106,6 +107,17 @@ def _decide_held(ask: Ask, record: Record, claim: Claim, now: float) -> Move:
         return _take_over(ask, record, claim.attempt + 1)
     reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
     return Park(_park(record, claim, reason), reason)
+
+
+def decide_of_other_kind(ask: Ask, record: Record, now: float) -> Answer | Park:
+    """A claim that a run finds under its operation and key, or a run that a claim finds: it says what became of it."""
+    claim = claim_of(record)
+    if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
+        return Answer(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
+    if record.at.kind == CLAIM and record.state == HELD and is_lapsed(record, now):
+        reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
+        return Park(_park(record, claim, reason), reason)
+    return Answer(glance(record, now))
 
 
 def glance(record: Record, now: float) -> TakeOutcome:

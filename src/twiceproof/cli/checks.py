@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
 
-from ..claims.claim import HELD, KIND, claim_of
+from ..claims.claim import CLAIM, HELD, RUN, claim_of
 from ..claims.heartbeat import BEATS_PER_LEASE
 from ..claims.policy import DEFAULT_LEASE
 from ..clock import Clock
@@ -50,15 +50,17 @@ def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
     there = store.read(NOWHERE).block().now
     answered = clock.monotonic() - began
     yield _skew(there - (sent + answered / 2), own_clock=scheme in ("sqlite", "memory"))
-    page = store.scan(KIND, state=HELD, limit=1_000).block()
-    yield _step(page.records, page.now, clock.now() - sent - (clock.monotonic() - began))
-    yield _lease(page.records, answered)
+    pages = [store.scan(kind, state=HELD, limit=1_000).block() for kind in (CLAIM, RUN)]
+    held = [record for page in pages for record in page.records]
+    yield _step(held, pages[-1].now, clock.now() - sent - (clock.monotonic() - began))
+    yield _lease(held, answered)
 
 
 def _sealing(store: Store) -> Iterator[Finding]:
     """A look at some claims: whoever works here opens them. How many rows each key seals, `keys status` counts."""
     try:
-        for row in as_stored(store).scan(KIND, limit=SAMPLE).block().records:
+        raw = as_stored(store)
+        for row in (row for kind in (CLAIM, RUN) for row in raw.scan(kind, limit=SAMPLE).block().records):
             found = store.read(row.at).block().record  # by itself: a list leaves out what does not open
             if found is not None:
                 claim_of(found)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING
+from ..claims.claim import CLAIM, DONE, FAILED, HELD, REVIEW
 from ..claims.listing import list_records
 from ..drive import Operation
 from ..stores.base import Store
@@ -14,7 +14,7 @@ from .claim_shape import ClaimShape, short_shape
 
 __all__ = ["EVERY_STATE", "OPEN_STATES", "ClaimPage", "list_claims"]
 
-OPEN_STATES = (REVIEW, HELD, QUEUED, WAITING, FAILED)  # what a person may have to do something about comes first
+OPEN_STATES = (REVIEW, HELD, FAILED)  # what a person may have to do something about comes first
 EVERY_STATE = (*OPEN_STATES, DONE)
 
 
@@ -30,6 +30,7 @@ def list_claims(
 ) -> Operation[ClaimPage]:
     """Claims whose space begins with `prefix`, one state after the other."""
     listed = yield from list_records(
-        store, states, lambda record: record.at.space.startswith(prefix), limit=limit, after=after
-    )
+        store, [(CLAIM, state) for state in states], lambda record: record.at.space.startswith(prefix), limit=limit,
+        after=after,
+    )  # fmt: skip
     return ClaimPage([short_shape(record, listed.now) for record in listed.records], listed.after)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Raw, Struct
 
-from ..claims.claim import address_of, claim_of, validate_name
+from ..claims.claim import RUN, address_of, claim_of, validate_name
 from ..claims.evidence import evidence_of
+from ..claims.pieces import run_or_claim
 from ..claims.results import unpack
 from ..claims.states import TRIM, is_expired
 from ..drive import Operation
@@ -34,7 +35,7 @@ def named_address(tenant: str, operation: str, key: str) -> Address:
 
 def look_at(target: Target, store: Store, at: Address) -> Operation[Look]:
     """What late holders reported is shown without a claim, too: their errors lead here, also after a release."""
-    found = yield from store.read(at)
+    found = yield from run_or_claim(store, at.space)
     evidence = []
     for piece in (yield from evidence_of(store, at.space)):
         evidence.append(evidence_shape(piece, (yield from unpack(store, at, piece.result, piece.spill))))
@@ -42,7 +43,7 @@ def look_at(target: Target, store: Store, at: Address) -> Operation[Look]:
         return Look(None, evidence)
     record = require_claim(target, found)
     result = yield from _result_of(store, record, found.now)
-    return Look(long_shape(record, found.now, result), evidence, is_run=bool(claim_of(record).work))
+    return Look(long_shape(record, found.now, result), evidence, is_run=record.at.kind == RUN)
 
 
 def require_claim(target: Target, found: Found) -> Record:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ..claims.claim import claim_of
+from ..claims.claim import RUN
 from ..claims.claims import Claims
+from ..claims.pieces import run_or_claim
 from ..drive import block
 from .claim_look import named_address, require_claim
 from .claim_shape import ClaimShape, short_shape
@@ -35,10 +36,10 @@ def release(target: Target, operation: str, key: str, force: bool, yes: bool) ->
     """Forget a claim and its result: the next delivery does the work again."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
-        found = store.read(at).block()
+        found = block(run_or_claim(store, at.space))
         record = require_claim(target, found)
-        confirm(_question(short_shape(record, found.now), is_run=bool(claim_of(record).work)), yes=yes)
-        released = block(Claims(store).free(at, force=force))
+        confirm(_question(short_shape(record, found.now), is_run=record.at.kind == RUN), yes=yes)
+        released = block(Claims(store).free(record.at, force=force))
     if target.json:
         show_json({"released": released, "operation": operation, "key": key, "tenant": target.tenant})
     else:

@@ -10,6 +10,7 @@ from msgspec import Raw
 from ..claims.claim import DONE, FAILED, NO_RESULT, Settlement
 from ..claims.claims import Claims
 from ..claims.outcomes import Done
+from ..claims.pieces import run_or_claim
 from ..drive import Operation, block
 from ..records import Address
 from ..stores.base import Store
@@ -73,7 +74,7 @@ def settle_claim(
     target: Target, store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
 ) -> Operation[dict[str, Any]]:
     """Settle what is there; the settlement carries the store's time, as everything in the ledger does."""
-    found = yield from store.read(at)
+    found = yield from run_or_claim(store, at.space)
     require_claim(target, found)
     word = Settlement(verdict, by, found.now, note)
     outcome = yield from Claims(store).settle(at, word, result=result, where=target.words())

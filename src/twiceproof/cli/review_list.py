@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from msgspec import Struct
 
-from ..claims.claim import REVIEW, claim_of, validate_name
+from ..claims.claim import CLAIM, REVIEW, RUN, validate_name
 from ..claims.listing import list_records
 from ..drive import Operation, block
 from ..flows.history.run_shape import RunShape, run_shape
@@ -68,9 +68,9 @@ class ReviewPage(Struct, frozen=True):
 
 
 def _list_reviews(store: Store, which: Filter, *, limit: int, after: str | None) -> Operation[ReviewPage]:
-    listed = yield from list_records(store, (REVIEW,), which.fits, limit=limit, after=after)
-    runs = [run_shape(record, listed.now) for record in listed.records if claim_of(record).work]
-    claims = [reviewed_shape(record, listed.now) for record in listed.records if not claim_of(record).work]
+    listed = yield from list_records(store, [(RUN, REVIEW), (CLAIM, REVIEW)], which.fits, limit=limit, after=after)
+    runs = [run_shape(record, listed.now) for record in listed.records if record.at.kind == RUN]
+    claims = [reviewed_shape(record, listed.now) for record in listed.records if record.at.kind == CLAIM]
     return ReviewPage(runs, claims, listed.after)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..claims.claim import Claim, claim_of, validate_name
+from ..claims.pieces import run_or_claim
 from ..claims.states import is_expired
 from ..drive import block
 from ..errors import Misuse
@@ -29,11 +30,10 @@ def named_run(target: Target, store: Store, name: str) -> Address:
         at = address_of_run(target.tenant, name)
     except Misuse:  # no id, and no flow's name before a slash
         return _by_key(target, store, name, None)
-    found = store.read(at).block()
+    found = block(run_or_claim(store, at.space))
     if found.record is None or is_expired(found.record, found.now):
         return _by_key(target, store, name, None)
-    claim = claim_of(found.record)
-    return at if claim.work else _by_key(target, store, name, claim)
+    return at if found.record.at == at else _by_key(target, store, name, claim_of(found.record))
 
 
 def _by_key(target: Target, store: Store, key: str, claim: Claim | None) -> Address:

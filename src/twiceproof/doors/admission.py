@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ..claims.claim import DONE, FAILED, HELD, QUEUED, WAITING, address_of, space_of_run
+from ..claims.claim import DONE, FAILED, HELD, QUEUED, WAITING, address_of, run_address, space_of_run
 from ..claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch, TakeOutcome
 from ..claims.results import Packed
 from ..claims.states import Ask, claim_for
@@ -248,7 +248,7 @@ class Admission:
         return True
 
     def _claim_of(self, run: str) -> Address:
-        return own_run(self.hook.policy.tenant, Address(space_of_run(run), "claim", "self"))
+        return own_run(self.hook.policy.tenant, run_address(space_of_run(run)))
 
 
 def _refused(error: Exception) -> Admitted:

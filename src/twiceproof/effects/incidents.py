@@ -16,7 +16,7 @@ from collections.abc import Collection
 import msgspec
 from msgspec import Struct, structs
 
-from ..claims.claim import Claim, claim_of
+from ..claims.claim import CLAIM, RUN, Claim, claim_of
 from ..claims.errand import Errand
 from ..clock import Clock
 from ..drive import Operation, block
@@ -31,7 +31,10 @@ __all__ = ["Incidents"]
 
 log = logging.getLogger("twiceproof")
 
-WATCHED = {("claim", "review"): REVIEW, ("claim", "failed"): FAILURE, ("letter", "kept"): DEAD_LETTER}
+WATCHED = {
+    (CLAIM, "review"): REVIEW, (CLAIM, "failed"): FAILURE, (RUN, "review"): REVIEW, (RUN, "failed"): FAILURE,
+    ("letter", "kept"): DEAD_LETTER,
+}  # fmt: skip
 SOON = 1.0  # seconds after which it is told: what else happens meanwhile is in the same message
 AGAIN = 60.0  # after a message that could not be sent, or while the store is away
 GRACE = 2.0  # for the last message when the app is closed

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID, uuid4
 
 from ..claims.asking import Link
-from ..claims.claim import address_of, run_id, space_of_run
+from ..claims.claim import RUN, address_of, run_address, run_id, space_of_run
 from ..claims.named import name_of, refuse_bare
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.results import ResultType
@@ -22,7 +22,6 @@ from ..drive import await_, block
 from ..errors import Misuse
 from ..keys import validate_key
 from ..keys.duration import seconds
-from ..records import Address
 from .context import current_attempt, current_session, inside_flow, plain_session
 from .correlation import correlation, giving
 from .drawn import drawn
@@ -166,7 +165,7 @@ class FlowApi:
             places = None if order is None else Places(order, inspect.signature(function))
             asking = make_asking(
                 function, policy, places, key=key, owner=self.parts.owner, clock=self.parts.clock, stable=stable,
-                link=link,
+                link=link, kind=RUN,
             )  # fmt: skip
             per = one_per_object(limit_per, order)
             limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, per, rate)
@@ -304,9 +303,9 @@ class FlowApi:
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
         """A handle on a run of any process: by its id, or by flow and key. Await it where you must not block."""
         if run is not None:
-            at = own_run(self.parts.tenant, Address(space_of_run(run), "claim", "self"))
+            at = own_run(self.parts.tenant, run_address(space_of_run(run)))
         elif flow is not None and key is not None:
-            at = address_of(self.parts.tenant, flow, validate_key(key))
+            at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
         else:
             raise Misuse("app.attach needs the id of a run, or flow= and key=.")
         known = self.flows.get(at.space.split("/", 2)[1])

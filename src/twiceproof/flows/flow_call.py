@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 from msgspec import Raw
 
-from ..claims.claim import HELD, REVIEW, claim_of
+from ..claims.claim import HELD, REVIEW, alone, claim_of
 from ..claims.hold import Hold
 from ..claims.outcomes import Busy, Done, InReview, Mismatch, Parked, TakeOutcome
 from ..claims.pieces import forget
@@ -91,7 +91,8 @@ class FlowCall:
 
         If one of them is what it waits for, or what the run needs that has the other, it would wait for ever.
         """
-        written = yield from self._parts.store.write(enqueue(self._ask, self._work, 0.0))
+        insert = enqueue(self._ask, self._work, 0.0)
+        written = yield from self._parts.store.write(insert, *alone(insert))
         found = None if isinstance(written, Written) else written.found
         if found is None or not is_expired(found, written.now):
             raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from ..claims.claim import KIND, SELF, claim_of, run_id
+from ..claims.claim import claim_of, run_address, run_id
 from ..claims.pointer import EXTERNAL, Pointer, pointer_of, pointer_write
 from ..claims.states import is_expired
 from ..drive import Operation
@@ -84,7 +84,7 @@ def runs_behind(store: Store, tenant: str, external: str) -> Operation[list[IdLi
     while True:
         page = yield from store.scan(EXTERNAL, space=place_of(tenant, external), after=after)
         for pointer in map(pointer_of, page.records):
-            known = yield from ids_of(store, Address(pointer.space, KIND, SELF))
+            known = yield from ids_of(store, run_address(pointer.space))
             links += [link for link in known if (link.step, link.external) == (pointer.step, external)]
         if page.after is None:
             return links

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..claims.claim import KIND, SELF, space_of_run
+from ..claims.claim import run_address, space_of_run
 from ..errors import Misuse, NoSuchWait
 from ..records import Address
 
@@ -17,7 +17,7 @@ def own_run(tenant: str, at: Address) -> Address:
 
 def own_space(tenant: str, run: str) -> str:
     """Where everything of a run lies, by its id."""
-    return own_run(tenant, Address(space_of_run(run), KIND, SELF)).space
+    return own_run(tenant, run_address(space_of_run(run))).space
 
 
 def own_approval(tenant: str, at: Address) -> Address:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from msgspec import structs
 
-from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Claim, body_of, claim_of, space_of_run
+from ..claims.claim import HELD, QUEUED, REVIEW, WAITING, Claim, body_of, claim_of, run_address, space_of_run
 from ..drive import Operation
 from ..records import Address, Found, Record, Replace, Written
 from ..stores.base import Store
@@ -102,7 +102,7 @@ def _with_word(found: Found, record: Record, claim: Claim) -> Replace:
 
 
 def _address(run: str) -> Address:
-    return Address(space_of_run(run), "claim", "self")
+    return run_address(space_of_run(run))
 
 
 def _woken(record: Record) -> Replace | None:

@@ -31,8 +31,8 @@ DOCUMENTED = {
     "twiceproof_runs_begun_total": "Runs that the worker in this process has begun",
     "twiceproof_runs_under_way": "Runs that the worker in this process is at",
     "twiceproof_runs_queued": "Runs that wait for a worker, of all tenants; counted up to 1,000",
-    "twiceproof_runs": "Runs in each state but done, of all tenants; counted up to 1,000 with claims",
-    "twiceproof_claims": "Claims that are no runs, in each state but done; counted up to 1,000 with runs",
+    "twiceproof_runs": "Runs in each state but done, of all tenants; counted up to 1,000",
+    "twiceproof_claims": "Claims that are no runs, in each state but done; counted up to 1,000",
     "twiceproof_dead_letters": "Deliveries that were kept aside, of all tenants; counted up to 1,000",
 }
 WORK = (

@@ -19,7 +19,7 @@ from .redis_answers import commit_answers, opening, settled, whole
 from .redis_doctor import Facts, examine, examine_servers, is_best_effort, refuse_unsafe, survey
 from .redis_due import Others, hand_out
 from .redis_faults import NotNow, understood
-from .redis_lanes import META_KEY, SCHEMA, WITHOUT_HEADS, Lane, Meta, lane_of, slot_of
+from .redis_lanes import META_KEY, SCHEMA, Lane, Meta, lane_of, slot_of
 from .redis_links import Command
 from .redis_nodes import Call, Nodes
 from .redis_notify import UNHEARD, Heard, Listener, mark
@@ -39,7 +39,6 @@ from .redis_rows import (
 )  # fmt: skip
 from .redis_scripts import SERVER_TIME, Scripts
 from .redis_target import Target
-from .redis_upgrade import add_heads
 from .rings import rings
 
 __all__ = ["RedisEngine"]
@@ -76,20 +75,11 @@ class RedisEngine:
         self.lanes = self._nodes.lanes = [Lane(number) for number in range(self.meta.lanes)]
         self._nodes.strict = not self.best_effort and not accept
         self._nodes.greet()
-        if self.meta.schema == WITHOUT_HEADS:
-            self.meta = self._upgraded()
 
     def _create(self) -> Meta:
         """Create the store, or learn how it was created. Ten processes may do this at once: one is first."""
         wanted = Meta(SCHEMA, self.target.lanes).text()
         return Meta.read(self._meta(("SET", META_KEY, wanted, "NX"), ("GET", META_KEY)))
-
-    def _upgraded(self) -> Meta:
-        """Whoever opens it does it, several at once too: the last to say so has done all of it."""
-        add_heads(self._nodes)
-        meta = Meta(SCHEMA, self.meta.lanes)
-        self._meta(("SET", META_KEY, meta.text()))
-        return meta
 
     def _known(self, facts: Sequence[Facts]) -> Meta:
         text = self._meta(("GET", META_KEY))

@@ -14,11 +14,10 @@ from redis.crc import key_slot
 
 from ..errors import SchemaMismatch
 
-__all__ = ["META_KEY", "SCHEMA", "WITHOUT_HEADS", "Lane", "Meta", "lane_of", "slot_of"]
+__all__ = ["META_KEY", "SCHEMA", "Lane", "Meta", "lane_of", "slot_of"]
 
 META_KEY = "twiceproof:meta"
-SCHEMA = 3  # 1 kept a record as a hash; 2 had no heads, and is taken up by `redis_upgrade`
-WITHOUT_HEADS = 2
+SCHEMA = 4  # 1 kept a record as a hash, 2 had no heads, and up to 3 a run was a record of the kind "claim"
 
 
 class Lane:
@@ -61,10 +60,10 @@ class Meta(msgspec.Struct, frozen=True):
                 f"The Redis store was written by a newer release (schema {meta.schema}, this one knows {SCHEMA}); "
                 "upgrade twiceproof."
             )
-        if meta.schema < WITHOUT_HEADS:
+        if meta.schema < SCHEMA:
             raise SchemaMismatch(
                 f"The Redis store was written by an older release (schema {meta.schema}, this one knows {SCHEMA}), "
-                "before records could be carried over; use another database."
+                "and its records cannot be carried over; use another database."
             )
         return meta
 

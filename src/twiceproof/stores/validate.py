@@ -91,16 +91,21 @@ def _is_plain_fence(fence: int | None, version: str | None) -> bool:
     return version is None and type(fence) is int and 0 < fence <= MOST_FENCE
 
 
+def _is_plain_condition(check: Check) -> bool:
+    if check.absent:
+        return check.fence is None and check.version is None and type(check.at.space) is str
+    return _is_plain_fence(check.fence, check.version)
+
+
 def _is_plain_check(check: Check) -> bool:
-    """The check of every write to a run's ledger."""
+    """The check of every write to a run's ledger, and of every first write of a claim or a run."""
     at = check.at
     return (
-        _is_plain_fence(check.fence, check.version)
-        and not check.absent
+        _is_plain_condition(check)
         and at.space.isascii()
         and 0 < len(at.space) <= MOST_SPACE
         and "\0" not in at.space
-        and at.kind == "claim"
+        and (at.kind == "claim" or at.kind == "run")
         and at.key == "self"
     )
 

@@ -92,7 +92,7 @@ def visited(
 
 
 def lower(store: str, place: Place, schema: int) -> None:
-    """Back to an earlier schema: everything that came later is views and functions, made anew by the migrations."""
+    """Back to an earlier schema: what came later is made anew by the migrations."""
     if store == "sqlite":
         with closing(sqlite3.connect(place.directory / "claims.db")) as db, db:
             for (view,) in db.execute("SELECT name FROM sqlite_master WHERE type='view'").fetchall():
@@ -119,6 +119,8 @@ def lower(store: str, place: Place, schema: int) -> None:
                 " SELECT * FROM json_populate_record(NULL::twiceproof.twiceproof_records, %s::json)", row,
             )  # fmt: skip
         db.execute("SELECT setval('twiceproof.twiceproof_number', %s)", (last,))
+        ids = "pg_get_serial_sequence('twiceproof.twiceproof_records', 'id')"
+        db.execute(f"SELECT setval({ids}, max(id)) FROM twiceproof.twiceproof_records")
 
 
 # -- two releases at once ------------------------------------------------------------------------

@@ -48,7 +48,7 @@ class Door:
 
     def check_ledger(self, operations: set[str]) -> None:
         """Every claim is ended and belongs to something that was taken in; nothing else is there."""
-        for record in everything(self.app, "claim"):
+        for record in (*everything(self.app, "claim"), *everything(self.app, "run")):
             _, operation, key = record.at.space.split("/", 2)
             if operation in operations and f"{operation}/{key}" not in self.written:
                 self.say("half-written", key[:60], f"{operation} was refused, and its claim is {record.state}")

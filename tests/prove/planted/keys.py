@@ -23,7 +23,7 @@ def case_folded() -> None:
     """Keys that differ in case only are one."""
     address_of = claim.address_of
 
-    def folded(tenant: str, operation: str, key: str) -> Any:
-        return address_of(tenant, operation, key.lower())
+    def folded(tenant: str, operation: str, key: str, kind: str = claim.CLAIM) -> Any:
+        return address_of(tenant, operation, key.lower(), kind)
 
     asking.address_of = folded  # type: ignore[attr-defined]

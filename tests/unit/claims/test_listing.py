@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.server.desk import Desk
 
 from twiceproof import App
-from twiceproof.claims.claim import address_of
-from twiceproof.claims.listing import list_records
-from twiceproof.claims.states import Ask
+from twiceproof.claims.claim import Claim, address_of, body_of
+from twiceproof.cli.claim_list import list_claims
 from twiceproof.drive import block
-from twiceproof.flows.history import runs
 from twiceproof.flows.history.runs import Filter, list_runs
+from twiceproof.records import Insert, Replace, Written
 
 
 @pytest.fixture(params=["memory://", "sqlite:///"])
@@ -23,7 +23,10 @@ def app(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
         @made.flow(key="order:{n}")
         def pay(n: int) -> None: ...
 
-        made.pay = pay  # type: ignore[attr-defined]
+        @made.flow(key="mail:{n}")
+        def mail(n: int) -> None: ...
+
+        made.pay, made.mail = pay, mail  # type: ignore[attr-defined]
         yield made
 
 
@@ -42,10 +45,20 @@ def read(app: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-def hold(app: App, count: int) -> None:
+def claim(app: App, count: int, state: str, operation: str = "ship") -> None:
     for number in range(count):
-        at = address_of("default", "ship", str(number))
-        block(app.claims.take(Ask(at, "ship", str(number), f"o{number}", 60.0)))
+        at, body = address_of("default", operation, str(number)), body_of(Claim(operation, str(number), "owner"))
+        app.store.write(Insert(at, body, state, draw=True, lease=60.0)).block()
+
+
+def run(app: Any, count: int, state: str) -> None:
+    """Runs of `pay` that have come to this state."""
+    for number in range(count):
+        at = app.pay.start(number)._handle.at
+        found = app.store.read(at).block().record
+        queue = found.queue if state == "held" else ""
+        again = Replace(at, None, state, version=found.version, queue=queue, due_in=60.0 if queue else None, lease=60.0)
+        assert isinstance(app.store.write(again).block(), Written)
 
 
 def listed(app: App, limit: int, after: str | None = None, states: tuple[str, ...] = ("held", "queued")) -> Any:
@@ -63,11 +76,29 @@ def test_a_list_of_what_comes_first_reads_no_more_rows_than_it_shows(app: Any, r
 
 
 def test_what_is_not_meant_is_passed_over_in_growing_steps(app: Any, read: list[int]) -> None:
-    hold(app, 300)
+    for number in range(300):
+        app.mail.start(number)
     for number in range(5):
         app.pay.start(number)
-    assert len(listed(app, 5).runs) == 5
+    page = block(list_runs(app.store, Filter("default", "pay"), ("held", "queued"), limit=5))
+    assert len(page.runs) == 5
     assert sum(read) == 305 and len(read) < 8
+
+
+@pytest.mark.parametrize("state", ["review", "done", "failed", "held"])
+def test_a_list_of_runs_reads_no_claims(app: Any, read: list[int], state: str) -> None:
+    claim(app, 5_000, state)
+    run(app, 5, state)
+    page = listed(app, 5, states=(state,))
+    assert len(page.runs) == 5 and sum(read) == 5
+
+
+@pytest.mark.parametrize("state", ["review", "done", "failed", "held"])
+def test_a_list_of_claims_reads_no_runs(app: Any, read: list[int], state: str) -> None:
+    run(app, 1_000, state)
+    claim(app, 5, state)
+    page = block(list_claims(app.store, (state,), "default/", limit=5))
+    assert [one.operation for one in page.claims] == ["ship"] * 5 and sum(read) == 5
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
@@ -87,8 +118,9 @@ def test_every_run_is_listed_once_whatever_lies_between(app: Any, limit: int) ->
     assert sorted(keys) == sorted(f"order:{number}" for number in range(20))
 
 
-def test_the_body_of_a_held_claim_is_not_read_for_a_list_of_runs(app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hold(app, 10)
-    monkeypatch.setattr(runs, "claim_of", None)
-    assert listed(app, 5).runs == []
-    assert len(block(list_records(app.store, ("held",), lambda record: True, limit=5)).records) == 5
+def test_a_list_over_http_reads_what_it_shows(app: Any, read: list[int]) -> None:
+    for number, state in enumerate(("review", "held", "failed", "done")):
+        claim(app, 1_000, state, f"ship{number}")
+    run(app, 5, "done")
+    answer = Desk(app).call("GET", "/v1/runs?limit=5&state=all")
+    assert len(answer.json["runs"]) == 5 and sum(read) == 5

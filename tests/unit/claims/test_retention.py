@@ -360,5 +360,5 @@ def test_a_run_that_is_taken_again_at_the_moment_of_the_sweep_stays_with_all_tha
 
         engine.before[moment] = take
         assert block(sweep(app.store)).forgotten == 4
-        assert [record.at.space for record in other.store.scan("claim").block().records] == ["default/buy/order:3"]
+        assert [record.at.space for record in other.store.scan("run").block().records] == ["default/buy/order:3"]
         assert len(other.store.scan("step").block().records) == 1

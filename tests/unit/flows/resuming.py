@@ -10,7 +10,7 @@ from twiceproof.flows.resume import resume_run
 def resume(app: App) -> int:
     """Everything that is due, once."""
     flow = next(iter(app.flows.values()))
-    due = app.store.due("claim", queues=flow.queues).block()
+    due = app.store.due("run", queues=flow.queues).block()
     for record in due.records:
         block(resume_run(flow, record))
     return len(due.records)

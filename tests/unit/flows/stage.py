@@ -88,8 +88,9 @@ class Stage:
         self.clock.advance(31)
 
     def record(self, flow: str, key: str) -> Record:
-        found = self.engine.fetch([address_of("default", flow, key)])[0].record
-        assert found is not None
+        """A flow's run, or a guarded function's claim."""
+        both = self.engine.fetch([address_of("default", flow, key, kind) for kind in ("run", "claim")])
+        (found,) = [found.record for found in both if found.record is not None]
         return found
 
     def entries(self, flow: str, key: str) -> dict[str, Entry]:

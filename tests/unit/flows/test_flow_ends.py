@@ -713,7 +713,7 @@ def test_a_run_that_ended_is_not_called_lost_while_its_loop_is_blocked(
     def slow_to_answer(batches: Any) -> Any:
         outcomes = commit(batches)
         writes = [write for batch in batches for write in batch.writes]
-        if any(getattr(write, "state", "") == ends and write.at.kind == "claim" for write in writes):
+        if any(getattr(write, "state", "") == ends and write.at.kind == "run" for write in writes):
             landed.set()
             assert blocked.wait(10)
         return outcomes

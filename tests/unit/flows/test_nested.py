@@ -104,7 +104,7 @@ def test_a_flow_waits_for_the_flow_it_called_and_goes_on_when_that_has_ended(sta
     assert stage.record("sync", "order:1").state == "waiting"
     stage.clock.advance(86_401)
     for flow in (app.flows["ship"], app.flows["sync"]):
-        for record in app.store.due("claim", queues=flow.queues).block().records:
+        for record in app.store.due("run", queues=flow.queues).block().records:
             block(resume_run(flow, record))
     assert stage.record("ship", "parcel:1").state == "done"
     assert sync(1) == ["sent", "parcel 1"]
@@ -118,11 +118,11 @@ def test_the_end_of_the_inner_run_wakes_the_outer_one(stage: Stage) -> None:
         sync(1)
     stage.clock.advance(86_401)
     ship = app.flows["ship"]
-    (record,) = app.store.due("claim", queues=ship.queues).block().records
+    (record,) = app.store.due("run", queues=ship.queues).block().records
     outer = stage.record("sync", "order:1")
     block(resume_run(ship, record))
     assert stage.record("sync", "order:1").due_at != outer.due_at
-    assert len(app.store.due("claim", queues=app.flows["sync"].queues).block().records) == 1
+    assert len(app.store.due("run", queues=app.flows["sync"].queues).block().records) == 1
 
 
 def in_review(stage: Stage, app: App) -> None:

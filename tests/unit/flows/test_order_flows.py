@@ -454,7 +454,7 @@ def test_a_fork_of_an_older_version_is_refused_with_the_next_move(stage: Stage) 
 
 
 def at_of(run: str) -> Any:
-    return address_of("default", *run.split("/", 1))
+    return address_of("default", *run.split("/", 1), "run")
 
 
 def test_a_version_that_was_not_let_through_yet_can_be_forked_as_long_as_it_is_newer(stage: Stage) -> None:

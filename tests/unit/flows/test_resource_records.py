@@ -34,7 +34,7 @@ def test_a_record_that_was_changed_leads_to_no_other_file(tmp_path: Path, way: s
     with pytest.raises(ResultNotKept, match="its record was changed"):
         made.read(app)
     world.clock.advance(2 * DAY)
-    block(forget(app.store, app.store.read(address_of("default", "report", "order:1")).block().record))
+    block(forget(app.store, app.store.read(address_of("default", "report", "order:1", "run")).block().record))
     assert app.store.scan("resource").block().records == [theirs]
     assert victim.exists() and msgspec.json.decode(theirs.body, type=Away).path in world.on_shelf()
     world.close()

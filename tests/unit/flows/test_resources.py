@@ -151,7 +151,7 @@ def test_a_large_input_is_kept_beside_its_run(world: World) -> None:
     handle = declare(world.process()).start(1, large)
     worker = world.process()
     flow = declare(worker).flow
-    for record in worker.store.due("claim", queues=flow.queues).block().records:
+    for record in worker.store.due("run", queues=flow.queues).block().records:
         block(resume_run(flow, record))
     assert handle.result(timeout=5) == 300_000
     assert declare(world.process())(1, large) == 300_000

@@ -65,7 +65,7 @@ def test_what_a_person_settled_also_brings_on_the_run_that_had_called_it(stage: 
         sync(1)
     app.settle_run(app.attach(flow="ship", key="parcel:1").id, "happened", result="paid", by="ann")
     for name in ("ship", "sync"):
-        for record in app.store.due("claim", queues=app.flows[name].queues, hide=0.0).block().records:
+        for record in app.store.due("run", queues=app.flows[name].queues, hide=0.0).block().records:
             block(resume_run(app.flows[name], record))
     assert sync(1) == "paid"
 

@@ -84,7 +84,7 @@ def test_what_a_worker_could_not_read_the_slot_from_is_refused_at_once(stage: St
     for begin in (sync, sync.start):
         with pytest.raises(KeyRefused, match="customer"):
             begin(Order(1, "ann"))
-    assert not app.store.scan("claim").block().records
+    assert not app.store.scan("run").block().records
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -101,7 +101,7 @@ def test_nor_is_an_order_begun_that_nobody_could_read_again(stage: Stage, typed:
         return
     with pytest.raises(KeyRefused):
         flow(Order(1, "ann"))
-    assert not app.store.scan("claim").block().records
+    assert not app.store.scan("run").block().records
 
 
 @pytest.mark.parametrize("limits", [{"limit": 1}, {"limit_per": {"all": 1}}])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, CannotOpen, Misuse, Waiting
-from twiceproof.claims.claim import address_of
+from twiceproof.claims.claim import CLAIM, RUN, address_of
 from twiceproof.claims.retention import sweep
 from twiceproof.drive import block
 from twiceproof.flows.history.rotation import KINDS, Rotated, _renew, keys_in_use, rotate
@@ -71,7 +71,8 @@ def test_every_kind_of_record_is_rotated() -> None:
     text = "\n".join(path.read_text() for path in SRC.rglob("*.py") if "prove" not in path.parts)
     declared = set(re.findall(r'\b(?:KIND|LOCK) = (?:"[^"]*", )?"([a-z]+)"', text))
     declared |= set(re.findall(r'Address\([^()\n]+, "([a-z]+)", ', text))
-    assert {"claim", "step", "token", "signing", "undo"} <= declared
+    declared |= {CLAIM, RUN}
+    assert {"step", "token", "signing", "undo"} <= declared
     assert declared - {"probe", "doctor"} <= set(KINDS)  # what only tries a store out leaves nothing in it
 
 
@@ -108,11 +109,11 @@ def test_plain_and_old_rows_are_sealed_anew_and_stay_what_they_are(vault: Vault)
 def test_the_time_at_which_something_was_done_stays(vault: Vault) -> None:
     app = vault.app(OLD)
     shop(app)(1)
-    look = app.claims.look(address_of("default", "sync", "order:1"))
+    look = app.claims.look(address_of("default", "sync", "order:1", "run"))
     then = block(look).finished_at  # type: ignore[union-attr]
     vault.clock.advance(1_000)
     rotate(vault.store({**NEW, **OLD}))
-    again = vault.app(NEW).claims.look(address_of("default", "sync", "order:1"))
+    again = vault.app(NEW).claims.look(address_of("default", "sync", "order:1", "run"))
     assert block(again).finished_at == then  # type: ignore[union-attr]
 
 
@@ -225,7 +226,7 @@ def test_a_run_that_cannot_be_opened_does_not_keep_others_from_being_forgotten(v
     shop(app, keep="1d")(2)
     vault.clock.advance(2 * 86_400)
     block(sweep(app.store))
-    left = [record.at.space for record in vault.inner.scan("claim", None, None, None, 10).records]
+    left = [record.at.space for record in vault.inner.scan("run", None, None, None, 10).records]
     assert left == ["default/sync/order:1"]
 
 
@@ -252,7 +253,7 @@ def test_a_bad_row_does_not_keep_the_old_key_in_use_for_the_others(vault: Vault,
     sync = shop(vault.app(OLD))
     for order in (1, 2, 3):
         sync(order)
-    bad, other = (vault.inner.fetch([address_of("default", "sync", f"order:{n}")])[0].record for n in (1, 2))
+    bad, other = (vault.inner.fetch([address_of("default", "sync", f"order:{n}", "run")])[0].record for n in (1, 2))
     assert bad is not None and other is not None
     vault.inner.commit([Batch([Replace(bad.at, other.body, bad.state, version=bad.version)], "moved")])
     done = rotate(vault.store({**NEW, **OLD}))

@@ -230,7 +230,7 @@ def test_a_fork_does_everything_anew_with_effect_keys_of_its_own(office: Office)
 
 def resume(office: Office) -> None:
     flow = office.app.flows["office"]
-    for record in office.app.store.due("claim", queues=flow.queues).block().records:
+    for record in office.app.store.due("run", queues=flow.queues).block().records:
         block(resume_run(flow, record))
 
 
@@ -331,7 +331,7 @@ def test_a_fork_does_not_wait_at_the_first_runs_url(stage: Stage) -> None:
     with pytest.raises(Misuse, match="--from callback:paid"):
         app.fork_run("pay/1", key="2", from_step="tell")
     app.fork_run("pay/1", key="2", from_step="callback:paid")
-    for record in app.store.due("claim", queues=app.flows["pay"].queues).block().records:
+    for record in app.store.due("run", queues=app.flows["pay"].queues).block().records:
         block(resume_run(app.flows["pay"], record))
     assert app.attach(flow="pay", key="2").state == "waiting"
     assert len(set(told)) == 2
@@ -339,7 +339,7 @@ def test_a_fork_does_not_wait_at_the_first_runs_url(stage: Stage) -> None:
 
 def test_a_plan_of_a_fork_writes_nothing(office: Office) -> None:
     office.flow(1)
-    at = address_of("default", "office", "order:1")
+    at = address_of("default", "office", "order:1", "run")
     assert block(plan_fork(office.app.store, at, "order:3", "post")).again == ("post",)
     with pytest.raises(Misuse, match="no such run"):
         office.app.history("office/order:3")

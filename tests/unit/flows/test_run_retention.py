@@ -17,7 +17,7 @@ from twiceproof.records import Address, Insert, Replace, Written
 from .stage import Died, Stage
 
 DAY = 86_400.0
-PLACE = address_of("default", "sync", "order:1")
+PLACE = address_of("default", "sync", "order:1", "run")
 
 
 def declare(stage: Stage, app: App, **options: Any) -> Any:
@@ -43,7 +43,7 @@ def declare(stage: Stage, app: App, **options: Any) -> Any:
 
 
 def everything(stage: Stage) -> list[Address]:
-    kinds = ("claim", *PIECES)
+    kinds = ("run", *PIECES)
     return [record.at for kind in kinds for record in stage.engine.scan(kind, PLACE.space, None, None, 10_000).records]
 
 
@@ -281,7 +281,7 @@ def test_what_is_swept_is_what_was_due(stage: Stage) -> None:
     def due_and_then_written(kind: str, **how: Any) -> Any:
         found = due(kind, **how)
         answer = found.block()
-        if kind == "claim":
+        if kind == "run":
             record = stage.record("sync", "order:1")
             again = Replace(PLACE, None, "done", version=record.version, queue=record.queue, due_in=DAY)
             assert isinstance(app.store.write(again).block(), Written)

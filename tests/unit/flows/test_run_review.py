@@ -382,7 +382,7 @@ def test_a_step_that_was_left_open_when_the_flow_changed_can_be_settled_too(stag
 def test_a_worker_goes_on_with_a_settled_run(shop: Shop) -> None:
     shop.settle("did-not-happen")
     flow = shop.app.flows["buy"]
-    (due,) = shop.app.store.due("claim", queues=flow.queues).block().records
+    (due,) = shop.app.store.due("run", queues=flow.queues).block().records
     block(resume_run(flow, due))
     assert shop.app.attach(flow="buy", key="order:1").state == "done"
 

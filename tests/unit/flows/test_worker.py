@@ -290,7 +290,7 @@ def test_a_direct_call_whose_input_does_not_fit_leaves_nothing_behind(shop):
 
 
 def test_a_record_that_cannot_be_read_is_put_off_and_told(shop, ship, caplog):
-    at = Address("default/ship/order:1", "claim", "self")
+    at = Address("default/ship/order:1", "run", "self")
     shop.app.store.write(Insert(at, "not a claim", "queued", queue=ship.flow.queues[0], due_in=0.0)).block()
     ship.start(2)
     with caplog.at_level(logging.ERROR, "twiceproof.work"):
@@ -331,7 +331,7 @@ def test_one_crash_less_is_recovered(shop, ship):
 
 def test_a_run_that_was_taken_away_after_it_was_handed_out_does_not_begin_anew(shop, ship):
     ship.start(1)
-    due = shop.app.store.due("claim", queues=ship.flow.queues).block()
+    due = shop.app.store.due("run", queues=ship.flow.queues).block()
     (record,) = due.records
     shop.app.store.write(Remove(record.at, version=record.version)).block()
     assert block(resume_run(ship.flow, record)) is None
@@ -345,7 +345,7 @@ def test_a_run_that_was_parked_after_it_was_handed_out_is_not_woken_early(shop):
         shop.app.sleep("1h")
 
     nap.start(1)
-    (record,) = shop.app.store.due("claim", queues=nap.flow.queues).block().records
+    (record,) = shop.app.store.due("run", queues=nap.flow.queues).block().records
     block(resume_run(nap.flow, record))
     assert block(resume_run(nap.flow, record)) is None
     assert shop.done["began"] == 1

@@ -47,7 +47,7 @@ def deliver(app: App, payload: Any, name: str = "paid", order: int = 1) -> Any:
 def work(app: App) -> int:
     """What a worker does: everything that is due, once."""
     flow = next(iter(app.flows.values()))
-    due = app.store.due("claim", queues=flow.queues, hide=0.0).block()
+    due = app.store.due("run", queues=flow.queues, hide=0.0).block()
     for record in due.records:
         if flow.drive is await_:
             asyncio.run(await_(resume_run(flow, record)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...claims.claim import HELD, body_of, claim_of
+from ...claims.claim import HELD, RUN, body_of, claim_of
 from ...claims.outcomes import Held, InReview
 from ...claims.states import Answer, Ask, Begin, Move, claim_for, decide, is_lapsed
 from ...errors import Misuse
@@ -13,7 +13,7 @@ __all__ = ["decide_claim", "decide_request"]
 
 def decide_claim(ask: Ask, record: Record | None, now: float) -> Move:
     """A run is no claim to be taken here; and what waits for a person is taken by who says that it does no harm."""
-    if record is not None and claim_of(record).work:
+    if record is not None and record.at.kind == RUN:
         raise Misuse(f"{ask.operation} is a flow, and this key has a run; start it with: POST /v1/runs/{ask.operation}")
     move = decide(ask, record, now)
     if record is None or ask.repeat != "safe" or not isinstance(move, Answer) or not isinstance(move.outcome, InReview):

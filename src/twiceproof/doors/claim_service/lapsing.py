@@ -10,7 +10,7 @@ import logging
 
 from msgspec import structs
 
-from ...claims.claim import HELD, KIND, REVIEW, body_of, claim_of
+from ...claims.claim import CLAIM, HELD, REVIEW, body_of, claim_of
 from ...drive import Operation
 from ...errors import CannotOpen
 from ...records import Record, Replace, Written
@@ -30,7 +30,7 @@ def park_unfinished(store: Store) -> Operation[int]:
     """How many were parked."""
     parked, after = 0, None
     while parked < MOST:
-        page = yield from store.scan(KIND, state=HELD, after=after, limit=PAGE)
+        page = yield from store.scan(CLAIM, state=HELD, after=after, limit=PAGE)
         for record in page.records:
             if _is_old(record, page.now):
                 parked += isinstance((yield from store.write(_parked(record))), Written)
@@ -46,14 +46,14 @@ def park_unfinished(store: Store) -> Operation[int]:
 
 
 def _is_old(record: Record, now: float) -> bool:
-    """By what its record says, before its body is read: a run stands in a queue, and a holder here renews."""
-    if record.queue or record.lease_until is None or record.lease_until + OLD > now:
+    """By what its record says, before its body is read: a holder here renews."""
+    if record.lease_until is None or record.lease_until + OLD > now:
         return False
     try:
         claim = claim_of(record)
     except CannotOpen:
         return False
-    return claim.owner.startswith(OWNER) and not claim.work
+    return claim.owner.startswith(OWNER)
 
 
 def _parked(record: Record) -> Replace:

@@ -6,6 +6,7 @@ from msgspec import Raw, Struct
 
 from ...claims.claim import HELD, claim_of
 from ...claims.evidence import Evidence, evidence_of
+from ...claims.pieces import run_or_claim
 from ...claims.results import unpack
 from ...claims.states import is_expired, is_lapsed
 from ...drive import Operation
@@ -46,7 +47,7 @@ class ClaimView(Struct, frozen=True):
 
 
 def look_at_claim(store: Store, at: Address) -> Operation[Reply]:
-    found = yield from store.read(at)
+    found = yield from run_or_claim(store, at.space)
     record = found.record
     if record is None or is_expired(record, found.now):
         return problem(

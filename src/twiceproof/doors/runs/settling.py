@@ -6,9 +6,10 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...claims.claim import DONE, FAILED, NO_RESULT, Settlement, claim_of
+from ...claims.claim import DONE, FAILED, NO_RESULT, RUN, Settlement, claim_of
 from ...claims.claims import FOR_EVER, Claims
 from ...claims.outcomes import Done
+from ...claims.pieces import run_or_claim
 from ...claims.states import Lifetime, is_expired
 from ...drive import Operation
 from ...errors import Misuse
@@ -35,14 +36,15 @@ class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetime | None) -> Operation[Reply]:
     """404 for what is not there, 409 for what cannot be settled now."""
-    found = yield from claims.store.read(at)
+    found = yield from run_or_claim(claims.store, at.space)
     if found.record is None or is_expired(found.record, found.now):
         return problem(
             404, "no-such-run", "There is no such run or claim.", next_move="List what waits: GET /v1/runs?state=review"
         )
+    at = found.record.at
     result = NO_RESULT if body.result is UNSET else given(body.result)
     try:
-        if claim_of(found.record).work:
+        if at.kind == RUN:
             word = Word(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
             return json_reply(200, (yield from settle_run(claims.store, at, word, life=life or FOR_EVER)))
         return (

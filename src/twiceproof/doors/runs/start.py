@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import DONE, FAILED, REVIEW, claim_of, space_of_run
+from ...claims.claim import DONE, FAILED, REVIEW, RUN, claim_of, run_address, space_of_run
 from ...claims.results import unpack
 from ...claims.states import is_expired
 from ...drive import Operation
@@ -61,7 +61,7 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     )
     if isinstance(begun, Reply):
         return begun
-    at = own_run(flow.policy.tenant, Address(space_of_run(begun.run), "claim", "self"))
+    at = own_run(flow.policy.tenant, run_address(space_of_run(begun.run)))
     tell("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)
@@ -87,6 +87,11 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
         raise Misuse(
             f"{flow.name} takes ({names}), and the body does not fit: {error}; send a field for each."
         ) from None
+    if handle.at.kind != RUN:
+        raise Misuse(
+            f"{flow.name} for {_key_of(handle.at)!r} was claimed by a guarded function of this name, and is no run; "
+            f"look at it with: GET /v1/claims/{flow.name}/KEY"
+        )
     return Begun(handle.id, first)
 
 

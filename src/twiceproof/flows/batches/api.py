@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Concatenate, Literal, TypeVar, overload
 
-from ...claims.claim import address_of
+from ...claims.claim import space_of
 from ...drive import await_, block
 from ...errors import Misuse
 from ...keys import validate_key
@@ -196,7 +196,7 @@ class BatchApi:
             return own_space(self.parts.tenant, run)
         if flow is None or key is None:
             raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
-        return address_of(self.parts.tenant, flow, validate_key(key)).space
+        return space_of(self.parts.tenant, flow, validate_key(key))
 
 
 def step_of(function: Any, what: str) -> Step:

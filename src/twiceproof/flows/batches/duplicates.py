@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import Claim, Settlement, claim_of
+from ...claims.claim import Claim, Settlement, claim_of, run_address
 from ...claims.evidence import Evidence, evidence_write
 from ...claims.hold import INHERITED, Hold
 from ...claims.outcomes import Done, Held
@@ -112,7 +112,7 @@ def _undo_of(duplicate: Duplicate) -> Step:
 
 
 def _run(parts: Parts, space: str) -> Operation[Claim]:
-    record = (yield from parts.store.read(Address(space, "claim", "self"))).record
+    record = (yield from parts.store.read(run_address(space))).record
     if record is None:
         raise Misuse("There is no such run; list them with: twiceproof runs list")
     return claim_of(record)

@@ -11,7 +11,7 @@ from ...stores.base import Store
 from ..entry import FAILED as STEP_FAILED
 from ..entry import Entry, entry_write, tried_anew
 from .review import going_on, queued, refuse_retry
-from .runs import entries_in, require_run
+from .runs import entries_in, read_run, require_run
 
 __all__ = ["retry_run"]
 
@@ -19,7 +19,7 @@ __all__ = ["retry_run"]
 def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[str]:
     """A run that failed, or that stopped because its flow had changed, goes back to the queue."""
     while True:
-        found = yield from store.read(at)
+        found = yield from read_run(store, at)
         record = require_run(found)
         entries = yield from entries_in(store, at.space)
         refuse_retry(record, entries, where)

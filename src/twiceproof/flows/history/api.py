@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import MutableMapping
 from typing import Any
 
-from ...claims.claim import NO_RESULT, REVIEW, address_of
+from ...claims.claim import NO_RESULT, REVIEW
 from ...claims.results import said
 from ...drive import block
 from ...errors import Misuse
-from ...keys import validate_key
 from ...records import Address
 from ..flow import Flow
 from ..ids import IdLink, ids_of, runs_behind
@@ -99,7 +98,7 @@ class HistoryApi:
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
             links += block(ids_of(store, self._place(name)))
         for flow in self.flows:
-            links += block(ids_of(store, address_of(tenant, flow, validate_key(name))))
+            links += block(ids_of(store, address_of_run(tenant, f"{flow}/{name}")))
         return list(dict.fromkeys(links))
 
     def _place(self, run: str) -> Address:

@@ -6,9 +6,8 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ...claims.claim import FAILED, HELD, KIND, QUEUED, REVIEW, WAITING, claim_of
+from ...claims.claim import CLAIM, FAILED, HELD, QUEUED, REVIEW, RUN, WAITING, claim_of
 from ...drive import Operation
-from ...errors import CannotOpen
 from ...records import Record
 from ...stores.base import Store
 from ..work import work_of
@@ -50,7 +49,7 @@ def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
     for state in OPEN_STATES:
         after: str | None = None
         while True:
-            page = yield from store.scan(KIND, state=state, after=after, limit=PAGE)
+            page = yield from store.scan(RUN, state=state, after=after, limit=PAGE)
             for record in page.records:
                 name = _version_of(record, tenant)
                 if name is not None:
@@ -66,18 +65,17 @@ def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
 
 
 def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
-    """None: another tenant's, or no run."""
+    """None: another tenant's."""
     owner, flow, _ = record.at.space.split("/", 2)
     if owner != tenant:
         return None
     if record.queue.startswith(f"{tenant}/{flow}@"):
         return flow, record.queue.removeprefix(f"{tenant}/{flow}@")
-    claim = claim_of(record)
-    return (flow, work_of(claim).version) if claim.work else None
+    return flow, work_of(claim_of(record)).version
 
 
 class StateCounts(Struct, frozen=True):
-    """Of all tenants, each up to `MOST_COUNTED`, runs and claims of one state together."""
+    """Of all tenants, each up to `MOST_COUNTED`."""
 
     runs: dict[str, int]
     claims: dict[str, int]
@@ -85,20 +83,13 @@ class StateCounts(Struct, frozen=True):
 
 
 def count_states(store: Store) -> Operation[StateCounts]:
-    runs, claims = dict.fromkeys(COUNTED, 0), dict.fromkeys(COUNTED, 0)
+    runs, claims = {}, dict.fromkeys(COUNTED, 0)
     for state in COUNTED:
-        page = yield from store.scan(KIND, state=state, limit=MOST_COUNTED)
-        for record in page.records:
-            (runs if _is_run(record) else claims)[state] += 1
-    letters = yield from store.scan(LETTER, limit=MOST_COUNTED)
-    return StateCounts(runs, claims, len(letters.records))
+        runs[state] = yield from _count(store, RUN, state)
+        if state not in (QUEUED, WAITING):  # only runs are
+            claims[state] = yield from _count(store, CLAIM, state)
+    return StateCounts(runs, claims, (yield from _count(store, LETTER, None)))
 
 
-def _is_run(record: Record) -> bool:
-    """By the queue of its flow, where it stands in one: then its body need not be read."""
-    if record.state in (QUEUED, WAITING) or "@" in record.queue:
-        return True
-    try:
-        return bool(claim_of(record).work)
-    except CannotOpen:
-        return False
+def _count(store: Store, kind: str, state: str | None) -> Operation[int]:
+    return len((yield from store.scan(kind, state=state, limit=MOST_COUNTED)).records)

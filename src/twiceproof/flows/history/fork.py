@@ -8,7 +8,20 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from ...claims.claim import DONE, FAILED, NO_RESULT, REVIEW, WAITING, Claim, Spill, body_of, claim_of, run_id, space_of
+from ...claims.claim import (
+    DONE,
+    FAILED,
+    NO_RESULT,
+    REVIEW,
+    WAITING,
+    Claim,
+    Spill,
+    alone,
+    body_of,
+    claim_of,
+    run_id,
+    space_of,
+)
 from ...claims.pieces import forget
 from ...claims.results import resource_address, unpack
 from ...claims.shelving import copied
@@ -26,7 +39,7 @@ from ..undo import UNDO, is_undo
 from ..waits.waiting import wait_name
 from ..work import Work, encoded, work_of
 from .review import queued
-from .runs import TOKENS, entries_in, require_run
+from .runs import TOKENS, entries_in, read_run, require_run
 
 __all__ = ["Forked", "fork_run", "plan_fork"]
 
@@ -44,7 +57,7 @@ class Forked(Struct, frozen=True):
 
 def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
     """What `fork_run` would do. Writes nothing."""
-    record = require_run((yield from store.read(at)))
+    record = require_run((yield from read_run(store, at)))
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
     yield from _refuse_overtaken(store, claim_of(record), plan.run)
@@ -53,7 +66,7 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
 
 def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
     """Start it once more under `key`. With `step`: what was done before that step is taken as done."""
-    found = yield from store.read(at)
+    found = yield from read_run(store, at)
     record = require_run(found)
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
@@ -62,12 +75,12 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
-    written = yield from store.write(new)
+    written = yield from store.write(new, *alone(new))
     while not isinstance(written, Written):
         if written.found is None or not _is_half_made(written.found, claim):
             raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
         yield from forget(store, written.found)
-        written = yield from store.write(new)
+        written = yield from store.write(new, *alone(new))
     ours = Check(new.at, fence=written.fence)
     for piece in (yield from _beside(store, at, new.at, work_of(claim).spill)):
         yield from store.write(ours, piece)

@@ -34,7 +34,7 @@ from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
 from ..undo import is_undo, refuse_cancelled, undoes
 from ..waiters import wake_waiters
 from ..work import queue_of, with_work, work_of
-from .runs import entries_in, require_run
+from .runs import entries_in, read_run, require_run
 
 __all__ = ["Settled", "Verdict", "Word", "going_on", "lacks_result", "queued", "refuse_retry", "settle_run"]
 
@@ -76,7 +76,7 @@ def settle_run(
         raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
     sent: Settlement | None = None
     while True:
-        found = yield from store.read(at)
+        found = yield from read_run(store, at)
         record = require_run(found)
         claim = claim_of(record)
         if sent is not None and claim.settled == sent:  # it landed, and only its acknowledgement was lost

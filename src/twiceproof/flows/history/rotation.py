@@ -14,11 +14,12 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from ...claims.claim import DONE, HELD, KIND, body_of, claim_of
+from ...claims.claim import CLAIM, DONE, HELD, RUN, body_of, claim_of
+from ...claims.pieces import run_or_claim
 from ...claims.pointer import POINTERS
 from ...drive import Operation, await_
 from ...errors import CannotOpen, Misuse
-from ...records import Address, Check, Page, Record, Replace, Written
+from ...records import Check, Page, Record, Replace, Written
 from ...stores.base import Store
 from ...stores.grouped import GroupedStore
 from ...stores.keyring import Keyring, key_id_of
@@ -30,7 +31,7 @@ __all__ = ["KINDS", "Rotated", "as_stored", "keys_in_use", "rotate"]
 log = logging.getLogger("twiceproof")
 
 # Every kind of record there is. A test looks for those that are missing.
-KINDS = ("claim", "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
+KINDS = (CLAIM, RUN, "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
          "duplicates", "notice", "letter", "link", "signing", "token", "tenant", "clock", "worker",
          *POINTERS)  # fmt: skip
 PAGE = 100
@@ -118,16 +119,13 @@ def _renew(store: GroupedStore, raw: Record) -> Operation[Fate]:
     record = found.record
     if record is None or record.version != raw.version:
         return "changed"
-    claim = (yield from store.read(_claim_of(record))).record if record.at.kind != KIND else record
+    owns = record.at.kind in (CLAIM, RUN)
+    claim = record if owns else (yield from run_or_claim(store, record.at.space)).record
     if record.state == HELD or (claim is not None and _is_busy(claim)):
         return "held"
     beside = () if claim is None or claim is record else (Check(claim.at, version=claim.version),)
     written = yield from store.write(_rewrite(record, found.now), *beside)
     return "sealed" if isinstance(written, Written) else "changed"
-
-
-def _claim_of(record: Record) -> Address:
-    return Address(record.at.space, KIND, "self")
 
 
 def _is_busy(claim: Record) -> bool:
@@ -137,7 +135,7 @@ def _is_busy(claim: Record) -> bool:
 
 def _rewrite(record: Record, now: float) -> Replace:
     body = record.body
-    if record.at.kind == KIND and record.state == DONE and claim_of(record).finished_at is None:
+    if record.at.kind in (CLAIM, RUN) and record.state == DONE and claim_of(record).finished_at is None:
         body = body_of(structs.replace(claim_of(record), finished_at=record.updated_at))
     return Replace(
         record.at, body, record.state, version=record.version, queue=record.queue,

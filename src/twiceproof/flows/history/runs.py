@@ -12,13 +12,14 @@ from ...claims.claim import (
     DONE,
     FAILED,
     HELD,
-    KIND,
     QUEUED,
     REVIEW,
-    SELF,
+    RUN,
     WAITING,
     address_of,
     claim_of,
+    other_kind,
+    run_address,
     space_of_run,
     validate_name,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "entries_in",
     "list_runs",
     "look_at_run",
+    "read_run",
     "require_run",
 ]
 
@@ -75,12 +77,8 @@ class Filter(Struct, frozen=True):
         for name in ("key", "prefix"):
             force_setattr(self, name, normalize("NFC", getattr(self, name)))
 
-    def meant(self, record: Record) -> bool:
-        """A guarded function's claim is no run. One that is held stands in no queue: its body need not be read."""
-        return (record.state != HELD or bool(record.queue)) and self.fits(record) and bool(claim_of(record).work)
-
     def fits(self, record: Record) -> bool:
-        """The same, whether it is a run's or a claim."""
+        """By its address and times: no body is read."""
         tenant, flow, key = record.at.space.split("/", 2)
         return (
             tenant == self.tenant
@@ -102,7 +100,9 @@ class RunPage(Struct, frozen=True):
 def list_runs(
     store: Store, which: Filter, states: Sequence[str] = EVERY_STATE, *, limit: int = 100, after: str | None = None
 ) -> Operation[RunPage]:  # fmt: skip
-    listed: Listed = yield from list_records(store, states, which.meant, limit=limit, after=after)
+    listed: Listed = yield from list_records(
+        store, [(RUN, state) for state in states], which.fits, limit=limit, after=after
+    )
     return RunPage([run_shape(record, listed.now) for record in listed.records], listed.after)
 
 
@@ -110,16 +110,22 @@ def address_of_run(tenant: str, name: str) -> Address:
     """A run by its id, or as FLOW/KEY: a flow's name has no slash."""
     flow, slash, key = name.partition("/")
     if not slash:
-        return Address(space_of_run(name), KIND, SELF)
-    return address_of(validate_name("tenant", tenant), validate_name("flow", flow), validate_key(key))
+        return run_address(space_of_run(name))
+    return address_of(validate_name("tenant", tenant), validate_name("flow", flow), validate_key(key), RUN)
+
+
+def read_run(store: Store, at: Address) -> Operation[Found]:
+    """For `require_run`. A guarded function's claim has an id, too, and is no run."""
+    found = yield from store.read(at)
+    if found.record is None and (yield from store.read(other_kind(at))).record is not None:
+        raise Misuse("This is a claim, not a run; look at it with: twiceproof claims show OPERATION KEY")
+    return found
 
 
 def require_run(found: Found) -> Record:
     record = found.record
     if record is None or is_expired(record, found.now):
         raise Misuse("There is no such run; list them with: twiceproof runs list --state all")
-    if not claim_of(record).work:
-        raise Misuse("This is a claim, not a run; look at it with: twiceproof claims show OPERATION KEY")
     return record
 
 
@@ -130,7 +136,7 @@ def entries_in(store: Store, space: str) -> Operation[list[Entry]]:
 
 
 def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
-    found = yield from store.read(at)
+    found = yield from read_run(store, at)
     record = require_run(found)
     claim = claim_of(record)
     work = work_of(claim)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from ...claims.claim import HELD, KIND, QUEUED, SELF, WAITING, Claim, space_of_run
+from ...claims.claim import HELD, QUEUED, WAITING, Claim, run_address, space_of_run
 from ...claims.states import is_expired
 from ...drive import Operation
-from ...records import Address
 from ...stores.base import Store
 from ..work import work_of
 
@@ -22,6 +21,6 @@ def must_wait(store: Store, claim: Claim) -> Operation[bool]:
 
 def is_under_way(store: Store, run: str) -> Operation[bool]:
     """One in review is not: nobody knows when a person will come."""
-    found = yield from store.read(Address(space_of_run(run), KIND, SELF))
+    found = yield from store.read(run_address(space_of_run(run)))
     record = found.record
     return record is not None and not is_expired(record, found.now) and record.state in (QUEUED, HELD, WAITING)

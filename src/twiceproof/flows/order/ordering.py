@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from ...claims.asking import Asking
-from ...claims.claim import HELD, WAITING, claim_of, space_of_run
+from ...claims.claim import HELD, WAITING, claim_of, run_address, space_of_run
 from ...claims.outcomes import Mismatch
 from ...claims.policy import Policy
 from ...claims.refusals import refusal
@@ -243,7 +243,7 @@ def _wake(parts: Parts, mark: Mark, ended: Ended) -> Operation[None]:
     run = mark.parked.get(str(number + 1)) if number is not None else None
     if run is None or isinstance(ended, Asleep):
         return
-    record = (yield from parts.store.read(Address(space_of_run(run), "claim", "self"))).record
+    record = (yield from parts.store.read(run_address(space_of_run(run)))).record
     if record is not None and record.state == WAITING and claim_of(record).reason.startswith(MISSING):
         again = Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
         yield from parts.store.write(again)

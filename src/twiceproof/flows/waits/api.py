@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
-from ...claims.claim import NO_RESULT, address_of, validate_name
+from ...claims.claim import NO_RESULT, space_of, validate_name
 from ...claims.policy import Duration
 from ...drive import block
 from ...errors import Misuse
@@ -110,8 +110,8 @@ class WaitApi:
 
     def deliver_to(self, *, flow: str, key: str, name: str, payload: Any = None) -> Delivered:
         """End a wait by the run's own key: for who has no URL, such as another part of the same program."""
-        claim = address_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
-        at = Address(claim.space, KIND, wait_name(name))
+        space = space_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
+        at = Address(space, KIND, wait_name(name))
         return block(deliver(self.parts.store, at, packed(payload, "The payload"), mark=self.parts.owner()))
 
     def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:

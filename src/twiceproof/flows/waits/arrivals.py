@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import DONE, NO_RESULT, SELF, WAITING, body_of, claim_of
-from ...claims.claim import KIND as CLAIM
+from ...claims.claim import DONE, NO_RESULT, WAITING, body_of, claim_of, run_address
 from ...claims.results import json_of
 from ...claims.states import is_expired
 from ...drive import Operation
@@ -63,7 +62,7 @@ def packed(value: Any, what: str) -> Raw:
 
 def standing_run(store: Store, space: str, born: str | None = None) -> Operation[Record]:
     """The run that is meant. One that was forgotten, or begun anew under the same key, is another."""
-    found = yield from store.read(Address(space, CLAIM, SELF))
+    found = yield from store.read(run_address(space))
     run = found.record
     gone = run is None or is_expired(run, found.now)
     if run is None or gone or (born is not None and born_of(run) != born):

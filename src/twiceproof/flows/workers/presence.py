@@ -17,8 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from ...claims.claim import KIND as CLAIM
-from ...claims.claim import QUEUED, WAITING, body_of
+from ...claims.claim import QUEUED, RUN, WAITING, body_of
 from ...claims.states import EXPIRE
 from ...drive import Operation, block
 from ...errors import StoreError
@@ -166,7 +165,7 @@ def stranded(store: Store, here: Collection[str] = ()) -> Operation[dict[str, in
     served = {name for worker in living for name in worker.flows} | set(here)
     counts: Counter[str] = Counter()
     for state in (QUEUED, WAITING):
-        page = yield from store.scan(CLAIM, state=state, limit=PAGE)
+        page = yield from store.scan(RUN, state=state, limit=PAGE)
         names = (record.queue.partition("/")[2] for record in page.records if _is_due(record, page.now))
         counts.update(name for name in names if name and name not in served)
     return dict(sorted(counts.items()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ...claims.claim import claim_of
+from ...claims.claim import RUN, claim_of
 from ...drive import Operation, await_
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...records import Record
@@ -30,7 +30,7 @@ NOT_OURS = 60.0  # a run that was handed out and not taken is left alone for so 
 class RunDuty(Duty):
     """Serves the flows of one rank, in the versions that are here. Runs of other versions are never asked for."""
 
-    kind = "claim"
+    kind = RUN
 
     def __init__(
         self, store: Store, flows: Mapping[str, Flow], tenants: Callable[[], Iterable[str]], rank: int = NORMAL

@@ -13,7 +13,7 @@ import logging
 import msgspec
 from msgspec import Struct, structs
 
-from ...claims.claim import HELD, KIND, QUEUED, WAITING, body_of
+from ...claims.claim import CLAIM, HELD, QUEUED, RUN, WAITING, body_of
 from ...clock import Clock, moment
 from ...drive import Operation
 from ...errors import CannotOpen
@@ -97,10 +97,10 @@ def _latest(record: Record | None) -> float:
 def bring_back(store: Store) -> Operation[int]:
     """Runs and held claims whose records are from the future. How many there were."""
     count = 0
-    for state in (QUEUED, HELD, WAITING):
+    for kind, state in ((RUN, QUEUED), (RUN, HELD), (RUN, WAITING), (CLAIM, HELD)):
         after: str | None = None
         while True:
-            page = yield from store.scan(KIND, state=state, after=after, limit=PAGE)
+            page = yield from store.scan(kind, state=state, after=after, limit=PAGE)
             for record in page.records:
                 if record.updated_at > page.now + TOLERANCE:
                     try:
@@ -116,7 +116,7 @@ def bring_back(store: Store) -> Operation[int]:
 def _bring_back(store: Store, record: Record) -> Operation[bool]:
     """Its waits and retries with it, unless somebody holds it: those are the holder's. By version: who comes first."""
     steps: list[Insert | Replace] = []
-    if record.state != HELD and record.queue:
+    if record.state != HELD:
         steps = yield from _steps(store, record.at.space)
     written_at = record.updated_at
     again = Replace(

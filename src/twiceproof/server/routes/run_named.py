@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...claims.claim import KIND, SELF, claim_of, space_of_run
+from ...claims.claim import run_address, space_of_run
 from ...claims.states import is_expired
 from ...doors.reply import problem
 from ...drive import Operation
@@ -15,9 +15,12 @@ __all__ = ["place_named", "run_named"]
 
 
 def place_named(call: Call) -> Address:
-    """By its id alone. The same answer for what is not there and for what is somebody else's."""
+    """By its id alone. The same answer for what is not there and for what is somebody else's.
+
+    Where a run would be: a claim of this id is in the same space.
+    """
     try:
-        return own_run(call.app.settings.tenant, Address(space_of_run(call.params["name"]), KIND, SELF))
+        return own_run(call.app.settings.tenant, run_address(space_of_run(call.params["name"])))
     except Misuse:
         raise _gone() from None
 
@@ -26,7 +29,7 @@ def run_named(call: Call) -> Operation[Address]:
     """What is there, and is a run."""
     at = place_named(call)
     found = yield from call.app.store.read(at)
-    if found.record is None or is_expired(found.record, found.now) or not claim_of(found.record).work:
+    if found.record is None or is_expired(found.record, found.now):
         raise _gone()
     return at
 

@@ -26,7 +26,7 @@ def _forgets(kind: str) -> Any:
 
 
 def _trims(write: Write) -> bool:
-    return isinstance(write, Replace) and write.at.kind == "claim" and write.state == "done" and write.draw
+    return isinstance(write, Replace) and write.at.kind == "run" and write.state == "done" and write.draw
 
 
 class Swept(Scene):
@@ -36,7 +36,7 @@ class Swept(Scene):
     may_recover_twice = False  # after that time it is swept again
     points = (
         Point("history swept", _forgets("step")),
-        Point("key swept", _forgets("claim")),
+        Point("key swept", _forgets("run")),
         Point("result trimmed", _trims),
     )
 

@@ -28,10 +28,10 @@ def entry(name: str, *states: str) -> Any:
 
 
 def claim_in(flow: str, state: str) -> Any:
-    """A write of a run's claim."""
+    """A write of a run's own record."""
 
     def meant(write: Write) -> bool:
-        mine = write.at.kind == "claim" and write.at.space.split("/")[1] == flow
+        mine = write.at.kind == "run" and write.at.space.split("/")[1] == flow
         return mine and isinstance(write, Insert | Replace) and write.state == state and write.body is not None
 
     return meant

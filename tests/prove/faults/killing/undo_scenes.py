@@ -92,7 +92,7 @@ class Stopped(Run):
 
     name = "stopped"
     result_at = 1
-    points = (Point("cancel", lambda write: write.at.kind == "claim" and write.at.space.split("/")[1] == "stopped"),)
+    points = (Point("cancel", lambda write: write.at.kind == "run" and write.at.space.split("/")[1] == "stopped"),)
 
     def declare(self, app: App) -> None:
         @app.step(repeat="keyed", retry=QUICK)

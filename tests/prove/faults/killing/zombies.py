@@ -19,7 +19,8 @@ from twiceproof.records import Replace
 __all__ = ["Zombies"]
 
 TAKEN = Point(
-    "taken over", lambda write: isinstance(write, Replace) and write.at.kind == "claim" and write.state == "held"
+    "taken over",
+    lambda write: isinstance(write, Replace) and write.at.kind in ("claim", "run") and write.state == "held",
 )
 KEYED = " tp_"  # an effect under a key that its receiver knows already is no second one
 

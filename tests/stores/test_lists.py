@@ -1,0 +1,29 @@
+"""Lists on servers: of runs and claims, each is read without the other."""
+
+import pytest
+
+from tests.unit.claims.test_listing import claim, run
+from twiceproof import App
+from twiceproof.cli.claim_list import list_claims
+from twiceproof.drive import block
+from twiceproof.flows.history.runs import Filter, list_runs
+
+
+@pytest.mark.parametrize("server", ["postgres_dsn", "redis_url"])
+@pytest.mark.parametrize("state", ["review", "done"])
+def test_a_list_of_runs_or_of_claims_reads_what_it_shows(request, monkeypatch, server, state):
+    with App(request.getfixturevalue(server), best_effort=True) as app:
+        app.pay = app.flow(key="order:{n}", name="pay")(lambda n: None)
+        claim(app, 200, state)
+        run(app, 100, state)
+        rows, scan = [], app.store.engine.scan
+
+        def counted(*words):
+            page = scan(*words)
+            rows.append(len(page.records))
+            return page
+
+        monkeypatch.setattr(app.store.engine, "scan", counted)
+        assert len(block(list_runs(app.store, Filter("default"), (state,), limit=5)).runs) == 5
+        assert len(block(list_claims(app.store, (state,), "default/", limit=5)).claims) == 5
+        assert sum(rows) == 10
