@@ -11,7 +11,7 @@ from ..clock import Clock, system_clock
 from ..drive import Operation
 from ..errors import Misuse, StoreError
 from ..observe.duplicates import Duplicates
-from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Written
+from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Write, Written
 from ..shell import typed
 from ..stores.base import Store
 from ..stores.signals import is_a_signals
@@ -87,7 +87,7 @@ class Claims:
                 return move.outcome
             sent = self.clock.monotonic()
             try:
-                written: Outcome = yield self.store.write(move.write, *alone(move.write))
+                written: Outcome = yield self.store.write(move.write, *self._alone(move.write))
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -104,6 +104,10 @@ class Claims:
             if told is not None:
                 return told
             found = Found(None, written.now)
+
+    def _alone(self, write: Write) -> tuple[Check, ...]:
+        """A store without transactions takes one write at a time. Flows need more, so it holds no run to look for."""
+        return alone(write) if self.store.batch_limit > 1 else ()
 
     def _of_other_kind(self, ask: Ask, decide: Decide, refused: Conflict | Lost) -> Operation[TakeOutcome | None]:
         """A run has this operation's key where a claim is asked for, or the other way round: it is answered as a

@@ -141,3 +141,16 @@ def test_a_run_is_not_settled_as_a_claim_nor_a_claim_as_a_run(programs: Programs
         programs.after.retry_run("charge/order:1")
     record = programs.after.store.read(address_of("default", "charge", "order:1")).block().record
     assert record is not None and claim_of(record).operation == "charge"
+
+
+def test_a_store_that_takes_one_write_at_a_time_holds_claims() -> None:
+    """Backends without transactions have no runs, and need not be asked for one."""
+    engine = MemoryEngine()
+    engine.batch_limit = 1
+    with App(store=GroupedStore(engine)) as app:
+
+        @app.once(key="order:{order}")
+        def charge(order: int) -> str:
+            return f"receipt {order}"
+
+        assert (charge(1), charge(1)) == ("receipt 1", "receipt 1")
