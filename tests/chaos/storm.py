@@ -24,7 +24,7 @@ from tests.servers import FaultProxy, PostgresServer
 from twiceproof import App, StoreError
 
 ROOT = Path(__file__).parents[2]
-STATES = "SELECT state, count(*) FROM twiceproof.twiceproof_records WHERE kind = 'claim' GROUP BY state"
+STATES = "SELECT state, count(*) FROM twiceproof.twiceproof_records WHERE kind = 'run' GROUP BY state"
 LOSABLE = (b"twiceproof_commit", b"twiceproof_", b"COMMIT", None)  # by what their requests carry
 ENDS = ("done", "failed", "review")
 FEEDERS = 8

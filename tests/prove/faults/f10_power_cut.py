@@ -22,7 +22,7 @@ from tests.prove.faults.power_tape import Op, record
 from tests.prove.faults.power_work import receipt
 from tests.prove.finding import Finding
 from tests.prove.trial import Trial
-from twiceproof.claims.claim import claim_of
+from twiceproof.claims.claim import CLAIM, RUN, claim_of
 from twiceproof.records import Address, Batch, Insert, Record, Written
 from twiceproof.stores.sqlite import SqliteEngine
 
@@ -107,7 +107,7 @@ def found_wrong(here: Path, left: dict[str, bytes], acks: Acks) -> list[str]:
         (here / name).write_bytes(contents)
     try:
         with contextlib.closing(SqliteEngine(here / "claims.db", durability="process")) as engine:
-            found = engine.scan("claim", None, None, None, 10 * CALLS).records
+            found = [one for kind in (CLAIM, RUN) for one in engine.scan(kind, None, None, None, 10 * CALLS).records]
             claims = {tuple(claim.at.space.split("/")[1:]): claim for claim in found}
             wrong = [*missing(claims, acks), *broken(claims), *reused(engine, claims)]
         return wrong + damaged(here)

@@ -13,7 +13,7 @@ TITLE = "claims and batches by many callers, simulated: is there one order that 
 HISTORIES = 10_000
 OF_BATCHES = 1_000
 PORTION = 20
-WITHIN = 50  # histories in which a planted bug must show
+WITHIN = 200  # histories in which a planted bug must show; the rarest is seen after 15 on average
 
 
 def run(trial: Trial, finding: Finding) -> None:
