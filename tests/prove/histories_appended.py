@@ -17,9 +17,8 @@ def simulate_appends(seed: int, histories: int, *, mutant: Mutant = HEALTHY, sto
     """Histories `seed`, `seed + 1`, …, each judged."""
     began = time.monotonic()
     summary = Summary(f"appended ({mutant.name})", seed)
-    seats = take_seats(mutant)
     for one in range(seed, seed + histories):
-        history = play_appends(one, mutant, seats)
+        history = play_appends(one, mutant)
         checked = time.monotonic()
         anomalies = check_appends(history).anomalies
         summary.checking += time.monotonic() - checked
@@ -31,11 +30,11 @@ def simulate_appends(seed: int, histories: int, *, mutant: Mutant = HEALTHY, sto
     return summary
 
 
-def play_appends(seed: int, mutant: Mutant = HEALTHY, seats: list[Seat] | None = None) -> list[Append]:
+def play_appends(seed: int, mutant: Mutant = HEALTHY) -> list[Append]:
     rng = Random(seed)
     history: list[Append] = []
     count = [0]
-    world = World(rng, (seats or take_seats(mutant))[: rng.randint(*CALLERS)], mutant.engine)
+    world = World(rng, take_seats(mutant)[: rng.randint(*CALLERS)], mutant.engine)
 
     def caller(seat: Seat, death: int) -> Appender:
         name = f"c{seat.nth}" + (f"-{death}" if death else "")

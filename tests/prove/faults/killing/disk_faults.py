@@ -64,7 +64,8 @@ class Short(Struct, frozen=True):
     def around(self, work: Work, database: Path) -> int:
         def limited() -> None:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            most = database.with_name(database.name + "-wal").stat().st_size + self.room
+            log = database.with_name(database.name + "-wal")  # gone, if the fork closed the last connection
+            most = (log.stat().st_size if log.exists() else 0) + self.room
             resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
             work()
 
