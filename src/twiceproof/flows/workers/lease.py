@@ -1,4 +1,4 @@
-"""How long a worker has something that comes round again and again: a poll now, relays and reconciliation to come.
+"""How long a worker holds something that comes round again and again, such as a poll.
 
 The lease follows the interval, and is renewed while the worker is at it: one that died is followed after a few
 intervals, and one that takes long is left alone.
