@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from twiceproof import App
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.records import Address, Batch
 from twiceproof.stores.base import Engine
 from twiceproof.stores.grouped import GroupedStore

@@ -9,7 +9,7 @@ from typing import Any
 
 from twiceproof import App, Waiting
 from twiceproof.claims.claim import address_of, run_id
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.records import Record
 
 from .contenders.picking import FLOW, make_waiting_flow

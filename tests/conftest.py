@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from twiceproof import forks
-from twiceproof.claims import tally
+from twiceproof import threads as forks
+from twiceproof.claims import duplicates as tally
 
 pytest_plugins = ["tests.servers.fixtures"]
 

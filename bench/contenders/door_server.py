@@ -21,9 +21,9 @@ from typing import Any
 import msgspec
 
 from twiceproof import App
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.reply import Reply, json_reply
-from twiceproof.doors.source import Event, Reading, Source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.reply import Reply, json_reply
+from twiceproof.inbound.source import Event, Reading, Source
 
 from ..http_load import HttpCallers, request_bytes
 from ..rounds import Contender
@@ -129,15 +129,15 @@ def make_app(url: str) -> App:
 
 
 def main(url: str) -> None:
-    from twiceproof.cli.logs import set_up_logs
-    from twiceproof.server import policy
-    from twiceproof.server.application import make_application
-    from twiceproof.server.call import Call
+    from twiceproof.cli.output import set_up_logs
+    from twiceproof.server import auth as policy
+    from twiceproof.server.app import make_application
     from twiceproof.server.limits import Limits
-    from twiceproof.server.principal import Scope
-    from twiceproof.server.route import Route
-    from twiceproof.server.routes.table import ROUTES
-    from twiceproof.server.serving import Serving, bound, url_of
+    from twiceproof.server.request import Call
+    from twiceproof.server.routes import ROUTES
+    from twiceproof.server.routing import Route
+    from twiceproof.server.serve import Serving, bound, url_of
+    from twiceproof.server.tokens import Scope
 
     async def nothing(call: Call) -> Reply:
         return json_reply(200, ANSWER)

@@ -40,7 +40,7 @@ def starlette() -> Any:
 
 def ours(make: Callable[[], Any], url: str) -> Any:
     from twiceproof import App
-    from twiceproof.doors.idempotency import IdempotencyKey
+    from twiceproof.middleware import IdempotencyKey
 
     api = make()
     api.add_middleware(IdempotencyKey, app=App(url, best_effort=True))

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from twiceproof import App
-from twiceproof.claims.claims import Claims
-from twiceproof.claims.outcomes import Done, Held
+from twiceproof.claims.claim import Done, Held
+from twiceproof.claims.manager import Claims
 from twiceproof.claims.results import pack
 from twiceproof.claims.states import Ask, Lifetime, claim_for
-from twiceproof.drive import Operation, await_, block
+from twiceproof.operations import Operation, await_, block
 from twiceproof.records import Written
 
 from ..callers import ONE, TASKS, THREADS, Callers, One, Tasks, Threads, count_in

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from twiceproof import App
-from twiceproof.drive import block
-from twiceproof.flows.ending import Finished
+from twiceproof.flows.calls import resume_run
+from twiceproof.flows.engine.exits import Finished
 from twiceproof.flows.flow import Flow
-from twiceproof.flows.resume import resume_run
+from twiceproof.operations import block
 
 from ..callers import ONE
 from .flows import fresh_ids

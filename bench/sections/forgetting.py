@@ -8,7 +8,7 @@ import time
 
 from twiceproof import App
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 from ..findings import Findings, rows_beside
 from ..goals import line

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .app import App
-    from .claims.outcomes import Busy, Done, Failed, Held, InReview, Mismatch
-    from .effects.look import Absent, Happened, Unknown
-    from .effects.notice import Notice
-    from .effects.notices import to_email, to_log, to_webhook
+    from .app.app import App
+    from .claims.claim import Busy, Done, Failed, Held, InReview, Mismatch
+    from .effects.base import Absent, Happened, Unknown
+    from .effects.duplicate_alerts import Notice, to_email, to_log, to_webhook
     from .errors import (
         BatchFailed,
         Cancelled,
@@ -46,14 +45,12 @@ if TYPE_CHECKING:
         WaitSwallowed,
         WaitTimedOut,
     )
-    from .flows.batches.batch import ItemDone, ItemFailed
-    from .flows.order.by import by
-    from .flows.repeat import check, keyed
-    from .flows.resource import Resource
-    from .flows.retry import Retry
+    from .flows.ordering.declaration import by
+    from .flows.parallel.each import ItemDone, ItemFailed
+    from .flows.repeat import Retry, check, keyed
+    from .flows.resources import Resource
     from .flows.triggers.poll import Polled
-    from .flows.waits.approval import Approval, Decided, Decision
-    from .flows.waits.arrivals import Delivered
+    from .flows.waits.records import Approval, Decided, Decision, Delivered
     from .flows.workers.log import RunFilter
     from .keys import body_hash, composite, fingerprint, stage, windowed
     from .secret import env
@@ -128,23 +125,55 @@ __all__ = [
     "windowed",
 ]
 
+
 _HOMES = {
-    ".app": ("App",),
-    ".claims.outcomes": ("Busy", "Done", "Failed", "Held", "InReview", "Mismatch"),
-    ".effects.look": ("Absent", "Happened", "Unknown"),
-    ".effects.notice": ("Notice",),
-    ".effects.notices": ("to_email", "to_log", "to_webhook"),
-    ".secret": ("env",),
-    ".flows.waits.approval": ("Approval", "Decided", "Decision"),
-    ".flows.waits.arrivals": ("Delivered",),
-    ".flows.batches.batch": ("ItemDone", "ItemFailed"),
-    ".flows.order.by": ("by",),
-    ".flows.repeat": ("check", "keyed"),
-    ".flows.resource": ("Resource",),
-    ".flows.retry": ("Retry",),
+    ".app.app": ("App",),
+    ".claims.claim": (
+        "Busy",
+        "Done",
+        "Failed",
+        "Held",
+        "InReview",
+        "Mismatch",
+    ),
+    ".effects.base": (
+        "Absent",
+        "Happened",
+        "Unknown",
+    ),
+    ".effects.duplicate_alerts": (
+        "Notice",
+        "to_email",
+        "to_log",
+        "to_webhook",
+    ),
+    ".flows.ordering.declaration": ("by",),
+    ".flows.parallel.each": (
+        "ItemDone",
+        "ItemFailed",
+    ),
+    ".flows.repeat": (
+        "Retry",
+        "check",
+        "keyed",
+    ),
+    ".flows.resources": ("Resource",),
     ".flows.triggers.poll": ("Polled",),
+    ".flows.waits.records": (
+        "Approval",
+        "Decided",
+        "Decision",
+        "Delivered",
+    ),
     ".flows.workers.log": ("RunFilter",),
-    ".keys": ("body_hash", "composite", "fingerprint", "stage", "windowed"),
+    ".keys": (
+        "body_hash",
+        "composite",
+        "fingerprint",
+        "stage",
+        "windowed",
+    ),
+    ".secret": ("env",),
 }
 
 

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Callable
 
-from .forks import at_fork
+from .threads import at_fork
 
 __all__ = ["Clock", "Ids", "jitter", "moment", "system_clock"]
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 __all__ = ["DEFAULT_STORE", "ENVIRONMENT", "Settings", "from_environment"]
 
+
 DEFAULT_STORE = "sqlite:///twiceproof.db"
 
 # Which variable each is read from, where nothing is said in code.

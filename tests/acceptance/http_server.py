@@ -20,8 +20,8 @@ SHOP = '''
 import os, signal, time
 import msgspec
 from twiceproof import App
-from twiceproof.doors.source import Event, Poison, Source
-from twiceproof.drive import block
+from twiceproof.inbound.source import Event, Poison, Source
+from twiceproof.operations import block
 
 
 class Post(Source):

@@ -34,7 +34,7 @@ def charge_order(order):
     return app.approve("charge", show=order).by
 
 if os.environ.get("SHOP_DIES"):
-    from twiceproof.doors.claim_service import service
+    from twiceproof.server.services import claim_service as service
     def write_token(*args):
         os.kill(os.getpid(), signal.SIGKILL)
         yield

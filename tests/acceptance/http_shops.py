@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.acceptance.places import SqlitePlace
-from twiceproof.doors.idempotency import IdempotencyKey, Route, WsgiIdempotencyKey
+from twiceproof.middleware import IdempotencyKey, Route, WsgiIdempotencyKey
 
 ROUTES = [Route("/pay", required=True), Route("/again", repeat="safe")]
 LONGEST = 60.0

@@ -10,7 +10,7 @@ from tests.acceptance.later import pass_time
 from tests.acceptance.places import Place
 from twiceproof import Absent, App, Happened, NeedsReview, PriorFailure, Retry, Waiting, check
 from twiceproof.claims.claim import address_of
-from twiceproof.flows.entry import Entry, entry_of
+from twiceproof.flows.engine.ledger import Entry, entry_of
 
 __all__ = ["LEASE", "RECEIPT", "Journey", "Purchase", "Return", "entries", "nothing"]
 

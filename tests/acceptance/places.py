@@ -15,7 +15,7 @@ from twiceproof.clock import Clock
 from twiceproof.stores.base import Engine
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.open import open_store
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
     from tests.stores.movable_redis import MovableRedisEngine

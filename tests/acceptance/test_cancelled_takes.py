@@ -12,9 +12,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from twiceproof import App, InProgress
-from twiceproof.claims.block import ClaimBlock
+from twiceproof.claims.once import ClaimBlock
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
 

@@ -24,23 +24,23 @@ KEYS = {
 PYTHONPATH = os.environ.get("PYTHONPATH", "")
 WITHOUT_STEPS = """
 import twiceproof.app
-step = twiceproof.app.App.step
-twiceproof.app.App.step = lambda self, **words: step(self, **{**words, "repeat": "safe"})
+step = twiceproof.app.app.App.step
+twiceproof.app.app.App.step = lambda self, **words: step(self, **{**words, "repeat": "safe"})
 """
 WITHOUT_CLAIMS = """
 import json, uuid
 import twiceproof.app
-from twiceproof.doors.reply import json_reply
-flow = twiceproof.app.App.flow
+from twiceproof.inbound.reply import json_reply
+flow = twiceproof.app.app.App.flow
 
 def flow_of_any_key(self, key, **words):
     return flow(self, key=lambda *_, **__: uuid.uuid4().hex, **words)
 
 def receive(self, name, body, headers):
-    twiceproof.app.block(self.hooks[name].flow.start((json.loads(body),), {}))
+    twiceproof.app.app.block(self.hooks[name].flow.start((json.loads(body),), {}))
     return json_reply(200, {})
 
-twiceproof.app.App.flow, twiceproof.app.App.receive = flow_of_any_key, receive
+twiceproof.app.app.App.flow, twiceproof.app.app.App.receive = flow_of_any_key, receive
 """
 
 

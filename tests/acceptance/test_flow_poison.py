@@ -10,13 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from tests.acceptance.later import pass_time
-from twiceproof import (
-    KeyRefused,
-    NeedsReview,
-    ValueRefused,
-)
-from twiceproof.flows import leaving
-from twiceproof.flows.leaving import EXIT_PAUSE, FREE_INTERRUPTS
+from twiceproof import KeyRefused, NeedsReview, ValueRefused
+from twiceproof.flows.engine import runner as leaving
+from twiceproof.flows.engine.runner import EXIT_PAUSE, FREE_INTERRUPTS
 
 
 def nested(depth):

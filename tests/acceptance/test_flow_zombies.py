@@ -12,8 +12,8 @@ from tests.acceptance.later import pass_time
 from tests.acceptance.wrappers import LedgerBlind
 from twiceproof import ClaimLost, NeedsReview
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.drive import block
+from twiceproof.claims.queries import evidence_of
+from twiceproof.operations import block
 
 LEASE = 600.0  # longer than any test takes: no heartbeat comes in between
 AT = address_of("default", "ship", "order:17", "run")

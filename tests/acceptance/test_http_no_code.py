@@ -7,8 +7,7 @@ import re
 
 import pytest
 
-from twiceproof.doors.connectors.n8n import n8n
-from twiceproof.doors.connectors.power_automate import power_automate
+from twiceproof.server.connectors import n8n, power_automate
 
 from .http_shop import HttpShop
 from .no_code import N8n, PowerAutomate
@@ -48,7 +47,7 @@ def test_every_action_and_field_has_a_name_for_people():
 
 
 def test_every_action_of_the_connector_is_a_route_of_the_server():
-    from twiceproof.server.routes.table import ROUTES
+    from twiceproof.server.routes import ROUTES
 
     known = {(route.method, route.path) for route in ROUTES}
     paths = power_automate("https://hooks.example.com")["paths"]

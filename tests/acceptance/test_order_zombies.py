@@ -17,8 +17,8 @@ from tests.acceptance.later import pass_time
 from tests.acceptance.places import PostgresPlace
 from twiceproof import ClaimLost, NeedsReview, Retry, Stale, Waiting, by
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.drive import block
+from twiceproof.claims.queries import evidence_of
+from twiceproof.operations import block
 
 LEASE = 600.0  # longer than any test takes: no heartbeat comes in between
 

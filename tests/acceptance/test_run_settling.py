@@ -6,9 +6,8 @@ import pytest
 
 from twiceproof import NeedsReview
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.pieces import PIECES
-from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
+from twiceproof.claims.retention import PIECES, sweep
+from twiceproof.operations import block
 
 DAY = 86_400.0
 

@@ -12,7 +12,7 @@ from tests.acceptance.places import PostgresPlace, RedisPlace
 from tests.servers import PostgresServer, ValkeyServer
 from twiceproof import App, ClaimLost, InProgress, NeedsReview, StoreUnavailable, StoreUnsafe
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -123,7 +123,7 @@ def forget_and_repeat(server, place):
 def unchecked_postgres(url):
     """The protection taken away: opened although the server would lose acknowledged writes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("twiceproof.stores.postgres.refuse_unsafe", lambda *_: None)
+        patch.setattr("twiceproof.stores.postgres.engine.refuse_unsafe", lambda *_: None)
         return PostgresEngine(url)
 
 

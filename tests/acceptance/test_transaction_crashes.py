@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.children import Child, die
 from tests.acceptance.shops import Shop, make_shop
 from tests.acceptance.ways import LEASE, WAYS
-from twiceproof.stores.join import Join
+from twiceproof.stores.user_transaction import Join
 
 DRIVERS = {way.name: way for way in WAYS}
 NEITHER, BOTH = ([], []), (["17"], [("reserve", "done")])

@@ -13,10 +13,10 @@ from tests.acceptance.shops import Shop
 from tests.acceptance.ways import WAYS
 from tests.acceptance.wrappers import Wrapped
 from twiceproof import Retry
-from twiceproof.flows import ledger
-from twiceproof.flows.transactions import joined
+from twiceproof.flows import transaction as joined
+from twiceproof.flows.engine import ledger
 from twiceproof.stores.base import Again
-from twiceproof.stores.join import Join
+from twiceproof.stores.user_transaction import Join
 
 pytestmark = pytest.mark.server
 

@@ -18,7 +18,7 @@ from twiceproof import Retry
 BOTH = (["17"], [("reserve", "done")])
 TWICE = Retry(attempts=2, first=0)
 ON_POSTGRES = [way for way in WAYS if way.store == "postgres"]
-LIMIT = "twiceproof.flows.transactions.transaction.LIMIT"
+LIMIT = "twiceproof.flows.transaction.LIMIT"
 PATIENCE = 40.0
 MOMENTS = {
     "its work": b"stock",  # in quotes or not
@@ -129,7 +129,7 @@ def test_a_transaction_that_takes_its_time_and_answers_is_left_alone(any_shop, m
 def test_one_that_waits_for_something_else_is_taken_over_and_its_own_commit_refused(any_shop, monkeypatch):
     """Its connection is cut, but it does not notice: it is no longer renewed, and whoever comes does the work."""
     monkeypatch.setattr(LIMIT, 0.2)
-    monkeypatch.setattr("twiceproof.flows.transactions.transaction.GRACE", 0.2)
+    monkeypatch.setattr("twiceproof.flows.transaction.GRACE", 0.2)
     (way,) = [way for way in WAYS if way.store == any_shop.store and way.dials_itself and not way.awaited]
     goes_on, stuck, box = threading.Event(), threading.Event(), []
 

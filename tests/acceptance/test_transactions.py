@@ -14,7 +14,7 @@ from tests.servers import PgBouncer, Unavailable
 from twiceproof import ClaimLost, Misuse, NeedsReview, PriorFailure, Retry
 from twiceproof.claims.claim import address_of, body_of, claim_of
 from twiceproof.records import Replace, Written
-from twiceproof.stores import postgres
+from twiceproof.stores.postgres import engine as postgres
 
 BOTH = (["17"], [("reserve", "done")])
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.acceptance.children import Child, die
 from twiceproof import NeedsReview, Waiting
-from twiceproof.drive import block
-from twiceproof.flows.resume import resume_run
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import block
 
 URL = "https://hooks.example.com"
 

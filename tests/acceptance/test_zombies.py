@@ -9,10 +9,9 @@ import pytest
 from tests.acceptance.children import Child, wake
 from tests.acceptance.wrappers import FenceBlind
 from twiceproof import ClaimLost, NeedsReview
-from twiceproof.claims.claim import address_of
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.claims.outcomes import Done, InReview
-from twiceproof.drive import block
+from twiceproof.claims.claim import Done, InReview, address_of
+from twiceproof.claims.queries import evidence_of
+from twiceproof.operations import block
 
 LEASE = 30.0
 AT = address_of("default", "charge", "order:17")

@@ -14,12 +14,11 @@ import pytest
 
 from tests.acceptance.http_shop import HttpShop
 from tests.acceptance.no_code import PowerAutomate
-from twiceproof.doors.claim_service.answers import Claimed, Ended, Prior, Renewed
-from twiceproof.doors.claim_service.look import ClaimView
-from twiceproof.doors.connectors.power_automate import power_automate
-from twiceproof.server.policy import POLICY
-from twiceproof.server.principal import Scope
+from twiceproof.server.auth import POLICY
+from twiceproof.server.connectors import power_automate
 from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
+from twiceproof.server.services.claim_messages import Claimed, ClaimView, Ended, Prior, Renewed
+from twiceproof.server.tokens import Scope
 
 from .blocks import ROOT, blocks, commands, says
 

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from twiceproof.doors import idempotency
-from twiceproof.doors.idempotency import problems
+from twiceproof import middleware as idempotency
+from twiceproof.middleware import problems
 
 from .blocks import ROOT
 

@@ -9,8 +9,8 @@ import pytest
 from tools.reference.diagrams import DIAGRAMS
 from tools.reference.drawing import Arrow, Diagram, draw
 from twiceproof.claims import claim
-from twiceproof.flows import entry
-from twiceproof.flows.history.runs import EVERY_STATE
+from twiceproof.flows.engine import ledger as entry
+from twiceproof.flows.history.queries import EVERY_STATE
 
 from .blocks import ROOT, blocks, documents
 
@@ -18,7 +18,7 @@ PICTURES = ROOT / "docs/pictures"
 STATES = {
     "claim": {claim.HELD, claim.DONE, claim.FAILED, claim.REVIEW},
     "run": set(EVERY_STATE),
-    "step": {entry.STARTED, entry.DONE, entry.FAILED, entry.RETRY, entry.UNKNOWN},
+    "step": {entry.STARTED, entry.STEP_DONE, entry.STEP_FAILED, entry.RETRY, entry.UNKNOWN},
 }
 
 

@@ -10,7 +10,7 @@ from tools.reference.block import names, renewed
 from tools.reference.commands import commands
 from tools.reference.makers import DOCS, MAKERS, pages
 from twiceproof import errors
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.routes import ROUTES
 from twiceproof.settings import ENVIRONMENT
 from twiceproof.stores.open import OPENERS
 

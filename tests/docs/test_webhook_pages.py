@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests.sources.keys import certificate
 from tests.sources.listener import Listener
 from twiceproof.cli.main import cli
-from twiceproof.cli.span import span
-from twiceproof.doors.sources.catalogue import SOURCES, find_source
+from twiceproof.cli.output import span
+from twiceproof.inbound.sources import SOURCES, find_source
 
 from .blocks import ROOT, blocks
 

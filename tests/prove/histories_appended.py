@@ -10,7 +10,7 @@ from tests.prove.histories.mutants import HEALTHY, Mutant
 from tests.prove.histories.summary import Summary
 from tests.prove.histories.world import Seat, World
 from tests.prove.histories_simulated import CALLERS, OPERATIONS, take_seats
-from twiceproof.prove.histories import Append, check_appends
+from tests.prove.linearizability import Append, check_appends
 
 
 def simulate_appends(seed: int, histories: int, *, mutant: Mutant = HEALTHY, stop_early: bool = False) -> Summary:

@@ -12,8 +12,8 @@ from tests.prove.histories.crew import Crew, Process
 from tests.prove.histories.member import MILLISECOND, Line, Part
 from tests.prove.histories.nemesis import Nemesis
 from tests.prove.histories.summary import Summary
+from tests.prove.linearizability import Model, Operation, check
 from tests.servers.proxy import FaultProxy
-from twiceproof.prove.histories import Model, Operation, check
 
 MEMBERS, LANES, OPERATIONS, KEYS = 5, 3, 10, 2
 SLACK = 2 * MILLISECOND  # between the clocks of the store and of the processes, within one lease

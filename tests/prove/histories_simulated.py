@@ -12,7 +12,7 @@ from tests.prove.histories.claimant import Claimant, Pace
 from tests.prove.histories.mutants import HEALTHY, Mutant
 from tests.prove.histories.summary import Summary
 from tests.prove.histories.world import SECOND, Seat, World
-from twiceproof.prove.histories import Operation, check
+from tests.prove.linearizability import Operation, check
 
 PACE = Pace(SECOND, lease=(24, 80), keep=(40, 160))
 CALLERS, OPERATIONS, KEYS = (5, 10), (40, 100), (1, 3)

@@ -10,8 +10,7 @@ from msgspec import json
 from tests.prove.histories.mutants import BATCH_MUTANTS, MUTANTS
 from tests.prove.histories_appended import simulate_appends
 from tests.prove.histories_simulated import play, simulate
-from twiceproof.prove.histories.act import Act
-from twiceproof.prove.histories.answer import Answer
+from tests.prove.linearizability.model import Act, Answer
 
 SEED = 4711
 WITHIN = 50  # histories in which a planted bug must show

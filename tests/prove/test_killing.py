@@ -18,7 +18,7 @@ from tests.prove.faults.killing.outside import Outside
 from tests.prove.faults.killing.round import forked
 from tests.prove.faults.killing.scenes import SCENES
 from twiceproof.records import Address, Batch, Insert
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 FIRST, SECOND = Address("a", "claim", "self"), Address("b", "claim", "self")
 POINT = Point("the first", lambda write: write.at == FIRST)

@@ -8,12 +8,12 @@ import pytest
 
 from tests.sources.keys import certificate
 from twiceproof import App, ForgottenEarlyWarning, body_hash, env
-from twiceproof.doors.horizon import warn_if_forgotten_early
-from twiceproof.doors.letters import letters
-from twiceproof.doors.replay import replay_letter
-from twiceproof.doors.sources.catalogue import SOURCES, find_source
-from twiceproof.drive import block
+from twiceproof.inbound.admit import replay_letter
+from twiceproof.inbound.dead_letters import letters
+from twiceproof.inbound.hook import warn_if_forgotten_early
+from twiceproof.inbound.sources import SOURCES, find_source
 from twiceproof.keys.duration import seconds
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.source_contract.case import SECRET
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sources.broken import BROKEN, runner
 from tests.sources.broken.runner import contract_tests
-from twiceproof.doors.sources.github import GitHub
+from twiceproof.inbound.sources.github import GitHub
 from twiceproof.prove.source_contract import SourceContract
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.source import Event, Poison
-from twiceproof.doors.sources.catalogue import find_source
-from twiceproof.doors.sources.cloudevents_attributes import header_value
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Event, Poison
+from twiceproof.inbound.sources import find_source
+from twiceproof.inbound.sources.cloudevents import header_value
 
 EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "paid"}
 BINARY = {f"ce-{name}": value for name, value in EVENT.items()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sources.keys import certificate, key_pair
-from twiceproof.doors.sources.catalogue import SOURCES, find_source
-from twiceproof.doors.sources.cloudevents import CloudEvents
+from twiceproof.inbound.sources import SOURCES, find_source
+from twiceproof.inbound.sources.cloudevents import CloudEvents
 from twiceproof.prove.source_contract import SourceContract
 
 URL = "https://shop.example/hooks?x=1"
@@ -148,5 +148,5 @@ def test_every_source_of_the_catalogue_runs_the_contract():
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_is_found_by_the_name_it_bears(name):
     module, kind = SOURCES[name]
-    found = getattr(__import__(f"twiceproof.doors.sources.{module}", fromlist=[kind]), kind)
+    found = getattr(__import__(f"twiceproof.inbound.sources.{module}", fromlist=[kind]), kind)
     assert found.name == name

@@ -9,9 +9,9 @@ from cloudevents.core.v1.event import CloudEvent
 from msgspec import structs
 
 from twiceproof import Misuse
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.source import Handshake, Poison
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Handshake, Poison
+from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, SECRET
 
 BINARY = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/shop", "ce-type": "paid"}

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.source import Poison
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Poison
+from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, SECRET
 
 BODY = b'{"data":{"order":{"id":17}},"kind":"paid","lines":[{"sku":"a"}]}'

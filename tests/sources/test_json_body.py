@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twiceproof.doors.source import Poison
-from twiceproof.doors.sources.json_body import DEEPEST, parse_json
+from twiceproof.inbound.source import Poison
+from twiceproof.inbound.sources.parsing import DEEPEST, parse_json
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXT

@@ -10,8 +10,8 @@ from msgspec import structs
 
 from tests.sources.keys import certificate
 from twiceproof import App, Misuse
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW
 
 WEBHOOK = "1JE4291016473214C"

@@ -12,9 +12,9 @@ import pytest
 from msgspec import structs
 
 from twiceproof import Misuse
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.source import Handshake, Poison
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Handshake, Poison
+from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, OTHER, SECRET
 
 JSON = {"content-type": "application/json"}

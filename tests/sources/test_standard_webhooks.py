@@ -12,8 +12,8 @@ from msgspec import structs
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from tests.sources.keys import key_pair
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, OTHER, SECRET
 
 BODY = b'{"type":"order.paid","data":{"n":1}}'

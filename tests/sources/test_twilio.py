@@ -11,9 +11,9 @@ from xml.etree import ElementTree
 import pytest
 from msgspec import structs
 
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.source import Poison
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Poison
+from twiceproof.inbound.sources import find_source
 from twiceproof.prove.source_contract.case import NOW, OTHER, SECRET
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}

@@ -1,7 +1,7 @@
 """A Redis engine whose server's clock a test can move: the shift is kept beside each lane's counter."""
 
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_scripts import SERVER_TIME
+from twiceproof.stores.redis.codec import SERVER_TIME
+from twiceproof.stores.redis.engine import RedisEngine
 
 
 class MovableRedisEngine(RedisEngine):

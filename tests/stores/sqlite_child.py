@@ -14,7 +14,7 @@ from pathlib import Path
 from twiceproof.errors import StoreError
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 
 def say(*words):

@@ -11,8 +11,7 @@ from tests.servers.standby import PostgresStandby
 from twiceproof.cli.main import cli
 from twiceproof.errors import Misuse
 from twiceproof.records import Address, Insert
-from twiceproof.stores.accept import accept_server
-from twiceproof.stores.open import open_store
+from twiceproof.stores.open import accept_server, open_store
 
 AT = Address("shop/order:1", "claim", "self")
 

@@ -11,12 +11,12 @@ import pytest
 from tests.servers.toxics import MANY, OneWay
 from twiceproof import App
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
 from twiceproof.errors import StoreUnavailable
+from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

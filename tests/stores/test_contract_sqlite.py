@@ -5,7 +5,7 @@ import pytest
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.store_contract import DurableStoreContract
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 
 class TestSqlite(DurableStoreContract):

@@ -9,11 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from twiceproof import (
-    App,
-    NotDone,
-    StoreUnavailable,
-)
+from twiceproof import App, NotDone, StoreUnavailable
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.open import open_store
 

@@ -13,13 +13,13 @@ from sqlalchemy import orm
 
 from twiceproof import Misuse
 from twiceproof.clock import Clock
-from twiceproof.drive import block
 from twiceproof.errors import BadWrite, StoreUnavailable
+from twiceproof.operations import block
 from twiceproof.records import Address, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import open_store
-from twiceproof.stores.postgres_join import PostgresJoins
+from twiceproof.stores.postgres.join import PostgresJoins
 
 CLAIM, STEP, OTHER = (Address("shop/order/17", kind, "x") for kind in ("claim", "step", "other"))
 

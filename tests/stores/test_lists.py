@@ -4,9 +4,9 @@ import pytest
 
 from tests.unit.claims.test_listing import claim, run
 from twiceproof import App
-from twiceproof.cli.claim_list import list_claims
-from twiceproof.drive import block
-from twiceproof.flows.history.runs import Filter, list_runs
+from twiceproof.cli.claim_views import list_claims
+from twiceproof.flows.history.queries import Filter, list_runs
+from twiceproof.operations import block
 
 
 @pytest.mark.parametrize("server", ["postgres_dsn", "redis_url"])

@@ -7,15 +7,15 @@ import psycopg
 import pytest
 
 from twiceproof.prove.clocks import ShiftedClock
-from twiceproof.prove.store_contract.asking import due_keys, schedule, take_due
-from twiceproof.prove.store_contract.due import DueRecords
-from twiceproof.prove.store_contract.hidden import HiddenRecords
+from twiceproof.prove.store_contract.case import due_keys, schedule, take_due
+from twiceproof.prove.store_contract.due import DueRecords, HiddenRecords
 from twiceproof.records import Address, Insert
-from twiceproof.stores import postgres, sqlite_due
+from twiceproof.stores.base import FEW, chosen
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.heads import FEW, chosen
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.postgres import engine as postgres
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.sqlite import due as sqlite_due
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 MANY = [f"t{nth}/sync@1" for nth in range(40_000)]  # more values than most builds of SQLite take in a statement
 CLOCK = (

@@ -8,9 +8,9 @@ from tests.stores.children import children
 from twiceproof.errors import SchemaMismatch
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.migrations import Migration, migrations
-from twiceproof.stores.sqlite import SqliteEngine
-from twiceproof.stores.sqlite_schema import statements
+from twiceproof.stores.sql import Migration, migrations
+from twiceproof.stores.sqlite.engine import SqliteEngine
+from twiceproof.stores.sqlite.schema import statements
 
 AT = Address("shop", "claim", "key")
 
@@ -43,7 +43,7 @@ def one_more(monkeypatch):
         "-- a comment; with a semicolon\nCREATE TABLE twiceproof_more (x);\n"
         "CREATE TRIGGER twiceproof_t AFTER INSERT ON twiceproof_more BEGIN\n  SELECT 1;\n  SELECT 2;\nEND;\n",
     )
-    monkeypatch.setattr("twiceproof.stores.sqlite_schema.migrations", lambda dialect: [*migrations(dialect), more])
+    monkeypatch.setattr("twiceproof.stores.sqlite.schema.migrations", lambda dialect: [*migrations(dialect), more])
     return more
 
 
@@ -69,7 +69,7 @@ def test_opening_again_changes_nothing(path):
 
 def test_an_older_file_is_brought_up_to_date_with_its_records(path, one_more, monkeypatch):
     with monkeypatch.context() as older:
-        older.setattr("twiceproof.stores.sqlite_schema.migrations", migrations)
+        older.setattr("twiceproof.stores.sqlite.schema.migrations", migrations)
         store = GroupedStore(SqliteEngine(path))
         store.write(Insert(AT, "kept")).block()
         store.close()
@@ -82,7 +82,7 @@ def test_an_older_file_is_brought_up_to_date_with_its_records(path, one_more, mo
 
 def test_a_migrated_file_has_the_schema_of_a_fresh_one(path, tmp_path, one_more, monkeypatch):
     with monkeypatch.context() as older:
-        older.setattr("twiceproof.stores.sqlite_schema.migrations", migrations)
+        older.setattr("twiceproof.stores.sqlite.schema.migrations", migrations)
         SqliteEngine(path).close()
     SqliteEngine(path).close()
     SqliteEngine(tmp_path / "fresh.db").close()
@@ -105,7 +105,7 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(path, monkeypatch):
     before = schema(path)
     bad = Migration(len(migrations("sqlite")) + 1, "bad.sql", "CREATE TABLE twiceproof_half (x);\nCREATE NONSENSE;\n")
     with monkeypatch.context() as newer:
-        newer.setattr("twiceproof.stores.sqlite_schema.migrations", lambda d: [*migrations(d), bad])
+        newer.setattr("twiceproof.stores.sqlite.schema.migrations", lambda d: [*migrations(d), bad])
         with pytest.raises(Exception, match="NONSENSE"):
             SqliteEngine(path)
     assert schema(path) == before

@@ -6,7 +6,7 @@ import pytest
 from twiceproof.errors import BadWrite
 from twiceproof.prove.store_contract import DurableStoreContract
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 CLOCK = (
     "CREATE OR REPLACE FUNCTION twiceproof.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE "

@@ -10,9 +10,9 @@ from tests.stores.older_postgres import older_call
 from twiceproof.errors import StoreUnsafe
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores.base import AGAIN
-from twiceproof.stores.migrations import migrations
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_rows import commit_call, outcomes
+from twiceproof.stores.postgres.codec import commit_call, outcomes
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.sql import migrations
 
 pytestmark = pytest.mark.server
 
@@ -151,7 +151,7 @@ def test_both_functions_land_the_same(engine, seed):
 
 def test_a_process_of_the_release_before_goes_on_while_a_newer_one_migrates(postgres_dsn, monkeypatch):
     with monkeypatch.context() as then:
-        then.setattr("twiceproof.stores.postgres_schema.migrations", lambda dialect: migrations(dialect)[:4])
+        then.setattr("twiceproof.stores.postgres.primary.migrations", lambda dialect: migrations(dialect)[:4])
         older = PostgresEngine(postgres_dsn)
     (first,) = commit_older(older, [claim("a")])
     newer = PostgresEngine(postgres_dsn)

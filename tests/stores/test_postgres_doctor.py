@@ -8,9 +8,9 @@ from tests.servers import PostgresServer
 from twiceproof.claims.policy import DEFAULT_LEASE
 from twiceproof.clock import Clock
 from twiceproof.errors import StoreUnsafe
-from twiceproof.stores import postgres_doctor
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_doctor import Settings, promises
+from twiceproof.stores.postgres import doctor as postgres_doctor
+from twiceproof.stores.postgres.doctor import Settings, promises
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
 

@@ -12,9 +12,9 @@ from tests.servers.postgres import chosen_programs, initdb
 from tests.servers.standby import PostgresStandby
 from twiceproof.errors import StoreError, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Conflict, Insert, Written
-from twiceproof.stores.accept import accept_server
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.open import accept_server
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
 

@@ -15,9 +15,8 @@ from twiceproof.errors import Misuse, SchemaMismatch, StoreError, StoreFull, Sto
 from twiceproof.records import Address, Conflict, Insert, Lost, Replace, Written
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_faults import Refused, named
-from twiceproof.stores.postgres_link import Link
+from twiceproof.stores.postgres.connection import Link, Refused, named
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
 

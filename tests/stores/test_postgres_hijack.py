@@ -10,7 +10,7 @@ from twiceproof import App
 from twiceproof.errors import Misuse, SchemaMismatch, StoreUnsafe
 from twiceproof.records import Address, Check, Insert, Remove, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
 

@@ -8,11 +8,11 @@ import time
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Remove, Replace
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_notify import MOST_SPACES, Notifier, meant_by
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.postgres.notify import MOST_SPACES, Notifier, meant_by
 
 pytestmark = pytest.mark.server
 

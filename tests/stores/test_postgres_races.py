@@ -11,12 +11,12 @@ from psycopg.pq import ExecStatus
 
 from twiceproof.errors import SchemaMismatch, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores import postgres_schema
 from twiceproof.stores.base import AGAIN
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.migrations import migrations
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_rows import Calls, commit_call, due_of, due_values, fetch_values
+from twiceproof.stores.postgres import primary as postgres_schema
+from twiceproof.stores.postgres.codec import Calls, commit_call, due_of, due_values, fetch_values
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.sql import migrations
 
 pytestmark = pytest.mark.server
 

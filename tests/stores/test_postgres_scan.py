@@ -4,8 +4,7 @@ import psycopg
 import pytest
 
 from twiceproof.errors import BadWrite
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_scan import Scan
+from twiceproof.stores.postgres.engine import PostgresEngine, Scan
 
 pytestmark = pytest.mark.server
 

@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from twiceproof.records import Address, Insert, Replace
+from twiceproof.stores.notifications import queue_place
 from twiceproof.stores.open import open_store
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.postgres_notify import UNHEARD, Listener
-from twiceproof.stores.rings import queue_place
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.postgres.notify import UNHEARD, Listener
 
 PATIENT = 15.0
 HERE = Address("t/order/17", "claim", "self")

@@ -10,12 +10,12 @@ from redis.crc import key_slot
 from tests.servers import ValkeyCluster
 from twiceproof.errors import Misuse, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores import redis_target
 from twiceproof.stores.base import Again
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_lanes import META_KEY, lane_of
-from twiceproof.stores.redis_links import Link
+from twiceproof.stores.redis import url as redis_target
+from twiceproof.stores.redis.codec import META_KEY, lane_of
+from twiceproof.stores.redis.connection import Link
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

@@ -4,10 +4,9 @@ import pytest
 
 from tests.stores.movable_redis import MovableRedisEngine
 from twiceproof.prove.store_contract import DurableStoreContract
-from twiceproof.prove.store_contract.due import DueRecords
-from twiceproof.prove.store_contract.hidden import HiddenRecords
-from twiceproof.stores import redis_due
+from twiceproof.prove.store_contract.due import DueRecords, HiddenRecords
 from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.redis import engine as redis_due
 
 
 class RedisContract(DurableStoreContract):

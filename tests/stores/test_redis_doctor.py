@@ -6,10 +6,10 @@ from tests.servers import ValkeyServer
 from twiceproof.errors import Misuse, StoreError, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_doctor import Facts, findings, is_best_effort, refuse_unsafe
-from twiceproof.stores.redis_faults import named
-from twiceproof.stores.redis_target import Target
+from twiceproof.stores.redis.connection import named
+from twiceproof.stores.redis.doctor import Facts, findings, is_best_effort, refuse_unsafe
+from twiceproof.stores.redis.engine import RedisEngine
+from twiceproof.stores.redis.url import Target
 
 SOUND = {
     "redis_version": "7.2.4",

@@ -4,12 +4,12 @@ import pytest
 
 from tests.stores.movable_redis import MovableRedisEngine
 from twiceproof.errors import SchemaMismatch
-from twiceproof.prove.store_contract.asking import due_keys, land, record_at, schedule, take_due
+from twiceproof.prove.store_contract.case import due_keys, land, record_at, schedule, take_due
 from twiceproof.records import Replace
+from twiceproof.stores.base import FEW
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.heads import FEW
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_lanes import META_KEY, SCHEMA, Meta
+from twiceproof.stores.redis.codec import META_KEY, SCHEMA, Meta
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

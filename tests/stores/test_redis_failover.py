@@ -6,9 +6,9 @@ from tests.servers import FaultProxy, ValkeyServer
 from tests.servers.replicas import follow, promote
 from twiceproof.errors import StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Insert, Replace, Written
-from twiceproof.stores.accept import accept_server
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.open import accept_server
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

@@ -9,11 +9,11 @@ import pytest
 from tests.servers import FaultProxy, ValkeyServer
 from twiceproof.errors import StoreError, StoreFull, StoreUnavailable
 from twiceproof.records import Address, Batch, Conflict, Insert, Lost, Remove, Replace, Written
-from twiceproof.stores import redis_target
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_links import Node
+from twiceproof.stores.redis import url as redis_target
+from twiceproof.stores.redis.connection import Node
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

@@ -8,8 +8,8 @@ import pytest
 
 from twiceproof.records import Address, Insert, Remove, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_target import IDLE
+from twiceproof.stores.redis.engine import RedisEngine
+from twiceproof.stores.redis.url import IDLE
 
 pytestmark = pytest.mark.server
 

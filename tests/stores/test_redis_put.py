@@ -6,9 +6,9 @@ import pytest
 
 from tests.servers import ValkeyServer
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
-from twiceproof.stores import redis_target
 from twiceproof.stores.base import Disconnected
-from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.redis import url as redis_target
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

@@ -6,10 +6,10 @@ import pytest
 
 from twiceproof.errors import BadWrite, SchemaMismatch
 from twiceproof.records import Address, Batch, Check, Insert, Remove, Replace, Written
-from twiceproof.stores import redis_rows
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_lanes import META_KEY, Lane, Meta, lane_of
+from twiceproof.stores.redis import codec as redis_rows
+from twiceproof.stores.redis.codec import META_KEY, Lane, Meta, lane_of
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

@@ -12,8 +12,7 @@ from psycopg.conninfo import conninfo_to_dict
 from tests.servers import ValkeyServer
 from twiceproof.cli.main import cli
 from twiceproof.records import Address, Conflict, Insert, Replace, Written
-from twiceproof.stores.accept import accept_server
-from twiceproof.stores.open import open_store
+from twiceproof.stores.open import accept_server, open_store
 
 AT = Address("shop/order:1", "claim", "self")
 

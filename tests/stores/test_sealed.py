@@ -12,17 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof import App, CannotOpen, Misuse
-from twiceproof.drive import block
-from twiceproof.flows.history.rotation import rotate
+from twiceproof.flows.history.key_rotation import rotate
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
-from twiceproof.server.principal import Scope
-from twiceproof.server.tokens import create_token, find_token, hash_of
+from twiceproof.server.tokens import Scope, create_token, find_token, hash_of
+from twiceproof.stores.encryption import Keyring, SealedEngine, as_keyring, key_id_of
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.keyring import Keyring, as_keyring, key_id_of
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import open_store
-from twiceproof.stores.sealed import SealedEngine
 
 AT = Address("default/charge/order:1", "claim", "self")
 NEW, OLD = {"new": b"n" * 32}, {"old": b"o" * 32}

@@ -8,10 +8,9 @@ from tests.stores.test_postgres import class_database  # noqa: F401 - a fixture
 from tests.stores.test_redis_contract import TestRedis as Redis
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.store_contract import StoreContract
+from twiceproof.stores.encryption import Keyring, SealedEngine
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.keyring import Keyring
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.sealed import SealedEngine
 
 KEYS = Keyring({"new": b"n" * 32, "old": b"o" * 32}, plain=False)  # a body that slipped through unsealed is refused
 

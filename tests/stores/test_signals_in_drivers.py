@@ -7,8 +7,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
 

@@ -14,9 +14,9 @@ from twiceproof.errors import BadWrite, StoreError, StoreFull, StoreUnavailable
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
-from twiceproof.stores.sqlite_readers import READERS
-from twiceproof.stores.sqlite_rows import land_counted
+from twiceproof.stores.sqlite.engine import SqliteEngine
+from twiceproof.stores.sqlite.readers import READERS
+from twiceproof.stores.sqlite.rows import land_counted
 
 
 def at(key="key"):
@@ -333,7 +333,7 @@ def test_a_child_forked_while_another_thread_commits_can_write(tmp_path, monkeyp
         threading.Event().wait(0.3)  # long enough for a fork
         return land(*given)
 
-    monkeypatch.setattr("twiceproof.stores.sqlite.land_counted", slowly)
+    monkeypatch.setattr("twiceproof.stores.sqlite.engine.land_counted", slowly)
     other = threading.Thread(target=store.write(Insert(Address("parent", "claim", "self"), "{}")).block)
     other.start()
     assert inside.wait(20)
@@ -363,7 +363,7 @@ def test_a_child_finds_the_write_lock_as_free_as_its_parent_does(tmp_path):
 
 def test_a_fork_that_did_not_get_the_write_lock_leaves_it_to_the_one_that_did(tmp_path, monkeypatch):
     """Two threads fork at once, and one takes longer than the other waits."""
-    monkeypatch.setattr("twiceproof.stores.sqlite.FORK_PATIENCE", 0.01)
+    monkeypatch.setattr("twiceproof.stores.sqlite.engine.FORK_PATIENCE", 0.01)
     engine = SqliteEngine(tmp_path / "f.db")
     engine.before_fork()
     for call in (engine.before_fork, engine.after_fork):
@@ -405,7 +405,7 @@ def test_forty_threads_that_read_at_once_share_few_connections_and_one_budget_of
 
 
 def test_a_reader_that_failed_or_was_interrupted_keeps_nobody_out(engine, monkeypatch):
-    monkeypatch.setattr("twiceproof.stores.sqlite_readers.LOST", 0.01)
+    monkeypatch.setattr("twiceproof.stores.sqlite.readers.LOST", 0.01)
     for nth in range(3 * READERS):
         with pytest.raises((StoreError, KeyboardInterrupt)), engine._reader() as db:
             if nth % 2:

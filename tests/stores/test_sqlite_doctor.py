@@ -13,10 +13,10 @@ from twiceproof.clock import Clock
 from twiceproof.errors import StoreUnsafe
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Insert
-from twiceproof.stores import sqlite_doctor
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
-from twiceproof.stores.sqlite_doctor import examine, mount_kind
+from twiceproof.stores.sqlite import doctor as sqlite_doctor
+from twiceproof.stores.sqlite.doctor import examine, mount_kind
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 Usage = namedtuple("Usage", "total used free")
 

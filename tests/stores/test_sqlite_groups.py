@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 KEYS = ("self", "one", "two")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from tests.stores.children import children
-from twiceproof.drive import block
-from twiceproof.prove.store_contract.life import in_a_fork
+from twiceproof.operations import block
+from twiceproof.prove.store_contract.lifecycle import in_a_fork
 from twiceproof.records import Address, Batch, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 pytestmark = pytest.mark.slow
 
@@ -161,7 +161,7 @@ def test_a_fork_waits_for_those_who_read(store):
 
 
 def test_a_child_forked_while_a_read_does_not_end_is_refused_the_file_and_its_parent_is_not(store, monkeypatch):
-    monkeypatch.setattr("twiceproof.stores.sqlite.FORK_PATIENCE", 0.01)
+    monkeypatch.setattr("twiceproof.stores.sqlite.engine.FORK_PATIENCE", 0.01)
     db = store.engine._readers.borrow()
     db.execute("BEGIN")
     db.execute("SELECT count(*) FROM twiceproof_records").fetchone()

@@ -3,8 +3,8 @@
 import pytest
 
 from twiceproof.records import Address, Batch, Insert
-from twiceproof.stores import sqlite
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite import engine as sqlite
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from twiceproof.errors import StoreError
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
-from twiceproof.stores.sqlite import SqliteEngine
-from twiceproof.stores.sqlite_numbers import RESERVED
+from twiceproof.stores.sqlite.engine import SqliteEngine
+from twiceproof.stores.sqlite.rows import RESERVED
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Conflict, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.open import open_store
-from twiceproof.stores.sqlite import SqliteEngine
-from twiceproof.stores.sqlite_file import LOOK_EVERY
+from twiceproof.stores.sqlite.connection import LOOK_EVERY
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 AT = Address("shop/order:1", "claim", "self")
 

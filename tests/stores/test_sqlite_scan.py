@@ -5,11 +5,11 @@ import sqlite3
 import pytest
 
 from twiceproof.errors import BadWrite
-from twiceproof.prove.store_contract.asking import met
+from twiceproof.prove.store_contract.case import met
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
-from twiceproof.stores.sqlite_scan import Scan
+from twiceproof.stores.sqlite.engine import SqliteEngine
+from twiceproof.stores.sqlite.rows import Scan
 
 STATES = ("done", "failed", "held")
 

@@ -11,8 +11,8 @@ from twiceproof.prove.clocks import ManualClock, ShiftedClock
 from twiceproof.prove.store_machine import StoreMachine
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.postgres import PostgresEngine
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.postgres.engine import PostgresEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 CLOCK = (
     "CREATE OR REPLACE FUNCTION twiceproof.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE "

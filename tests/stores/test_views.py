@@ -9,10 +9,7 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from twiceproof import (
-    App,
-    NeedsReview,
-)
+from twiceproof import App, NeedsReview
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof.drive import Call, Inline, Operation, Raised, Request, Returned, await_, block
+from twiceproof.operations import Call, Inline, Operation, Raised, Request, Returned, await_, block
 
 
 class Asked(Request[int]):

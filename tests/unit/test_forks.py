@@ -6,8 +6,9 @@ import weakref
 
 import pytest
 
-from twiceproof import App, forks
-from twiceproof.forks import at_fork
+from twiceproof import App
+from twiceproof import threads as forks
+from twiceproof.threads import at_fork
 
 
 class Witness:

@@ -26,7 +26,7 @@ def modules(code: str) -> set[str]:
 
 def test_importing_the_package_brings_no_driver_and_no_extra() -> None:
     found = modules(EVERYTHING)
-    assert {"twiceproof.app", "twiceproof.claims.guard"} <= found
+    assert {"twiceproof.app.app", "twiceproof.claims.guard"} <= found
     heavy = {"rich", "psycopg", "redis", "click", "starlette", "uvicorn", "httpx", "requests", "aiohttp", "hypothesis"}
     assert {name.partition(".")[0] for name in found}.isdisjoint(heavy)
     assert not {name for name in found if name.startswith(("twiceproof.prove", "twiceproof.cli"))}
@@ -65,7 +65,7 @@ def test_the_time_it_takes_is_printed(capsys: Any) -> None:
     assert len(best) == 3
 
 
-@pytest.mark.parametrize("name", ["records", "errors", "forks", "settings", "version"])
+@pytest.mark.parametrize("name", ["records", "errors", "threads", "settings", "version"])
 def test_the_lowest_layer_imports_nothing_of_ours(name: str) -> None:
     text = (SRC / f"{name}.py").read_text()
     assert not [
@@ -77,7 +77,7 @@ def test_a_name_is_loaded_when_it_is_asked_for_and_not_before() -> None:
     assert not {name for name in modules("import twiceproof") if name.startswith("twiceproof.")} - {
         "twiceproof.version"
     }
-    assert "twiceproof.app" in modules("import twiceproof; twiceproof.App")
+    assert "twiceproof.app.app" in modules("import twiceproof; twiceproof.App")
 
 
 def test_every_public_name_is_there_and_no_other() -> None:

@@ -14,8 +14,8 @@ import pytest
 from twiceproof import App, NeedsReview, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.states import Ask
-from twiceproof.doors.claim_service.answers import settling
-from twiceproof.shell import quoted, store_words, typed
+from twiceproof.safe_text import quoted, store_words, typed
+from twiceproof.server.services.claim_messages import settling
 
 KEYS = [
     "order:17",

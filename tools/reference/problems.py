@@ -13,7 +13,6 @@ from .table import prose, table
 
 __all__ = ["problems"]
 
-ELSEWHERE = "idempotency"  # the middleware's, which stand on its own page
 # Where the words are made as it happens: what they come to.
 MADE = {
     "bad-query": ("The query does not fit this route.", "See /openapi.json for what it takes."),
@@ -67,10 +66,9 @@ def _of_errors() -> Iterator[Said]:
 
 
 def _written() -> Iterator[Said]:
-    for folder in ("server", "doors"):
+    for folder in ("server", "inbound"):
         for path in sorted((SOURCE / folder).rglob("*.py")):
-            if ELSEWHERE not in path.parts:
-                yield from _of_module(parsed(path))
+            yield from _of_module(parsed(path))
 
 
 def _of_module(tree: ast.Module) -> Iterator[Said]:

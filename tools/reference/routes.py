@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from twiceproof.doors.claim_service.answers import Claimed, Ended, Prior, Renewed
-from twiceproof.doors.claim_service.look import ClaimView
-from twiceproof.server.policy import POLICY
-from twiceproof.server.principal import Scope
-from twiceproof.server.route import Route
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.auth import POLICY
+from twiceproof.server.routes import ROUTES
+from twiceproof.server.routing import Route
+from twiceproof.server.services.claim_messages import Claimed, ClaimView, Ended, Prior, Renewed
+from twiceproof.server.tokens import Scope
 
 from .table import code, table
 

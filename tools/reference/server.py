@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from twiceproof.server.auth import POLICY
 from twiceproof.server.limits import Limits
-from twiceproof.server.metrics import DOCUMENTED
-from twiceproof.server.policy import POLICY
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.monitoring import DOCUMENTED
+from twiceproof.server.routes import ROUTES
 
 from .described import described
 from .table import code, table

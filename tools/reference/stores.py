@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import OPENERS, SQLITE_OPTIONS
-from twiceproof.stores.postgres import DEFAULTS, PostgresEngine
-from twiceproof.stores.redis import RedisEngine
-from twiceproof.stores.redis_target import LANES, MOST_LANES, TLS_OPTIONS
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.postgres.engine import DEFAULTS, PostgresEngine
+from twiceproof.stores.redis.engine import RedisEngine
+from twiceproof.stores.redis.url import LANES, MOST_LANES, TLS_OPTIONS
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 from .source import SOURCE, Env, bound, calls, functions, parsed, texts
 from .table import code, prose, table
@@ -68,7 +68,7 @@ def _schemes(opener: str) -> str:
 
 def checks(store: str) -> list[str]:
     """What can be found of a store that is not simply well, as its doctor is written."""
-    rows = list(dict.fromkeys(_findings(parsed(SOURCE / f"stores/{store}_doctor.py"))))
+    rows = list(dict.fromkeys(_findings(parsed(SOURCE / f"stores/{store}/doctor.py"))))
     return table(("what", "verdict", "when", "what to do"), [_filled(store, *row) for row in rows])
 
 

@@ -1,4 +1,4 @@
-"""The claim: what is written about a key, and where."""
+"""Claim, Fault, Spill, states, addresses, run ids; what a take can answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,19 @@ __all__ = [
     "RUN_ID",
     "TRIMMED",
     "WAITING",
+    "Busy",
     "Claim",
+    "Done",
+    "Failed",
     "Fault",
+    "Held",
+    "InReview",
+    "LostHold",
+    "Mismatch",
+    "Parked",
     "Settlement",
     "Spill",
+    "TakeOutcome",
     "address_of",
     "alone",
     "body_of",
@@ -39,6 +48,7 @@ __all__ = [
     "space_of_run",
     "validate_name",
 ]
+
 
 NO_RESULT = Raw()  # as opposed to the result null
 TRIMMED = Raw(b"{}")  # what a tombstone keeps of a run's work: that it was a run
@@ -175,3 +185,81 @@ def validate_name(what: str, name: str) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= 128 or not NAME_LETTERS.issuperset(name):
         raise Misuse(f"{what} {name!r} is not a name; use 1 to 128 letters, digits, and any of _ . - @")
     return name
+
+
+class Held(Struct, frozen=True, gc=False):
+    """The claim is ours. Every later write of ours carries the fence; nothing is done past the deadline."""
+
+    at: Address
+    fence: int
+    owner: str
+    attempt: int
+    run: str
+    lease: float
+    deadline: float  # local, monotonic: counted from before the store was asked
+    queue: str = ""  # where a lapsed run is found by workers
+    taken_at: float = 0.0  # the store's time
+
+
+class Busy(Struct, frozen=True, gc=False):
+    """Somebody else is at work."""
+
+    owner: str
+    retry_after: float
+    run: str
+
+
+class Done(Struct, frozen=True, gc=False):
+    """The work was done before. `result` is its JSON, byte for byte; empty if it is elsewhere (`spill`) or gone."""
+
+    at: Address
+    result: Raw
+    spill: Spill | None
+    run: str
+    finished_at: float
+    kept_until: float | None = None  # when the key may be forgotten; None: never
+    loose: bool = False  # its result did not fit its declared type then, or was said by a person
+
+
+class Failed(Struct, frozen=True, gc=False):
+    """The work failed before. Retryable ones are simply taken again: only a look shows them so."""
+
+    fault: Fault
+    retryable: bool
+    run: str
+
+
+class InReview(Struct, frozen=True, gc=False):
+    """The outcome is unknown: a person must settle it."""
+
+    reason: str
+    run: str
+    since: float
+
+
+class Mismatch(Struct, frozen=True, gc=False):
+    """The key is known, with another payload."""
+
+    found: str
+    asked: str
+    state: str
+    run: str
+
+
+class Parked(Struct, frozen=True, gc=False):
+    """Only runs: nobody is at work now. Left to a worker, or waiting for a timer, a callback, a person."""
+
+    state: str
+    why: str
+    run: str
+    until: float | None = None  # when it goes on by itself; None: not before something arrives
+
+
+TakeOutcome = Held | Busy | Done | Failed | InReview | Mismatch | Parked
+
+
+class LostHold(Struct, frozen=True, gc=False):
+    """A holder's write was refused: the claim is no longer its own. What it found out is now evidence."""
+
+    state: str  # what the claim is now; "" if it is gone
+    owner: str

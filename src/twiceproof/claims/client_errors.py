@@ -9,9 +9,16 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal
 
-from .said_by import said_by
+__all__ = ["REFUSED_STATUS", "is_refusal", "of_class", "of_grpc", "said_by", "status_of"]
 
-__all__ = ["REFUSED_STATUS", "is_refusal", "of_class", "of_grpc", "status_of"]
+
+def said_by(error: object, name: str) -> Any:
+    """Never fails. A property that raises, or warns where warnings are errors, must not hide the error itself."""
+    try:
+        return getattr(error, name, None)
+    except Exception:  # noqa: BLE001 - whatever it is, it is not what the user has to hear of
+        return None
+
 
 # What a server sends instead of acting. Every other status may come after it acted, or from a proxy on the way (499).
 REFUSED_STATUS = frozenset({

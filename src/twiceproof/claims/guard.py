@@ -7,14 +7,11 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from ..drive import Call, Operation, Raised, Returned, thrown
 from ..errors import NeedsReview, StoreError, StoreUnsafe
-from .claims import Claims
-from .heartbeat import Heartbeat
-from .hold import INHERITED, Hold, come_outside, enclosing, go_inside
-from .outcomes import Busy, Done, Held, LostHold, Mismatch
-from .policy import Policy
-from .refusals import (
+from ..operations import Call, Operation, Raised, Returned, thrown
+from .claim import Busy, Done, Held, LostHold, Mismatch
+from .error_classification import CLEAN_VERDICTS, Verdicts, fault_of
+from .error_messages import (
     BEFORE,
     DURING,
     claim_lost,
@@ -27,12 +24,14 @@ from .refusals import (
     result_not_kept,
     unknown_after,
 )
+from .held_claim import INHERITED, Heartbeat, Hold, come_outside, enclosing, go_inside
+from .manager import Claims
+from .policy import Policy
 from .results import Misfit, ResultType, pack, unpack
 from .states import Ask, claim_for
-from .verdict import CLEAN_VERDICTS, fault_of
-from .verdicts import Verdicts
 
 __all__ = ["Guard", "Prior"]
+
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5

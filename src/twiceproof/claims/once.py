@@ -1,25 +1,177 @@
-"""`@app.once`: a plain function whose work is claimed before it is done."""
+"""@app.once, guarded methods, with app.claim(…)."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine
-from types import CoroutineType
+from types import CoroutineType, FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import structs
 
 from ..clock import Ids
-from ..drive import Operation
 from ..errors import Misuse, NotDone
-from .asking import Asking, Link
-from .guard import Guard
-from .outcomes import TakeOutcome
+from ..operations import Carried, Operation, Raised, Returned, await_, block
+from .claim import TakeOutcome
+from .error_messages import refuse_other_payload
+from .guard import Guard, Prior
+from .held_claim import Hold, enclosing
+from .request import Asking, Link
 from .results import ResultType
 from .states import Ask
 
-__all__ = ["AsyncOnceFunction", "Link", "Once", "OnceDecorator", "OnceFunction", "refuse_generators"]
+__all__ = [
+    "AsyncOnceFunction",
+    "ClaimBlock",
+    "GuardedMethod",
+    "Link",
+    "Once",
+    "OnceDecorator",
+    "OnceFunction",
+    "is_method",
+    "refuse_generators",
+]
+
+
+def _plain() -> object:
+    """An inline claim has nowhere to declare a result type: what was stored comes back as plain JSON."""
+
+
+class ClaimBlock:
+    """Inside it, `held` says whether the work is ours. What is assigned to `result` is recorded at the end."""
+
+    def __init__(self, guard: Guard, ask: Ask) -> None:
+        self._guard = guard
+        self._ask = ask
+        self._results = ResultType(_plain, ask.operation)
+        self._hold: Hold | None = None
+        self._entered = False
+        self._nested = False
+        self.result: Any = None
+
+    @property
+    def held(self) -> bool:
+        return self._hold is not None or self._nested
+
+    @property
+    def key(self) -> str:
+        return self._ask.key
+
+    @property
+    def run(self) -> str:
+        return self._ask.run
+
+    @property
+    def lost(self) -> bool:
+        """Whether the claim may no longer be ours: time to stop before the next effect.
+
+        A heartbeat has found so, or its time is over and no heartbeat came through: nobody could say so then.
+        """
+        hold = self._hold
+        if hold is None or hold.lost is not None:
+            return hold is not None
+        return hold.active and self._guard.claims.clock.monotonic() >= hold.held.deadline
+
+    @property
+    def attempt(self) -> int:
+        return self._hold.held.attempt if self._hold else 0
+
+    def __enter__(self) -> ClaimBlock:
+        return block(self._enter())
+
+    async def __aenter__(self) -> ClaimBlock:
+        return await await_(self._enter())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        block(self._leave(error))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, GeneratorExit):  # the coroutine is being thrown away and cannot wait: the lease lapses
+            if self._hold is not None:
+                self._guard.end(self._hold)
+            return
+        await await_(self._leave(error))
+
+    def _enter(self) -> Operation[ClaimBlock]:
+        if self._entered:
+            raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
+        self._entered = True
+        outer = enclosing(self._ask.at.space, self._guard.claims.store)
+        if outer is not None and not self._ask.reentrant:  # part of the work around it, which records the result
+            refuse_other_payload(outer.ask, self._ask)
+            self._nested = True
+            return self
+        self._results.prepare()
+        taken = yield from self._guard.enter(self._ask, self._results)
+        if isinstance(taken, Prior):
+            self.result = taken.value
+            return self
+        try:
+            self._guard.begin(taken)
+        except BaseException:
+            yield from self._guard.claims.release(taken.held)
+            raise
+        self._hold = taken
+        return self
+
+    def _leave(self, error: BaseException | None) -> Operation[None]:
+        if self._hold is None:
+            return
+        self._guard.end(self._hold)
+        if error is None:
+            self.result = yield from self._guard.leave(self._hold, Returned(self.result), self._results)
+            return
+        try:
+            yield from self._guard.leave(self._hold, Raised(error), self._results)
+        except Carried:  # the block's own error goes on by itself
+            return
+        except BaseException as same:
+            if same is not error:
+                raise
+
+
+class GuardedMethod:
+    """What stands in the class. An object's own is a real bound method, whose extras know their object too."""
+
+    def __init__(self, function: FunctionType, extras: tuple[str, ...]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._extras = extras
+        if inspect.iscoroutinefunction(function) and hasattr(inspect, "markcoroutinefunction"):
+            inspect.markcoroutinefunction(self)  # for decorators above this one (Python 3.12)
+
+    def __get__(self, receiver: Any, owner: type | None = None) -> Any:
+        if receiver is None:
+            return self._function
+        bound = _copied(self._function)
+        for name in self._extras:
+            setattr(bound, name, functools.partial(getattr(self._function, name), receiver))
+        return MethodType(bound, receiver)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+def is_method(function: Callable[..., Any], receiver: str | None) -> bool:
+    """Whether it was written in the body of a class: only there, `self` is anybody's object."""
+    scope = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return receiver is not None and bool(scope) and not scope.endswith("<locals>")
+
+
+def _copied(function: FunctionType) -> FunctionType:
+    """A method's attributes are those of its function: each object's method has one of its own."""
+    copy = FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return functools.update_wrapper(copy, function, updated=("__dict__",))  # type: ignore[return-value]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")

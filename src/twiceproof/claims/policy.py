@@ -11,10 +11,11 @@ from msgspec import Struct
 from ..errors import Misuse
 from ..keys.duration import lifetime, seconds
 from .claim import validate_name
+from .error_classification import NotDoneErrors, as_not_done
 from .states import Lifetime
-from .verdicts import NotDoneErrors, as_not_done
 
 __all__ = ["Duration", "OnDuplicate", "OnFailure", "OnLarge", "Policy", "Repeat", "SettleVerdict", "make_policy"]
+
 
 OnDuplicate = Literal["return_prior", "wait", "reject"]
 OnFailure = Literal["keep", "release"]

@@ -1,4 +1,4 @@
-"""Results on their way into the ledger and back out of it, with their type."""
+"""Results into the ledger and back, with their type."""
 
 from __future__ import annotations
 
@@ -8,24 +8,48 @@ import typing
 import warnings
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import msgspec.inspect
 from msgspec import Raw, Struct
 
-from ..drive import Operation
 from ..errors import Misuse, ResultTypeWarning, ValueRefused
 from ..keys.models import from_model, is_model, leaves, mentions_models, reader
+from ..operations import Operation
 from ..records import Address, Insert
 from ..stores.base import Store
-from .annotations import declared
-from .claim import NO_RESULT, Claim, Spill
-from .outcomes import Held
-from .shelving import TEXT, load
+from .blobs.records import TEXT, load
+from .claim import NO_RESULT, Claim, Held, Spill
 from .states import EXPIRE
 
-__all__ = ["SPILL_LIMIT", "Misfit", "Packed", "ResultType", "json_of", "pack", "resource_address", "said", "unpack"]
+__all__ = [
+    "SPILL_LIMIT",
+    "Misfit",
+    "Packed",
+    "ResultType",
+    "declared",
+    "json_of",
+    "pack",
+    "resource_address",
+    "said",
+    "unpack",
+]
+
+
+def declared(function: Callable[..., Any], name: str) -> Any:
+    """The type of a parameter, or of what it returns (`return`). Any: none is declared, or none that can be read."""
+    written = getattr(function, "__annotations__", {})
+    if name not in written:
+        return Any
+    generic = getattr(function, "__type_params__", ())
+    only = SimpleNamespace(__annotations__={name: written[name]}, __type_params__=generic)
+    try:
+        return typing.get_type_hints(only, getattr(inspect.unwrap(function), "__globals__", {}))[name]
+    except Exception:  # noqa: BLE001 - a name that exists only for type checkers
+        return Any
+
 
 KIND = "resource"
 INLINE_LIMIT = 64 * 1024

@@ -1,23 +1,154 @@
-"""Forgets what may be forgotten: in small batches, and never what is held."""
+"""Forgets what may be forgotten; the sweeper thread; pointers."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct, structs
 
-from ..drive import Operation
+from ..clock import Clock
 from ..errors import CannotOpen
-from ..records import Address, Check, Conflict, Found, Record, Remove, Replace, Write, Written
+from ..operations import Operation, block
+from ..records import Address, Check, Conflict, Found, Insert, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
-from .claim import CLAIM, DONE, FAILED, NO_RESULT, RUN, SELF, TRIMMED, Claim, body_of, claim_of
-from .pieces import PIECES, is_of_a_run_to_come, remove_pieces
-from .pointer import LOOK_AGAIN, POINTERS, owner_of, renewal
-from .shelving import drop
-from .states import EXPIRE, TRIM, kept_until
+from .blobs.records import drop
+from .claim import (
+    CLAIM,
+    DONE,
+    FAILED,
+    HELD,
+    NO_RESULT,
+    REVIEW,
+    RUN,
+    SELF,
+    TRIMMED,
+    Claim,
+    body_of,
+    claim_of,
+    other_kind,
+    run_address,
+)
+from .states import EXPIRE, TRIM, is_expired, kept_until
 
-__all__ = ["PASS", "Swept", "sweep"]
+__all__ = [
+    "ABANDONED_AFTER",
+    "EXTERNAL",
+    "HTTP_OWNER",
+    "INPUT",
+    "PASS",
+    "PIECES",
+    "POINTERS",
+    "Housekeeper",
+    "Pointer",
+    "Swept",
+    "forget",
+    "is_of_a_run_to_come",
+    "owner_of",
+    "park_unfinished",
+    "pointer_of",
+    "pointer_write",
+    "remove_pieces",
+    "renewal",
+    "run_or_claim",
+    "sweep",
+]
+
+
+INPUT = "input-"  # how the name of a large input begins
+PIECES = ("step", "arrival", "approval", "evidence", "resource", "undo")
+BATCH = 50
+
+
+def run_or_claim(store: Store, space: str) -> Operation[Found]:
+    """Whichever of them is in this space."""
+    run, claim = yield from store.read_each([run_address(space), other_kind(run_address(space))])
+    return run if run.record is not None and (claim.record is None or not is_expired(run.record, run.now)) else claim
+
+
+def forget(store: Store, record: Record) -> Operation[None]:
+    """A claim that may be forgotten, and everything beside it, unless somebody took it meanwhile."""
+    if (yield from remove_pieces(store, Check(record.at, version=record.version))) >= 0:
+        yield from store.write(Remove(record.at, version=record.version))
+
+
+def remove_pieces(store: Store, owner: Check) -> Operation[int]:
+    """How many went; -1 if the claim is no longer the one in `owner`: whoever took it may need the rest."""
+    gone = 0
+    size = max(1, min(BATCH, store.batch_limit - 1))
+    for kind in PIECES:
+        after: str | None = None
+        while True:
+            page = yield from store.scan(kind, space=owner.at.space, after=after, limit=size)
+            old = [record for record in page.records if not is_of_a_run_to_come(record, page.now)]
+            if old:
+                removals = [Remove(record.at, version=record.version) for record in old]
+                written = yield from store.write(owner, *removals)
+                if not isinstance(written, Written):
+                    if written.at == owner.at:
+                        return -1
+                    continue
+                gone += len(removals)
+                yield from drop(old)
+            after = page.after
+            if after is None:
+                break
+    return gone
+
+
+def is_of_a_run_to_come(record: Record, now: float) -> bool:
+    """A large input is there before its run, which makes it its own as it begins; without a run, its time runs out.
+
+    Cleared away with an earlier run of the key, it would leave a run that can never be carried out.
+    """
+    named = record.at.kind == "resource" and record.at.key.startswith(INPUT)
+    return named and record.queue == EXPIRE and record.due_at is not None and record.due_at > now
+
+
+EXTERNAL = "external"  # an id that the outside gave
+POINTERS = (EXTERNAL, "callback")
+LOOK_AGAIN = 30 * 86_400.0
+
+
+class Pointer(Struct, frozen=True, omit_defaults=True):
+    """Which unit of work, by its space, and which step of it."""
+
+    space: str
+    step: str
+    key: str
+    flow: str
+
+
+def pointer_of(record: Record) -> Pointer:
+    return msgspec.json.decode(record.body, type=Pointer)
+
+
+def pointer_write(at: Address, pointer: Pointer) -> Insert:
+    """Due from time to time, to see whether what it points to is still there."""
+    return Insert(at, body_of(pointer), queue=EXPIRE, due_in=LOOK_AGAIN)
+
+
+def owner_of(record: Record) -> Address:
+    return run_address(pointer_of(record).space)
+
+
+def renewal(record: Record, found: Found) -> Remove | Replace:
+    """A pointer that is due: it goes if its unit of work has gone, or only left a tombstone."""
+    owner = found.record
+    if owner is None or is_expired(owner, found.now) or _is_tombstone(owner):
+        return Remove(record.at, version=record.version)
+    left = LOOK_AGAIN
+    if owner.queue in (EXPIRE, TRIM) and owner.due_at is not None:
+        left = max(1.0, owner.due_at - found.now)
+    return Replace(record.at, None, record.state, version=record.version, queue=EXPIRE, due_in=left)
+
+
+def _is_tombstone(owner: Record) -> bool:
+    """Done, and trimmed: its history is gone, and with it the step that was pointed to."""
+    return owner.state == DONE and claim_of(owner).work == TRIMMED
+
 
 log = logging.getLogger("twiceproof")
 
@@ -170,3 +301,91 @@ def _until(record: Record, claim: Claim, now: float) -> float | None:
     if claim.keep is None and claim.tombstone is not None:
         return None if claim.tombstone < 0 else now + claim.tombstone
     return kept_until(record, claim)
+
+
+GRACE = 1.0  # for a sweep when we are stopped: what is left lies there for the next one
+
+
+class Housekeeper:
+    """Asked often, it does something every `every` seconds, and goes on while there is much to do."""
+
+    def __init__(
+        self, store: Store, *, clock: Clock, every: float, also: Sequence[Callable[[Store], Operation[int]]] = ()
+    ) -> None:
+        self._store = store
+        self._also = also
+        self._clock = clock
+        self._every = every
+        self._swept_at = clock.monotonic()
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+
+    def tidy_up_if_due(self) -> None:
+        at_work = self._thread is not None and self._thread.is_alive()
+        if at_work or self._stopped or self._clock.monotonic() - self._swept_at < self._every:
+            return
+        self._swept_at = self._clock.monotonic()
+        self._thread = threading.Thread(target=self._tidy_up, name="twiceproof-sweep", daemon=True)
+        self._thread.start()
+
+    def _tidy_up(self) -> None:
+        try:
+            while not self._stopped and block(sweep(self._store)).total >= PASS:
+                continue
+            for chore in self._also:
+                if not self._stopped:
+                    block(chore(self._store))
+        except Exception as error:  # noqa: BLE001 - it will be tried again, and nobody waits for it
+            if not self._stopped:
+                log.warning("sweeping failed, will try again: %s", error)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(GRACE)
+
+
+HTTP_OWNER = "http-"  # how the owner of a claim that was taken over HTTP begins
+ABANDONED_AFTER = 3_600.0  # seconds after the end of its lease
+PARK_PAGE = 1_000
+MOST_PARKED = 5_000  # parked in one go: the next is a few minutes away
+
+
+def park_unfinished(store: Store) -> Operation[int]:
+    """Parks claims that were taken over HTTP and never ended; returns how many.
+
+    A lease that is over is noticed only when its key is asked for again, which may be never. An hour later the claim is
+    in review, where a person sees it. Its fence stays, so that a late answer of its holder still counts.
+    """
+    parked, after = 0, None
+    while parked < MOST_PARKED:
+        page = yield from store.scan(CLAIM, state=HELD, after=after, limit=PARK_PAGE)
+        for record in page.records:
+            if _is_abandoned(record, page.now):
+                parked += isinstance((yield from store.write(_parked(record))), Written)
+        after = page.after
+        if after is None:
+            break
+    if parked:
+        log.warning(
+            "%d claims were taken over HTTP and never ended, and wait for review now; look: twiceproof review "
+            "list", parked,
+        )  # fmt: skip
+    return parked
+
+
+def _is_abandoned(record: Record, now: float) -> bool:
+    """By what its record says, before its body is read: a holder here renews."""
+    if record.lease_until is None or record.lease_until + ABANDONED_AFTER > now:
+        return False
+    try:
+        claim = claim_of(record)
+    except CannotOpen:
+        return False
+    return claim.owner.startswith(HTTP_OWNER)
+
+
+def _parked(record: Record) -> Replace:
+    reason = "its holder took it over HTTP and never said what came of it; whether its work was done is unknown"
+    body = body_of(structs.replace(claim_of(record), reason=reason))
+    return Replace(record.at, body, REVIEW, version=record.version)

@@ -8,8 +8,27 @@ from __future__ import annotations
 from msgspec import Struct, structs
 
 from ..records import Address, Insert, Record, Replace
-from .claim import CLAIM, DONE, FAILED, HELD, NO_RESULT, QUEUED, REVIEW, WAITING, Claim, Fault, body_of, claim_of
-from .outcomes import Busy, Done, Failed, InReview, Mismatch, Parked, TakeOutcome
+from .claim import (
+    CLAIM,
+    DONE,
+    FAILED,
+    HELD,
+    NO_RESULT,
+    QUEUED,
+    REVIEW,
+    WAITING,
+    Busy,
+    Claim,
+    Done,
+    Failed,
+    Fault,
+    InReview,
+    Mismatch,
+    Parked,
+    TakeOutcome,
+    body_of,
+    claim_of,
+)
 
 __all__ = [
     "EXPIRE",
@@ -27,6 +46,7 @@ __all__ = [
     "glance",
     "kept_until",
 ]
+
 
 EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when due
 TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due, leaving a tombstone

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
+
 EPILOG = """\b
 Examples:
   twiceproof check shop:app

@@ -15,6 +15,7 @@ from .output import json_text, show_text
 
 __all__ = ["connector"]
 
+
 ONE = """\b
 Examples:
   twiceproof connector {name} --url https://hooks.example.com -o {file}
@@ -48,7 +49,7 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 @_options
 def power_automate(host: str | None, url: str | None, output: str | None) -> None:
     """A custom connector for Power Automate, Power Apps and Logic Apps."""
-    from ..doors.connectors.power_automate import power_automate as made
+    from ..server.connectors import power_automate as made
 
     _write(made(_address(host, url)), output, "make.powerautomate.com, Custom connectors, Import an OpenAPI file")
 
@@ -57,7 +58,7 @@ def power_automate(host: str | None, url: str | None, output: str | None) -> Non
 @_options
 def n8n(host: str | None, url: str | None, output: str | None) -> None:
     """A workflow for n8n: claim, branch, work, mark as done."""
-    from ..doors.connectors.n8n import n8n as made
+    from ..server.connectors import n8n as made
 
     _write(made(_address(host, url)), output, "n8n, a new workflow, the three dots, Import from File")
 

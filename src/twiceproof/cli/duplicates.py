@@ -6,16 +6,15 @@ import click
 from msgspec import Struct
 
 from ..claims.claim import validate_name
-from ..claims.tally import most_blocked
-from ..drive import block
-from .checks import NOWHERE
-from .ledger import opened
-from .output import show_json, show_table, show_text
-from .span import moment
-from .target import Target, target_options
-from .when import between
+from ..claims.duplicates import most_blocked
+from ..operations import block
+from .doctor import NOWHERE
+from .output import moment, show_json, show_table, show_text
+from .prompts import between
+from .target import Target, opened, target_options
 
 __all__ = ["duplicates"]
+
 
 HEAD = ("BLOCKED", "SOURCE", "OPERATION", "KEY", "FIRST", "LAST")
 OTHER_KEYS = "(other keys)"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from ..errors import BadWrite, Misuse, NoSuchWait, StoreError, StoreUnsafe, TwiceproofError
-from ..passwords import redacted
-from .clean import clean
-from .output import show_json
+from ..safe_text import redacted
+from .output import clean, show_json
 
 __all__ = [
     "EXIT_CODES",
@@ -24,6 +23,7 @@ __all__ = [
     "report",
     "report_usage",
 ]
+
 
 OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
 

@@ -14,11 +14,11 @@ from types import ModuleType
 
 import click
 
-from ..app import NEW_LEDGER, App
+from ..app.app import NEW_LEDGER, App
 from ..claims.once import Once
 from ..errors import Misuse, TwiceproofError
 from ..flows.flow import Flow
-from .clean import clean
+from .output import clean
 
 __all__ = ["load", "load_app"]
 

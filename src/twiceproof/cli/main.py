@@ -16,12 +16,13 @@ from .target import Target, target_options
 
 __all__ = ["cli", "main"]
 
+
 COMMANDS = {
     "claims": "claims",
     "runs": "runs",
     "review": "review",
     "flows": "flows",
-    "ids": "ids",
+    "ids": "flows",
     "approvals": "approvals",
     "hooks": "hooks",
     "callbacks": "callbacks",
@@ -32,7 +33,7 @@ COMMANDS = {
     "prove": "prove",
     "doctor": "doctor",
     "demo": "demo",
-    "work": "work",
+    "work": "serve",
     "workers": "workers",
     "serve": "serve",
     "tokens": "tokens",

@@ -1,17 +1,78 @@
-"""What is printed: one JSON document, or tables: with rich on a terminal that has it, aligned text elsewhere."""
+"""Tables, JSON, progress, safe text, times."""
 
 from __future__ import annotations
 
 import importlib.util
+import logging
+import re
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 from typing import Any
 
 import click
 
-from .clean import clean, clean_lines, escaped
+from .. import clock
+from ..safe_text import written_out
 
-__all__ = ["json_text", "show_json", "show_pairs", "show_table", "show_text", "with_rich"]
+__all__ = [
+    "Progress",
+    "clean",
+    "clean_lines",
+    "escaped",
+    "json_text",
+    "moment",
+    "set_up_logs",
+    "show_json",
+    "show_pairs",
+    "show_table",
+    "show_text",
+    "span",
+    "with_rich",
+]
+
+
+NOT_PLAIN = re.compile("[^\n -~]")
+
+
+def clean(value: Any) -> str:
+    """One line. What cannot be seen is written out: `\\x1b`."""
+    return written_out(str(value))
+
+
+def clean_lines(text: str) -> str:
+    """Several lines, each of them clean."""
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def escaped(document: str) -> str:
+    """A JSON document in plain ASCII. Outside strings JSON is ASCII anyway, so each escape is inside one."""
+    return NOT_PLAIN.sub(_as_json, document)
+
+
+def _as_json(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+
+def set_up_logs(*, as_json: bool) -> None:
+    """If the user's module has set up logging, its handlers stay, and can use the same fields."""
+    from ..flows.workers.log import FORMAT, JsonLines, RunFilter, TextLines
+
+    root = logging.getLogger()
+    if not root.handlers:
+        ours = logging.StreamHandler(sys.stderr)
+        ours.setFormatter(JsonLines() if as_json else TextLines(FORMAT))
+        root.addHandler(ours)
+        root.setLevel(logging.INFO)
+    for handler in root.handlers:
+        handler.addFilter(RunFilter())
+    if logging.getLogger("twiceproof").level == logging.NOTSET:
+        logging.getLogger("twiceproof").setLevel(logging.INFO)
+
 
 Row = Sequence[Any]
 COLOURS = {"ok": "green", "done": "green", "warn": "yellow", "review": "yellow", "refuse": "red", "failed": "red"}
@@ -72,3 +133,75 @@ def _show_rich(head: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
         # Text, not str: square brackets in a key would be read as markup.
         table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
     Console().print(table)
+
+
+PARTS = 4  # lines for a whole, where nobody looks
+
+
+class Progress:
+    """`show(done, total)` as often as you like. Written to stderr, so that answers stay clean.
+
+    `lines` asks for a line now and then also where there is no terminal: a log shall show that something goes on.
+    """
+
+    def __init__(self, name: str, *, quiet: bool = False, lines: bool = False) -> None:
+        self._name = name
+        self._on = not quiet and sys.stderr.isatty()
+        self._lines = lines and not quiet and not self._on
+        self._part = 0
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        if self._on and importlib.util.find_spec("rich") is not None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
+            )
+            self._bar.start()
+            self._task = self._bar.add_task(self._name, total=None)
+        return self
+
+    def show(self, done: int, total: int | None = None, note: str = "") -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total, description=f"{self._name} {note}".strip())
+        elif self._on:
+            of = f"/{total}" if total is not None else ""
+            click.echo(f"\r{self._name} {done}{of} {note}\x1b[K", nl=False, err=True)
+        elif self._lines and total:
+            self._show_line(done, total, note)
+
+    def _show_line(self, done: int, total: int, note: str) -> None:
+        part = done * PARTS // total
+        if part > self._part:
+            self._part = part
+            click.echo(f"{self._name} {done}/{total} {note}".rstrip(), err=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._on:
+            click.echo(err=True)
+
+
+UNITS = ((86_400 * 2, 86_400, "d"), (3_600 * 2, 3_600, "h"), (60 * 2, 60, "min"))
+
+
+def span(seconds: float | None) -> str:
+    """`12 s`, `4 min`, `2 h`, `30 d`; a dash for none."""
+    if seconds is None:
+        return "-"
+    for least, unit, name in UNITS:
+        if abs(seconds) >= least:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.1f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"
+
+
+def moment(at: float | None) -> str:
+    """`2026-03-01 09:30:00 UTC`; a dash for none."""
+    return "-" if at is None else clock.moment(at)

@@ -1,32 +1,44 @@
-"""Which ledger a command is about, and how it shall answer: the options that every command takes."""
+"""Which ledger, which output: common options; opening it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import stat
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 import click
 
 from ..errors import Misuse
-from ..passwords import has_password
-from ..shell import quoted, store_words
+from ..safe_text import has_password, quoted, store_words, typed
 
 if TYPE_CHECKING:
     from ..settings import Settings
+    from ..stores.grouped import GroupedStore
 
 __all__ = [
     "Target",
+    "command",
     "json_option",
     "no_store",
     "no_target",
+    "opened",
     "options_about",
+    "program",
     "read_private",
+    "require_ledger",
+    "scheme_of",
+    "sqlite_path",
+    "sqlite_url",
     "target_options",
     "tenant_option",
 ]
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -170,3 +182,59 @@ def no_target(command: F) -> F:
     """And for every tenant of the app."""
     tenant = click.option("--tenant", hidden=True, expose_value=False, callback=_refuse_target)
     return click.option("--store", hidden=True, expose_value=False, callback=_refuse_target)(tenant(command))
+
+
+@contextlib.contextmanager
+def opened(target: Target, *, create: bool = False) -> Iterator[GroupedStore]:
+    """The one way in: what opens it without the keys would write rows that others refuse, or believe unsealed."""
+    if not create:
+        require_ledger(target.url)
+    from ..stores.open import open_store  # `version` and `--help` load no store
+
+    store = open_store(target.url, keys=target.keys, create=create)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def require_ledger(url: str) -> None:
+    """Of a file it is known before anything is opened. What a server has, `open_store(create=False)` asks it."""
+    from ..stores.base import POINT
+    from ..stores.sqlite import schema
+
+    if scheme_of(url) == "memory":
+        raise Misuse(f"A memory:// ledger lives and dies with its own process; {POINT}.")
+    path = sqlite_path(url)
+    if path is not None:
+        schema.require_ledger(path)
+
+
+def scheme_of(url: str) -> str:
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        raise Misuse("The store's URL cannot be read; write it like postgresql://user@host/database.") from None
+
+
+def sqlite_path(url: str) -> Path | None:
+    """The file of a SQLite URL; None for every other store, and for a URL that the store will refuse."""
+    from ..stores.open import sqlite_file
+
+    return sqlite_file(url) if scheme_of(url) == "sqlite" else None
+
+
+def sqlite_url(path: Path) -> str:
+    return "sqlite:///" + quote(str(path))
+
+
+def command(target: Target, *words: str, about: Sequence[str] = ()) -> str:
+    return typed(*target.words(), *words, about=about)
+
+
+def program() -> str:
+    """What to type for us here: our name, or the path we were started by where the name would not be found."""
+    started_as = Path(sys.argv[0])
+    if shutil.which("twiceproof") or started_as.name != "twiceproof":
+        return "twiceproof"
+    return quoted(str(started_as))

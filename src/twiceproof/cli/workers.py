@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 import click
 
-from ..drive import block
 from ..flows.workers.presence import WorkerShape, list_workers, stranded
-from .checks import NOWHERE
+from ..operations import block
+from .doctor import NOWHERE
 from .failures import NEGATIVE
-from .ledger import opened
-from .output import show_json, show_table, show_text
-from .span import moment, span
-from .target import Target, target_options
+from .output import moment, show_json, show_table, show_text, span
+from .target import Target, opened, target_options
 
 __all__ = ["workers"]
+
 
 HEAD = ("WORKER", "STATE", "SINCE", "LAST HEARTBEAT", "AT ONCE", "RELEASE", "FLOWS")
 EPILOG = """\b

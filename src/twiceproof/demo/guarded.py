@@ -7,12 +7,11 @@ import sys
 import threading
 from typing import Any
 
-from twiceproof import Absent, App, Happened, Retry, Unknown, by, check, env
-
-from .child import stay, tell
-from .http_front import Handler, open_front
-from .outside import Outside
-from .plan import LIMIT
+from .. import Absent, App, Happened, Retry, Unknown, by, check, env
+from .client import Outside
+from .processes import stay, tell
+from .scenario import LIMIT
+from .services import Handler, open_front
 
 outside = Outside("twiceproof")
 app = App(os.environ["DEMO_LEDGER"], tenant="default")

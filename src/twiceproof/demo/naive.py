@@ -14,11 +14,12 @@ from contextlib import closing
 from email.message import Message
 from typing import Any
 
-from .child import stay, tell
-from .http_front import Handler, open_front
-from .outside import Outside
+from .client import Outside
+from .processes import stay, tell
+from .services import Handler, open_front
 
 __all__ = ["handle"]
+
 
 outside = Outside("naive")
 SECRET = b64decode(os.environ["DEMO_SECRET"].removeprefix("whsec_"))

@@ -13,11 +13,12 @@ from http.client import HTTPConnection, HTTPException
 from itertools import cycle
 from pathlib import Path
 
-from ..effects.standard_webhooks import signed_headers
-from .child import stay, tell
-from .plan import SIDES, Delivery, read_plan
+from ..effects.http import signed_headers
+from .processes import stay, tell
+from .scenario import SIDES, Delivery, read_plan
 
 __all__ = ["Sender"]
+
 
 PATIENCE = 1.5  # seconds that the shop waits for an answer; real ones wait five to fifteen
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0

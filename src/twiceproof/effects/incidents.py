@@ -17,17 +17,26 @@ import msgspec
 from msgspec import Struct, structs
 
 from ..claims.claim import CLAIM, RUN, Claim, claim_of
-from ..claims.errand import Errand
 from ..clock import Clock
-from ..drive import Operation, block
 from ..errors import Misuse, NotDone, StoreError
-from ..forks import at_fork
+from ..operations import Operation, block
 from ..records import Address, Batch, Insert, Record, Replace, Written
 from ..stores.base import Store
-from .notice import DEAD_LETTER, EVENTS, FAILURE, REVIEW, Hook, Notice
-from .notifier import claim_notice, notice_at, release_notice
+from ..threads import Errand, at_fork
+from .duplicate_alerts import (
+    DEAD_LETTER,
+    EVENTS,
+    FAILURE,
+    REVIEW,
+    Hook,
+    Notice,
+    claim_notice,
+    notice_at,
+    release_notice,
+)
 
 __all__ = ["Incidents"]
+
 
 log = logging.getLogger("twiceproof")
 

@@ -11,6 +11,7 @@ from ..errors import Misuse, NotDone
 
 __all__ = ["CALLBACK", "EFFECT_KEY", "script_of", "ssh_start"]
 
+
 CALLBACK, EFFECT_KEY = "TWICEPROOF_CALLBACK_URL", "TWICEPROOF_EFFECT_KEY"
 LONGEST_COMPLAINT = 300
 

@@ -1,4 +1,4 @@
-"""The flow: a function whose work is ledgered. Its calls become runs, here (flow_call) or on a worker (resume)."""
+"""Flow: one declaration; starting a run."""
 
 from __future__ import annotations
 
@@ -6,40 +6,47 @@ import copy
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 from msgspec import Raw, structs
 
-from ..claims.asking import Asking
-from ..claims.claim import alone, run_id, validate_name
-from ..claims.hold import Hold
+from ..claims.claim import Held, alone, run_id, validate_name
+from ..claims.error_messages import refuse_other_fingerprint
+from ..claims.held_claim import Hold
 from ..claims.once import refuse_generators
-from ..claims.outcomes import Held
-from ..claims.pieces import forget
 from ..claims.policy import Policy
-from ..claims.refusals import refuse_other_fingerprint
+from ..claims.request import Asking
 from ..claims.results import Packed, ResultType
+from ..claims.retention import forget
 from ..claims.states import Ask, Move, is_expired
-from ..drive import Operation, await_, block
 from ..errors import Misuse, StoreUnsafe
+from ..operations import Operation, await_, block
 from ..records import Found, Record, Written
-from .correlation import correlation
-from .ending import Asleep, Ended, GivenBack
+from .engine.context import correlation
+from .engine.exits import Asleep, Ended, GivenBack
+from .engine.guarded_calls import parent_of_new_run
+from .engine.run_dependencies import wake_waiters
+from .engine.run_states import BeginRun, Leftover, RunAsk, Work, decide_run, encoded, enqueue, queue_of
+from .engine.runner import Taken, refuse_run, run_flow
+from .engine.session import Drive
 from .handle import Handle
 from .inputs import Inputs, lay_out, own
-from .limits.limits import Limits
-from .nested import parent_of_new_run
-from .order.ordering import Ordering
-from .parts import Parts
-from .priority import NORMAL
-from .run import Taken, refuse_run, run_flow
-from .run_states import BeginRun, Leftover, RunAsk, decide_run, enqueue
-from .session import Drive
-from .waiters import wake_waiters
-from .work import Work, encoded, queue_of
+from .limits import Limits
+from .ordering.ordered_runs import Ordering
+from .runtime import Parts
 
-__all__ = ["Flow"]
+__all__ = ["HIGH", "LOW", "NORMAL", "Flow", "Priority", "rank_of"]
+
+
+Priority = Literal["high", "normal", "low"]
+HIGH, NORMAL, LOW = 0, 1, 2
+
+
+def rank_of(priority: Priority) -> int:
+    if priority not in get_args(Priority):
+        raise Misuse(f"priority={priority!r} means nothing here; say one of {', '.join(get_args(Priority))}.")
+    return get_args(Priority).index(priority)
 
 
 class Flow:

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ..claims.claim import HELD, REVIEW
-from ..claims.outcomes import Busy, Done, Failed, InReview, Parked, TakeOutcome
+from ..claims.claim import HELD, REVIEW, Busy, Done, Failed, InReview, Parked, TakeOutcome
 from ..claims.results import Misfit, ResultType, unpack
 from ..claims.states import glance, is_expired, is_lapsed
-from ..drive import Operation, await_, block
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
+from ..operations import Operation, await_, block
 from ..records import Address, Found, Record
-from ..shell import typed
-from .cancel import cancel
-from .context import current_session, plain_session, session_var
-from .nested import ASK_AGAIN
-from .order.stale import stale, stale_error
-from .parts import Parts
+from ..safe_text import typed
+from .engine.compensation import cancel
+from .engine.context import current_session, plain_session, session_var
+from .engine.guarded_calls import ASK_AGAIN
+from .engine.unawaited import driven
+from .ordering.ordered_runs import stale, stale_error
+from .runtime import Parts
 from .step import Step
-from .unawaited import driven
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .engine.session import Session
 
 __all__ = ["AsyncRunHandle", "AttachedHandle", "Handle", "RunHandle", "handle_for"]
+
 
 LONGEST_PAUSE = 1.0
 R_co = TypeVar("R_co", covariant=True)

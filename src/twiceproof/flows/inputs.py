@@ -10,21 +10,21 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ..claims.annotations import declared
+from ..claims.blobs.records import placed
 from ..claims.claim import NO_RESULT, Spill
-from ..claims.claims import Claims
-from ..claims.pieces import INPUT
-from ..claims.results import Packed, json_of, resource_address, unpack
-from ..claims.shelving import placed
+from ..claims.manager import Claims
+from ..claims.results import Packed, declared, json_of, resource_address, unpack
+from ..claims.retention import INPUT
 from ..claims.states import EXPIRE, is_expired
-from ..drive import Operation
 from ..errors import Misuse, NotDone, ValueRefused
 from ..keys.models import from_model, reader
+from ..operations import Operation
 from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
-from .work import Work
+from .engine.run_states import Work
 
 __all__ = ["Inputs", "lay_out", "own"]
+
 
 MOST = 256 * 1024
 UNCLAIMED = 30 * 86_400.0  # how long an input waits for a run that never came

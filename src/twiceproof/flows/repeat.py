@@ -1,4 +1,4 @@
-"""How a step may be repeated: what a user writes into `repeat=`, checked once."""
+"""Repeat= and retry=: how a step may be repeated."""
 
 from __future__ import annotations
 
@@ -7,11 +7,27 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from ..clock import jitter
 from ..errors import Misuse
 from ..keys.duration import seconds
 
-__all__ = ["NEVER", "SAFE", "TRANSACTION", "Declared", "Repeat", "check", "declare", "keyed"]
+__all__ = [
+    "DEFAULT_RETRY",
+    "NEVER",
+    "NO_RETRY",
+    "SAFE",
+    "TRANSACTION",
+    "Declared",
+    "Repeat",
+    "Retry",
+    "as_retry",
+    "check",
+    "declare",
+    "keyed",
+]
+
 
 Kind = Literal["safe", "keyed", "check", "transaction", "never"]
 
@@ -66,3 +82,65 @@ def declare(repeat: object) -> Declared:
     raise Misuse(
         f'repeat={repeat!r} means nothing here; say "safe", "keyed", "never", keyed(window=…) or check(probe){hint}.'
     )
+
+
+DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would have failed for that
+
+
+class Retry(Struct, frozen=True):
+    """`attempts` counts starts: a killed attempt counts. `within` is counted from the first of them.
+
+    `never_on` are exceptions that no retry cures: the step is not tried again after one of them.
+    """
+
+    attempts: int = 8
+    first: Any = 1.0  # durations, as people write them; seconds once made
+    most: Any = "10m"
+    within: Any = "2d"
+    never_on: Any = ()  # an exception class, or several
+
+    def __post_init__(self) -> None:
+        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+            raise Misuse(f"attempts={self.attempts!r} is not a number of starts; give 1 or more.")
+        for name in ("first", "most", "within"):
+            span = seconds(getattr(self, name), name=name, positive=False)
+            force_setattr(self, name, span)
+        if self.first > self.most:
+            raise Misuse(
+                f"first={self.first:g} s is more than most={self.most:g} s and would be cut short; give a longer most=."
+            )
+
+        kinds = self.never_on if isinstance(self.never_on, tuple) else (self.never_on,)
+        for kind in kinds:
+            if not (isinstance(kind, type) and issubclass(kind, Exception)):
+                raise Misuse(f"never_on={kind!r} is no exception class; write never_on=(CardDeclined,).")
+        force_setattr(self, "never_on", kinds)
+
+    def gives_up_on(self, error: BaseException) -> bool:
+        """Whether it is one of those, or a group with one of them in it."""
+        if isinstance(error, self.never_on):
+            return True
+        return isinstance(error, BaseExceptionGroup) and any(self.gives_up_on(one) for one in error.exceptions)
+
+    def delay(self, starts: int, spent: float, asked: float | None, roll: Callable[[], float]) -> float | None:
+        """Seconds until the next start; None: there is none. `asked` is what the other side said (Retry-After)."""
+        if starts >= self.attempts:
+            return None
+        doubled = self.first * 2.0 ** min(starts - 1, DOUBLINGS)
+        span: float = max(jitter(min(doubled, self.most), roll), asked or 0.0)
+        return None if spent + span > self.within else span
+
+    def may_start(self, starts: int, spent: float) -> bool:
+        """Whether a start is allowed that nobody waited for: the one after a crash."""
+        return bool(starts <= self.attempts and spent <= self.within)
+
+
+DEFAULT_RETRY = Retry()
+NO_RETRY = Retry(attempts=1)
+
+
+def as_retry(given: Retry | None) -> Retry:
+    """Refused where it is declared: a bare number would be found out only when something fails."""
+    if given is not None and not isinstance(given, Retry):
+        raise Misuse(f"retry={given!r} is no policy; write retry=Retry(attempts=3).")
+    return DEFAULT_RETRY if given is None else given

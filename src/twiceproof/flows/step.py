@@ -1,25 +1,29 @@
-"""The step: a function whose outcome is ledgered, and what it declares about being repeated."""
+"""Step, StepCall, external=."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
 from inspect import Parameter
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
-from ..claims.arguments import Arguments
+from msgspec import Struct
+
 from ..claims.claim import validate_name
-from ..claims.named import name_of
 from ..claims.once import refuse_generators
+from ..claims.request import Arguments, name_of
 from ..claims.results import ResultType
-from ..errors import Misuse
+from ..errors import KeyRefused, Misuse
 from ..keys import KeyMaker
-from .engine import Plan
+from ..keys.template import Template
+from .engine.decisions import Plan
 
 if TYPE_CHECKING:
-    from .transactions.transaction import Transaction
+    from .transaction import Transaction
 
-__all__ = ["Step", "StepFunction", "called_with"]
+__all__ = ["Calling", "Step", "StepFunction", "called_with", "external_maker"]
+
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -118,3 +122,33 @@ def called_with(function: Callable[..., Any], offered: dict[str, Any]) -> dict[s
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return offered
     return {name: value for name, value in offered.items() if name in parameters}
+
+
+class Calling(Struct, frozen=True, eq=False):
+    """What was called, under which name, with what."""
+
+    step: Step
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    arguments: dict[str, Any]
+    asked: str
+
+
+log = logging.getLogger("twiceproof")
+
+
+def external_maker(text: str | None) -> Callable[[dict[str, Any]], str] | None:
+    """`external="invoice:{result[id]}"`. Never fails when used: the step is done, and that fact must be kept."""
+    if text is None:
+        return None
+    template = Template(text)
+
+    def make(known: dict[str, Any]) -> str:
+        try:
+            return template.render(known)
+        except KeyRefused as error:
+            log.warning("a step returned no external id: %s", error)
+            return ""
+
+    return make

@@ -1,14 +1,12 @@
 """Keys and fingerprints: what makes two requests the same intent, and the same request."""
 
 from .canonical import canonical
-from .compose import composite, stage, windowed
 from .duration import lifetime, seconds
 from .fingerprint import body_hash, digest, fingerprint
 from .key import LONGEST_KEY, validate_key
-from .maker import KeyMaker
-from .stability import Suspect, suspects, warn_unstable
+from .maker import KeyMaker, composite, stage, windowed
+from .stability import KeyWatch, Suspect, Watch, suspects, warn_unstable
 from .template import Template
-from .watch import KeyWatch, Watch
 
 __all__ = [
     "LONGEST_KEY",

@@ -11,6 +11,7 @@ from ..errors import Misuse
 
 __all__ = ["LONGEST", "UNITS", "lifetime", "seconds"]
 
+
 UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _TEXT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d|w)")
 LONGEST = 36_525 * 86_400.0  # 100 years: beyond it, stores' dates overflow

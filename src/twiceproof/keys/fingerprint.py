@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from ..errors import Misuse, ValueRefused
-from .canonical import canonical
+from .canonical import DEEPEST, canonical, fields_of
 from .models import is_model, plain_of
-from .writers import DEEPEST, fields_of
 
 __all__ = ["SCHEME", "body_hash", "digest", "fingerprint"]
+
 
 SCHEME = "1:"  # a later release that writes values differently must not read old hashes as mismatches
 

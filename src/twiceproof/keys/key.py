@@ -1,4 +1,4 @@
-"""What any key must be, wherever it came from: short, printable, in one normal form."""
+"""What may be a key: text of at most 1024 bytes that a person can see and every store can index."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, NoReturn
 from unicodedata import category, normalize
 
 from ..errors import KeyRefused
-from ..unseen import UNSEEN
+from ..safe_text import UNSEEN
 
 __all__ = ["LONGEST_KEY", "is_blank", "validate_key"]
+
 
 LONGEST_KEY = 1024  # bytes in UTF-8: what every store can index
 

@@ -1,18 +1,59 @@
-"""Makes an operation's keys: from a template, or from a function of the call's arguments."""
+"""Make keys: from a call's arguments by `key=`, and from parts by `composite`, `stage` and `windowed`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from inspect import Parameter, Signature
 from typing import Any
 
 from ..errors import KeyRefused, Misuse
-from .field import Field
-from .key import validate_key
-from .template import Template
+from .duration import seconds
+from .fingerprint import digest
+from .key import is_blank, validate_key
+from .template import Field, Template, escape, escapes, part_text
 
-__all__ = ["KeyMaker"]
+__all__ = ["KeyMaker", "composite", "stage", "windowed"]
+
+
+_TABLE = escapes(":")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK = timedelta(microseconds=1)
+
+
+def composite(*parts: Any) -> str:
+    """`composite("shop", "order", 10492)` is `shop:order:10492`; `:` and `%` inside a part are encoded."""
+    if not parts:
+        raise KeyRefused("the key has no parts; write composite('shop', 'order', order_id)")
+    return validate_key(":".join(_part(part, f"part {at}") for at, part in enumerate(parts, 1)))
+
+
+def stage(key: str, name: Any) -> str:
+    """The same thing at one stage of its life: `stage("shop:order:10492", "paid")`."""
+    return validate_key(f"{validate_key(key)}:{_part(name, 'the stage')}")
+
+
+def windowed(entity: Any, event: str, *, at: datetime, window: str | float | timedelta = "10m") -> str:
+    """A key where there is no id: all such events of `entity` within one window of time are one.
+
+    Windows are counted in UTC from 1970, so two events a second apart may fall on either side of an edge:
+    where that matters, take a natural key. `at` is the event's own time, never the time of the attempt.
+    """
+    if entity is None or (isinstance(entity, str) and is_blank(entity)):
+        raise KeyRefused("the entity is missing, so all entities would share this key; name it by its id")
+    if at.utcoffset() is None:
+        raise KeyRefused(f"at={at} has no time zone, so its window is unclear; give it tzinfo=UTC or another")
+    ticks = round(seconds(window, name="window") * 1_000_000)
+    if ticks < 1:
+        raise KeyRefused("the window is shorter than a microsecond; use one as long as a retry may take")
+    number = ((at - _EPOCH) // _TICK) // ticks
+    return validate_key(f"{_part(event, 'event')}:{digest([entity, event, ticks, number])}")
+
+
+def _part(value: Any, name: str) -> str:
+    return escape(part_text(value, name), _TABLE)
+
 
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 _BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -30,7 +71,7 @@ class KeyMaker:
         self.fields: tuple[Field, ...] = ()
         self.takes: tuple[str, ...] = () if isinstance(key, str) else _takes(key, signature)
         if isinstance(key, str):
-            template = _checked(Template(key), signature)
+            template = _checked_template(Template(key), signature)
             self.fields, self._make = template.fields, template.render
         else:
             self._make = _from_function(key, signature)
@@ -44,7 +85,7 @@ class KeyMaker:
         return validate_key(self._make(arguments))
 
 
-def _checked(template: Template, signature: Signature) -> Template:
+def _checked_template(template: Template, signature: Signature) -> Template:
     unknown = sorted(template.names - signature.parameters.keys())
     if unknown:
         raise Misuse(

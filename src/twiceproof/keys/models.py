@@ -14,6 +14,7 @@ import msgspec
 
 __all__ = ["from_model", "is_model", "leaves", "mentions_models", "plain_of", "reader", "to_model"]
 
+
 MASKED = "**********"  # what pydantic writes for a secret
 
 

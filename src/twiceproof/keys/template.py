@@ -1,24 +1,186 @@
-"""Key templates: `shop:order:{order[id]}`, read once, rendered at every call.
-
-A field reaches into an argument by attribute (`{order.id}`) or item (`{order[id]}`, `{lines[0][sku]}`), and
-nothing else: no calls, no private names, no conversions, no formats. `{{` and `}}` are braces.
-
-Two different events never share a key: in a template with two or more fields, the separator between them
-(the colon, or the first other sign) and `%` are percent-encoded inside the fields' values. With one
-field its value stays as it is.
-"""
+"""Key templates: shop:order:{order[id]}."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import Enum
 from typing import Any, NoReturn
+from unicodedata import normalize
+from uuid import UUID
 
-from ..errors import Misuse
-from .field import Field, read_field
-from .part import escape, escapes, part_text
+from ..errors import KeyRefused, Misuse
+from .canonical import datetime_text, decimal_text, int_text
+from .key import is_blank
 
-__all__ = ["Template"]
+__all__ = [
+    "Field",
+    "Template",
+    "escape",
+    "escapes",
+    "part_text",
+    "read_field",
+]
+
+
+_NAME = re.compile(r"[^\W\d_]\w*")
+_STEP = re.compile(r"\.(?P<attribute>[^\W\d_]\w*)|\[(?P<index>[0-9]{1,9})\]|\[(?P<item>(?!__)[^\[\]]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step into a value: an attribute's name, or an item's name or index."""
+
+    to: str | int
+    attribute: bool
+
+    def __str__(self) -> str:
+        return f".{self.to}" if self.attribute else f"[{self.to}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`order[id]`: the argument `order`, and one step to its item `id`."""
+
+    text: str
+    name: str
+    steps: tuple[Step, ...]
+
+    @property
+    def path(self) -> str:
+        """Dotted, whichever way the steps are written: `order.id`, `lines.0.sku`."""
+        return ".".join([self.name, *(str(step.to) for step in self.steps)])
+
+    def find(self, arguments: Mapping[str, Any]) -> Any:
+        """The value it points at. Raises KeyRefused if something on the way is missing."""
+        try:
+            value = arguments[self.name]
+        except KeyError:
+            _missing(self, self.name, f"the call has no argument {self.name!r}", "pass it")
+        for step in self.steps:
+            try:
+                value = getattr(value, step.to) if step.attribute else value[step.to]  # type: ignore[arg-type]
+            except (AttributeError, LookupError, TypeError):
+                _not_there(self, step, value)
+        return value
+
+
+def read_field(text: str, where: str) -> Field:
+    """Raises Misuse, saying where and what, for anything but names, attributes and items."""
+    start = _NAME.match(text)
+    if not start:
+        _bad(text, where, "does not begin with an argument's name")
+    steps, at = [], start.end()
+    while at < len(text):
+        found = _STEP.match(text, at)
+        if not found:
+            _bad(text, where, _why_not(text[at:]))
+        steps.append(_step(found))
+        at = found.end()
+    return Field(text, start[0], tuple(steps))
+
+
+def _step(found: re.Match[str]) -> Step:
+    if found["attribute"]:
+        return Step(found["attribute"], attribute=True)
+    return Step(int(found["index"]) if found["index"] else found["item"], attribute=False)
+
+
+def _why_not(rest: str) -> str:
+    if rest[0] == "!":
+        return f"has the conversion {rest!r}, which keys do not take"
+    if rest[0] == ":":
+        return f"has the format {rest!r}, which keys do not take"
+    if rest[0] == "(":
+        return "calls something, which keys may not"
+    if rest.startswith(("._", "[__")):
+        return f"reaches for the private {rest!r}"
+    return f"cannot be read from {rest!r} on"
+
+
+def _bad(text: str, where: str, why: str) -> NoReturn:
+    raise Misuse(f"the field {{{text}}} {where} {why}; write {{order[id]}} or {{order.id}}, or give key= a function")
+
+
+def _not_there(field: Field, step: Step, value: Any) -> NoReturn:
+    if value is None:
+        _missing(field, str(step), "what it is looked for in is None", "use an id that is always there")
+    if step.attribute and isinstance(value, Mapping) and step.to in value:
+        _missing(field, str(step), "it is an item of a dict", f"write [{step.to}] instead of .{step.to}")
+    if not step.attribute and isinstance(step.to, str) and hasattr(value, step.to):
+        _missing(field, str(step), "it is an attribute", f"write .{step.to} instead of [{step.to}]")
+    kind = type(value).__qualname__
+    _missing(field, str(step), f"the {kind} there has none", "use a field that every event carries")
+
+
+def _missing(field: Field, what: str, why: str, move: str) -> NoReturn:
+    raise KeyRefused(f"the key's field {{{field.text}}} has no {what}: {why}; {move}", field=field.text)
+
+
+def part_text(value: Any, name: str) -> str:
+    """The value's text in a key. `name` is what a refusal calls it."""
+    if type(value) is str:
+        nothing = not value or value.isspace() if value.isascii() else is_blank(value)
+        return _blank(name) if nothing else value
+    if type(value) is int:
+        return int_text(value)
+    return _rarer_text(value, name)
+
+
+def _rarer_text(value: Any, name: str) -> str:
+    if isinstance(value, Enum):
+        return part_text(value.value, name)
+    if isinstance(value, str):
+        return part_text(str.__str__(value), name)
+    for kind, text in _TEXTS:
+        if isinstance(value, kind):
+            return _text_or_refusal(text, value, name)
+    raise KeyRefused(f"{name} is {_what(value)}", field=name)
+
+
+def _text_or_refusal(text: Callable[[Any], str], value: Any, name: str) -> str:
+    try:
+        return text(value)
+    except ValueError as why:
+        raise KeyRefused(f"{name} has no text: {why}; use an id that is always there", field=name) from None
+
+
+def _what(value: Any) -> str:
+    if value is None:
+        return "None: a key without it would be shared by all such events; use an id that is always there"
+    kind = type(value).__qualname__
+    if isinstance(value, float):
+        return f"a {kind}, whose digits may differ between two equal events; use an int, a Decimal or text"
+    return f"a {kind}, which has no short text; name one field of it, as in {{order[id]}}, or use body_hash()"
+
+
+def _blank(name: str) -> str:
+    message = f"{name} is blank: a key without it would be shared by all such events; "
+    raise KeyRefused(message + "use an id that is always there", field=name)
+
+
+_TEXTS: tuple[tuple[type, Callable[[Any], str]], ...] = (
+    (bool, lambda value: "true" if value else "false"),  # before int: a bool is one
+    (int, int_text),
+    (UUID, str),
+    (Decimal, decimal_text),
+    (datetime, datetime_text),  # before date: a datetime is one
+    (date, date.isoformat),
+)
+
+
+def escapes(separators: str) -> dict[int, str]:
+    """Percent-encodings of the separators, and of `%` itself: "a:b","c" and "a","b:c" are two keys."""
+    return {ord(sign): f"%{ord(sign):02X}" for sign in "%" + separators}
+
+
+def escape(text: str, table: dict[int, str]) -> str:
+    # NFC first: U+037E is a `;` afterwards, and must be escaped as one.
+    return (text if text.isascii() else normalize("NFC", text)).translate(table)
+
 
 _PIECE = re.compile(r"\{\{|\}\}|\{(?P<field>[^{}]*)\}|(?P<text>[^{}]+)|(?P<stray>[{}])")
 # < = > join with a combining mark that follows them, and % is the escape itself: none of them separates.

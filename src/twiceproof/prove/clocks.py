@@ -8,6 +8,7 @@ from ..clock import Clock
 
 __all__ = ["BEGINNING", "ManualClock", "ShiftedClock", "clock_at"]
 
+
 BEGINNING = 1_700_000_000.0
 BREATH = 0.05
 

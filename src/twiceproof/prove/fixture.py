@@ -9,9 +9,8 @@ from msgspec import structs
 
 from ..errors import Misuse
 from ..keys.duration import seconds
-from .picture import bad_rows, closing_line, timeline, wrong_lines
 from .prover import Prover
-from .report import Report
+from .report import Report, bad_rows, closing_line, timeline, wrong_lines
 from .target import spread, target_of
 from .worlds.world import CallableWorld, World
 

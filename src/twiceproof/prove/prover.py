@@ -1,38 +1,120 @@
-"""The prover: plays every scene of a flow, each in a process and on a store of its own, beside one clean run."""
+"""Plays every scenario beside one clean run, each in a forked child."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import logging
+import os
+import signal
+import sys
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
+import msgspec
 from msgspec import structs
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
 from ..flows.flow import Flow
-from .changed import other_payload
 from .checklist.rules import drawn_in_key
 from .clocks import BEGINNING
-from .fitness import refuse_elsewhere, refuse_other, refuse_unfit
+from .diagnosis import Wrong, declarations, refuse_elsewhere, refuse_other, refuse_unfit, wrong_declarations
 from .guard.guard import Guard
 from .guard.places import Allowed
 from .guard.sockets import import_libpq
-from .isolation import Vanished, apart
-from .ledgers.ledgers import ledgers_at
+from .ledgers import ledgers_at
 from .report import Report
-from .scenes.outcome import ACTS, BODY, Beat, Outcome
-from .scenes.plan import Plan
-from .scenes.play import OVER, Play
-from .scenes.real_play import RealPlay
-from .scenes.scene import CLEAN, Scene
-from .scenes.verdict import Verdict, gained, is_missed, judge
-from .target import Target
+from .scenarios.plan import Plan
+from .scenarios.real_processes import RealPlay
+from .scenarios.scenario import ACTS, BODY, CLEAN, Beat, ScenarioOutcome, Scene, Verdict, gained, is_missed, judge
+from .scenarios.simulated import OVER, Play
+from .target import Target, other_payload
 from .worlds.stand_in import open_places
 from .worlds.world import Losing, World, losing
-from .wrong import Wrong, declarations, wrong_declarations
 
-__all__ = ["Prover"]
+__all__ = ["Prover", "Vanished", "apart"]
+
+
+T = TypeVar("T")
+
+
+class Vanished(RuntimeError):
+    """The child ended without an answer."""
+
+
+def apart(
+    work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud: bool = True, guard: Guard | None = None
+) -> T:
+    """The answer travels as JSON. A child that takes too long is ended. `guard` says where it may connect to.
+
+    What it prints is no part of the parent's own answer: it goes to stderr, or nowhere unless `aloud`.
+    """
+    sys.stdout.flush()  # or every child would have the same lines to write
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
+        child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _answer(work, writing, seconds, aloud, guard)
+    os.close(writing)
+    try:
+        with os.fdopen(reading, "rb") as pipe:
+            text = pipe.read() if guard is None else guard.follow(pipe.fileno())
+    except BaseException:  # somebody ends the proof: the play must not go on changing what is being put back
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        _, status = os.waitpid(child, 0)
+    if not text:
+        raise Vanished(f"the play ended without an answer ({_ending(status)})")
+    return msgspec.json.decode(text, type=kind)
+
+
+def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool, guard: Guard | None) -> None:
+    """Never returns: the parent's stack is not the child's to unwind."""
+    code = 1
+    _print_elsewhere(aloud)
+    gc.freeze()  # a collection would touch, and so copy, every page of the parent's memory
+    try:
+        for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        if guard is not None:
+            guard.enter()
+        text = msgspec.json.encode(work())
+        with os.fdopen(writing, "wb") as pipe:
+            pipe.write(text)
+        code = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, it is told here or nowhere
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _print_elsewhere(aloud: bool) -> None:
+    """Whether it prints by way of Python, or in a program that it starts."""
+    if not aloud:
+        logging.disable()  # what a hundred plays have to say about having been killed
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError):  # a process need not have a stderr
+        os.dup2(2 if aloud else nowhere, 1)
+    sys.stdout = sys.stderr if aloud else os.fdopen(nowhere, "w")
+
+
+def _ending(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return "it took too long" if number == signal.SIGALRM else f"signal {number}"
+    return f"exit code {os.WEXITSTATUS(status)}"
+
 
 TRIES = 3  # at a play whose threads did not come to the point where its fault was to happen
 Shown = Callable[[int, int, str], None]
@@ -64,7 +146,7 @@ class Prover:
         self._processes = processes
         self._clock = clock
         self._shown = shown
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes: dict[str, ScenarioOutcome] = {}
         self._compared: dict[str, str] = {}  # with which scene each was
         self._compares_result = True
         self._lies_in_memory: bool | None = None  # the outside; None: not known yet
@@ -104,7 +186,7 @@ class Prover:
             verdicts.append(verdict)
         return self._report(clean, before, self._planned(plan), verdicts)
 
-    def _confirmed(self, clean: Outcome) -> Outcome:
+    def _confirmed(self, clean: ScenarioOutcome) -> ScenarioOutcome:
         """By a second clean run, as late as after two kills. A result that is another one then is not compared."""
         again = self._played(CLEAN, begins=BEGINNING + 2 * (self._target.flow.policy.lease + OVER))
         refuse_other(clean, again)
@@ -112,7 +194,7 @@ class Prover:
         self._outcomes[CLEAN.name] = self._comparable(clean)
         return self._outcomes[CLEAN.name]
 
-    def _comparable(self, outcome: Outcome) -> Outcome:
+    def _comparable(self, outcome: ScenarioOutcome) -> ScenarioOutcome:
         return outcome if self._compares_result else structs.replace(outcome, result="")
 
     def _looked_at_first(self) -> dict[str, int]:
@@ -131,7 +213,7 @@ class Prover:
         self._ledgers.open(ledger)
         return self._world.look()
 
-    def _report(self, clean: Outcome, before: dict[str, int], planned: int, verdicts: list[Verdict]) -> Report:
+    def _report(self, clean: ScenarioOutcome, before: dict[str, int], planned: int, verdicts: list[Verdict]) -> Report:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
         beats: tuple[Beat, ...] = self._outcomes[worst.scene].beats if worst else ()
         flow = self._target.flow
@@ -149,7 +231,7 @@ class Prover:
 
     # -- scenes ----------------------------------------------------------------------------------
 
-    def _plan(self, clean: Outcome) -> Plan:
+    def _plan(self, clean: ScenarioOutcome) -> Plan:
         asked = [asked for _, _, asked in self._exchanges]
         target = self._target
         can_change = other_payload(target.flow, target.args, target.kwargs) is not None
@@ -173,7 +255,7 @@ class Prover:
 
     # -- playing ---------------------------------------------------------------------------------
 
-    def _play(self, scene: Scene) -> Outcome:
+    def _play(self, scene: Scene) -> ScenarioOutcome:
         if scene.name not in self._outcomes:
             outcome = self._played(scene)
             for _ in range(TRIES - 1):
@@ -206,19 +288,19 @@ class Prover:
         self._outcomes[scene.name] = self._comparable(outcome)
         return True
 
-    def _played(self, scene: Scene, *, real: bool = False, begins: float = BEGINNING) -> Outcome:
+    def _played(self, scene: Scene, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
         self._world.reset()
         name = self._ledgers.prepare()
         guard = Guard(self._allowed)
         try:
             with self._losing(scene) as lost:
                 outcome = apart(
-                    lambda: self._perform(scene, name, real or self._processes, begins), Outcome,
+                    lambda: self._perform(scene, name, real or self._processes, begins), ScenarioOutcome,
                     aloud=bool(self._only), guard=guard,
                 )  # fmt: skip
             outcome = structs.replace(outcome, fired=outcome.fired + sum(lost))
         except Vanished as error:
-            outcome = Outcome("", error=str(error))
+            outcome = ScenarioOutcome("", error=str(error))
         finally:
             self._ledgers.forget(name)
         refuse_elsewhere("One clean run" if scene is CLEAN else f"In {scene.name} it", guard.noted)
@@ -236,7 +318,7 @@ class Prover:
         yield lost
         lost.append(len(world.exchanges()) >= number)
 
-    def _perform(self, scene: Scene, ledger: str, real: bool, begins: float) -> Outcome:
+    def _perform(self, scene: Scene, ledger: str, real: bool, begins: float) -> ScenarioOutcome:
         """In the child. Nothing is closed: the child ends, and its ledger is removed by who outlives it."""
         if real:
             return RealPlay(self._target, scene, partial(self._ledgers.open, ledger), self._world.look, begins).run()
@@ -249,7 +331,7 @@ def _shown(store: str) -> str:
     return store.partition(":")[0]
 
 
-def _unobserved(clean: Outcome) -> tuple[str, ...]:
+def _unobserved(clean: ScenarioOutcome) -> tuple[str, ...]:
     acted = [beat for beat in clean.beats if beat.what.endswith(ACTS)]
     seen = {beat.what.removesuffix(ACTS) for beat in acted if beat.world}
     return tuple(dict.fromkeys(step for step in clean.effects if step not in seen))

@@ -1,14 +1,27 @@
-"""The report of a proof: plain data for tables, JSON and test runners."""
+"""Report: data, text, JUnit."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element, SubElement, tostring
+
 from msgspec import Struct
 
-from .scenes.outcome import Beat
-from .scenes.verdict import Verdict
-from .wrong import Wrong
+from .diagnosis import Wrong
+from .scenarios.scenario import Beat, Verdict
 
-__all__ = ["Report"]
+__all__ = [
+    "Report",
+    "all_rows",
+    "bad_rows",
+    "closing_line",
+    "group_rows",
+    "junit",
+    "more_line",
+    "timeline",
+    "wrong_lines",
+]
 
 
 class Report(Struct, frozen=True):
@@ -39,3 +52,114 @@ class Report(Struct, frozen=True):
     @property
     def complete(self) -> bool:
         return len(self.verdicts) == self.planned
+
+
+def junit(report: Report) -> str:
+    suite = Element(
+        "testsuite",
+        name=f"twiceproof prove {report.flow}",
+        tests=str(len(report.verdicts)),
+        failures=str(len(report.bad)),
+    )
+    for verdict in report.verdicts:
+        case = SubElement(suite, "testcase", classname=report.flow, name=verdict.scene)
+        if not verdict.good:
+            failure = SubElement(case, "failure", type=verdict.word, message=f"{verdict.says}: {verdict.detail}")
+            failure.text = f"more than once: {verdict.extra}, missing: {verdict.missing}"
+    return tostring(suite, encoding="unicode")
+
+
+RECOVERY = "killed, and again in the recovery"
+GROUPS = (
+    ("refused-", "a step refused for good; killed while the others were undone"),
+    ("kill-write", "killed before and after every ledger write"),
+    ("kill-effect", "killed before every step, and between its effect and its record"),
+    ("answer-lost-", "every request to the outside carried out, and its answer lost"),
+    ("lost-", "the answer of every step lost"),
+    ("order-", "the events in every order, beside the order given"),
+    ("paused-", "paused past the lease at every step, then woken"),
+)
+
+
+def group_rows(report: Report) -> list[tuple[str, str, str]]:
+    """What was played, how often, and what it came to."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in report.verdicts:
+        groups.setdefault(_group(verdict), []).append(verdict)
+    return [(name, str(len(found)), _words(found)) for name, found in groups.items()]
+
+
+def _group(verdict: Verdict) -> str:
+    if "+" in verdict.scene:
+        return RECOVERY
+    return next((says for sign, says in GROUPS if verdict.scene.startswith(sign)), verdict.says)
+
+
+def _words(verdicts: list[Verdict]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in Counter(one.word for one in verdicts).most_common())
+
+
+def bad_rows(report: Report, most: int = 10) -> list[tuple[str, str, str, str]]:
+    return [(one.scene, one.says, one.word, _difference(one)) for one in report.bad[:most]]
+
+
+def all_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+    """Every scene: what was injected, how many effects there should be and were, and what the run ended in."""
+    return [
+        (one.scene, one.says, str(one.expected), str(one.seen), one.state or "-", one.word) for one in report.verdicts
+    ]
+
+
+def more_line(report: Report, most: int = 10) -> str:
+    left = len(report.bad) - most
+    return f"… and {left} more, with --all or in --json." if left > 0 else ""
+
+
+def _difference(verdict: Verdict) -> str:
+    more = [f"{what} ({count} more)" for what, count in verdict.extra.items()]
+    less = [f"{what} ({count} less)" for what, count in verdict.missing.items()]
+    return "; ".join(more + less) or verdict.detail
+
+
+def wrong_lines(report: Report) -> Iterator[str]:
+    """What is declared wrongly, and what to write instead."""
+    for one in report.wrong:
+        whose = one.step or f"{report.flow}:"
+        yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        yield f"  Write instead: {one.instead}."
+
+
+def _some(names: tuple[str, ...], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:
+    """One column per process, in the order of what happened."""
+    for number, beat in enumerate(beats, 1):
+        gained = ", ".join(f"{what} +{count}" for what, count in beat.world.items())
+        yield f"{number:>4}  {'          │' * (beat.process - 1)}process {beat.process}: {beat.what}" + (
+            f"  → {gained}" if gained else ""
+        )
+
+
+def closing_line(report: Report) -> str:
+    played = len(report.verdicts)
+    if not played:
+        return "NOTHING PROVED: the time was up when one clean run was done; give more of it."
+    share = "" if report.complete else f" of at least {report.planned}, for want of time"
+    if not report.good:
+        bad = len(report.bad)
+        return f"NOT SAFE to repeat: of {_scenes(played)} played{share}, {bad} ended otherwise than one clean run."
+    missed = sum(one.word == "missed" for one in report.verdicts)
+    parked = sum(one.word == "parked" for one in report.verdicts)
+    passed_over = f" ({missed} of them never reached their fault)" if missed else ""
+    waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
+    plays = f"{_scenes(played)} played{share}{passed_over}"
+    safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
+    if report.clocks:
+        safe += " for as long as its key stays the same"
+    return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."
+
+
+def _scenes(count: int) -> str:
+    return f"{count} scene{'' if count == 1 else 's'}"

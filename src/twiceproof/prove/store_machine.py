@@ -25,6 +25,7 @@ from .clocks import ShiftedClock
 
 __all__ = ["StoreMachine"]
 
+
 SPACES, KINDS, KEYS = ("one", "two"), ("claim", "step"), ("a", "b", "c")
 STATES, QUEUES = ("", "held", "done"), ("", "q1", "q2")
 # No sum of moves comes near a due time, so that the seconds a slow machine takes do not matter.

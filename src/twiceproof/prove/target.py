@@ -1,22 +1,112 @@
-"""What is proved: a flow, the app it belongs to, and what it is called with."""
+"""What is proved, and with which event."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ..app import App
-from ..claims.claim import DONE
+from ..app.app import App
+from ..claims.claim import DONE, FAILED, claim_of, run_id
 from ..claims.once import Once
-from ..errors import KeyRefused, Misuse
+from ..claims.results import ResultType
+from ..errors import KeyRefused, Misuse, TwiceproofError
 from ..flows.flow import Flow
+from ..flows.handle import Handle
+from ..flows.inputs import Inputs
+from ..flows.runtime import Parts
 from ..flows.step import Step
-from .guarded import Guarded
+from ..operations import Operation
 
-__all__ = ["Target", "spread", "target_of"]
+__all__ = ["Given", "Guarded", "Target", "other_payload", "spread", "target_of"]
+
+
+class Guarded:
+    """What a play asks of a flow. Nothing waits in it, so nothing can be started and left."""
+
+    def __init__(self, once: Once, parts: Parts | None) -> None:
+        self.once = once
+        self.parts: Any = parts  # None: its app was not found, which is told before anything is played
+        self.name = once.policy.operation
+        self.policy = once.policy
+        self.asking = once.asking
+        self.inputs = Inputs(once.function, self.name)
+        self._results = ResultType(once.function, self.name)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        return self.once.function
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        return self.once.key(args, kwargs)
+
+    def handle(self, key: str) -> Handle:
+        at = self.once.asking.address(key)
+        return GuardedHandle(self.parts, at, run_id(at.space), self._results)
+
+    def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[Handle]:
+        raise Misuse(f"{self.name} is under @app.once, where nothing waits; leave --callback and --approve out.")
+
+
+class GuardedHandle(Handle):
+    """A failure that may be tried again is no end: whoever sent the event sends it once more."""
+
+    def state(self) -> Operation[str]:
+        state = yield from super().state()
+        if state != FAILED:
+            return state
+        record = (yield from self.parts.store.read(self.at)).record
+        fault = claim_of(record).fault if record is not None else None
+        return "retryable" if fault is not None and fault.retryable else state
+
+
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def other_payload(flow: Flow | Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
+    """None: whatever could be changed makes it another event."""
+    key = flow.key(args, kwargs)
+    for changed in _changes(args, kwargs):
+        with suppress(TwiceproofError):
+            if flow.key(*changed) == key:
+                return changed
+    return None
+
+
+def _changes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Given]:
+    for number, value in enumerate(args):
+        yield from (((*args[:number], other, *args[number + 1 :]), kwargs) for other in _others(value))
+    for name, value in kwargs.items():
+        yield from ((args, {**kwargs, name: other}) for other in _others(value))
+
+
+def _others(value: Any) -> Iterator[Any]:
+    """What could stand there instead, of the same kind."""
+    if isinstance(value, dict):
+        yield {**value, "changed_by_prove": True}
+    elif isinstance(value, bool):
+        yield not value
+    elif isinstance(value, int | float | Decimal):
+        yield value + 1
+    elif isinstance(value, str):
+        yield f"{value} (changed by prove)"
+    elif isinstance(value, list) and value:
+        yield [*value, value[-1]]
+    elif isinstance(value, Struct):
+        fields = value.__struct_fields__
+        yield from (
+            structs.replace(value, **{name: other}) for name in fields for other in _others(getattr(value, name))
+        )
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value) if field.init]
+        yield from (
+            dataclasses.replace(value, **{name: other}) for name in names for other in _others(getattr(value, name))
+        )
 
 
 class Target(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Reads a body under its limits: its size on the way, its size unpacked, and how deep its brackets go."""
+"""Bodies under limits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,51 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
-from ..doors.reply import Reply, problem
-from .call import Refused
-from .room import Share
+from ..inbound.reply import Reply, problem, retry_after
+from .request import Refused
 
-__all__ = ["Gone", "read_body", "too_deep", "unpacked"]
+__all__ = ["SMALL", "Gone", "Room", "Share", "read_body", "too_deep", "unpacked"]
+
+
+SMALL = 64 * 1024  # a body up to this size is always let in: who sends large ones slowly must not keep it out
+
+
+class Room:
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+
+
+class Share:
+    """What one request takes of it."""
+
+    __slots__ = ("_room", "_size", "_taken")
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._size = 0
+        self._taken = 0
+
+    def grow(self, size: int) -> None:
+        """By so many bytes more, before they are kept."""
+        self._size += size
+        if self._size <= SMALL:
+            return
+        more = self._size - self._taken
+        if self._room.taken + more > self._room.most:
+            raise Refused(
+                problem(
+                    503, "busy", "This server holds as many bytes as it has room for.",
+                    next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
+                )
+            )  # fmt: skip
+        self._room.taken += more
+        self._taken = self._size
+
+    def end(self) -> None:
+        self._room.taken -= self._taken
+        self._taken = 0
+
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 

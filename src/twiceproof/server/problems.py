@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..doors.reply import Reply, problem, retry_after
 from ..errors import (
     ClaimLost,
     InProgress,
@@ -17,7 +16,8 @@ from ..errors import (
     TwiceproofError,
     Waiting,
 )
-from .principal import Scope
+from ..inbound.reply import Reply, problem, retry_after
+from .tokens import Scope
 
 __all__ = [
     "ambiguous",

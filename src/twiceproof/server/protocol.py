@@ -14,12 +14,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from ..doors.reply import Reply, problem, retry_after
+from ..inbound.reply import Reply, problem, retry_after
 from .limits import Limits
-from .metrics import Metrics
-from .wire import raw
+from .monitoring import Metrics
+from .request import raw
 
 __all__ = ["GuardedProtocol", "guarded"]
+
 
 HEAD, BODY, SERVING, IDLE, REFUSED, LINGERING = "head", "body", "serving", "idle", "refused", "lingering"
 DEAF = (REFUSED, LINGERING)  # whatever else comes is not listened to

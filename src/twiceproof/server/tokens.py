@@ -1,33 +1,76 @@
-"""Tokens: what callers show. The store knows their hashes; the token itself is seen once, when it is made."""
+"""API tokens and principals."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
+from enum import StrEnum
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
 
 from ..claims.claim import body_of, validate_name
-from ..drive import Operation
 from ..errors import Misuse
-from ..flows.tenants import note_tenant
+from ..flows.workers.tenants import note_tenant
+from ..operations import Operation
 from ..records import Address, Insert, Record, Replace, Written
 from ..stores.base import Store
-from .principal import GRANTS, Principal, Scope
 
 __all__ = [
+    "GRANTS",
     "PREFIX",
+    "Principal",
+    "Scope",
     "Token",
     "any_token",
+    "anybody",
     "create_token",
     "find_token",
     "hash_of",
     "list_tokens",
+    "operator",
     "principal_of",
     "revoke_token",
 ]
+
+
+class Scope(StrEnum):
+    """What a route asks for. The first three are no grants: nobody is given them."""
+
+    OPEN = "open"  # nothing: it tells nothing about anybody
+    PROVEN = "proven"  # the request proves itself, by a signature or by a secret in its address
+    OPERATOR = "operator"  # `read`, by a token of the app's own tenant: it tells about all tenants together
+    INGEST = "ingest"
+    RUN = "run"
+    APPROVE = "approve"
+    READ = "read"
+    ADMIN = "admin"  # all of them
+
+
+GRANTS = (Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN)
+
+
+class Principal(Struct, frozen=True):
+    """`name` is the token's; "" is a caller without one."""
+
+    name: str
+    scopes: frozenset[Scope]
+    tenant: str
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or Scope.ADMIN in self.scopes
+
+
+def anybody(tenant: str) -> Principal:
+    """A caller without a token: may do nothing but what is open or proves itself."""
+    return Principal("", frozenset(), tenant)
+
+
+def operator(tenant: str) -> Principal:
+    """Whoever calls over loopback while no token exists."""
+    return Principal("", frozenset(GRANTS), tenant)
+
 
 SPACE, KIND = "~tokens", "token"  # no tenant's own: a name has no tilde
 LIVE, REVOKED = "live", "revoked"

@@ -1,25 +1,34 @@
-"""The seam between the product and the databases: what a store promises, and what a backend writes.
-
-`Store` is what the rest of the package sees. `Engine` is what a backend implements: five blocking methods.
-`stores.grouped.GroupedStore` turns an engine into a store, with group commit and lost-acknowledgement
-handling, so a new backend is one short file. What both must keep is written as tests in
-`twiceproof.prove.store_contract`.
-"""
+"""Store and Engine protocols, Finding, the one rule when a write fits."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ..drive import Request
-from ..records import Address, Batch, Due, Found, Outcome, Page, Record, Write
+from ..errors import StoreError
+from ..operations import Operation, Request
+from ..records import Address, Batch, Check, Due, Found, Insert, Outcome, Page, Record, Write
 
 if TYPE_CHECKING:
-    from .watch import Watch
+    from .notifications import Watch
 
-__all__ = ["AGAIN", "Again", "Disconnected", "Engine", "Finding", "Store", "all_beside"]
+__all__ = [
+    "AGAIN",
+    "FEW",
+    "POINT",
+    "Again",
+    "Disconnected",
+    "Engine",
+    "Finding",
+    "NoLedger",
+    "Store",
+    "all_beside",
+    "chosen",
+    "fits",
+    "scan_all",
+]
 
 
 class Store(Protocol):
@@ -147,3 +156,54 @@ class Finding(Struct, frozen=True):
     name: str
     found: str
     advice: str = ""
+
+
+def fits(write: Write, found: Record | None) -> bool:
+    """Whether a write's condition holds for what is there."""
+    if isinstance(write, Insert):
+        return found is None
+    if isinstance(write, Check) and write.absent:
+        return found is None
+    if found is None:
+        return False
+    if write.fence is not None:
+        return found.fence == write.fence
+    return found.version == write.version
+
+
+POINT = "point to one with --store URL or TWICEPROOF_STORE"
+
+
+class NoLedger(StoreError):
+    """There is no ledger where the URL points. Carries `findings`, where the server could be examined without one."""
+
+
+FEW = 32  # queues that are asked for one by one
+
+
+def chosen(
+    heads: Iterable[tuple[str, float]], asked: Collection[str], now: float, limit: int
+) -> tuple[list[str], float | None]:
+    """Of heads in the order of their times: the queues from which the `limit` longest overdue come, and when the first
+    of the others is due. None: nothing else waits."""
+    ripe: list[str] = []
+    for queue, due_at in heads:
+        if queue in asked:
+            if due_at > now or len(ripe) == limit:
+                return ripe, due_at
+            ripe.append(queue)
+    return ripe, None
+
+
+def scan_all(
+    store: Store, kind: str, *, space: str | None = None, state: str | None = None, page: int = 1_000
+) -> Operation[list[Record]]:
+    """Every record of a kind, page by page. For one space or a short list: all of it is in memory at once."""
+    found: list[Record] = []
+    after: str | None = None
+    while True:
+        part = yield from store.scan(kind, space=space, state=state, after=after, limit=page)
+        found += part.records
+        after = part.after
+        if after is None:
+            return found

@@ -1,43 +1,70 @@
-"""Turns an engine into a store: group commit, truth after a lost acknowledgement, life across a fork."""
+"""GroupedStore: an engine as a store; truth after a lost acknowledgement."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
-from ..drive import Request
 from ..errors import Misuse, StoreError, StoreUnavailable
-from ..forks import at_fork
-from ..records import (
-    Address,
-    Batch,
-    Conflict,
-    Due,
-    Found,
-    Insert,
-    Lost,
-    Outcome,
-    Page,
-    Record,
-    Replace,
-    Write,
-    Written,
-)
-from . import turn
+from ..operations import Request
+from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace, Write, Written
+from ..threads import Hand, at_fork, is_a_signals
+from . import group_waiter
 from .base import Again, Disconnected, Engine, Finding, all_beside
-from .bell import Bell
-from .gather import Gather, held_elsewhere
-from .hand import Hand
-from .join import Join, Joins
-from .joins.driver import driver_of
-from .offload import Offload
-from .rings import rings
-from .signals import is_a_signals
+from .group_commit import Gather, held_elsewhere
+from .notifications import Bell, Watch, rings
+from .user_drivers import driver_of
+from .user_transaction import Join, Joins
 from .validate import validate_address, validate_due, validate_scan, validate_writes
-from .watch import Watch
 
-__all__ = ["GroupedStore"]
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["GroupedStore", "Offload"]
+
+
+R = TypeVar("R")
+
+
+class Offload(Request[R]):
+    """For scans and the like: not worth gathering, too long for an event loop."""
+
+    __slots__ = ("_hand", "_work")
+
+    def __init__(self, hand: Hand, work: Callable[[], R]) -> None:
+        self._hand = hand
+        self._work = work
+
+    def block(self) -> R:
+        return self._work()
+
+    async def wait(self) -> R:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._hand.do(lambda: self._fill(loop, future))
+        return await future
+
+    def _fill(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[R]) -> None:
+        try:
+            answer = self._work()
+        except Exception as error:  # noqa: BLE001 - it belongs to the caller, who raises it
+            _tell(loop, future, lambda error=error: future.set_exception(error))  # type: ignore[misc]
+        else:
+            _tell(loop, future, lambda: future.set_result(answer))
+
+
+def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], tell: Callable[[], None]) -> None:
+    def unless_done() -> None:
+        if not future.done():
+            tell()
+
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+        loop.call_soon_threadsafe(unless_done)
+
 
 T = TypeVar("T")
 
@@ -354,8 +381,8 @@ class _Look(Request[Found]):
 
     async def wait(self) -> Found:
         found = self._store.look(self._at)
-        if turn.is_over():
-            await turn.give_way()
+        if group_waiter.is_over():
+            await group_waiter.give_way()
         return found
 
 

@@ -23,8 +23,7 @@ from ..records import (
     Write,
     Written,
 )
-from .base import Finding
-from .conditions import fits
+from .base import Finding, fits
 
 __all__ = ["MemoryEngine"]
 

@@ -1,4 +1,4 @@
-"""Opens a store by its URL. Backends are imported only when their URL asks for them."""
+"""Opens a store by URL; accepts a server that took over."""
 
 from __future__ import annotations
 
@@ -8,12 +8,33 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlun
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse
-from .base import Engine
+from .base import POINT, Engine, NoLedger
+from .encryption import Keyring, as_keyring
 from .grouped import GroupedStore
-from .keyring import Keyring, as_keyring
-from .no_ledger import POINT, NoLedger
 
-__all__ = ["open_store", "refuse_driver", "sqlite_file"]
+__all__ = ["ACCEPT", "BEFORE_ACCEPTING", "accept_server", "open_store", "refuse_driver", "sqlite_file"]
+
+
+BEFORE_ACCEPTING = (
+    "After a planned switchover nothing is missing; else find out what was done last, whose claims may be gone."
+)
+ACCEPT = "Then accept this server as it is, for everybody: twiceproof doctor --accept-server"
+
+
+def accept_server(url: str, *, clock: Clock = system_clock) -> None:
+    """From now on this server is the one, for everybody; numbers skip ahead, so that none is drawn twice."""
+    scheme = urlsplit(url).scheme
+    if scheme in ("postgresql", "postgres"):
+        from .postgres.engine import PostgresEngine
+
+        PostgresEngine(url, clock=clock, create=False, accept=True).close()
+    elif scheme.startswith("redis"):
+        from .redis.engine import RedisEngine
+
+        RedisEngine(url, clock=clock, create=False, accept=True).close()
+    else:
+        raise Misuse("This ledger has no server that another could take over from; there is nothing to accept.")
+
 
 SQLITE_OPTIONS: dict[str, tuple[str, ...]] = {"durability": ("power", "process")}  # the first is what holds otherwise
 
@@ -78,7 +99,7 @@ def anchored(url: str, directory: Path) -> str:
 
 
 def _sealed(engine: Engine, keyring: Keyring) -> Engine:
-    from .sealed import SealedEngine
+    from .encryption import SealedEngine
 
     return SealedEngine(engine, keyring)
 
@@ -98,8 +119,8 @@ def _memory(parts: SplitResult, clock: Clock, create: bool) -> Engine:
 
 
 def _sqlite(parts: SplitResult, clock: Clock, create: bool) -> Engine:
-    from .sqlite import SqliteEngine
-    from .sqlite_look import require_ledger
+    from .sqlite.engine import SqliteEngine
+    from .sqlite.schema import require_ledger
 
     options, path = _options(parts, SQLITE_OPTIONS), Path(unquote(parts.path[1:]))
     if not create:
@@ -109,7 +130,7 @@ def _sqlite(parts: SplitResult, clock: Clock, create: bool) -> Engine:
 
 def _postgres(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     try:
-        from .postgres import PostgresEngine
+        from .postgres.engine import PostgresEngine
     except ImportError as error:
         raise _extra("postgres", error) from error
     return PostgresEngine(urlunsplit(parts), clock=clock, create=create)
@@ -117,7 +138,7 @@ def _postgres(parts: SplitResult, clock: Clock, create: bool) -> Engine:
 
 def _redis(parts: SplitResult, clock: Clock, create: bool) -> Engine:
     try:
-        from .redis import RedisEngine
+        from .redis.engine import RedisEngine
     except ImportError as error:
         raise _extra("redis", error) from error
     return RedisEngine(urlunsplit(parts), clock=clock, create=create)

@@ -11,6 +11,7 @@ from ..records import Address, Check, Insert, Replace, Write
 
 __all__ = ["MOST_BODY", "validate_address", "validate_due", "validate_scan", "validate_writes"]
 
+
 MOST_SPACE = 1_400  # bytes; PostgreSQL's index rows end at 2,704
 MOST_KIND = 64
 MOST_KEY = 1_024

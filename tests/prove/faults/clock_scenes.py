@@ -14,7 +14,7 @@ from tests.acceptance.places import Place
 from twiceproof import App, ClaimLost, InProgress, NeedsReview, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.stores.grouped import GroupedStore
 

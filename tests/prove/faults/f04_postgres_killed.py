@@ -35,7 +35,7 @@ class UncheckedPlace(PostgresPlace):
 
     def engine(self) -> Engine:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("twiceproof.stores.postgres.refuse_unsafe", lambda *_: None)
+            patch.setattr("twiceproof.stores.postgres.engine.refuse_unsafe", lambda *_: None)
             return super().engine()
 
 

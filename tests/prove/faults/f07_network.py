@@ -24,8 +24,9 @@ from tests.prove.faults.writers import LEASE
 from tests.prove.finding import Finding
 from tests.prove.trial import NAMES, Trial
 from twiceproof.records import Batch, Outcome
-from twiceproof.stores import postgres, redis_target
 from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.postgres import engine as postgres
+from twiceproof.stores.redis import url as redis_target
 
 TITLE = "trouble on the network: nine kinds of it"
 TIMES = 40  # each kind, at each place

@@ -24,7 +24,7 @@ from tests.prove.finding import Finding
 from tests.prove.trial import Trial
 from twiceproof.claims.claim import CLAIM, RUN, claim_of
 from twiceproof.records import Address, Batch, Insert, Record, Written
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 TITLE = "power cuts"
 CUTS = 3_000

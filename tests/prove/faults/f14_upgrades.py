@@ -24,10 +24,10 @@ from tests.prove.finding import Finding
 from tests.prove.ledgers.copies import load
 from tests.prove.ledgers.museum import Museum
 from tests.prove.trial import NAMES, Trial
-from twiceproof.stores.migrations import migrations
-from twiceproof.stores.postgres_schema import migration_sql
-from twiceproof.stores.redis_lanes import SCHEMA
-from twiceproof.stores.sqlite_schema import statements
+from twiceproof.stores.postgres.primary import migration_sql
+from twiceproof.stores.redis.codec import SCHEMA
+from twiceproof.stores.sql import migrations
+from twiceproof.stores.sqlite.schema import statements
 from twiceproof.version import __version__
 
 TITLE = "upgrades: ledgers of every release, and two releases at once"
@@ -167,6 +167,6 @@ def other_hash() -> None:
 
 
 def other_key() -> None:
-    context: Any = importlib.import_module("twiceproof.flows.context")
+    context: Any = importlib.import_module("twiceproof.flows.engine.context")
     derived = context.effect_key
     context.effect_key = lambda *given, **named: derived(*given, **named) + "x"

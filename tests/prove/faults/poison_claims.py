@@ -7,14 +7,7 @@ from typing import Any
 
 from tests.prove.faults.poison import DISTINCT, KEPT, KEYS, NOT_KEPT, REFUSED, REFUSED_KEYS, TWINS, VALUES
 from tests.prove.faults.poison_door import Door, attempt
-from twiceproof import (
-    KeyRefused,
-    NeedsReview,
-    PayloadMismatch,
-    ResultNotKept,
-    TwiceproofError,
-    ValueRefused,
-)
+from twiceproof import KeyRefused, NeedsReview, PayloadMismatch, ResultNotKept, TwiceproofError, ValueRefused
 
 __all__ = ["ClaimsDoor"]
 

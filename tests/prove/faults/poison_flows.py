@@ -7,11 +7,8 @@ from typing import Any
 from tests.acceptance.later import pass_time
 from tests.prove.faults.poison import KEPT, NOT_KEPT, REFUSED, VALUES
 from tests.prove.faults.poison_door import Door, attempt
-from twiceproof import (
-    NeedsReview,
-    ValueRefused,
-)
-from twiceproof.flows import leaving
+from twiceproof import NeedsReview, ValueRefused
+from twiceproof.flows.engine import runner as leaving
 
 __all__ = ["FlowsDoor"]
 

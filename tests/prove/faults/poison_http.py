@@ -144,8 +144,8 @@ class HttpDoor:
 
     def check_letters(self) -> None:
         """What was believed and could not be read is kept for people, once each."""
-        from twiceproof.doors.letters import letters
-        from twiceproof.drive import block
+        from twiceproof.inbound.dead_letters import letters
+        from twiceproof.operations import block
         from twiceproof.stores.open import open_store
 
         store = open_store(self.server.environment["TWICEPROOF_STORE"])

@@ -18,7 +18,7 @@ SHORT_LOG = 40  # pages; so that a short recording has many checkpoints
 
 def main(directory: Path, durability: str, calls: int) -> None:
     from twiceproof import App
-    from twiceproof.stores import sqlite
+    from twiceproof.stores.sqlite import engine as sqlite
 
     sqlite.SHORTEST_LOG = SHORT_LOG
     acks = os.open(directory / "acks", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -13,7 +13,7 @@ from twiceproof import App, StoreUnavailable, StoreUnsafe
 from twiceproof.claims.claim import address_of
 from twiceproof.records import Address, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.redis import RedisEngine
+from twiceproof.stores.redis.engine import RedisEngine
 
 __all__ = ["Promotions"]
 

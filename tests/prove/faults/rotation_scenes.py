@@ -12,9 +12,8 @@ from tests.acceptance.places import Place
 from tests.prove.faults.race_engine import Interrupted, moments
 from tests.prove.faults.sweep_scenes import attempt
 from twiceproof import App, NotDone, Waiting
-from twiceproof.flows.history.rotation import KINDS, keys_in_use, rotate
-from twiceproof.stores.keyring import Keyring
-from twiceproof.stores.sealed import SealedEngine
+from twiceproof.flows.history.key_rotation import KINDS, keys_in_use, rotate
+from twiceproof.stores.encryption import Keyring, SealedEngine
 
 __all__ = ["RotationScenes"]
 

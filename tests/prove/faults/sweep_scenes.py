@@ -11,8 +11,8 @@ from tests.prove.faults.race_engine import Interrupted, moments
 from twiceproof import App, ClaimLost, Duplicate, ResultNotKept
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
 from twiceproof.errors import ClaimError
+from twiceproof.operations import block
 
 __all__ = ["SweepScenes"]
 

@@ -9,8 +9,8 @@ from msgspec import json
 
 from tests.prove.histories.call import Call
 from tests.prove.histories.tries import Tries
-from twiceproof.drive import Operation as Steps
-from twiceproof.prove.histories import Append
+from tests.prove.linearizability import Append
+from twiceproof.operations import Operation as Steps
 from twiceproof.records import Address, Check, Conflict, Insert, Record, Replace, Write, Written
 from twiceproof.stores.base import Store
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from twiceproof.claims.claims import Claims
+from twiceproof.claims.manager import Claims
 from twiceproof.claims.states import decide
 
 

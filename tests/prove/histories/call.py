@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.prove.histories.tries import NOTHING_WRITTEN, Tries
-from twiceproof.drive import Operation, Request
 from twiceproof.errors import StoreUnavailable
+from twiceproof.operations import Operation, Request
 from twiceproof.records import Batch, Written
 
 

@@ -10,17 +10,27 @@ from msgspec import Raw, Struct
 
 from tests.prove.histories.call import Call
 from tests.prove.histories.tries import Tries
-from twiceproof.claims.claim import Fault, Settlement, address_of
-from twiceproof.claims.claims import Claims
-from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch
+from tests.prove.linearizability import Operation
+from tests.prove.linearizability import model as answer
+from tests.prove.linearizability.model import Act, Answer, Complete, Fail, Look, Park, Release, Renew, Settle, Take
+from twiceproof.claims.claim import (
+    Busy,
+    Done,
+    Failed,
+    Fault,
+    Held,
+    InReview,
+    LostHold,
+    Mismatch,
+    Settlement,
+    address_of,
+)
+from twiceproof.claims.manager import Claims
 from twiceproof.claims.results import Packed
 from twiceproof.claims.retention import sweep
 from twiceproof.claims.states import Ask, Lifetime, claim_for
-from twiceproof.drive import Operation as Steps
 from twiceproof.errors import Misuse
-from twiceproof.prove.histories import Operation, answer
-from twiceproof.prove.histories.act import Act, Complete, Fail, Look, Park, Release, Renew, Settle, Take
-from twiceproof.prove.histories.answer import Answer
+from twiceproof.operations import Operation as Steps
 
 OPERATION = "linear"
 

@@ -20,9 +20,9 @@ from tests.acceptance.wrappers import FenceBlind
 from tests.prove.histories.claimant import Claimant, Pace
 from tests.prove.histories.lossy import Lossy
 from tests.prove.histories.tries import Tries
-from twiceproof.claims.claims import Claims
+from tests.prove.linearizability import Operation
+from twiceproof.claims.manager import Claims
 from twiceproof.errors import StoreUnavailable
-from twiceproof.prove.histories import Operation
 from twiceproof.stores.base import Engine
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.open import open_store

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from twiceproof.prove.histories import Linearizable, Operation, Unknown, Verdict
-from twiceproof.prove.histories.sketch import draw_violation
+from tests.prove.linearizability import Linearizable, Operation, Unknown, Verdict
+from tests.prove.linearizability.checker import draw_violation
 
 
 class Summary(Struct):

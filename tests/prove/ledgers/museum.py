@@ -17,18 +17,9 @@ from typing import Any
 from tests.acceptance.children import Child, die
 from tests.acceptance.later import pass_time
 from tests.acceptance.places import Place
-from twiceproof import (
-    App,
-    NeedsReview,
-    NotDone,
-    PayloadMismatch,
-    PriorFailure,
-    ResultNotKept,
-    Retry,
-    Waiting,
-)
+from twiceproof import App, NeedsReview, NotDone, PayloadMismatch, PriorFailure, ResultNotKept, Retry, Waiting
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 __all__ = ["Museum"]
 

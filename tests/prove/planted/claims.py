@@ -7,9 +7,10 @@ from typing import Any
 
 from msgspec import Raw, structs
 
-from twiceproof.claims import claims, retention, states
-from twiceproof.claims.heartbeat import Heartbeat
-from twiceproof.claims.outcomes import Done
+from twiceproof.claims import manager as claims
+from twiceproof.claims import retention, states
+from twiceproof.claims.claim import Done
+from twiceproof.claims.held_claim import Heartbeat
 from twiceproof.records import Record, Replace
 
 

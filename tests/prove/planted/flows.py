@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from twiceproof.flows import carry, context, engine, probing, undo
-from twiceproof.flows.entry import DONE
-from twiceproof.flows.ledger import Ledger
+from twiceproof.flows import transaction as joined
+from twiceproof.flows.engine import compensation as undo
+from twiceproof.flows.engine import context
+from twiceproof.flows.engine import decisions as engine
+from twiceproof.flows.engine import step_runner as carry
+from twiceproof.flows.engine import step_runner as probing
+from twiceproof.flows.engine.ledger import STEP_DONE, Ledger
 from twiceproof.flows.repeat import Declared
-from twiceproof.flows.transactions import joined
 
 
 def no_intent() -> None:
@@ -85,7 +88,7 @@ def record_apart_from_its_work() -> None:
 
     def nothing(self: Any, value: Any) -> Any:
         note, self.packed = self._done(value)
-        self.entry = self._session.ended(self.name, DONE, note)
+        self.entry = self._session.ended(self.name, STEP_DONE, note)
         self.fence = self._session.hold.held.fence
         return ()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from twiceproof.claims import asking, claim
+from twiceproof.claims import claim
+from twiceproof.claims import request as asking
 from twiceproof.keys import key as keys
 
 

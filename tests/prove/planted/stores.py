@@ -12,7 +12,7 @@ from tests.prove.planted.batches import rewrite
 from twiceproof.records import Batch, Check, Insert, Record, Remove, Replace, Write, Written
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 
 def _there(engine: Any, write: Write) -> Record | None:
@@ -164,6 +164,6 @@ def power_is_trusted() -> None:
 
 def numbers_from_the_clock() -> None:
     """Fences are the time of day: two within a second are equal, and a clock set back makes old ones new."""
-    from twiceproof.stores.sqlite_numbers import Numbers
+    from twiceproof.stores.sqlite.rows import Numbers
 
     Numbers.next = lambda self, db: int(time.time())  # type: ignore[method-assign]

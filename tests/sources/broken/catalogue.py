@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from twiceproof.doors.source import Source
+from twiceproof.inbound.source import Source
 
 BROKEN: list[Broken] = []
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from twiceproof.doors.source import Source
+from twiceproof.inbound.source import Source
 from twiceproof.prove.source_contract import SourceContract
 
 

@@ -40,7 +40,7 @@ class Confused(MemoryEngine):
         ]
 
 
-@breaks("places", "due")
+@breaks("reads", "due")
 class UpperAndLowerCaseAreTheSame(Confused):
     """A case-insensitive collation."""
 
@@ -48,7 +48,7 @@ class UpperAndLowerCaseAreTheSame(Confused):
         return text.lower()
 
 
-@breaks("places")
+@breaks("reads")
 class BlanksAtTheEndDoNotCount(Confused):
     """A padded comparison."""
 
@@ -56,13 +56,13 @@ class BlanksAtTheEndDoNotCount(Confused):
         return text.rstrip(" ") or " "
 
 
-@breaks("places")
+@breaks("reads")
 class NormalisedAddresses(Confused):
     def means(self, text):
         return unicodedata.normalize("NFKC", text)
 
 
-@breaks("places", "reads", "due", "scans", "removes", "hidden", "races", "leases", "life", "refusals")
+@breaks("reads", "due", "writes", "concurrency", "fences", "lifecycle", "refusals")
 class PartsJoinedByAColon(Confused):
     """One text for the whole address, without escaping."""
 

@@ -1,15 +1,15 @@
 """Batches that land in part, or tell the wrong thing."""
 
 from tests.stores.broken.catalogue import breaks, breaks_above
-from twiceproof.drive import Inline
+from twiceproof.operations import Inline
 from twiceproof.records import Batch, Conflict, Written
-from twiceproof.stores.conditions import fits
+from twiceproof.stores.base import fits
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.validate import _validate_write, validate_address
 
 
-@breaks("batches", "checks")
+@breaks("writes")
 class HalfABatchLands(MemoryEngine):
     """Checks and applies one write after the other, and does not roll back."""
 
@@ -23,7 +23,7 @@ class HalfABatchLands(MemoryEngine):
         return Written(str(self._number), self._number, now)
 
 
-@breaks("batches")
+@breaks("writes")
 class ConflictNamesTheLastMisfit(MemoryEngine):
     def _land(self, batch, now):
         misfits = [write.at for write in batch.writes if not fits(write, self._records.get(write.at))]
@@ -32,7 +32,7 @@ class ConflictNamesTheLastMisfit(MemoryEngine):
         return super()._land(batch, now)
 
 
-@breaks("batches")
+@breaks("writes")
 class EachWriteItsOwnVersion(MemoryEngine):
     def _apply(self, write, nonce, now):
         self._number += 1 if len(self._records) % 2 else 0
@@ -46,7 +46,7 @@ class EachWriteItsOwnVersion(MemoryEngine):
         return outcome
 
 
-@breaks("batches", "lost")
+@breaks("writes", "concurrency")
 class NeighboursHarmedByAConflict(MemoryEngine):
     """One transaction for the whole group, rolled back for one misfit."""
 

@@ -55,7 +55,7 @@ class LineEndsTranslated(Rewriting):
         return body.replace("\r\n", "\n")
 
 
-@breaks("replaces")
+@breaks("writes")
 class BodyNotGivenIsEmptied(MemoryEngine):
     def _apply(self, write, nonce, now):
         if isinstance(write, Replace) and write.body is None:
@@ -63,7 +63,7 @@ class BodyNotGivenIsEmptied(MemoryEngine):
         super()._apply(write, nonce, now)
 
 
-@breaks("replaces", "reads")
+@breaks("writes", "reads")
 class EmptyBodyMeansNotGiven(MemoryEngine):
     def _apply(self, write, nonce, now):
         if isinstance(write, Replace) and write.body == "":

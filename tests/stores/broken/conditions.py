@@ -4,7 +4,7 @@ from msgspec import structs
 
 from tests.stores.broken.catalogue import breaks
 from twiceproof.records import Check, Conflict, Insert, Remove, Replace, Written
-from twiceproof.stores.conditions import fits
+from twiceproof.stores.base import fits
 from twiceproof.stores.memory import MemoryEngine
 
 
@@ -25,37 +25,37 @@ class Lenient(MemoryEngine):
         return Written(str(self._number), self._number, now)
 
 
-@breaks("replaces", "removes", "checks", "fences", "lost")
+@breaks("writes", "fences", "concurrency")
 class NoFenceCheck(Lenient):
     def overlooks(self, write, found):
         return found is not None and getattr(write, "fence", None) is not None
 
 
-@breaks("replaces", "fences", "hidden", "races", "batches")
+@breaks("writes", "fences", "due", "concurrency")
 class VersionIgnoredOnReplace(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Replace) and found is not None and write.version is not None
 
 
-@breaks("removes", "fences", "batches")
+@breaks("writes", "fences")
 class VersionIgnoredOnRemove(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Remove) and found is not None and write.version is not None
 
 
-@breaks("checks", "batches", "races", "lost")
+@breaks("writes", "concurrency")
 class CheckIgnored(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Check)
 
 
-@breaks("checks", "races")
+@breaks("writes", "concurrency")
 class AbsenceNotChecked(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Check) and write.absent
 
 
-@breaks("inserts", "batches", "leases", "reads", "lost", "races")
+@breaks("writes", "fences", "reads", "concurrency")
 class InsertOverwrites(Lenient):
     """An upsert by key: the second writer silently wins."""
 
@@ -63,14 +63,14 @@ class InsertOverwrites(Lenient):
         return isinstance(write, Insert)
 
 
-@breaks("inserts", "replaces", "removes", "checks", "batches", "reads", "lost", "races")
+@breaks("writes", "reads", "concurrency")
 class ConflictWithoutWhatWasFound(MemoryEngine):
     def _land(self, batch, now):
         outcome = super()._land(batch, now)
         return structs.replace(outcome, found=None) if isinstance(outcome, Conflict) else outcome
 
 
-@breaks("removes", "replaces", "checks", "fences", "inserts", "reads", "races", "lost", "batches")
+@breaks("writes", "fences", "reads", "concurrency")
 class RemoveLeavesATombstone(MemoryEngine):
     """The record stays, marked as removed: an insert finds it in the way."""
 

@@ -46,13 +46,13 @@ class NewestFirst(OwnDue):
         return -record.due_at
 
 
-@breaks("due", "hidden")
+@breaks("due")
 class DueNotHidden(OwnDue):
     def _hide(self, record, until):
         return record
 
 
-@breaks("hidden", "due")
+@breaks("due")
 class HiddenForEver(OwnDue):
     """The record is taken off the list: a worker that dies takes the work with it."""
 
@@ -62,13 +62,13 @@ class HiddenForEver(OwnDue):
         return hidden
 
 
-@breaks("hidden")
+@breaks("due")
 class HiddenForFiveSecondsWhateverWasAsked(OwnDue):
     def _hide(self, record, until):
         return super()._hide(record, self._clock.now() + 5.0)
 
 
-@breaks("hidden")
+@breaks("due")
 class HidingKeepsTheVersion(OwnDue):
     def _hide(self, record, until):
         hidden = structs.replace(super()._hide(record, until), version=record.version)
@@ -76,7 +76,7 @@ class HidingKeepsTheVersion(OwnDue):
         return hidden
 
 
-@breaks("hidden")
+@breaks("due")
 class HidingChangesTheFence(OwnDue):
     def _hide(self, record, until):
         hidden = structs.replace(super()._hide(record, until), fence=self._number)
@@ -84,7 +84,7 @@ class HidingChangesTheFence(OwnDue):
         return hidden
 
 
-@breaks("hidden")
+@breaks("due")
 class HidingIsAChange(OwnDue):
     """Who asks when a record was last written hears when a worker last looked at it. Seen once some time has passed."""
 
@@ -96,7 +96,7 @@ class HidingIsAChange(OwnDue):
         return hidden
 
 
-@breaks("hidden", "due")
+@breaks("due")
 class HandsOutWhatWasBeforeTheHiding(OwnDue):
     def _hide(self, record, until):
         super()._hide(record, until)
@@ -115,13 +115,13 @@ class OtherKindsToo(OwnDue):
         return super().chooses(record, record.at.kind, queues, now)
 
 
-@breaks("due", "hidden")
+@breaks("due")
 class NotYetDueToo(OwnDue):
     def chooses(self, record, kind, queues, now):
         return super().chooses(record, kind, queues, now + 950)
 
 
-@breaks("due", "hidden")
+@breaks("due")
 class NextIsNeverTold(OwnDue):
     def waits(self, record, kind, queues):
         return False
@@ -169,7 +169,7 @@ class Indexed(OwnDue):
         return True
 
 
-@breaks("due", "hidden", "removes")
+@breaks("due", "writes")
 class IndexOfWhatWasDue(Indexed):
     """A record that is done or gone is still on the list."""
 
@@ -186,7 +186,7 @@ class IndexNotMovedByReplace(Indexed):
             self._index.pop(write.at, None)
 
 
-@breaks("hidden")
+@breaks("due")
 class TwoCallersOneRecord(OwnDue):
     """Looks, and hides a moment later, with no lock in between."""
 

@@ -32,7 +32,7 @@ class FenceFromTheWallClock(OwnFences):
         return int(now * 1_000_000)
 
 
-@breaks("fences", "replaces")
+@breaks("fences", "writes")
 class FenceRestartsAfterRemoval(OwnFences):
     """Counts in the record, so the count goes with it."""
 
@@ -40,19 +40,19 @@ class FenceRestartsAfterRemoval(OwnFences):
         return (old.fence if old else 0) + 1
 
 
-@breaks("fences", "replaces", "removes", "checks", "races", "lost")
+@breaks("fences", "writes", "concurrency")
 class DrawKeepsTheOldFence(OwnFences):
     def fence_for(self, now, old):
         return old.fence if old and old.fence else self._number
 
 
-@breaks("fences", "replaces", "races")
+@breaks("fences", "writes", "concurrency")
 class FencesGoDown(OwnFences):
     def fence_for(self, now, old):
         return 1_000_000 - self._number
 
 
-@breaks("replaces", "lost")
+@breaks("writes", "concurrency")
 class HeartbeatChangesTheFence(MemoryEngine):
     def _apply(self, write, nonce, now):
         if isinstance(write, Replace) and write.fence is not None and write.lease is not None:
@@ -60,7 +60,7 @@ class HeartbeatChangesTheFence(MemoryEngine):
         super()._apply(write, nonce, now)
 
 
-@breaks("replaces")
+@breaks("writes")
 class FenceToldIsNotTheFenceDrawn(MemoryEngine):
     def _land(self, batch, now):
         outcome = super()._land(batch, now)
@@ -87,7 +87,7 @@ class VersionsComeBack(MemoryEngine):
         return outcome
 
 
-@breaks("fences", "replaces", "batches")
+@breaks("fences", "writes")
 class VersionIsTheHashOfTheBody(MemoryEngine):
     """An entity tag: the same content has the same version."""
 

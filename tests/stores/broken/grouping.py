@@ -3,19 +3,19 @@
 import asyncio
 
 from tests.stores.broken.catalogue import breaks, breaks_above
-from twiceproof.drive import Request
+from twiceproof.operations import Request
 from twiceproof.records import Conflict, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 
-@breaks("batches", "races")
+@breaks("writes", "concurrency")
 class AnswersInTheWrongOrder(MemoryEngine):
     def commit(self, batches):
         return list(reversed(super().commit(batches)))
 
 
-@breaks("batches", "races", "lost")
+@breaks("writes", "concurrency")
 class EverybodyGetsTheFirstAnswer(MemoryEngine):
     def commit(self, batches):
         outcomes = super().commit(batches)

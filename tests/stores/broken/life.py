@@ -6,7 +6,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 
-@breaks("life")
+@breaks("lifecycle")
 class UnusableAfterAFork(MemoryEngine):
     """Notices the fork and gives up."""
 
@@ -14,7 +14,7 @@ class UnusableAfterAFork(MemoryEngine):
         self._records = None
 
 
-@breaks("life")
+@breaks("lifecycle")
 class ClosesOnlyOnce(MemoryEngine):
     _closed = False
 
@@ -24,7 +24,7 @@ class ClosesOnlyOnce(MemoryEngine):
         self._closed = True
 
 
-@breaks("life")
+@breaks("lifecycle")
 class DoctorWithoutALevel(MemoryEngine):
     def examine(self):
         return [Finding("fine", "durability", "all is well")]

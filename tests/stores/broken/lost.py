@@ -56,7 +56,7 @@ class RecognisedWithoutItsFence(GroupedStore):
         return structs.replace(outcome, fence=0) if recognised else outcome
 
 
-@breaks("lost", "inserts", "replaces", "life")
+@breaks("concurrency", "writes", "lifecycle")
 class NonceNotKept(MemoryEngine):
     def _apply(self, write, nonce, now):
         super()._apply(write, "", now)

@@ -10,7 +10,7 @@ EVERYWHERE = (
 )  # fmt: skip
 
 
-@breaks("lost", "refusals", "replaces", "reads", "removes", "fences", "leases", "races")
+@breaks("concurrency", "refusals", "writes", "reads", "fences")
 class StaleRead(MemoryEngine):
     """Reads from a cache that writes do not mend."""
 
@@ -42,7 +42,7 @@ class ReplicaOneWriteBehind(MemoryEngine):
         return [Found(self._replica.get(at), self._clock.now()) for at in addresses]
 
 
-@breaks("reads", "batches")
+@breaks("reads", "writes")
 class AnswersMixedUp(MemoryEngine):
     """Several reads at once get each other's answers."""
 

@@ -24,22 +24,22 @@ class OwnScan(MemoryEngine):
         return Page(page, str(end) if begin + limit < len(chosen) else None, self._clock.now())
 
 
-@breaks("scans")
+@breaks("reads")
 class OffsetsMoveWhenRecordsGo(OwnScan):
     """Right as long as nothing changes."""
 
 
-@breaks("scans")
+@breaks("reads")
 class ScanSkipsAtPageBorders(OwnScan):
     step = 1
 
 
-@breaks("scans")
+@breaks("reads")
 class ScanRepeatsAtPageBorders(OwnScan):
     step = -1
 
 
-@breaks("scans")
+@breaks("reads")
 class OrderedByTheLastUpdate(MemoryEngine):
     """A record that is replaced moves to the end, and is met again."""
 
@@ -51,37 +51,37 @@ class OrderedByTheLastUpdate(MemoryEngine):
         return Page(page, page[-1].version if len(rest) > limit else None, self._clock.now())
 
 
-@breaks("scans")
+@breaks("reads")
 class PageLimitIgnored(MemoryEngine):
     def scan(self, kind, space, state, after, limit):
         return super().scan(kind, space, state, after, limit + 1)
 
 
-@breaks("scans")
+@breaks("reads")
 class OnlyTheFirstPage(MemoryEngine):
     def scan(self, kind, space, state, after, limit):
         return structs.replace(super().scan(kind, space, state, after, limit), after=None)
 
 
-@breaks("scans", "places")
+@breaks("reads")
 class ScanIgnoresTheSpace(MemoryEngine):
     def scan(self, kind, space, state, after, limit):
         return super().scan(kind, None, state, after, limit)
 
 
-@breaks("scans")
+@breaks("reads")
 class ScanIgnoresTheState(MemoryEngine):
     def scan(self, kind, space, state, after, limit):
         return super().scan(kind, space, None, after, limit)
 
 
-@breaks("scans")
+@breaks("reads")
 class EmptyStateMeansAny(MemoryEngine):
     def scan(self, kind, space, state, after, limit):
         return super().scan(kind, space, state or None, after, limit)
 
 
-@breaks("scans", "places", "due")
+@breaks("reads", "due")
 class ScanIgnoresTheKind(MemoryEngine):
     def _matching(self, kind, space, state):
         for at, record in self._records.items():
@@ -89,7 +89,7 @@ class ScanIgnoresTheKind(MemoryEngine):
                 yield record
 
 
-@breaks("scans")
+@breaks("reads")
 class StateIndexNotMended(MemoryEngine):
     """A record is found by the state it was inserted with."""
 

@@ -11,7 +11,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine, put
 
 
-@breaks("leases", "due", "hidden", "inserts", "replaces")
+@breaks("fences", "due", "writes")
 class TimeOfTheCaller(MemoryEngine):
     """Stamps with the clock of the machine that calls."""
 
@@ -58,7 +58,7 @@ def _earlier(batch, delay):
     return Batch(writes, batch.nonce)
 
 
-@breaks("replaces")
+@breaks("writes")
 class CreatedAtOverwritten(MemoryEngine):
     def _apply(self, write, nonce, now):
         super()._apply(write, nonce, now)
@@ -66,7 +66,7 @@ class CreatedAtOverwritten(MemoryEngine):
             self._records[write.at] = structs.replace(self._records[write.at], created_at=now)
 
 
-@breaks("replaces")
+@breaks("writes")
 class UpdatedAtStandsStill(MemoryEngine):
     def _apply(self, write, nonce, now):
         old = self._records.get(write.at)
@@ -75,7 +75,7 @@ class UpdatedAtStandsStill(MemoryEngine):
             self._records[write.at] = structs.replace(self._records[write.at], updated_at=old.updated_at)
 
 
-@breaks("leases")
+@breaks("fences")
 class RenewalCountsFromTheOldLease(MemoryEngine):
     def _apply(self, write, nonce, now):
         old = self._records.get(write.at)
@@ -85,7 +85,7 @@ class RenewalCountsFromTheOldLease(MemoryEngine):
             self._records[write.at] = structs.replace(self._records[write.at], lease_until=lease_until)
 
 
-@breaks("replaces", "due", "hidden")
+@breaks("writes", "due")
 class NotGivenIsKept(MemoryEngine):
     """A patch, where a replacement was asked for."""
 
@@ -103,7 +103,7 @@ class NotGivenIsKept(MemoryEngine):
             )
 
 
-@breaks("leases")
+@breaks("fences")
 class ExpiryDeletes(MemoryEngine):
     """A time to live on the record: when the lease ends, the record is gone, and the work happens again."""
 
@@ -123,7 +123,7 @@ class ExpiryDeletes(MemoryEngine):
                 del self._records[at]
 
 
-@breaks("leases", "inserts", "replaces")
+@breaks("fences", "writes")
 class WholeSeconds(MemoryEngine):
     """A column type without fractions."""
 

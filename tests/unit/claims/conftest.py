@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from twiceproof import App
-from twiceproof.claims.claim import Claim, address_of
-from twiceproof.claims.claims import Claims
-from twiceproof.claims.outcomes import Held
+from twiceproof.claims.claim import Claim, Held, address_of
+from twiceproof.claims.manager import Claims
 from twiceproof.claims.states import Ask, claim_for
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.records import Address, Record

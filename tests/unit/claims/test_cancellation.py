@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview
-from twiceproof.claims.claim import FAILED, Fault
-from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview
-from twiceproof.drive import await_, block
+from twiceproof.claims.claim import FAILED, Busy, Done, Failed, Fault, Held, InReview
+from twiceproof.operations import await_, block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.stores.grouped import GroupedStore

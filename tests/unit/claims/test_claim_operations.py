@@ -7,13 +7,26 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from twiceproof.claims.claim import DONE, FAILED, HELD, REVIEW, Fault, Spill, claim_of
-from twiceproof.claims.evidence import Evidence, evidence_of, evidence_write
-from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold
+from twiceproof.claims.claim import (
+    DONE,
+    FAILED,
+    HELD,
+    REVIEW,
+    Busy,
+    Done,
+    Failed,
+    Fault,
+    Held,
+    InReview,
+    LostHold,
+    Spill,
+    claim_of,
+)
+from twiceproof.claims.queries import Evidence, evidence_of, evidence_write
 from twiceproof.claims.results import Packed, pack
 from twiceproof.claims.states import Lifetime
-from twiceproof.drive import block
 from twiceproof.errors import BadWrite, Misuse, StoreUnavailable
+from twiceproof.operations import block
 from twiceproof.records import Written
 
 PAID = Packed(inline=Raw(b'{"paid":1}'))

@@ -20,12 +20,11 @@ from twiceproof import (
     PriorFailure,
     ResultTypeWarning,
 )
-from twiceproof.claims.claim import Settlement, address_of, claim_of
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.claims.outcomes import Busy, Done, Held
+from twiceproof.claims.claim import Busy, Done, Held, Settlement, address_of, claim_of
+from twiceproof.claims.queries import evidence_of
 from twiceproof.claims.results import Packed
 from twiceproof.claims.states import Begin, decide
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 AT = address_of("default", "pay", "order:1")
 

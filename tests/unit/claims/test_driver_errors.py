@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from twiceproof import App, NeedsReview
-from twiceproof.claims.verdict import judge
+from twiceproof.claims.error_classification import judge
 
 Kill = Callable[[int], None]
 

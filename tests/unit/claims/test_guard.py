@@ -23,9 +23,9 @@ from twiceproof import (
     StoreUnavailable,
     StoreUnsafe,
 )
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.claims.outcomes import Busy, Done, Failed, InReview
-from twiceproof.drive import block
+from twiceproof.claims.claim import Busy, Done, Failed, InReview
+from twiceproof.claims.queries import evidence_of
+from twiceproof.operations import block
 
 
 class Work:

@@ -16,9 +16,8 @@ import pytest
 from msgspec import structs
 
 from twiceproof import App, ClaimLost, InProgress, StoreUnavailable
-from twiceproof.claims.heartbeat import Heartbeat
-from twiceproof.claims.hold import Hold
-from twiceproof.claims.outcomes import Done, LostHold
+from twiceproof.claims.claim import Done, LostHold
+from twiceproof.claims.held_claim import Heartbeat, Hold
 
 
 def elsewhere(call: Any) -> Any:
@@ -224,7 +223,7 @@ def test_where_no_helpers_are_to_be_had_at_all_claims_are_kept_alive(
     def none() -> Any:
         raise error
 
-    monkeypatch.setattr("twiceproof.claims.heartbeat._make_helpers", none)
+    monkeypatch.setattr("twiceproof.claims.held_claim._make_helpers", none)
     heartbeat, hold, beats = _keeping(desk)
     with kept(heartbeat, hold):
         for count in (1, 2):

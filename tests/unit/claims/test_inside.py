@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from twiceproof import (
-    App,
-    InProgress,
-    NeedsReview,
-    PayloadMismatch,
-)
-from twiceproof.claims.outcomes import Done
+from twiceproof import App, InProgress, NeedsReview, PayloadMismatch
+from twiceproof.claims.claim import Done
 
 
 def test_the_same_key_inside_itself_runs_and_records_once(app: App, style: Any) -> None:

@@ -9,9 +9,9 @@ from tests.unit.server.desk import Desk
 
 from twiceproof import App
 from twiceproof.claims.claim import Claim, address_of, body_of
-from twiceproof.cli.claim_list import list_claims
-from twiceproof.drive import block
-from twiceproof.flows.history.runs import Filter, list_runs
+from twiceproof.cli.claim_views import list_claims
+from twiceproof.flows.history.queries import Filter, list_runs
+from twiceproof.operations import block
 from twiceproof.records import Insert, Replace, Written
 
 

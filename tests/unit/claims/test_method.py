@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NotDone, PriorFailure
-from twiceproof.claims.outcomes import Done, Failed
+from twiceproof.claims.claim import Done, Failed
 
 memory = App("memory://")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, ClaimLost, Duplicate, InProgress, NeedsReview
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 
 def in_child(work: Any) -> Any:

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from twiceproof import App, Misuse, ResultNotKept, ResultTypeWarning
-from twiceproof.claims.outcomes import Held
+from twiceproof.claims.claim import Held
 from twiceproof.claims.results import INLINE_LIMIT, SPILL_LIMIT, pack
 
 if TYPE_CHECKING:

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NotDone, ResultNotKept
-from twiceproof.claims.claim import Fault, address_of
-from twiceproof.claims.evidence import KEEP, evidence_of
-from twiceproof.claims.housekeeper import Housekeeper
-from twiceproof.claims.outcomes import Held
+from twiceproof.claims.claim import Fault, Held, address_of
+from twiceproof.claims.queries import KEEP, evidence_of
 from twiceproof.claims.results import Packed, pack
-from twiceproof.claims.retention import PASS, Swept, sweep
+from twiceproof.claims.retention import PASS, Housekeeper, Swept, sweep
 from twiceproof.claims.states import Lifetime
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 DAY = 86_400.0
 

@@ -23,8 +23,7 @@ import requests.auth
 import urllib3
 
 from twiceproof import App, NeedsReview, NotDone
-from twiceproof.claims.sent import sent_before
-from twiceproof.claims.verdict import judge
+from twiceproof.claims.error_classification import judge, sent_before
 
 Client = Callable[[str], object]
 

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from twiceproof.claims.claim import DONE, FAILED, Fault, Settlement, claim_of
-from twiceproof.claims.outcomes import Done, Failed, Held, LostHold
+from twiceproof.claims.claim import DONE, FAILED, Done, Failed, Fault, Held, LostHold, Settlement, claim_of
 from twiceproof.claims.results import Packed
 from twiceproof.claims.states import EXPIRE, Lifetime
-from twiceproof.drive import Inline, block
 from twiceproof.errors import Misuse
+from twiceproof.operations import Inline, block
 
 FAULT = Fault("TimeoutError", "no answer")
 

@@ -12,14 +12,18 @@ from twiceproof.claims.claim import (
     FAILED,
     HELD,
     REVIEW,
+    Busy,
     Claim,
+    Done,
+    Failed,
     Fault,
+    InReview,
+    Mismatch,
     Spill,
     address_of,
     body_of,
     claim_of,
 )
-from twiceproof.claims.outcomes import Busy, Done, Failed, InReview, Mismatch
 from twiceproof.claims.states import (
     EXPIRE,
     TRIM,

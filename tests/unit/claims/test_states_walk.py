@@ -9,14 +9,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec import Raw
 
-from twiceproof.claims.claim import DONE, HELD, Claim, Fault, Settlement, address_of, claim_of
-from twiceproof.claims.claims import Claims
-from twiceproof.claims.outcomes import Busy, Done, Failed, Held, InReview, LostHold, Mismatch
+from twiceproof.claims.claim import (
+    DONE,
+    HELD,
+    Busy,
+    Claim,
+    Done,
+    Failed,
+    Fault,
+    Held,
+    InReview,
+    LostHold,
+    Mismatch,
+    Settlement,
+    address_of,
+    claim_of,
+)
+from twiceproof.claims.manager import Claims
 from twiceproof.claims.results import Packed
 from twiceproof.claims.retention import sweep
 from twiceproof.claims.states import Ask, Begin, Lifetime, Park, claim_for, decide
-from twiceproof.drive import block
 from twiceproof.errors import Misuse
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Record
 from twiceproof.stores.grouped import GroupedStore

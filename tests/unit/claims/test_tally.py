@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Duplicate, InProgress, PayloadMismatch, Waiting
-from twiceproof.claims.tally import KIND, most_blocked
-from twiceproof.drive import block
+from twiceproof.claims.duplicates import KIND, MOST, OTHERS, Duplicates, most_blocked, source_var
 from twiceproof.errors import StoreFull, TwiceproofError
-from twiceproof.observe.duplicates import MOST, OTHERS, Duplicates, source_var
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.stores.grouped import GroupedStore

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from twiceproof import App
-from twiceproof.claims.tally import KIND, most_blocked
-from twiceproof.drive import block
+from twiceproof.claims.duplicates import KIND, most_blocked
+from twiceproof.operations import block
 
 FORKS = "ignore:This process:DeprecationWarning"  # from 3.12 on Python warns of a fork beside threads
 BEGIN = """

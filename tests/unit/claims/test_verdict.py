@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview, NotDone
-from twiceproof.claims.verdict import judge
+from twiceproof.claims.error_classification import judge
 
 
 class Answer:

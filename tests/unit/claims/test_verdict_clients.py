@@ -32,7 +32,7 @@ import urllib3
 from azure.core.pipeline.policies import RetryPolicy
 
 from twiceproof import App, NeedsReview, Waiting
-from twiceproof.claims.verdict import judge
+from twiceproof.claims.error_classification import judge
 
 Client = Callable[[str], object]
 

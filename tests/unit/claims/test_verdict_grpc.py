@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview
-from twiceproof.claims.verdict import judge
+from twiceproof.claims.error_classification import judge
 
 grpc: Any = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'twiceproof[test]'")
 with warnings.catch_warnings():  # it warns of each Python that will be too old one day

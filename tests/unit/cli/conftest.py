@@ -9,18 +9,12 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from twiceproof import (
-    App,
-    NeedsReview,
-    NotDone,
-    PriorFailure,
-    Waiting,
-)
+from twiceproof import App, NeedsReview, NotDone, PriorFailure, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.states import Ask
 from twiceproof.cli.main import cli
 from twiceproof.clock import Clock
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 LONG_AGO = 1_000.0
 CLAIM_KEYS = {

@@ -10,12 +10,10 @@ import pytest
 from msgspec import structs
 
 from twiceproof.cli import demo
-from twiceproof.cli.demo_table import DONE, WEATHER, WRONG
-from twiceproof.cli.progress import Progress
-from twiceproof.demo.count import Count
-from twiceproof.demo.evening import Report, Side
-from twiceproof.demo.person import Approved, KnownStep, Settled
-from twiceproof.demo.plan import make_plan
+from twiceproof.cli.demo import DONE, WEATHER, WRONG
+from twiceproof.cli.output import Progress
+from twiceproof.demo.play import Approved, Count, KnownStep, Report, Settled, Side
+from twiceproof.demo.scenario import make_plan
 
 README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
 GOOD = Side(25, 8, 0, 2, 3, 0, Count(10, 0, 0, 0, 10, 0, 0, 0))
@@ -114,7 +112,7 @@ def test_fewer_orders_than_there_are_kinds_of_weather_are_refused(run):
 
 
 def test_the_person_is_told_what_is_known_and_what_was_found_out(capsys):
-    from twiceproof.cli.demo_story import tell_approved, tell_settled
+    from twiceproof.cli.demo import tell_approved, tell_settled
 
     report = report_with()
     tell_approved(report.approved)

@@ -9,7 +9,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from twiceproof.cli import checks, doctor
+from twiceproof.cli import doctor
+from twiceproof.cli import doctor as checks
 from twiceproof.cli.main import cli
 from twiceproof.clock import Clock
 from twiceproof.errors import SchemaMismatch, StoreUnavailable, StoreUnsafe
@@ -59,7 +60,7 @@ SERVER = "postgresql://ann:s3cret@db/app"
 @pytest.fixture(autouse=True)
 def quiet_disk(monkeypatch):
     """Wherever the tests run, also in a container's own layer, the file system is no finding of theirs."""
-    monkeypatch.setattr("twiceproof.stores.sqlite_doctor.mount_kind", lambda path: "ext4")
+    monkeypatch.setattr("twiceproof.stores.sqlite.doctor.mount_kind", lambda path: "ext4")
 
 
 def levels(answer):
@@ -96,7 +97,7 @@ def test_a_store_too_unsafe_to_open_is_a_finding_not_a_traceback(run, run_json, 
 
 
 def test_a_file_on_a_network_file_system_is_refused_before_it_is_made(run_json, monkeypatch, tmp_path):
-    monkeypatch.setattr("twiceproof.stores.sqlite_doctor.mount_kind", lambda path: "nfs4")
+    monkeypatch.setattr("twiceproof.stores.sqlite.doctor.mount_kind", lambda path: "nfs4")
     assert levels(run_json("doctor", store="sqlite:///new.db", code=2))["file system"] == "refuse"
     assert not (tmp_path / "new.db").exists()
 

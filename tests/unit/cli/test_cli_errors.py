@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from twiceproof import errors
-from twiceproof.cli import claims_list
-from twiceproof.cli import ledger as ledger_module
+from twiceproof.cli import claims as claims_list
+from twiceproof.stores import open as ledger_module
 from twiceproof.cli.failures import exit_code
 from twiceproof.cli.main import cli
 

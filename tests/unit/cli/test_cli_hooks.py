@@ -14,7 +14,7 @@ from tests.sources.listener import Listener
 from twiceproof import App
 from twiceproof.cli.load import load_app
 from twiceproof.cli.main import cli
-from twiceproof.doors.sources.catalogue import find_source
+from twiceproof.inbound.sources import find_source
 
 SECRET = "a secret that nobody should see"
 APP = """
@@ -161,9 +161,9 @@ def test_a_sample_that_is_not_believed_tells_why(listener, monkeypatch):
 
 def test_a_sample_that_is_kept_aside_is_a_negative_answer_with_the_next_move(listener, here):
     (here / "event.json").write_text('{"id": "evt_1", "a": 1}')
-    assert "hooks letters" not in sample(listener, "stripe", "--event", "event.json").stdout
+    assert "hooks dead-letters" not in sample(listener, "stripe", "--event", "event.json").stdout
     (here / "event.json").write_text('{"id": "evt_1", "a": 2}')  # the same id with other contents
-    assert "twiceproof hooks letters" in sample(listener, "stripe", "--event", "event.json", code=1).stdout
+    assert "twiceproof hooks dead-letters" in sample(listener, "stripe", "--event", "event.json", code=1).stdout
 
 
 def test_a_secret_that_is_not_set_is_asked_for(here, monkeypatch):
@@ -210,35 +210,35 @@ def letter(here, monkeypatch):
     write_app(broken=True, module="hookshop_broken")
     from importlib import import_module
 
-    from twiceproof.doors.sources.catalogue import find_source
+    from twiceproof.inbound.sources import find_source
 
     monkeypatch.syspath_prepend(str(here))
     app = import_module("hookshop_broken").app
     sent = find_source("stripe").sample(SECRET, app.clock.now())
     assert b"poison" in app.receive("stripe", sent.body, list(sent.headers.items())).body
     app.close()
-    return hooks_json("letters")["letters"][0]["id"]
+    return hooks_json("dead-letters")["dead_letters"][0]["id"]
 
 
 def test_what_was_kept_aside_is_listed_with_its_reason(letter):
-    assert "a bug" in hooks("letters").stdout
-    (shape,) = hooks_json("letters", "--hook", "stripe")["letters"]
+    assert "a bug" in hooks("dead-letters").stdout
+    (shape,) = hooks_json("dead-letters", "--hook", "stripe")["dead_letters"]
     assert set(shape) == {"id", "hook", "events", "reason", "received_at", "size", "digest", "can_be_replayed"}
     assert (shape["id"], shape["hook"], shape["can_be_replayed"]) == (letter, "stripe", True)
-    assert hooks_json("letters", "--hook", "code") == {"letters": [], "more": False}
+    assert hooks_json("dead-letters", "--hook", "code") == {"dead_letters": [], "more": False}
 
 
 def test_a_letter_is_replayed_once_its_cause_is_gone(letter):
     (told,) = hooks_json("replay", "hookshop:app", letter)["replayed"]
     assert (told["letter"], told["outcome"]) == (letter, "new") and told["run"]
-    assert "Nothing was kept aside" in hooks("letters").stdout
+    assert "Nothing was kept aside" in hooks("dead-letters").stdout
 
 
 def test_a_letter_that_still_cannot_be_taken_in_is_kept(letter):
     (told,) = hooks_json("replay", "hookshop_broken:app", letter, code=1)["replayed"]
     assert told["outcome"] == "poison" and "a bug" in told["reason"]
     assert "a bug" in hooks("replay", "hookshop_broken:app", letter, code=1).stdout
-    assert hooks_json("letters")["letters"][0]["id"] == letter
+    assert hooks_json("dead-letters")["dead_letters"][0]["id"] == letter
 
 
 def test_all_letters_are_replayed_together(letter):
@@ -249,7 +249,7 @@ def test_all_letters_are_replayed_together(letter):
 def test_an_unknown_letter_does_not_stop_the_others(letter):
     told = hooks_json("replay", "hookshop:app", "ltr_unknown", letter, code=1)["replayed"]
     assert [one["outcome"] for one in told] == ["refused", "new"]
-    assert "hooks letters" in told[0]["reason"]
+    assert "hooks dead-letters" in told[0]["reason"]
 
 
 def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter):
@@ -259,7 +259,7 @@ def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter):
                   ["hooks", "replay", "hookshop:app", "--all", "--store", "other"]):  # fmt: skip
         told = CliRunner().invoke(cli, words)
         assert told.exit_code == 2 and "An app names its own store" in told.output
-    assert hooks_json("letters")["letters"][0]["id"] == letter
+    assert hooks_json("dead-letters")["dead_letters"][0]["id"] == letter
 
 
 def test_which_letters_must_be_said(here):
@@ -275,14 +275,14 @@ def acmes(here):
     forget()
     with load_app("hookshop_broken:app") as app:
         app.of("acme").receive("stripe", sent.body, sent.headers.items())
-    return hooks_json("letters", "--tenant", "acme")["letters"][0]["id"]
+    return hooks_json("dead-letters", "--tenant", "acme")["dead_letters"][0]["id"]
 
 
 @pytest.mark.parametrize("before", [True, False])
 def test_a_tenants_letter_is_replayed_for_that_tenant(acmes, before):
     told = replayed(["hookshop:app", acmes], ["--tenant", "acme"], before=before)
     assert [one["outcome"] for one in told] == ["new"]
-    assert not hooks_json("letters", "--tenant", "acme")["letters"]
+    assert not hooks_json("dead-letters", "--tenant", "acme")["dead_letters"]
     with App(f"sqlite:///{Path.cwd()}/shop.db") as app:
         assert [run.tenant for run in app.of("acme").runs()] == ["acme"] and not app.runs()
 

@@ -6,11 +6,11 @@ import pytest
 
 from twiceproof import App
 from twiceproof.claims.claim import address_of
-from twiceproof.drive import block
-from twiceproof.flows.history.rotation import keys_in_use
+from twiceproof.flows.history.key_rotation import keys_in_use
+from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Replace
 from twiceproof.server.tokens import find_token, hash_of
-from twiceproof.stores.keyring import as_keyring
+from twiceproof.stores.encryption import as_keyring
 from twiceproof.stores.open import open_store
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from twiceproof.claims import listing
+from twiceproof.claims import queries as listing
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import twiceproof
 from twiceproof.cli.main import COMMANDS, cli
 
-HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app", "twiceproof.claims.claims", "rich")
+HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app.app", "twiceproof.claims.manager", "rich")
 
 
 def command(*words):

@@ -10,10 +10,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from twiceproof import (
-    App,
-    NeedsReview,
-)
+from twiceproof import App, NeedsReview
 from twiceproof.cli.main import cli
 
 pytestmark = pytest.mark.server

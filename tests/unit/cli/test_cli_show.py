@@ -7,10 +7,10 @@ import json
 import pytest
 from msgspec import Raw
 
-from twiceproof.claims.outcomes import LostHold
+from twiceproof.claims.claim import LostHold
 from twiceproof.claims.results import Packed
 from twiceproof.claims.states import Ask, claim_for
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 MORE_KEYS = {
     "fingerprint", "fence", "reason", "result_kept", "result", "spill", "fault", "settled", "result_until",

@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twiceproof.cli.clean import clean, escaped
-from twiceproof.cli.span import moment, span
-from twiceproof.passwords import has_password, redacted, shown_url
-from twiceproof.shell import quoted
-from twiceproof.unseen import UNSEEN
+from twiceproof.cli.output import clean, escaped, moment, span
+from twiceproof.safe_text import UNSEEN, has_password, quoted, redacted, shown_url
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\u200b\x00\r\x08"
 

@@ -172,7 +172,7 @@ def test_before_a_run_is_forgotten_it_is_told_that_its_steps_act_again(run, ledg
     ledger.fill()
     shop.fill()
     asked = []
-    monkeypatch.setattr("twiceproof.cli.claims_release.confirm", lambda question, yes: asked.append(question))
+    monkeypatch.setattr("twiceproof.cli.claims.confirm", lambda question, yes: asked.append(question))
     for operation in ("buy", "ship"):
         run("claims", "release", operation, "order:done")
     assert ["all its steps act again" in question for question in asked] == [True, False]

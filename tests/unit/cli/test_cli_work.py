@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from twiceproof.cli.main import cli
-from twiceproof.cli.work import _store
+from twiceproof.cli.serve import _store
 from twiceproof.settings import Settings
 
 APP = """

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from twiceproof.demo.accounting import ADDRESSES, INVOICES
-from twiceproof.demo.child import Book
-from twiceproof.demo.count import count, invoice_of, large_orders_billed, was_mailed
-from twiceproof.demo.mail_server import MAILS
-from twiceproof.demo.plan import Order, Plan
+from twiceproof.demo.play import count, invoice_of, large_orders_billed, was_mailed
+from twiceproof.demo.processes import Book
+from twiceproof.demo.scenario import Order, Plan
+from twiceproof.demo.services import ADDRESSES, INVOICES, MAILS
 
 PLAN = Plan(1, [Order(1, 70), Order(2, 30, addresses=2), Order(3, 6_000)], [], {}, {})
 

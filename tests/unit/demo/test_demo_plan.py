@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from twiceproof.demo.plan import FEWEST, LIMIT, make_plan, read_plan
+from twiceproof.demo.scenario import FEWEST, LIMIT, make_plan, read_plan
 
 SIZES = [FEWEST, 11, 20, 100, 1_000]
 

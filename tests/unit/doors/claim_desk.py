@@ -6,13 +6,12 @@ from typing import Any
 
 import msgspec
 
-from twiceproof.claims.claims import Claims
-from twiceproof.doors.claim_service.bodies import CompleteBody, FailBody, RenewBody, TakeBody
-from twiceproof.doors.claim_service.service import ClaimService
-from twiceproof.doors.json_body import read_body
-from twiceproof.doors.reply import JSON, Reply
-from twiceproof.drive import block
+from twiceproof.claims.manager import Claims
+from twiceproof.inbound.reply import JSON, Reply, read_body
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
+from twiceproof.server.services.claim_messages import CompleteBody, FailBody, RenewBody, TakeBody
+from twiceproof.server.services.claim_service import ClaimService
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 

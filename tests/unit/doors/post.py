@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from twiceproof.doors.envelope import Envelope
-from twiceproof.doors.source import Event, Poison, Reading, Source
+from twiceproof.inbound.envelope import Envelope
+from twiceproof.inbound.source import Event, Poison, Reading, Source
 
 SECRET = "a secret"
 

@@ -11,12 +11,12 @@ import pytest
 
 from twiceproof import App, Misuse
 from twiceproof.claims.retention import sweep
-from twiceproof.doors.lately import SPAN
-from twiceproof.doors.letters import letters
-from twiceproof.doors.replay import replay_letter
-from twiceproof.doors.reply import Reply
-from twiceproof.doors.sources.catalogue import SOURCES, find_source
-from twiceproof.drive import block
+from twiceproof.inbound.admit import replay_letter
+from twiceproof.inbound.dead_letters import letters
+from twiceproof.inbound.hook import SPAN
+from twiceproof.inbound.reply import Reply
+from twiceproof.inbound.sources import SOURCES, find_source
+from twiceproof.operations import block
 
 from ..flows.stage import Stage
 from .post import SECRET, Post, posted

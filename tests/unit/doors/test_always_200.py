@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from twiceproof.doors.claim_service.always_200 import always_200
-from twiceproof.doors.reply import JSON, problem
+from twiceproof.inbound.reply import JSON, problem
+from twiceproof.server.services.claim_messages import always_200
 
 from .claim_desk import ClaimDesk, said
 

@@ -9,9 +9,9 @@ import pytest
 
 from twiceproof import App, InProgress, KeyRefused, Misuse, PayloadMismatch
 from twiceproof.claims.claim import address_of, claim_of
-from twiceproof.doors.claim_service.token import write_token
-from twiceproof.drive import block
-from twiceproof.observe.told import listen
+from twiceproof.inbound.envelope import listen
+from twiceproof.operations import block
+from twiceproof.server.services.claim_service import write_token
 from twiceproof.stores.grouped import GroupedStore
 
 from .claim_desk import ClaimDesk, said

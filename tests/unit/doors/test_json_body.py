@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from twiceproof.doors.claim_service.bodies import TakeBody
-from twiceproof.doors.json_body import Unreadable, read_body, read_json
+from twiceproof.inbound.reply import Unreadable, read_body, read_json
+from twiceproof.server.services.claim_messages import TakeBody
 
 
 def refused(body, media="application/json"):

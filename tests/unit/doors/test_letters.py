@@ -13,11 +13,11 @@ import pytest
 from twiceproof import App
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import sweep
-from twiceproof.doors import letter_body
-from twiceproof.doors.letters import Letter, letters
-from twiceproof.doors.replay import replay_letter
-from twiceproof.doors.source import Poison
-from twiceproof.drive import block
+from twiceproof.inbound import dead_letters as letter_body
+from twiceproof.inbound.admit import replay_letter
+from twiceproof.inbound.dead_letters import Letter, letters
+from twiceproof.inbound.source import Poison
+from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Remove
 
 from ..flows.stage import Stage

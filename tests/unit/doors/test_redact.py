@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof import Misuse
-from twiceproof.doors.envelope import envelope
-from twiceproof.doors.redact import (
+from twiceproof.inbound.envelope import envelope
+from twiceproof.inbound.redaction import (
     REDACTED,
     kept_headers,
     kept_url,

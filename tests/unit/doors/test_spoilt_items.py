@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from twiceproof import App, Misuse
-from twiceproof.doors.letter_body import INLINE
-from twiceproof.doors.letters import letters
-from twiceproof.doors.replay import replay_letter
-from twiceproof.drive import block
+from twiceproof.inbound.admit import replay_letter
+from twiceproof.inbound.dead_letters import INLINE, letters
+from twiceproof.operations import block
 
 from ..flows.stage import Stage
 from .post import SECRET, Post, posted

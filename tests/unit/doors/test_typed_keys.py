@@ -14,8 +14,8 @@ from msgspec import Raw, json
 
 from twiceproof import App
 from twiceproof.claims.claim import claim_of
-from twiceproof.doors.runs.start import Start, start_run
-from twiceproof.drive import block
+from twiceproof.operations import block
+from twiceproof.server.routes.runs import Start, start_run
 
 from ..flows.stage import Stage
 from .post import SECRET, Post, posted

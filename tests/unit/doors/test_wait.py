@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from twiceproof import by
-from twiceproof.claims.aside import Aside
+from twiceproof.operations import Aside
 
 from ..flows.stage import Stage
 from .post import SECRET, Post, posted

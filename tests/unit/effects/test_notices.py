@@ -12,10 +12,9 @@ from standardwebhooks import Webhook
 
 from twiceproof import App, Misuse, NotDone, Notice, env, to_email, to_log, to_webhook
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
-from twiceproof.effects.outbound import Outbound
-from twiceproof.effects.standard_webhooks import signed_headers
-from twiceproof.effects.target import NotAllowed
+from twiceproof.effects.http import Outbound, signed_headers
+from twiceproof.effects.url_guard import NotAllowed
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine

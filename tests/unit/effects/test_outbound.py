@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from twiceproof import NotDone
-from twiceproof.effects.outbound import Outbound, Sent
-from twiceproof.effects.target import NotAllowed
+from twiceproof.effects.http import Outbound, Sent
+from twiceproof.effects.url_guard import NotAllowed
 
 from .loopback import RebindingResolver, certificate, trap
 

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof import Misuse
-from twiceproof.effects.address import Allowed, refuse_address
-from twiceproof.effects.outbound import Outbound
-from twiceproof.effects.target import NotAllowed
+from twiceproof.effects.http import Outbound
+from twiceproof.effects.url_guard import Allowed, NotAllowed, refuse_address
 
 from .ssrf_corpus import ADDRESSES, CLOSED_URLS, ODD_URLS, OPEN_URLS
 

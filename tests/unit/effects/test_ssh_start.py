@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 asyncssh = pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'twiceproof[ssh]'")
 
 from twiceproof import App, Misuse, NotDone, Waiting  # noqa: E402
-from twiceproof.claims.verdict import judge  # noqa: E402
+from twiceproof.claims.error_classification import judge  # noqa: E402
 from twiceproof.effects.ssh import script_of, ssh_start  # noqa: E402
 
 from .ssh_server import Keys, asyncssh_server, free_port, system_sshd  # noqa: E402

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from twiceproof import App
-from twiceproof.drive import block
-from twiceproof.flows.resume import resume_run
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import block
 
 
 def resume(app: App) -> int:

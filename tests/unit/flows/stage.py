@@ -10,7 +10,7 @@ from typing import Any
 
 from twiceproof import App, StoreUnavailable
 from twiceproof.claims.claim import address_of
-from twiceproof.flows.entry import Entry, entry_of
+from twiceproof.flows.engine.ledger import Entry, entry_of
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.records import Batch, Record

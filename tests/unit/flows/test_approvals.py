@@ -22,11 +22,10 @@ from twiceproof import (
     WaitTimedOut,
 )
 from twiceproof.claims.claim import address_of, body_of
-from twiceproof.drive import block
 from twiceproof.errors import KeyRefused
-from twiceproof.flows.waits.approval import Request, approval_id
 from twiceproof.flows.waits.approvals import look_up
-from twiceproof.flows.waits.arrivals import packed
+from twiceproof.flows.waits.records import Request, approval_id, packed
+from twiceproof.operations import block
 from twiceproof.records import Address, Insert
 
 from .stage import Died, Stage, Style

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, Waiting
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.drive import block
+from twiceproof.claims.queries import evidence_of
+from twiceproof.operations import block
 
 from .stage import Died, Stage
 

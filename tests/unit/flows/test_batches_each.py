@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, BatchFailed, ItemDone, ItemFailed, Misuse, NeedsReview, NotDone, Retry, Waiting
-from twiceproof.flows.batches import each as each_module
+from twiceproof.flows.parallel import each as each_module
 
 from .resuming import resume
 from .stage import Died, Stage, Style

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from twiceproof import StoreFull
-from twiceproof.drive import block
-from twiceproof.flows.batches.branch import are_siblings
-from twiceproof.flows.context import inside_flow
-from twiceproof.flows.entry import Note
-from twiceproof.flows.stop import GiveBack, Review, Undo, Wait, merged
-from twiceproof.flows.turn import Turn
+from twiceproof.flows.engine.context import are_siblings, inside_flow
+from twiceproof.flows.engine.exits import GiveBack, Review, Undo, Wait, merged
+from twiceproof.flows.engine.ledger import Note
+from twiceproof.flows.engine.ledger_flusher import Turn
+from twiceproof.operations import block
 from twiceproof.records import Address, Check, Insert
 
 from .stage import Stage

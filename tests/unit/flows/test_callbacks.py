@@ -10,7 +10,7 @@ import pytest
 
 from twiceproof import App, Delivered, Misuse, NoSuchWait, Waiting
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 from .stage import Died, Stage, Style
 from .waits import URL, deliver, park, process, token_of, work

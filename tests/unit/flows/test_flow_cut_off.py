@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import (
-    App,
-    Happened,
-    NeedsReview,
-    NotDone,
-    Retry,
-    StepFailed,
-    StoreUnavailable,
-    Waiting,
-    check,
-)
+from twiceproof import App, Happened, NeedsReview, NotDone, Retry, StepFailed, StoreUnavailable, Waiting, check
 
 from .stage import Stage, Style
 from .waits import work

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview
-from twiceproof.flows import carry
+from twiceproof.flows.engine import step_runner as carry
 
 from .stage import Stage, Style
 

@@ -22,9 +22,9 @@ from twiceproof import (
     StepFailed,
     Waiting,
 )
-from twiceproof.claims.evidence import evidence_of
+from twiceproof.claims.queries import evidence_of
 from twiceproof.clock import moment
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 from .resuming import resume
 from .stage import Died, Stage

@@ -11,16 +11,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof import (
-    App,
-    Misuse,
-    NeedsReview,
-    NotDone,
-    PayloadMismatch,
-    Retry,
-    StepFailed,
-    Waiting,
-)
+from twiceproof import App, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, StepFailed, Waiting
 
 from .stage import Died, Stage
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from twiceproof import Absent, App, Misuse, Waiting, check
-from twiceproof.flows import carry, session
+from twiceproof.flows.engine import session
+from twiceproof.flows.engine import step_runner as carry
 
 from .stage import Stage, Style
 

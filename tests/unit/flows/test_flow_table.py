@@ -393,8 +393,8 @@ def test_a_step_that_is_killed_again_and_again_ends_in_review(stage: Stage, styl
 
 def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> None:
     """The database has not kept it, so a crash or two are forgiven, whatever the policy; then a person looks."""
-    from twiceproof.flows.engine import Act, Park, Plan, before
-    from twiceproof.flows.entry import STARTED, Entry, Note
+    from twiceproof.flows.engine.decisions import Act, Park, Plan, before
+    from twiceproof.flows.engine.ledger import STARTED, Entry, Note
     from twiceproof.flows.repeat import TRANSACTION
 
     plan = Plan(TRANSACTION, Retry(attempts=1))
@@ -406,8 +406,8 @@ def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> 
 
 def test_an_attempt_that_was_killed_counts_beside_those_that_failed() -> None:
     """One failed and is on record, one was killed and left no trace: the next one is the third."""
-    from twiceproof.flows.engine import Act, Park, Plan, before
-    from twiceproof.flows.entry import RETRY, Entry, Note
+    from twiceproof.flows.engine.decisions import Act, Park, Plan, before
+    from twiceproof.flows.engine.ledger import RETRY, Entry, Note
     from twiceproof.flows.repeat import SAFE
 
     failed = Entry("pay", RETRY, Note(starts=1, first_at=50.0), "1", 50.0)

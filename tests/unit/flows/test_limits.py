@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from twiceproof import App, InProgress, Misuse, NotDone, Retry
-from twiceproof.drive import block
-from twiceproof.flows.limits.rate import admit, make_rate
+from twiceproof.flows.limits import admit, make_rate
+from twiceproof.operations import block
 
 from .stage import Stage
 from .test_triggers import look

@@ -12,8 +12,8 @@ import pytest
 
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
-from twiceproof.drive import block
-from twiceproof.flows.resume import resume_run
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import block
 
 from .stage import Died, Stage
 from .test_triggers import look

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from twiceproof import App, InProgress, Misuse, NeedsReview, PayloadMismatch, Stale, Waiting, by
 from twiceproof.claims.claim import address_of
-from twiceproof.drive import block
 from twiceproof.flows.history.fork import plan_fork
-from twiceproof.flows.order.mark import mark_at, mark_of
+from twiceproof.flows.ordering.high_water_mark import mark_at, mark_of
+from twiceproof.operations import block
 
 from .order_shop import Outside, declare, event
 from .stage import Died, Stage, Style
@@ -594,8 +594,8 @@ def test_a_flow_that_calls_an_ordered_one_is_told_once_that_it_is_stale(stage: S
 
 def test_of_two_runs_that_saw_the_same_mark_the_older_one_sees_it_move(stage: Stage) -> None:
     """Its slot lapsed between its look at the mark and its write."""
-    from twiceproof.flows.order.mark import Drop, Event
-    from twiceproof.flows.order.version import Version
+    from twiceproof.flows.ordering.declaration import Version
+    from twiceproof.flows.ordering.high_water_mark import Drop, Event
 
     app, outside = stage.process(), Outside()
     flow = declare(app, outside)

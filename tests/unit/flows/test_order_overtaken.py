@@ -8,21 +8,10 @@ from typing import Any
 
 import pytest
 
-from twiceproof import (
-    Absent,
-    App,
-    Cancelled,
-    NeedsReview,
-    NotDone,
-    Retry,
-    Stale,
-    Waiting,
-    by,
-    check,
-)
+from twiceproof import Absent, App, Cancelled, NeedsReview, NotDone, Retry, Stale, Waiting, by, check
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.evidence import evidence_of
-from twiceproof.drive import block
+from twiceproof.claims.queries import evidence_of
+from twiceproof.operations import block
 
 from .order_shop import Outside, declare, event
 from .stage import Died, Stage, Style

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof import KeyRefused, Misuse, by
-from twiceproof.flows.order.version import read_version
+from twiceproof.flows.ordering.declaration import read_version
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from twiceproof import App, Misuse
 from twiceproof.claims.retention import sweep
 from twiceproof.cli.main import cli
-from twiceproof.drive import block
 from twiceproof.flows.workers.presence import LEASE, REMEMBERED, Presence, list_workers, stranded
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 from twiceproof import App, Misuse, NeedsReview, PayloadMismatch, ValueRefused, Waiting
-from twiceproof.drive import block
+from twiceproof.operations import block
 
 from .stage import Stage, Style
 

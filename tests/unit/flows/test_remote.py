@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Misuse, NeedsReview, NotDone, StepFailed, Waiting, WaitTimedOut
-from twiceproof.drive import block
+from twiceproof.flows.engine.step_identity import effect_key
 from twiceproof.flows.history.review import Word, settle_run
-from twiceproof.flows.names import effect_key
+from twiceproof.operations import block
 
 from .stage import Died, Stage, Style
 from .waits import park, process, token_of, work

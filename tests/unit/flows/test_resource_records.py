@@ -8,11 +8,10 @@ import msgspec
 import pytest
 
 from twiceproof import ResultNotKept
+from twiceproof.claims.blobs.records import DAY, Away
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.orphans import DAY
-from twiceproof.claims.pieces import forget
-from twiceproof.claims.shelving import Away
-from twiceproof.drive import block
+from twiceproof.claims.retention import forget
+from twiceproof.operations import block
 from twiceproof.records import Replace
 
 from .test_resources import BYTES, World, reporting

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Misuse, Resource, ResultNotKept, StoreUnavailable, ValueRefused
-from twiceproof.claims.orphans import DAY, orphans, remove_orphans
+from twiceproof.claims.blobs import Shelf, open_shelf, path_of, run_of
+from twiceproof.claims.blobs.records import DAY, load, orphans, remove_orphans
 from twiceproof.claims.retention import sweep
-from twiceproof.claims.shelf import Shelf, open_shelf, path_of, run_of
-from twiceproof.claims.shelving import load
-from twiceproof.drive import block
-from twiceproof.flows.resume import resume_run
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine

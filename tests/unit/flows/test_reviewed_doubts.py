@@ -11,7 +11,7 @@ import pytest
 
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting, check
 from twiceproof.clock import moment
-from twiceproof.effects.look import Absent, Happened, Unknown
+from twiceproof.effects.base import Absent, Happened, Unknown
 
 from .stage import Died, Stage, Style
 from .waits import work

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, Resource, Waiting
-from twiceproof.drive import block
-from twiceproof.flows.resume import resume_run
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import block
 from twiceproof.records import Remove
 from twiceproof.stores.grouped import GroupedStore
 

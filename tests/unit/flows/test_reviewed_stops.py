@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from twiceproof import Absent, App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Retry, Waiting, check
-from twiceproof.claims.arguments import Arguments
+from twiceproof.claims.request import Arguments
 
 from .stage import Died, Stage, Style
 from .waits import work

@@ -13,14 +13,13 @@ import pytest
 from twiceproof import App, CannotOpen, Misuse, Waiting
 from twiceproof.claims.claim import CLAIM, RUN, address_of
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
-from twiceproof.flows.history.rotation import KINDS, Rotated, _renew, keys_in_use, rotate
+from twiceproof.flows.history.key_rotation import KINDS, Rotated, _renew, keys_in_use, rotate
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Insert, Replace
+from twiceproof.stores.encryption import Keyring, SealedEngine
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.keyring import Keyring
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.sealed import SealedEngine
 
 from .resuming import resume
 from .stage import Died, DyingEngine
@@ -69,7 +68,7 @@ def shop(app: App, **options: Any) -> Any:
 def test_every_kind_of_record_is_rotated() -> None:
     """A kind that is missing here would keep its old key for ever."""
     text = "\n".join(path.read_text() for path in SRC.rglob("*.py") if "prove" not in path.parts)
-    declared = set(re.findall(r'\b(?:KIND|LOCK) = (?:"[^"]*", )?"([a-z]+)"', text))
+    declared = set(re.findall(r'\b(?:\w+_)?(?:KIND|LOCK) = (?:"[^"]*", )?"([a-z]+)"', text))
     declared |= set(re.findall(r'Address\([^()\n]+, "([a-z]+)", ', text))
     declared |= {CLAIM, RUN}
     assert {"step", "token", "signing", "undo"} <= declared
@@ -267,7 +266,7 @@ def test_rotated_under_load_nothing_is_lost_and_the_old_key_can_go(tmp_path: Pat
     """Threads go on working, half of them with the old key in front, while everything is sealed anew, over and over."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from twiceproof.stores.sqlite import SqliteEngine
+    from twiceproof.stores.sqlite.engine import SqliteEngine
 
     def opened(*rings: dict[str, bytes]) -> GroupedStore:
         engine = SqliteEngine(tmp_path / "shop.db", durability="process")

@@ -19,11 +19,11 @@ from twiceproof import (
     Waiting,
     WaitTimedOut,
 )
-from twiceproof.claims import listing
+from twiceproof.claims import queries as listing
 from twiceproof.claims.claim import address_of
-from twiceproof.drive import block
+from twiceproof.flows.calls import resume_run
 from twiceproof.flows.history.fork import plan_fork
-from twiceproof.flows.resume import resume_run
+from twiceproof.operations import block
 from twiceproof.records import Remove
 
 from .stage import Died, Stage

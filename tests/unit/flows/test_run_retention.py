@@ -8,10 +8,9 @@ import pytest
 
 from twiceproof import App, Misuse, NeedsReview, ResultNotKept
 from twiceproof.claims.claim import address_of, claim_of
-from twiceproof.claims.evidence import Evidence, evidence_write
-from twiceproof.claims.pieces import PIECES
-from twiceproof.claims.retention import sweep
-from twiceproof.drive import block
+from twiceproof.claims.queries import Evidence, evidence_write
+from twiceproof.claims.retention import PIECES, sweep
+from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Replace, Written
 
 from .stage import Died, Stage

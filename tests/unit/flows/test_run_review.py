@@ -10,9 +10,9 @@ from msgspec import Raw
 
 from twiceproof import App, ClaimLost, Misuse, NeedsReview, PriorFailure, ValueRefused, Waiting
 from twiceproof.claims.claim import Fault, address_of
-from twiceproof.claims.evidence import Evidence, evidence_write
-from twiceproof.drive import block
-from twiceproof.flows.resume import resume_run
+from twiceproof.claims.queries import Evidence, evidence_write
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import block
 
 from .stage import Stage
 

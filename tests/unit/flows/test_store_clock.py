@@ -11,9 +11,9 @@ import pytest
 
 from twiceproof import App, InProgress, NeedsReview, NotDone, Retry, Waiting
 from twiceproof.claims.claim import HELD
-from twiceproof.drive import block
-from twiceproof.flows.limits.rate import admit, make_rate
+from twiceproof.flows.limits import admit, make_rate
 from twiceproof.flows.workers.worker import Worker
+from twiceproof.operations import block
 from twiceproof.records import Record
 
 from .stage import Died, Stage

@@ -3,8 +3,8 @@
 import pytest
 
 from twiceproof import App, Misuse
-from twiceproof.drive import block
-from twiceproof.flows.tenants import note_tenant
+from twiceproof.flows.workers.tenants import note_tenant
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.flows.triggers.ticks import latest, make_ticks, passed
+from twiceproof.flows.triggers.schedule import latest, make_ticks, passed
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC).timestamp()
 

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 
 from twiceproof import App, Cancelled, Misuse, NeedsReview, Retry, StepFailed
-from twiceproof.stores.join import Join
+from twiceproof.stores.user_transaction import Join
 
 ONCE = Retry(attempts=1)
 

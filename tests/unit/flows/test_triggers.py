@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from twiceproof import App, KeyRefused, Misuse, Polled, StoreUnavailable
-from twiceproof.claims.outcomes import LostHold
-from twiceproof.drive import await_, block
+from twiceproof.claims.claim import LostHold
+from twiceproof.operations import await_, block
 from twiceproof.prove.checklist import source as reading
 from twiceproof.prove.target import target_of
 

@@ -201,7 +201,7 @@ def test_what_a_step_leaves_unawaited_is_its_own_affair(shop: Shop) -> None:
 
 def test_what_has_begun_is_no_longer_kept(shop: Shop) -> None:
     """A flow of a million steps must not remember each of them."""
-    from twiceproof.flows.context import session_var
+    from twiceproof.flows.engine.context import session_var
 
     kept = []
 

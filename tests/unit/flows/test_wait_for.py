@@ -25,10 +25,10 @@ from twiceproof import (
     WaitTimedOut,
 )
 from twiceproof.claims.claim import address_of, body_of
-from twiceproof.drive import Inline, await_, block
-from twiceproof.flows.session import Session
-from twiceproof.flows.waits.arrivals import ARRIVED, TIMEOUT, Arrival, packed
-from twiceproof.flows.waits.arrivals import deliver as operation
+from twiceproof.flows.engine.session import Session
+from twiceproof.flows.waits.records import ARRIVED, TIMEOUT, Arrival, packed
+from twiceproof.flows.waits.records import deliver as operation
+from twiceproof.operations import Inline, await_, block
 from twiceproof.records import Address, Insert, Lost
 
 from .stage import Died, Stage, Style

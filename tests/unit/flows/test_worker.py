@@ -14,12 +14,11 @@ import pytest
 
 from twiceproof import App, ClaimLost, Misuse, NotDone, StoreUnavailable
 from twiceproof.claims.claim import body_of, claim_of
-from twiceproof.drive import Inline, Operation, block
-from twiceproof.flows.resume import resume_run
-from twiceproof.flows.run_states import MOST_CRASHES
-from twiceproof.flows.work import with_work
-from twiceproof.flows.workers.duty import Duty
+from twiceproof.flows.calls import resume_run
+from twiceproof.flows.engine.run_states import MOST_CRASHES, with_work
+from twiceproof.flows.workers.due_work import Duty
 from twiceproof.flows.workers.log import FORMAT, JsonLines, RunFilter
+from twiceproof.operations import Inline, Operation, block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
 from twiceproof.records import Address, Insert, Record, Remove, Replace

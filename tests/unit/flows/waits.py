@@ -9,8 +9,8 @@ import pytest
 
 from twiceproof import App, Waiting
 from twiceproof.claims.claim import address_of
-from twiceproof.drive import await_, block
-from twiceproof.flows.resume import resume_run
+from twiceproof.flows.calls import resume_run
+from twiceproof.operations import await_, block
 from twiceproof.records import Address
 
 from .stage import Stage, Style

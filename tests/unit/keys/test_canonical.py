@@ -15,8 +15,7 @@ import msgspec
 import pytest
 
 from twiceproof.errors import ValueRefused
-from twiceproof.keys.canonical import canonical, canonical_fast, canonical_slowly
-from twiceproof.keys.writers import DEEPEST
+from twiceproof.keys.canonical import DEEPEST, canonical, canonical_fast, canonical_slowly
 
 PLUS_TWO = timezone(timedelta(hours=2))
 

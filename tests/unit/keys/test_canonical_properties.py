@@ -9,8 +9,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twiceproof.keys.canonical import canonical, canonical_slowly
-from twiceproof.keys.moment import span_text
+from twiceproof.keys.canonical import canonical, canonical_slowly, span_text
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 atoms = (

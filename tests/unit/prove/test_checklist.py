@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from twiceproof import App
 from twiceproof.cli.main import cli
-from twiceproof.doors.source import Source
+from twiceproof.inbound.source import Source
 from twiceproof.prove.checklist import check_app
-from twiceproof.prove.checklist.finding import RULES
+from twiceproof.prove.checklist.rules import RULES
 
 from .apps import safe_shop, unsafe_shop
 

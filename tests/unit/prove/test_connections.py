@@ -29,8 +29,7 @@ from twiceproof import App
 from twiceproof.errors import Misuse
 from twiceproof.prove.guard.guard import Guard
 from twiceproof.prove.guard.places import Allowed
-from twiceproof.prove.isolation import apart
-from twiceproof.prove.prover import Prover
+from twiceproof.prove.prover import Prover, apart
 from twiceproof.prove.report import Report
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.http import HttpWorld

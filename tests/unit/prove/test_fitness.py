@@ -15,19 +15,14 @@ from msgspec import Struct, structs
 from twiceproof import App
 from twiceproof.clock import Clock
 from twiceproof.errors import Misuse
-from twiceproof.prove.changed import other_payload
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.isolation import apart
-from twiceproof.prove.picture import closing_line
-from twiceproof.prove.prover import Prover
-from twiceproof.prove.report import Report
-from twiceproof.prove.scenes.fault import Fault
-from twiceproof.prove.scenes.outcome import BODY
-from twiceproof.prove.scenes.process import Process, Stage
-from twiceproof.prove.target import spread, target_of
-from twiceproof.prove.worlds.calls import Calls
-from twiceproof.prove.worlds.world import CallableWorld
+from twiceproof.prove.prover import Prover, apart
+from twiceproof.prove.report import Report, closing_line
+from twiceproof.prove.scenarios.process import Process, Stage
+from twiceproof.prove.scenarios.scenario import BODY, Fault
+from twiceproof.prove.target import other_payload, spread, target_of
+from twiceproof.prove.worlds.world import CallableWorld, Calls
 from twiceproof.stores.memory import MemoryEngine
 
 from .flows import unsafe

@@ -15,12 +15,10 @@ import pytest
 
 from twiceproof import App
 from twiceproof.errors import Misuse
+from twiceproof.prove.diagnosis import wrong_declarations
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.scenes.outcome import Beat, Outcome
-from twiceproof.prove.scenes.scene import Scene
-from twiceproof.prove.scenes.verdict import Verdict, judge
+from twiceproof.prove.scenarios.scenario import Beat, ScenarioOutcome, Scene, Verdict, judge
 from twiceproof.prove.worlds.http import HttpWorld
-from twiceproof.prove.wrong import wrong_declarations
 
 API = "http://api.shop.test"
 
@@ -180,8 +178,8 @@ def test_what_makes_no_sense_is_refused_with_a_next_move(given: Any, says: str) 
 
 def test_an_answer_that_was_not_lost_after_all_is_told_as_missed() -> None:
     scene = Scene("answer-lost-1", "", loses=1)
-    assert judge(scene, Outcome("done"), Outcome("done")).word == "missed"
-    assert judge(scene, Outcome("done", fired=1), Outcome("done")).word == "same"
+    assert judge(scene, ScenarioOutcome("done"), ScenarioOutcome("done")).word == "missed"
+    assert judge(scene, ScenarioOutcome("done", fired=1), ScenarioOutcome("done")).word == "same"
 
 
 # -- proofs --------------------------------------------------------------------------------------
@@ -300,8 +298,8 @@ def test_a_put_with_another_body_is_advised_to_send_the_same_and_not_to_give_up(
     effect = "PUT api.shop.test/orders/1 #bbbb"
     beats = (Beat(1, "save acts", {"PUT api.shop.test/orders/1 #aaaa": 1}), Beat(2, "save acts", {effect: 1}))
     verdict = Verdict("lost-1", "", "twice", "done", {effect: 1}, {}, "", 1, 2)
-    clean = Outcome("done", beats=beats[:1], seen={"PUT api.shop.test/orders/1 #aaaa": 1})
-    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, Outcome("done", beats=beats), clean)])
+    clean = ScenarioOutcome("done", beats=beats[:1], seen={"PUT api.shop.test/orders/1 #aaaa": 1})
+    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, ScenarioOutcome("done", beats=beats), clean)])
     assert "another body" in wrong.found and "same body" in wrong.instead and "never" not in wrong.instead
 
 
@@ -310,6 +308,6 @@ def test_a_put_that_comes_late_and_overwrites_is_advised_to_be_compared() -> Non
     between = Beat(2, "change acts", {"PUT api.shop.test/orders/1 #bbbb": 1})
     beats = (Beat(1, "save acts", {effect: 1}), between, Beat(1, "save acts", {effect: 1}))
     verdict = Verdict("paused-1", "", "twice", "done", {effect: 1}, {}, "", 2, 3)
-    clean = Outcome("done", beats=beats[:2], seen={effect: 1, **between.world})
-    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, Outcome("done", beats=beats), clean)])
+    clean = ScenarioOutcome("done", beats=beats[:2], seen={effect: 1, **between.world})
+    (wrong,) = wrong_declarations({"save": "safe"}, [(verdict, ScenarioOutcome("done", beats=beats), clean)])
     assert "If-Match" in wrong.instead and "never" not in wrong.instead

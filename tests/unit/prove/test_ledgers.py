@@ -11,8 +11,7 @@ import pytest
 
 from twiceproof.errors import Misuse, StoreUnavailable
 from twiceproof.prove.fixture import prove
-from twiceproof.prove.ledgers.ledgers import ledgers_at
-from twiceproof.prove.ledgers.schemas import SchemaLedgers
+from twiceproof.prove.ledgers import SchemaLedgers, ledgers_at
 from twiceproof.prove.prover import Prover
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.world import CallableWorld

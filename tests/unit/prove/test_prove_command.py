@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from twiceproof.cli.main import cli
-from twiceproof.cli.prove_outside import Outside
+from twiceproof.cli.prove import Outside
 from twiceproof.prove.report import Report
 
 from .flows import safe

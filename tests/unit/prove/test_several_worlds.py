@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App
-from twiceproof.cli.prove_outside import Outside
+from twiceproof.cli.prove import Outside
 from twiceproof.prove.fixture import NotSafe, prove
 from twiceproof.prove.worlds.files import Files
 from twiceproof.prove.worlds.world import CallableWorld, Worlds

@@ -9,9 +9,7 @@ import pytest
 from twiceproof import App, WaitTimedOut
 from twiceproof.errors import Misuse
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.scenes.outcome import Outcome
-from twiceproof.prove.scenes.scene import Scene
-from twiceproof.prove.scenes.verdict import judge
+from twiceproof.prove.scenarios.scenario import ScenarioOutcome, Scene, judge
 
 app = App("memory://")
 outside: list[str] = []
@@ -106,7 +104,7 @@ def test_a_wait_that_nobody_ends_is_refused_with_what_to_say() -> None:
 def test_an_arrival_that_counts_twice_is_found() -> None:
     """The ledger does not do so; a verdict that could not say it would be worth nothing."""
     scene = Scene("sent-twice-paid", "", arrives="paid", arrival="twice")
-    clean = Outcome("done", arrivals={"paid counted": 1})
-    assert judge(scene, Outcome("done", arrivals={"paid counted": 2}), clean).word == "twice"
-    assert judge(scene, Outcome("done", arrivals={"paid counted": 1}, fired=1), clean).word == "same"
-    assert judge(scene, Outcome("done", arrivals={"paid counted": 1}), clean).word == "missed"
+    clean = ScenarioOutcome("done", arrivals={"paid counted": 1})
+    assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 2}), clean).word == "twice"
+    assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 1}, fired=1), clean).word == "same"
+    assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 1}), clean).word == "missed"

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from twiceproof import App
-from twiceproof.doors.source import Event, Source
-from twiceproof.drive import block
-from twiceproof.server.application import Application, make_application
-from twiceproof.server.principal import Scope
-from twiceproof.server.tokens import create_token
+from twiceproof.inbound.source import Event, Source
+from twiceproof.operations import block
+from twiceproof.server.app import Application, make_application
+from twiceproof.server.tokens import Scope, create_token
 
 HERE = ("host", "127.0.0.1:8321")
 

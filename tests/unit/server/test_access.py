@@ -5,12 +5,11 @@ import asyncio
 import pytest
 
 from twiceproof import App, Misuse, env
-from twiceproof.drive import block
-from twiceproof.server.access import FRESH
+from twiceproof.operations import block
+from twiceproof.server.auth import FRESH
 from twiceproof.server.limits import Limits
-from twiceproof.server.principal import GRANTS, Scope
 from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets, warn_of_open_door
-from twiceproof.server.tokens import any_token, create_token, list_tokens, revoke_token
+from twiceproof.server.tokens import GRANTS, Scope, any_token, create_token, list_tokens, revoke_token
 
 from .desk import Desk, Shop
 
@@ -170,7 +169,7 @@ def test_an_unknown_token_cannot_be_revoked(app):
 
 def test_admin_is_every_scope(desk):
     assert set(GRANTS) == {Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN}
-    from twiceproof.server.principal import Principal
+    from twiceproof.server.tokens import Principal
 
     admin, reader = Principal("a", frozenset({Scope.ADMIN}), "t"), Principal("r", frozenset({Scope.READ}), "t")
     assert all(admin.may(scope) for scope in GRANTS)
@@ -241,7 +240,7 @@ def test_who_guesses_tokens_is_stopped_before_the_store_is_asked(app, monkeypatc
     desk = Desk(app, limits=Limits(per_source=1.0))
     token, looked = desk.token(Scope.READ), []
     assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
-    monkeypatch.setattr("twiceproof.server.access.find_token", lambda store, digest: looked.append(digest) or nobody())
+    monkeypatch.setattr("twiceproof.server.auth.find_token", lambda store, digest: looked.append(digest) or nobody())
     heard = [desk.call("GET", METRICS, token=f"tp_{guess}", client="203.0.113.9").status for guess in range(20)]
     assert (heard[:2], set(heard[2:]), len(looked)) == ([401, 401], {429}, 2)
     assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200

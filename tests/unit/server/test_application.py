@@ -12,18 +12,17 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from twiceproof import StoreUnavailable
-from twiceproof.doors.reply import Reply, json_reply
-from twiceproof.doors.source import Poison
-from twiceproof.drive import Request
-from twiceproof.server import policy, station
-from twiceproof.server.application import make_application
-from twiceproof.server.call import Call
-from twiceproof.server.place import place_of
-from twiceproof.server.principal import Scope, anybody
-from twiceproof.server.route import Route
-from twiceproof.server.routes.reading import body_of
-from twiceproof.server.routes.table import ROUTES
-from twiceproof.server.wire import SECURITY
+from twiceproof.inbound.reply import Reply, json_reply
+from twiceproof.inbound.source import Poison
+from twiceproof.operations import Request
+from twiceproof.server import auth as policy
+from twiceproof.server import monitoring as station
+from twiceproof.server.app import make_application
+from twiceproof.server.request import SECURITY, Call, place_of
+from twiceproof.server.routes import ROUTES
+from twiceproof.server.routes.params import body_of
+from twiceproof.server.routing import Route
+from twiceproof.server.tokens import Scope, anybody
 
 from .desk import Desk, Shop
 
@@ -242,7 +241,7 @@ def test_a_delivery_that_could_not_be_taken_in_is_told(desk):
     desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
     desk.app.incidents[0].flush()
     assert [(notice.event, notice.operation) for notice in told] == [("dead-letter", "unreadable")]
-    assert "it has no id" in told[0].line and told[0].look == "twiceproof hooks letters"
+    assert "it has no id" in told[0].line and told[0].look == "twiceproof hooks dead-letters"
 
 
 def test_a_server_that_is_about_to_leave_is_not_ready(desk):
@@ -312,7 +311,7 @@ def test_spans_are_named_for_the_route(app):
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from twiceproof.server.traces import Traces, find_traces
+    from twiceproof.server.monitoring import Traces, find_traces
 
     assert find_traces() is None  # installed, but nobody set up where spans go
     kept = InMemorySpanExporter()

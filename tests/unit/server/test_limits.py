@@ -6,12 +6,10 @@ import zlib
 
 import pytest
 
-from twiceproof.server.body import too_deep, unpacked
-from twiceproof.server.call import Refused
-from twiceproof.server.limits import Limits
-from twiceproof.server.rate import MOST, Buckets
-from twiceproof.server.room import SMALL, Room, Share
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.body import SMALL, Room, Share, too_deep, unpacked
+from twiceproof.server.limits import MOST, Buckets, Limits
+from twiceproof.server.request import Refused
+from twiceproof.server.routes import ROUTES
 
 from .desk import Desk
 
@@ -216,7 +214,7 @@ def test_this_machines_own_callers_are_not_counted_by_address(app):
 
 
 def test_a_token_has_a_bucket_of_its_own_wherever_it_is_used(app):
-    from twiceproof.server.principal import Scope
+    from twiceproof.server.tokens import Scope
 
     desk = Desk(app, limits=Limits(per_token=2.0))
     tokens = [desk.token(Scope.READ, name=name) for name in ("a", "b")]

@@ -3,11 +3,10 @@
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.server.access import FRESH
-from twiceproof.server.policy import POLICY, allows, require_policy
-from twiceproof.server.principal import GRANTS, Principal, Scope, anybody
-from twiceproof.server.route import Route
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.auth import FRESH, POLICY, allows, require_policy
+from twiceproof.server.routes import ROUTES
+from twiceproof.server.routing import Route
+from twiceproof.server.tokens import GRANTS, Principal, Scope, anybody
 
 GUARDED = [route for route in ROUTES if POLICY[route.method, route.path] not in (Scope.OPEN, Scope.PROVEN)]
 REFUSALS = {401, 403}

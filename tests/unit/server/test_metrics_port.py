@@ -5,11 +5,11 @@ from urllib.request import urlopen
 import pytest
 
 from twiceproof import App, Misuse, NeedsReview, StoreUnavailable
-from twiceproof.drive import block
-from twiceproof.flows.history import census
-from twiceproof.flows.history.census import count_states
+from twiceproof.flows.history import queries as census
+from twiceproof.flows.history.queries import count_states
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.server.metrics_port import FRESH, MetricsPort
+from twiceproof.server.monitoring import COUNTS_FRESH, MetricsPort
 
 
 @pytest.fixture
@@ -84,9 +84,9 @@ def test_a_count_is_believed_for_a_while_and_what_the_store_does_not_tell_stays(
     scraped(port)
     app.pay.start(5)
     assert 'state="queued"} 2.0' in scraped(port)
-    app.clock.advance(FRESH)
+    app.clock.advance(COUNTS_FRESH)
     assert 'state="queued"} 3.0' in scraped(port)
-    app.clock.advance(FRESH)
+    app.clock.advance(COUNTS_FRESH)
 
     def away(*_, **__):
         raise StoreUnavailable("no answer")

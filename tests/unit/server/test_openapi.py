@@ -8,17 +8,15 @@ from openapi_spec_validator import validate
 
 from twiceproof import Misuse
 from twiceproof.claims.claim import validate_name
-from twiceproof.doors.claim_service.answers import Ended, Prior, Renewed
-from twiceproof.doors.claim_service.look import ClaimView
-from twiceproof.doors.claim_service.reserved import refuse_reserved
-from twiceproof.doors.patterns import KEY, KEY_OR_NONE, OPERATION, SPAN
-from twiceproof.flows.history.runs import ALL, EVERY_STATE
+from twiceproof.flows.history.queries import ALL, EVERY_STATE
 from twiceproof.keys import validate_key
 from twiceproof.keys.duration import seconds
-from twiceproof.server.openapi.description import description
-from twiceproof.server.policy import POLICY
-from twiceproof.server.principal import Scope
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.auth import POLICY
+from twiceproof.server.openapi import KEY, KEY_OR_NONE, OPERATION, SPAN, description
+from twiceproof.server.routes import ROUTES
+from twiceproof.server.services.claim_messages import ClaimView, Ended, Prior, Renewed
+from twiceproof.server.services.claim_service import refuse_reserved
+from twiceproof.server.tokens import Scope
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from twiceproof.server.limits import Limits
-from twiceproof.server.metrics import Metrics
+from twiceproof.server.monitoring import Metrics
 from twiceproof.server.protocol import FIRST_WORD, guarded
 
 LIMITS = Limits()

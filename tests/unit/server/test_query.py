@@ -2,8 +2,8 @@
 
 import pytest
 
-from twiceproof.server.openapi.description import description
-from twiceproof.server.routes.table import ROUTES
+from twiceproof.server.openapi import description
+from twiceproof.server.routes import ROUTES
 
 from .test_matrix import address, title
 

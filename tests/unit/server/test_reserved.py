@@ -3,7 +3,7 @@
 import pytest
 
 from twiceproof.claims.claim import run_id
-from twiceproof.server.principal import Scope
+from twiceproof.server.tokens import Scope
 
 JSON = [("content-type", "application/json")]
 ALL = (Scope.INGEST, Scope.RUN, Scope.READ)
@@ -31,7 +31,7 @@ def test_a_flows_name_cannot_be_claimed_before_its_run_begins(desk):
 
 def test_a_request_that_was_said_to_have_started_anothers_run_does_not_show_it(desk, monkeypatch):
     """The second lock: what a start remembers is looked at again, whoever wrote it."""
-    monkeypatch.setattr("twiceproof.doors.claim_service.service.refuse_reserved", lambda *given: None)
+    monkeypatch.setattr("twiceproof.server.services.claim_service.refuse_reserved", lambda *given: None)
     desk.call("POST", "/v1/runs/sync", b'{"id":"secret"}', JSON, token=desk.token(*ALL))
     thief = desk.token(*ALL, tenant="thief", name="thief")
     taken = put(desk, thief, "start.sync", "k", b'{"payload":{"id":"1"}}').json

@@ -3,8 +3,7 @@
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.server.route import Route
-from twiceproof.server.router import Router, params_of
+from twiceproof.server.routing import Route, Router, params_of
 
 
 async def handle(call):

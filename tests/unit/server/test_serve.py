@@ -8,11 +8,10 @@ import pytest
 from twiceproof import App, StoreUnavailable
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.server import serve
-from twiceproof.server.application import make_application
-from twiceproof.server.routes.table import ROUTES
-from twiceproof.server.serve import Crew, Options
-from twiceproof.server.serving import Serving
-from twiceproof.server.station import Station
+from twiceproof.server.app import make_application
+from twiceproof.server.monitoring import Station
+from twiceproof.server.routes import ROUTES
+from twiceproof.server.serve import Crew, Options, Serving
 
 
 @pytest.fixture

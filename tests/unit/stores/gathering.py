@@ -3,8 +3,8 @@
 import threading
 
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.stores.gather import Gather
-from twiceproof.stores.hand import Hand
+from twiceproof.stores.group_commit import Gather
+from twiceproof.threads import Hand
 
 PATIENT = 20.0
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from twiceproof.stores.bell import Bell
+from twiceproof.stores.notifications import Bell
 
 PATIENT = 20.0
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
 from twiceproof.errors import StoreUnavailable
 from twiceproof.stores.base import AGAIN
-from twiceproof.stores.waiter import TRIES, Interrupted
+from twiceproof.stores.group_waiter import TRIES, Interrupted
 
 
 def test_a_lone_blocking_caller_works_on_its_own_thread():
@@ -477,7 +477,7 @@ def test_the_first_to_come_back_lets_those_in_who_were_answered_with_it(monkeypa
             late.append(Caller(gather, coming.pop(0)))
             in_line(gather, 1 + len(late))
 
-    monkeypatch.setattr("twiceproof.stores.gather.give_way", others_run)
+    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", others_run)
     assert gather.ask("first").block() == "FIRST"
     assert [caller.result() for caller in late] == ["SECOND", "THIRD"]
     assert work.groups[-1] == ["first", "second", "third"]
@@ -486,7 +486,7 @@ def test_the_first_to_come_back_lets_those_in_who_were_answered_with_it(monkeypa
 def test_a_caller_that_was_alone_gives_way_to_nobody(monkeypatch):
     gather, ways = gather_of(Work()), []
     gather.ask("before").block()
-    monkeypatch.setattr("twiceproof.stores.gather.give_way", ways.append)
+    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", ways.append)
     assert gather.ask("alone").block() == "ALONE"
     assert ways == []
 
@@ -495,7 +495,7 @@ def test_company_that_does_not_come_back_is_not_waited_for(monkeypatch):
     work, ways = Work(), []
     gather = gather_of(work)
     answered_together(gather, work, 3)
-    monkeypatch.setattr("twiceproof.stores.gather.give_way", ways.append)
+    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", ways.append)
     assert gather.ask("alone").block() == "ALONE"
     assert gather.ask("alone again").block() == "ALONE AGAIN"
     assert ways == [0]
@@ -510,7 +510,7 @@ def test_a_leader_interrupted_while_it_gives_way_leaves_the_gather_usable(monkey
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twiceproof.stores.gather.give_way", interrupted)
+    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", interrupted)
     with pytest.raises(KeyboardInterrupt):
         gather.ask("first").block()
     assert not gather.busy
@@ -611,7 +611,7 @@ def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeyp
     work.hold()
     first = Caller(gather, "first")
     assert work.begun.wait(PATIENT)
-    monkeypatch.setattr("twiceproof.stores.waiter.Waiter.close_the_gate", _close_a_gate_that_interrupts)
+    monkeypatch.setattr("twiceproof.stores.group_waiter.Waiter.close_the_gate", _close_a_gate_that_interrupts)
     with pytest.raises(KeyboardInterrupt):
         gather.ask("hurried").block()
     monkeypatch.undo()

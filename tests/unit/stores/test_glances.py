@@ -2,7 +2,7 @@
 
 import itertools
 
-from twiceproof.stores.glances import LONGEST_REST, Glances
+from twiceproof.threads import LONGEST_REST, Glances
 
 MOST = 50
 

@@ -13,7 +13,7 @@ from twiceproof.records import Address, Conflict, Insert, Lost, Remove, Replace,
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.sqlite import SqliteEngine
+from twiceproof.stores.sqlite.engine import SqliteEngine
 
 
 def at(key="key", space="shop"):

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from twiceproof.stores.hand import Hand
+from twiceproof.threads import Hand
 
 PATIENT = 20.0
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from twiceproof.stores.hand import Hand
-from twiceproof.stores.offload import Offload
+from twiceproof.stores.grouped import Offload
+from twiceproof.threads import Hand
 
 PATIENT = 20.0
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.stores.postgres_ghost import Ghost, lay
+from twiceproof.stores.postgres.connection import Ghost, lay
 
 GHOST = Ghost(b"17", b"2026-01-01")
 

@@ -10,7 +10,7 @@ from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_lin
 from twiceproof.records import Address, Batch, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.stores.signals import is_a_signals, let_signals_through
+from twiceproof.threads import is_a_signals, let_signals_through
 
 
 class TimeIsUp(Exception):

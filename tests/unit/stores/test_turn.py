@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from twiceproof import App
-from twiceproof.claims.outcomes import Done
+from twiceproof.claims.claim import Done
 from twiceproof.records import Address, Insert
-from twiceproof.stores import turn
+from twiceproof.stores import group_waiter as turn
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import open_store

@@ -5,9 +5,7 @@ import threading
 import pytest
 
 from twiceproof.records import Address, Batch, Check, Insert, Remove, Replace
-from twiceproof.stores.bell import Bell
-from twiceproof.stores.rings import SOON, queue_place, rings
-from twiceproof.stores.watch import Watch
+from twiceproof.stores.notifications import SOON, Bell, Watch, queue_place, rings
 
 PATIENT = 20.0
 HERE = Address("shop/order/17", "claim", "self")

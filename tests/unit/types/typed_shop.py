@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import assert_type
 
 from twiceproof import App, Decision, ItemDone, ItemFailed
-from twiceproof.claims.outcomes import TakeOutcome
+from twiceproof.claims.claim import TakeOutcome
 from twiceproof.flows.handle import AsyncRunHandle, RunHandle
 
 app = App("memory://")

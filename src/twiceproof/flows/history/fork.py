@@ -8,6 +8,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
+from ...claims.blobs.records import copied
 from ...claims.claim import (
     DONE,
     FAILED,
@@ -22,26 +23,25 @@ from ...claims.claim import (
     run_id,
     space_of,
 )
-from ...claims.pieces import forget
 from ...claims.results import resource_address, unpack
-from ...claims.shelving import copied
-from ...drive import Operation
+from ...claims.retention import forget
 from ...errors import Misuse
 from ...keys import validate_key
+from ...operations import Operation
 from ...records import Address, Check, Insert, Record, Written
 from ...stores.base import Store
-from ..entry import DONE as STEP_DONE
-from ..entry import KIND as STEP
-from ..entry import Entry
-from ..order.mark import Drop, Event, decide, mark_at, mark_of
-from ..order.version import Compare, Version
-from ..undo import UNDO, is_undo
+from ..engine.compensation import UNDO, is_undo
+from ..engine.ledger import STEP_DONE, Entry, entries_in
+from ..engine.ledger import STEP_KIND as STEP
+from ..engine.run_states import Work, encoded, work_of
+from ..ordering.declaration import Compare, Version
+from ..ordering.high_water_mark import Drop, Event, decide, mark_at, mark_of
 from ..waits.waiting import wait_name
-from ..work import Work, encoded, work_of
+from .queries import TOKENS, read_run, require_run
 from .review import queued
-from .runs import TOKENS, entries_in, read_run, require_run
 
 __all__ = ["Forked", "fork_run", "plan_fork"]
+
 
 BEING_FORKED = "is being forked"
 

@@ -1,4 +1,4 @@
-"""Settling a run in review: a person's word about what nobody else can know."""
+"""Settle, retry."""
 
 from __future__ import annotations
 
@@ -20,23 +20,34 @@ from ...claims.claim import (
     claim_of,
     run_id,
 )
-from ...claims.claims import FOR_EVER
-from ...claims.evidence import KIND as EVIDENCE
-from ...claims.evidence import read_evidence
+from ...claims.manager import FOR_EVER
+from ...claims.queries import EVIDENCE_KIND as EVIDENCE
+from ...claims.queries import read_evidence
 from ...claims.results import unpack
 from ...claims.states import Lifetime, finish_times
-from ...drive import Operation
 from ...errors import Misuse
-from ...records import Address, Record, Replace, Written
-from ...shell import typed
+from ...operations import Operation
+from ...records import Address, Check, Record, Replace, Written
+from ...safe_text import typed
 from ...stores.base import Store
-from ..entry import DONE, RETRY, STARTED, UNKNOWN, Entry, entry_write
-from ..undo import is_undo, refuse_cancelled, undoes
-from ..waiters import wake_waiters
-from ..work import queue_of, with_work, work_of
-from .runs import entries_in, read_run, require_run
+from ..engine.compensation import is_undo, refuse_cancelled, undoes
+from ..engine.ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, Entry, entries_in, entry_write, tried_anew
+from ..engine.run_dependencies import wake_waiters
+from ..engine.run_states import queue_of, with_work, work_of
+from .queries import read_run, require_run
 
-__all__ = ["Settled", "Verdict", "Word", "going_on", "lacks_result", "queued", "refuse_retry", "settle_run"]
+__all__ = [
+    "Settled",
+    "Verdict",
+    "Word",
+    "going_on",
+    "lacks_result",
+    "queued",
+    "refuse_retry",
+    "retry_run",
+    "settle_run",
+]
+
 
 Verdict = Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
 
@@ -160,7 +171,7 @@ def _meant(word: Word, entries: Sequence[Entry], reason: str) -> Entry | None:
 
 def lacks_result(entry: Entry, reason: str) -> bool:
     """Whether the run stopped because what this step returned is not there, or cannot be used: a person can say it."""
-    return entry.state == DONE and bool(entry.note.reason) and reason == f"{entry.name}: {entry.note.reason}"
+    return entry.state == STEP_DONE and bool(entry.note.reason) and reason == f"{entry.name}: {entry.note.reason}"
 
 
 def _left_open(entries: Sequence[Entry]) -> list[Entry]:
@@ -170,7 +181,7 @@ def _left_open(entries: Sequence[Entry]) -> list[Entry]:
 
 def _named(name: str, entries: Sequence[Entry]) -> Entry:
     found = next((entry for entry in entries if entry.name == name), None)
-    if found is not None and found.state == DONE and found.note.settled is not None:
+    if found is not None and found.state == STEP_DONE and found.note.settled is not None:
         return found  # by a person, who may have mistaken what it returned
     if found is None or found.state not in (UNKNOWN, STARTED):
         known = "is not in the ledger" if found is None else f"is {found.state}"
@@ -186,7 +197,7 @@ def _settled_entry(
         return None
     settlement = structs.replace(settlement, verdict="happened" if word.happened else "did-not-happen")
     if not word.happened:
-        if entry.state == DONE:
+        if entry.state == STEP_DONE:
             raise Misuse(f"{entry.name} is on record as done; say what it returned (--happened --result), or undo it.")
         note = structs.replace(
             entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",
@@ -199,7 +210,7 @@ def _settled_entry(
         entry.note, settled=settlement, result=result, spill=spill, fault=None, not_before=None, reason="", order=order,
         unfit=False,
     )  # fmt: skip
-    return structs.replace(entry, state=DONE, note=note)
+    return structs.replace(entry, state=STEP_DONE, note=note)
 
 
 def _outcome(
@@ -269,3 +280,28 @@ def queued(record: Record, claim: Claim) -> Replace:
     queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
     body = body_of(structs.replace(claim, reason="", fault=None))
     return Replace(record.at, body, QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)
+
+
+def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[str]:
+    """A run that failed, or that stopped because its flow had changed, goes back to the queue."""
+    while True:
+        found = yield from read_run(store, at)
+        record = require_run(found)
+        entries = yield from entries_in(store, at.space)
+        refuse_retry(record, entries, where)
+        if not (yield from _reopen(store, record, entries)):
+            continue
+        if isinstance((yield from store.write(queued(record, going_on(claim_of(record))))), Written):
+            return QUEUED
+
+
+def _reopen(store: Store, record: Record, entries: Sequence[Entry]) -> Operation[bool]:
+    """Before the run is queued: a crash in between leaves a failed run, whose failures are tried again anyway."""
+    failed = [tried_anew(entry) for entry in entries if entry.state == STEP_FAILED and record.state == FAILED]
+    size = max(1, store.batch_limit - 1)
+    for start in range(0, len(failed), size):
+        writes = [entry_write(record.at.space, entry) for entry in failed[start : start + size]]
+        written = yield from store.write(Check(record.at, version=record.version), *writes)
+        if not isinstance(written, Written):
+            return False
+    return True

@@ -1,21 +1,29 @@
-"""A poll: everything since last time, with a durable cursor, some overlap, and a claim per item."""
+"""@app.poll: durable cursor, overlap, a claim per item."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import NO_RESULT
-from ...records import Address
-from ..flow import Flow
-from .schedule import as_tick
-from .ticks import Ticks
+from ...claims.claim import NO_RESULT, body_of
+from ...claims.held_claim import Heartbeat, Hold
+from ...errors import Misuse, PayloadMismatch, StoreError
+from ...operations import Call, Operation, Raised, Returned
+from ...records import Address, Insert, Record, Replace, Written
+from ...stores.base import Store
+from ..flow import HIGH, Flow
+from ..workers.due_work import Duty, lease_for, take_duty
+from .schedule import Ticks, as_tick, interval_at, is_ahead
 
-__all__ = ["KIND", "Poll", "PollNote", "Polled", "poll_note_of"]
+__all__ = ["KIND", "Poll", "PollDuty", "PollNote", "Polled", "poll_note_of"]
+
 
 KIND = "poll"
 LEAP = 60.0  # seconds by which a poll may be late
@@ -85,3 +93,157 @@ class Poll:
         if note.cursor:
             return msgspec.json.decode(note.cursor)
         return self.since if note.until is None else as_tick(note.until - self.overlap)
+
+
+log = logging.getLogger("twiceproof.work")
+
+
+class PollDuty(Duty):
+    """What was fetched twice, by the overlap or after a crash, is claimed once: each item has its key."""
+
+    kind = KIND
+    rank = HIGH
+
+    def __init__(self, store: Store, heartbeat: Heartbeat) -> None:
+        self.polls: dict[str, Poll] = {}
+        self._store = store
+        self._heartbeat = heartbeat
+
+    def add(self, poll: Poll) -> None:
+        """Two under one name would share a cursor, and each would miss what the other was given."""
+        known = self.polls.get(poll.queue)
+        if known is not None and _place(known) != _place(poll):
+            raise Misuse(f"Two functions are polled as {poll.name!r}; give one of them another name=.")
+        self.polls[poll.queue] = poll
+
+    def queues(self) -> list[str]:
+        return list(self.polls)
+
+    def flow_of(self, queue: str) -> str:
+        """A poll has a name of its own."""
+        return self.polls[queue].flow.name
+
+    def awaits(self, record: Record) -> bool:
+        return inspect.iscoroutinefunction(self.polls[record.queue].function)
+
+    def prepare(self) -> Operation[None]:
+        for poll in list(self.polls.values()):
+            found = yield from self._store.read(poll.at)
+            if found.record is None:
+                note = body_of(poll.begin(found.now))
+                yield from self._store.write(Insert(poll.at, note, queue=poll.queue, due_in=0.0))
+                continue
+            known = poll_note_of(found.record.body)
+            if is_ahead(poll.ticks, known.next, found.record, found.now):
+                yield from self._store.write(_corrected(poll, found.record, known, found.now))
+
+    def put_off(self, record: Record) -> float:
+        return lease_for(interval_at(self.polls[record.queue].ticks, record.due_at or record.updated_at))
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        poll = self.polls[record.queue]
+        hold = yield from take_duty(self._store, self._heartbeat, record, self.put_off(record))
+        if hold is None:
+            return  # another worker polls
+        try:
+            yield from self._poll(poll, poll_note_of(record.body), hold)
+        finally:
+            self._heartbeat.drop(hold)
+
+    def _poll(self, poll: Poll, note: PollNote, hold: Hold) -> Operation[None]:
+        now = hold.held.taken_at
+        note = structs.replace(note, next=poll.ticks.after(now))
+        finding = yield from Call(lambda: poll.function(poll.since_of(note)))
+        try:
+            note = yield from self._start_all(poll, note, _polled(finding, poll.name), now)
+        except _SourceBroke as broke:  # also in the middle of its items: the next tick asks again
+            log.error("%s could not be polled, will try again: %r", poll.name, broke.__cause__)
+            finding = Raised(broke)
+        except StoreError:
+            with suppress(StoreError):  # if it is back by now, nobody need wait as if this poller had died
+                yield from self._move_on(poll, note, hold, polled=False)
+            raise
+        yield from self._move_on(poll, note, hold, polled=not isinstance(finding, Raised))
+
+    def _move_on(self, poll: Poll, note: PollNote, hold: Hold, *, polled: bool) -> Operation[None]:
+        """Also if it took so long that another worker polls: if none of them moved the cursor, it would stay."""
+        self._heartbeat.drop(hold)
+        now = (yield from self._store.read(poll.at)).now
+        due_in = max(0.0, note.next - now)
+        # It draws a fence: a renewal that straggles in after it cannot undo it.
+        after = Replace(
+            poll.at, body_of(note), fence=hold.held.fence, draw=True, queue=poll.queue, due_in=due_in
+        )  # fmt: skip
+        while True:
+            written = yield from self._store.write(after)
+            if isinstance(written, Written) or written.found is None or not polled:
+                return
+            after = structs.replace(after, fence=None, version=written.found.version)
+
+    def _start_all(self, poll: Poll, note: PollNote, polled: Polled, now: float) -> Operation[PollNote]:
+        started = refused = 0
+        for item in _items(polled):
+            try:
+                yield from _start(poll, item)
+                started += 1
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001 - it must neither hold up the others, nor be passed over in silence
+                log.error("%s: an item cannot be started, the cursor stays before it: %r", poll.name, error)
+                refused += 1
+        if refused:
+            return structs.replace(note, started=note.started + started)
+        note = structs.replace(note, cursor=_cursor(note, polled), started=note.started + started)
+        return poll.polled(note, now)
+
+
+def _corrected(poll: Poll, record: Record, note: PollNote, now: float) -> Replace:
+    after = poll.corrected(note, now)
+    due_in = max(0.0, after.next - now)
+    return Replace(record.at, body_of(after), version=record.version, queue=poll.queue, due_in=due_in)
+
+
+class _SourceBroke(Exception):
+    """What the user's function gave cannot be read; why is its cause."""
+
+
+def _place(poll: Poll) -> tuple[str, str]:
+    """The same function declared again, by a module that is loaded anew, is no second one."""
+    return poll.function.__module__, poll.function.__qualname__
+
+
+def _polled(finding: Returned | Raised, name: str) -> Polled:
+    if isinstance(finding, Raised):
+        if not isinstance(finding.error, Exception):
+            raise finding.error
+        raise _SourceBroke from finding.error
+    found = finding.value
+    polled = found if isinstance(found, Polled) else Polled(found or ())
+    if isinstance(polled.items, str | bytes | dict) or not isinstance(polled.items, Iterable):
+        kind = type(polled.items).__name__
+        raise _SourceBroke from TypeError(f"{name} returned {kind}; return a list of items, or Polled(items, cursor).")
+    return polled
+
+
+def _items(polled: Polled) -> Iterator[Any]:
+    """A generator runs the user's code for each of its items."""
+    try:
+        yield from polled.items
+    except Exception as error:
+        raise _SourceBroke from error
+
+
+def _cursor(note: PollNote, polled: Polled) -> Raw:
+    try:
+        return note.cursor if polled.cursor is None else Raw(msgspec.json.encode(polled.cursor))
+    except Exception as error:
+        raise _SourceBroke from error
+
+
+def _start(poll: Poll, item: Any) -> Operation[None]:
+    """Passed whole to a flow with one parameter, otherwise spread by name."""
+    whole = len(poll.flow.inputs.names) == 1 or not isinstance(item, dict)
+    try:
+        yield from poll.flow.start((item,) if whole else (), {} if whole else item, plain=True)
+    except PayloadMismatch as error:
+        log.warning("%s: an item came again with other contents and is left alone: %s", poll.name, error)

@@ -1,21 +1,193 @@
-"""A schedule: which flow is started at which ticks, and what happens to those that were missed or overlap."""
+"""@app.every: ticks, overlap, catch-up."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+import logging
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Literal, Protocol, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from ...errors import Misuse
-from ...records import Address
-from ..flow import Flow
-from .ticks import Ticks, latest, passed
+from ...claims.claim import body_of
+from ...errors import Misuse, PayloadMismatch
+from ...keys.duration import seconds
+from ...operations import Operation
+from ...records import Address, Insert, Record, Replace
+from ...stores.base import Store
+from ..engine.run_dependencies import is_under_way
+from ..flow import HIGH, Flow
+from ..workers.due_work import Duty, lease_for
+from ..workers.store_clock import TOLERANCE
 
-__all__ = ["KIND", "CatchUp", "Overlap", "Schedule", "ScheduleNote", "as_tick", "note_of", "takes_tick"]
+__all__ = [
+    "KIND",
+    "CatchUp",
+    "Cron",
+    "Interval",
+    "Overlap",
+    "Schedule",
+    "ScheduleDuty",
+    "ScheduleNote",
+    "Ticks",
+    "as_tick",
+    "interval_at",
+    "is_ahead",
+    "latest",
+    "make_ticks",
+    "note_of",
+    "passed",
+    "takes_tick",
+]
+
+
+class Ticks(Protocol):
+    """Moments in seconds since the epoch, the same in every process."""
+
+    def after(self, moment: float) -> float:
+        """The first tick after this moment."""
+
+
+class Interval:
+    """Counted from the epoch, not from a start: ten schedulers mean the same moments."""
+
+    def __init__(self, span: float) -> None:
+        self.span = span
+
+    def after(self, moment: float) -> float:
+        count = moment // self.span + 1
+        tick = count * self.span
+        # The product is rounded: a tick could come out as its own successor, and be gone round for ever.
+        return tick if tick > moment else (count + 1) * self.span
+
+
+MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+
+
+class Cron:
+    """Five fields, as cron has them, or six, the first of them seconds; or a macro.
+
+    When clocks change, a fixed time of day has one tick; with a `*` in its seconds, minutes or hours it follows the
+    clock.
+    """
+
+    def __init__(self, text: str, zone: str) -> None:
+        self._text = text
+        self._fields = _written_out(text)
+        self._zone = _zone(zone)
+        # cronsim sees to a fixed time of day in five fields only. Six are looked for on a clock that nobody sets.
+        self._by_wall = len(self._fields.split()) == 6 and not any(
+            field.startswith("*") for field in self._fields.split()[:3]
+        )
+        self._simulate, self._mistake = _cronsim()
+        self.after(0.0)  # a mistake is found when it is declared
+
+    def after(self, moment: float) -> float:
+        here = datetime.fromtimestamp(moment, self._zone)
+        try:
+            for found in self._simulate(self._fields, here.replace(tzinfo=None) if self._by_wall else here):
+                tick = _on_the_wall(found, self._zone) if self._by_wall else found.timestamp()
+                if tick > moment:  # in an hour that comes for the second time, it looks into the first
+                    return tick
+        except self._mistake as error:
+            raise Misuse(
+                f'{self._text!r} is no cron expression ({error}); write five fields, such as "0 2 * * *", six with '
+                'seconds first, or "@daily".'
+            ) from None
+        raise Misuse(f"{self._text!r} never comes; write the five fields of a cron expression.")
+
+
+def _written_out(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return MACROS[text.lower()]
+    except KeyError:
+        raise Misuse(f"{text!r} means nothing here; write one of {', '.join(MACROS)}, or five fields.") from None
+
+
+def _on_the_wall(local: datetime, zone: tzinfo) -> float:
+    """When a clock on the wall shows this: the first time, if twice; if it is left out, when it shows the next hour."""
+    while (found := local.replace(tzinfo=zone)) != found.astimezone(UTC).astimezone(zone):
+        local += timedelta(minutes=1)
+    return found.timestamp()
+
+
+def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
+    if isinstance(when, str) and (" " in when.strip() or when.strip().startswith("@")):
+        return Cron(when.strip(), zone)
+    if zone != "UTC":
+        raise Misuse(
+            f"tz={zone!r} means nothing for an interval, which is counted from the epoch; write a cron expression, "
+            'such as "0 2 * * *", or leave tz= out.'
+        )
+    return Interval(seconds(when, name="every"))
+
+
+def interval_at(ticks: Ticks, moment: float) -> float:
+    """Seconds between the two ticks that come next: those of a cron expression need not be even."""
+    first = ticks.after(moment)
+    return ticks.after(first) - first
+
+
+def is_ahead(ticks: Ticks, following: float, record: Record, now: float) -> bool:
+    """Whether its next tick, or the time at which it is due, is later than any that could have been written by now."""
+    soon = now + TOLERANCE
+    tick = ticks.after(soon)
+    latest = max(tick, soon + lease_for(ticks.after(tick) - tick))
+    return following > tick or (record.due_at is not None and record.due_at > latest)
+
+
+def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:
+    """The ticks from `first` until now; of very many the first ones."""
+    found: list[float] = []
+    tick = first
+    while tick <= now and len(found) < most:
+        found.append(tick)
+        tick = ticks.after(tick)
+    return found
+
+
+def latest(ticks: Ticks, first: float, now: float) -> float:
+    """The last tick until now, `first` or later, without going through all of them: there may be a year of minutes."""
+    span = 60.0
+    while now - span > first and ticks.after(now - span) > now:
+        span *= 2
+    tick = first if now - span <= first else ticks.after(now - span)
+    while (following := ticks.after(tick)) <= now:
+        tick = following
+    return tick
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise Misuse(f'tz={name!r} is not a time zone; write one like "Europe/Paris".') from None
+
+
+def _cronsim() -> tuple[Callable[[str, datetime], Iterator[datetime]], type[Exception]]:
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError:
+        raise Misuse(
+            "Cron expressions need the package cronsim; install it with: pip install 'twiceproof[cron]'."
+        ) from None
+    return CronSim, CronSimError
+
 
 KIND = "schedule"
 
@@ -90,3 +262,87 @@ def as_tick(moment: float) -> datetime:
 def takes_tick(function: Callable[..., Any]) -> bool:
     """Whether the function wants to know which tick it runs for."""
     return bool(inspect.signature(function).parameters)
+
+
+log = logging.getLogger("twiceproof.work")
+
+
+class ScheduleDuty(Duty):
+    """A run's key follows from its tick: a tick that is served twice has one run."""
+
+    kind = KIND
+    rank = HIGH
+
+    def __init__(self, store: Store) -> None:
+        self.schedules: dict[str, Schedule] = {}
+        self._store = store
+
+    def add(self, schedule: Schedule) -> None:
+        """A flow has one: of two, the second would silently take the place of the first."""
+        known = self.schedules.get(schedule.queue)
+        if known is not None and known.flow is schedule.flow:
+            raise Misuse(
+                f"{schedule.flow.name} is scheduled twice, {known.when!r} and {schedule.when!r}; call it from a second "
+                "function with a schedule of its own."
+            )
+        self.schedules[schedule.queue] = schedule
+
+    def queues(self) -> list[str]:
+        return list(self.schedules)
+
+    def prepare(self) -> Operation[None]:
+        """Put each schedule where it falls due, or correct one that was declared anew, or while the store's clock was
+        ahead. What is there stays."""
+        for schedule in list(self.schedules.values()):
+            found = yield from self._store.read(schedule.at)
+            if found.record is None:
+                note = schedule.begin(found.now)
+                due_in = max(0.0, note.next - found.now)
+                yield from self._store.write(Insert(schedule.at, body_of(note), queue=schedule.queue, due_in=due_in))
+                continue
+            old = note_of(found.record.body)
+            if not schedule.is_as_declared(old) or is_ahead(schedule.ticks, old.next, found.record, found.now):
+                note = structs.replace(schedule.begin(found.now), last=old.last, skipped=old.skipped)
+                yield from self._store.write(_next(schedule, found.record, note, found.now))
+
+    def put_off(self, record: Record) -> float:
+        return lease_for(interval_at(self.schedules[record.queue].ticks, record.due_at or record.updated_at))
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        schedule = self.schedules[record.queue]
+        found = yield from self._store.read(record.at)
+        if found.record is None or found.record.version != record.version:
+            return  # another scheduler was here
+        note, now = note_of(record.body), found.now
+        ticks, following = schedule.chosen(note.next, now)
+        for tick in ticks:
+            note = yield from self._start(schedule, note, tick)
+        note = structs.replace(note, next=following)
+        if following <= now:
+            log.info("%s: catching up, %d ticks started, next %s", schedule.flow.name, len(ticks), as_tick(following))
+        yield from self._store.write(_next(schedule, record, note, now))
+
+    def _start(self, schedule: Schedule, note: ScheduleNote, tick: float) -> Operation[ScheduleNote]:
+        before = _run_before(schedule, note)
+        if schedule.overlap == "skip" and before and (yield from is_under_way(self._store, before)):
+            log.warning("%s: tick %s is skipped, the one before is still under way", schedule.flow.name, as_tick(tick))
+            return structs.replace(note, skipped=note.skipped + 1)
+        follows = before if schedule.overlap == "queue" else ""
+        try:
+            yield from schedule.flow.start((as_tick(tick),), {}, follows=follows)
+        except PayloadMismatch as error:  # one run a day, say, of a tick an hour: it must not hold up those to come
+            log.warning("%s: tick %s is left alone, its key is taken: %s", schedule.flow.name, as_tick(tick), error)
+        return structs.replace(note, last=tick)
+
+
+def _run_before(schedule: Schedule, note: ScheduleNote) -> str:
+    """The run of the last tick that was started; "" if there was none."""
+    if note.last is None:
+        return ""
+    return schedule.flow.handle(schedule.flow.key((as_tick(note.last),), {})).id
+
+
+def _next(schedule: Schedule, record: Record, note: ScheduleNote, now: float) -> Replace:
+    """By version: of several schedulers one moves it on."""
+    due_in = max(0.0, note.next - now)
+    return Replace(record.at, body_of(note), version=record.version, queue=schedule.queue, due_in=due_in)

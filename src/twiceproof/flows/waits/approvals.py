@@ -1,37 +1,58 @@
-"""Approvals: a run waits for a person's word, which is given once and about what was shown."""
+"""App.approve, deciding, links."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
+from hashlib import sha256
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
-from ...claims.claim import DONE, FAILED, body_of, claim_of
-from ...drive import Operation
-from ...errors import NoSuchWait, OwnRequest, PayloadMismatch, Rejected
+from ...claims.claim import DONE, FAILED, SELF, body_of, claim_of
+from ...claims.states import EXPIRE
+from ...errors import Misuse, NoSuchWait, OwnRequest, PayloadMismatch, Rejected
 from ...keys import validate_key
+from ...operations import Operation
 from ...records import Address, Insert, Record, Replace, Write, Written
 from ...stores.base import Store
-from ..session import Session
-from ..work import work_of
-from .approval import (
+from ..engine.run_states import work_of
+from ..engine.session import Session
+from .records import (
+    APPROVAL_KIND,
+    ARRIVED,
     DECIDED,
-    KIND,
     OPEN,
+    TIMEOUT,
     Approval,
+    Arrival,
     Decided,
     Decision,
     Request,
     approval_of,
+    arrival_of,
+    is_of,
+    landing,
     request_address,
     request_of,
+    standing_run,
 )
-from .arrivals import ARRIVED, TIMEOUT, Arrival, arrival_of, is_of, landing, standing_run
-from .arrivals import KIND as ARRIVAL
+from .records import ARRIVAL_KIND as ARRIVAL
 from .waiting import Pending, awaited, timed_out
 
-__all__ = ["approve", "decide", "look_up", "open_approvals"]
+__all__ = [
+    "LINK_KIND",
+    "PATH",
+    "Link",
+    "approve",
+    "decide",
+    "draw_link",
+    "find_link",
+    "link_url",
+    "look_up",
+    "open_approvals",
+]
+
 
 PAGE = 200
 
@@ -59,7 +80,7 @@ class _Asked(Pending):
             session.work.born, claim.operation, claim.key, self._digest, self._shown, entry.note.not_before,
             requester=self._requester or session.work.starter,
         )  # fmt: skip
-        at, body = Address(session.space, KIND, self._word), body_of(request)
+        at, body = Address(session.space, APPROVAL_KIND, self._word), body_of(request)
         refused = yield from session.ledger.flush(Insert(at, body, OPEN))
         if refused is not None and refused.found is not None:
             yield from session.ledger.flush(Replace(at, body, OPEN, version=refused.found.version))
@@ -69,7 +90,7 @@ class _Asked(Pending):
         if self._default is not None:
             decision = Decision(self._default, "", session.ledger.now(), "nobody decided in time")
             self.otherwise = Raw(msgspec.json.encode(decision))
-        record = (yield from session.parts.store.read(Address(session.space, KIND, self._word))).record
+        record = (yield from session.parts.store.read(Address(session.space, APPROVAL_KIND, self._word))).record
         if record is None:
             return ()
         body = body_of(structs.replace(request_of(record), decision=decision))
@@ -169,7 +190,7 @@ def open_approvals(store: Store, prefix: str, limit: int) -> Operation[list[Appr
     found: list[Approval] = []
     after: str | None = None
     while True:
-        page = yield from store.scan(KIND, state=OPEN, after=after, limit=PAGE)
+        page = yield from store.scan(APPROVAL_KIND, state=OPEN, after=after, limit=PAGE)
         for record in page.records:
             if record.at.space.startswith(prefix) and (yield from _is_waited_for(store, record)):
                 found.append(approval_of(record))
@@ -184,3 +205,49 @@ def _is_waited_for(store: Store, record: Record) -> Operation[bool]:
     except NoSuchWait:
         return False
     return _may_go_on(run)
+
+
+LINK_KIND = "link"
+PATH = "/v1/approvals/link/"
+TOKEN_BYTES = 24
+
+
+class Link(Struct, frozen=True, omit_defaults=True):
+    """Where a token leads: which approval of which start of which run, and what was to be shown there."""
+
+    space: str
+    name: str
+    born: str
+    digest: str
+    to: str = ""  # whose word it will be; "": whoever has it says who they are
+
+
+def draw_link(store: Store, link: Link, seconds: float) -> Operation[str]:
+    """The token. It is told to nobody else: not to the store, not to a log, and not twice."""
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    yield from store.write(Insert(_address(token), body_of(link), queue=EXPIRE, due_in=seconds))
+    return token
+
+
+def find_link(store: Store, token: str) -> Operation[Link | None]:
+    """None: there is no such link, or its time is over."""
+    found = yield from store.read(_address(token))
+    record = found.record
+    if record is None or (record.due_at is not None and record.due_at <= found.now):
+        return None
+    return msgspec.json.decode(record.body, type=Link)
+
+
+def link_url(base: str, token: str) -> str:
+    if not base.startswith(("http://", "https://")):
+        raise Misuse(
+            'Nobody knows where a browser can reach this app; say App(url="https://hooks.example.com") or set '
+            "TWICEPROOF_URL."
+        )
+    return f"{base.rstrip('/')}{PATH}{token}"
+
+
+def _address(token: str) -> Address:
+    """Found by its hash: how long a look-up takes tells nothing about any token."""
+    hashed = sha256(token.encode(errors="replace")).hexdigest()
+    return Address(f"links/{hashed}", LINK_KIND, SELF)

@@ -1,28 +1,49 @@
-"""Callback URLs: an unguessable token that leads to one wait of one run. The store knows only the token's hash."""
+"""Callback URLs; app.remote."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import secrets
+from collections.abc import Callable, Sequence
 from hashlib import sha256
+from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
-from ...claims.claim import SELF
-from ...claims.pointer import Pointer, pointer_write
-from ...drive import Operation
+from ...claims.claim import SELF, run_id
+from ...claims.retention import Pointer, pointer_write
 from ...errors import Misuse, NoSuchWait
-from ...records import Address
+from ...operations import Operation, await_
+from ...records import Address, Record, Write
 from ...stores.base import Store
-from ..entry import DONE, Note
-from ..session import Session
-from .arrivals import KIND as ARRIVAL
-from .arrivals import Delivered, deliver
-from .waiting import wait_name
+from ..engine.context import Unwind
+from ..engine.decisions import Plan
+from ..engine.exits import Review
+from ..engine.ledger import STEP_DONE, STEP_FAILED, UNKNOWN, WAITS, Entry, Note
+from ..engine.session import Session
+from ..engine.step_identity import effect_key
+from ..repeat import NEVER, Retry
+from ..step import Step, called_with
+from .records import ARRIVAL_KIND as ARRIVAL
+from .records import WAIT, Delivered, deliver, is_of, standing_run
+from .waiting import Pending, arrived, awaited, timed_out, wait_name
 
-__all__ = ["KIND", "PATH", "Callback", "callback_url", "deliver_by_token"]
+__all__ = [
+    "CALLBACK_KIND",
+    "PATH",
+    "WAITED",
+    "Callback",
+    "HandedOut",
+    "callback_url",
+    "deliver_by_token",
+    "handed_out",
+    "remote",
+]
 
-KIND = "callback"
+
+CALLBACK_KIND = "callback"
 PATH = "/v1/callbacks/"
 TOKEN_BYTES = 24
 
@@ -43,7 +64,7 @@ def callback_url(session: Session, name: str) -> Operation[str]:
         base, token = _base_of(session), secrets.token_urlsafe(TOKEN_BYTES)
         yield from _index(session, token, name)
         # The whole URL: an app that has moved meanwhile must not make a replay differ from what was handed out.
-        entry = session.finished(entry_name, DONE, Note(result=Raw(msgspec.json.encode(f"{base}{PATH}{token}"))))
+        entry = session.finished(entry_name, STEP_DONE, Note(result=Raw(msgspec.json.encode(f"{base}{PATH}{token}"))))
     return msgspec.json.decode(entry.note.result, type=str)
 
 
@@ -66,7 +87,7 @@ def _index(session: Session, token: str, name: str) -> Operation[None]:
 
 def _address(token: str) -> Address:
     hashed = sha256(token.encode(errors="replace")).hexdigest()
-    return Address(f"callbacks/{hashed}", KIND, SELF)
+    return Address(f"callbacks/{hashed}", CALLBACK_KIND, SELF)
 
 
 def deliver_by_token(store: Store, token: str, payload: Raw, *, mark: str) -> Operation[Delivered]:
@@ -77,3 +98,134 @@ def deliver_by_token(store: Store, token: str, payload: Raw, *, mark: str) -> Op
     leads = msgspec.json.decode(found.body, type=Callback)
     at = Address(leads.space, ARRIVAL, leads.step)
     return (yield from deliver(store, at, payload, mark=mark, born=leads.born))
+
+
+PAGE = 200
+WAITED = "waited for"
+
+
+class HandedOut(Struct, frozen=True):
+    """One callback URL, without its token: nobody knows that but who was given it."""
+
+    flow: str
+    key: str
+    name: str
+    run: str
+    state: str  # waited for, arrived, timeout
+    handed_out_at: float
+
+
+def handed_out(
+    store: Store, tenant: str, *, flow: str = "", ended: bool = False, limit: int
+) -> Operation[list[HandedOut]]:
+    """Those that are still waited for; with `ended`, the others too. Not those of runs that are forgotten."""
+    found: list[HandedOut] = []
+    after: str | None = None
+    prefix = f"{tenant}/{flow}/" if flow else f"{tenant}/"
+    while True:
+        page = yield from store.scan(CALLBACK_KIND, after=after, limit=PAGE)
+        for record in page.records:
+            shape = yield from _shape(store, record, prefix)
+            if shape is not None and (ended or shape.state == WAITED):
+                found.append(shape)
+        after = page.after
+        if after is None or len(found) >= limit:
+            return found[:limit]
+
+
+def _shape(store: Store, record: Record, prefix: str) -> Operation[HandedOut | None]:
+    leads = msgspec.json.decode(record.body, type=Callback)
+    if not leads.space.startswith(prefix):
+        return None
+    try:
+        run = yield from standing_run(store, leads.space, leads.born)
+    except NoSuchWait:
+        return None
+    arrival = (yield from store.read(Address(leads.space, ARRIVAL, leads.step))).record
+    state = arrival.state if arrival is not None and is_of(arrival, run) else WAITED
+    name = leads.step.removeprefix(WAIT)
+    return HandedOut(leads.flow, leads.key, name, run_id(leads.space), state, record.created_at)
+
+
+class _Proof(Pending):
+    """A callback that also proves what nobody could say: that the work was started."""
+
+    def __init__(self, name: str, seconds: float | None, start: str) -> None:
+        super().__init__(wait_name(name), f"waits for {name} from a start of unknown outcome", seconds)
+        self._start = start
+
+    def close(self, session: Session) -> Operation[Sequence[Write]]:
+        """Not a time-out: a person must say whether it was started. Then the time runs anew."""
+        old = session.ledger.entries[self.name]
+        session.ledger.note(Entry(self.name, WAITS, Note(), old.version, session.ledger.now()))
+        yield from session.ledger.flush()
+        session.halt(Review(f"{self._start}: nobody knows whether it was started, and no callback came in time"))
+
+
+def remote(
+    session: Session, start: Callable[..., Any], name: str, seconds: float | None, retry: Retry
+) -> Operation[Any]:  # fmt: skip
+    """What the callback said. The start is a step that is never repeated blindly."""
+    step_name = f"start:{name}"
+    url = yield from callback_url(session, name)
+    sure = yield from _started(session, _step_of(session, start, retry), step_name, name, url)
+    pending = Pending(wait_name(name), f"waits for {name}", seconds) if sure else _Proof(name, seconds, step_name)
+    note = yield from awaited(session, pending)
+    if not sure:
+        _proved(session, step_name)
+    if not note.result:
+        raise timed_out(session, f"{name} was started, and nothing came back in time", name)
+    return msgspec.json.decode(note.result)
+
+
+def _started(session: Session, step: Step, step_name: str, name: str, url: str) -> Operation[bool]:
+    """False: nobody knows. The callback will tell, so nothing is started again and nobody is asked yet."""
+    entry = session.ledger.entries.get(step_name)
+    if entry is not None and entry.state not in (
+        STEP_DONE,
+        STEP_FAILED,
+    ):  # what the flow was told once, it is told again
+        came = yield from arrived(session, Address(session.space, ARRIVAL, wait_name(name)))
+        if came is not None:
+            session.visit(step_name, entry.note.asked)
+            return False
+    given = called_with(step.function, {"effect_key": effect_key(session.space, step_name)})
+    try:
+        yield from session.step(step, (url,), given, name=step_name)
+    except Unwind:
+        after = session.ledger.entries.get(step_name)
+        if after is None or after.state != UNKNOWN:
+            raise
+        session.take_back()  # it is too early for a person
+        return False
+    return True
+
+
+def _proved(session: Session, step_name: str) -> None:
+    entry = session.ledger.entries[step_name]
+    note = msgspec.structs.replace(entry.note, result=Raw(b"null"), fault=None, reason="its callback arrived")
+    session.finished(step_name, STEP_DONE, note)
+
+
+def _step_of(session: Session, start: Callable[..., Any], retry: Retry) -> Step:
+    return Step(_fitting(session, start), Plan(NEVER, retry), name="start")
+
+
+def _fitting(session: Session, start: Callable[..., Any]) -> Callable[..., Any]:
+    """An `async def` flow awaits its start; a plain function goes to a thread, or it would hold up the loop."""
+    if not callable(start):
+        raise Misuse("app.remote needs a function that starts the work: start=fn, called with the callback's URL.")
+    if session.drive is not await_:
+        if inspect.iscoroutinefunction(start):
+            raise Misuse("An `async def` start belongs to an `async def` flow; make one of the two the other's kind.")
+        return start
+    if inspect.iscoroutinefunction(start):
+        return start
+
+    @functools.wraps(start)
+    async def on_a_thread(*args: Any, **kwargs: Any) -> Any:
+        import asyncio
+
+        return await asyncio.to_thread(start, *args, **kwargs)
+
+    return on_a_thread

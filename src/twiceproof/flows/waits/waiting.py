@@ -1,4 +1,4 @@
-"""Waits for something to arrive: the run is parked and holds nothing until it does, or until its time is over."""
+"""App.sleep, app.wait_for."""
 
 from __future__ import annotations
 
@@ -9,16 +9,41 @@ import msgspec
 from msgspec import Raw
 
 from ...claims.claim import NO_RESULT, body_of
-from ...drive import Operation
+from ...clock import moment
 from ...errors import Misuse, WaitTimedOut
 from ...keys import validate_key
+from ...operations import Nap, Operation
 from ...records import Address, Check, Insert, Record, Remove, Write
-from ..entry import DONE, WAITS, Entry, Note
-from ..session import Session
-from ..stop import Wait
-from .arrivals import KIND, TIMEOUT, WAIT, Arrival, arrival_of
+from ..engine.exits import Wait
+from ..engine.ledger import STEP_DONE, WAITS, Entry, Note
+from ..engine.session import Session
+from .records import ARRIVAL_KIND, TIMEOUT, WAIT, Arrival, arrival_of
 
-__all__ = ["Pending", "arrived", "awaited", "timed_out", "wait_for", "wait_name"]
+__all__ = ["Pending", "arrived", "awaited", "sleep", "timed_out", "wait_for", "wait_name"]
+
+
+def sleep(session: Session, seconds: float) -> Operation[None]:
+    """Parks the run until its time has come; a short one is slept through in place."""
+    name = session.name_for("sleep")
+    entry = session.visit(name, "") or _begin(session, name, seconds)
+    left = (entry.note.not_before or 0.0) - session.ledger.now()
+    if entry.state == STEP_DONE:
+        return
+    if left > session.patience:
+        session.halt(Wait(f"sleeps until {moment(session.ledger.now() + left)}", left))
+    if left > 0:
+        yield from session.ledger.flush()
+        yield Nap(session.parts.clock, left)
+    session.finished(name, STEP_DONE, Note(result=Raw(b"null"), not_before=entry.note.not_before))
+
+
+def _begin(session: Session, name: str, seconds: float) -> Entry:
+    session.refuse_unvisited(name)
+    now = session.ledger.now()
+    entry = Entry(name, WAITS, Note(not_before=now + seconds), at=now)
+    session.ledger.note(entry)
+    return entry
+
 
 LATE = "timeout"  # an entry's reason, if nothing came in time
 
@@ -70,9 +95,9 @@ def awaited(session: Session, pending: Pending) -> Operation[Note]:
     """How the wait ended. Leaves by Unwind as long as it has not."""
     _refuse_twice(session, pending.name)
     entry = session.visit(pending.name, pending.asked)
-    if entry is not None and entry.state == DONE:
+    if entry is not None and entry.state == STEP_DONE:
         return entry.note
-    at = Address(session.space, KIND, pending.name)
+    at = Address(session.space, ARRIVAL_KIND, pending.name)
     arrival = yield from arrived(session, at)
     if arrival is None:
         entry = yield from _begun(session, pending, entry)
@@ -83,7 +108,7 @@ def awaited(session: Session, pending: Pending) -> Operation[Note]:
             session.halt(Wait(pending.why, left and max(left, 0.0), (Check(at, absent=True),)))
     elif entry is None:
         session.refuse_unvisited(pending.name)
-    return session.finished(pending.name, DONE, _ended(pending, arrival)).note
+    return session.finished(pending.name, STEP_DONE, _ended(pending, arrival)).note
 
 
 def _refuse_twice(session: Session, name: str) -> None:

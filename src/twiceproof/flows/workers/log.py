@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..context import attempt_var, session_var
-from ..correlation import given
+from ..engine.context import attempt_var, given, session_var
 
 __all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
+
 
 FORMAT = "%(asctime)s %(levelname)s %(about)s%(message)s"
 FIELDS = ("correlation", "run", "flow", "key", "step", "door")

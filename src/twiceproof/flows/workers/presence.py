@@ -19,13 +19,14 @@ from msgspec import Struct, structs
 
 from ...claims.claim import QUEUED, RUN, WAITING, body_of
 from ...claims.states import EXPIRE
-from ...drive import Operation, block
 from ...errors import StoreError
+from ...operations import Operation, block
 from ...records import Address, Insert, Record, Remove, Replace, Written
 from ...stores.base import Store
 from ...version import __version__
 
 __all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "stranded"]
+
 
 log = logging.getLogger("twiceproof.work")
 

@@ -15,14 +15,15 @@ from msgspec import Struct, structs
 
 from ...claims.claim import CLAIM, HELD, QUEUED, RUN, WAITING, body_of
 from ...clock import Clock, moment
-from ...drive import Operation
 from ...errors import CannotOpen
+from ...operations import Operation
 from ...records import Address, Insert, Record, Replace, Written
 from ...stores.base import Store
-from ..entry import KIND as STEP
-from ..entry import RETRY, WAITS, entry_of, entry_write
+from ..engine.ledger import RETRY, WAITS, entry_of, entry_write
+from ..engine.ledger import STEP_KIND as STEP
 
 __all__ = ["TOLERANCE", "StoreClock", "bring_back"]
+
 
 log = logging.getLogger("twiceproof.work")
 

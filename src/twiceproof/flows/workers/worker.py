@@ -1,32 +1,65 @@
-"""The worker: takes what is due from the store, as much as it has places for, and sleeps when nothing is.
-
-Any number of workers, on any number of machines, share one store. There is nothing between them but the records: what
-one was handed is hidden from the others for a few seconds, and taken by its version, so only one can have it.
-"""
+"""Worker: fetch what is due, run it, drain."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from queue import SimpleQueue
+from typing import Generic, TypeVar
 
 from msgspec import structs
 
 from ...claims.claim import run_id
-from ...drive import Operation, block
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
+from ...operations import Operation, block
 from ...records import Record
-from ...stores.rings import SOON, queue_place
-from ..parts import Parts
-from .duty import Duty
+from ...stores.notifications import SOON, queue_place
+from ...threads import Hand
+from ..runtime import Parts, postpone
+from .due_work import Duty
+from .executor import Places
 from .log import About, about_var
-from .places import Places
-from .postpone import postpone
 from .presence import Presence
-from .scout import Scout
 from .store_clock import StoreClock
 
-__all__ = ["Worker"]
+__all__ = ["Scout", "Worker"]
+
+
+R = TypeVar("R")
+
+
+class Scout(Generic[R]):
+    """On a network that has gone silent a question can take a minute, which a process that is told to end has not."""
+
+    def __init__(self) -> None:
+        self._hand = Hand("twiceproof-look")
+        self._news: SimpleQueue[R | BaseException | None] = SimpleQueue()
+
+    def send(self, look: Callable[[], R], called_away: Callable[[], bool]) -> R | None:
+        """What was found, or None if we were called away: then nobody wants it any more."""
+        news = self._news = SimpleQueue()  # what an earlier one brings late is not taken for this one's
+        if called_away():  # before anybody could have told us
+            return None
+        self._hand.do(lambda: news.put(_told(look)))
+        found = news.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def call_away(self) -> None:
+        self._news.put(None)
+
+    def close(self) -> None:
+        self._hand.stop(0)
+
+
+def _told(look: Callable[[], R]) -> R | BaseException:
+    try:
+        return look()
+    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
+        return error
+
 
 log = logging.getLogger("twiceproof.work")
 

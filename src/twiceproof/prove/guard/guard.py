@@ -13,6 +13,7 @@ from .sockets import SocketGuard
 
 __all__ = ["Guard"]
 
+
 LONGEST_LINE = 1024  # a line this short is written to a pipe in one piece
 BLOCK = 65_536
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 __all__ = ["Allowed", "Judgement", "host_written", "place_in_memory", "place_of"]
 
+
 Judgement = Literal["yes", "no", "quietly no"]
 UNIX = "unix:"
 # Names of users and hosts, and the system's log: asked by libraries on their own, and no effect.

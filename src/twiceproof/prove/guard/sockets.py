@@ -22,6 +22,7 @@ from .places import Allowed, host_written, place_of
 
 __all__ = ["SocketGuard", "import_libpq"]
 
+
 STANDARD = 2  # descriptors up to this one are the program's input and output
 LIBPQ = "psycopg.generators"
 

@@ -1,17 +1,18 @@
-"""The contract that every webhook source keeps, as tests. Subclass it, give it your source, and run pytest:
+"""The suite every webhook source passes."""
 
-    from twiceproof.prove.source_contract import SourceContract
-
-    class TestMySender(SourceContract):
-        def make_source(self):
-            return MySender()
-
-A sender that signs what a body says and not its bytes (a form's fields) sets `exact = False`; one that signs with a
-private key, so that nothing secret is compared, sets `compares = False`. Each of them changes what a test demands, and
-leaves none out.
-"""
+from __future__ import annotations
 
 import pytest
+
+from .authenticity import Forged, Replayed, Rotated
+from .events import Answers, Arrays, Ids, Poisonous, Sizes
+
+__all__ = ["SourceContract"]
+
+
+class SourceContract(Forged, Replayed, Rotated, Ids, Arrays, Poisonous, Sizes, Answers):
+    """What every source keeps."""
+
 
 # Before the modules are imported: a failing assertion is to say what it found.
 pytest.register_assert_rewrite(
@@ -20,7 +21,3 @@ pytest.register_assert_rewrite(
         for module in ("answers", "arrays", "case", "forged", "ids", "poison", "replayed", "rotated", "sizes")
     )
 )
-
-from .contract import SourceContract  # noqa: E402
-
-__all__ = ["SourceContract"]

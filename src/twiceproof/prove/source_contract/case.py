@@ -1,16 +1,85 @@
-"""What every contract test stands on: a source, a secret, and the moment at which it is asked."""
+"""Fixtures: deliveries, changed and spoilt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+from msgspec import structs
 
-from ...doors.envelope import Envelope
-from ...doors.source import Event, Poison, Source
-from .spoil import spoilt
+from ...inbound.envelope import Envelope
+from ...inbound.source import Event, Poison, Source
 
-__all__ = ["NOW", "SourceCase"]
+__all__ = [
+    "NOW",
+    "NUMBERS",
+    "SourceCase",
+    "bit_flips",
+    "proofs",
+    "spoilt",
+    "with_body",
+    "with_header",
+    "with_number",
+    "with_proof",
+    "without_header",
+]
+
+
+NUMBERS = (2**53 + 1, 2**63, -(2**63) - 1, 2**64, 10**30)
+
+PARTS = {
+    "NaN": b"NaN",
+    "infinity": b"-Infinity",
+    "a number without an end": b"1e999",
+    "half a surrogate pair": rb'"\ud800"',
+    "the other half first": rb'"\udc00\ud800"',
+    "a NUL in a text": b'"a\0b"',
+    "a newline in a text": b'"a\nb"',
+    "invalid UTF-8": b'"\xff\xfe"',
+    "a surrogate in UTF-8": b'"\xed\xa0\x80"',
+    "an overlong letter": b'"\xc0\xaf"',
+    "too deep": b"[" * 500 + b"]" * 500,
+    "deeper than the stack": b"[" * 20_000 + b"]" * 20_000,
+    "a name twice": b'{"a":1,"a":2}',
+    "a name twice, spelled in two ways": rb'{"a":1,"\u0061":2}',
+    "a single quote": b"'x'",
+    "a comment": b"1/*x*/",
+    "a comma too many": b"[1,]",
+    "a zero in front": b"01",
+}
+WHOLE = {
+    "nothing": b"",
+    "white space": b" \n",
+    "a text": b'"text"',
+    "a number": b"17",
+    "null": b"null",
+    "true": b"true",
+    "no JSON": b"<xml/>",
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "UTF-16": '{"id":"1"}'.encode("utf-16"),
+    "a pickle": b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94.",
+    "NUL bytes": b"\0" * 16,
+    "half": b'{"id":',
+    "two": b"{}{}",
+}
+
+
+def spoilt(body: bytes) -> dict[str, bytes]:
+    """The good body with one bad part in it, each; and bodies that are bad as a whole."""
+    return {name: _with_part(body, part) for name, part in PARTS.items()} | WHOLE
+
+
+def with_number(body: bytes, number: int) -> bytes:
+    return _with_part(body, str(number).encode())
+
+
+def _with_part(body: bytes, part: bytes) -> bytes:
+    """Into its last object, the innermost one: `{…{…,"spoilt":PART}}`. What is around it may have its own shape."""
+    inner = len(body.rstrip(b"}] \n"))
+    at = body.find(b"}", inner)
+    comma = b"" if body[:at].endswith(b"{") else b","
+    return body[:at] + comma + b'"spoilt":' + part + body[at:]
+
 
 NOW = 1_790_000_000.0
 SECRET = "whsec_dGhlLXNlY3JldC1vZi10aGlzLXRlc3Rz"  # noqa: S105 - a sample, of a form that every sender takes
@@ -64,3 +133,46 @@ class SourceCase:
         if self.refusal(source, changed):
             return True
         return not self.exact and source.read(changed) == source.read(sent)
+
+
+QUERY = "?"
+
+
+def with_body(envelope: Envelope, body: bytes) -> Envelope:
+    return structs.replace(envelope, body=body)
+
+
+def with_header(envelope: Envelope, name: str, value: str) -> Envelope:
+    return structs.replace(envelope, headers={**envelope.headers, name: value})
+
+
+def without_header(envelope: Envelope, name: str) -> Envelope:
+    return structs.replace(envelope, headers={known: v for known, v in envelope.headers.items() if known != name})
+
+
+def proofs(source: Source, envelope: Envelope) -> dict[str, str]:
+    """What a delivery is believed by: the headers that are signed, or the place of the shared secret."""
+    if source.signed:
+        return {name: envelope.header(name) for name in source.covered}
+    header = getattr(source, "header", "")
+    return {header: envelope.header(header)} if header else {QUERY: envelope.query}
+
+
+def with_proof(envelope: Envelope, name: str, value: str) -> Envelope:
+    return structs.replace(envelope, query=value) if name == QUERY else with_header(envelope, name, value)
+
+
+def bit_flips(source: Source, envelope: Envelope) -> Iterator[Envelope]:
+    """Each bit of all that is vouched for, one at a time."""
+    for name, value in proofs(source, envelope).items():
+        for changed in _flipped(value.encode()):
+            yield with_proof(envelope, name, changed.decode("latin-1"))
+    if source.signed:  # nobody vouches for the body of the others
+        for changed in _flipped(envelope.body):
+            yield with_body(envelope, changed)
+
+
+def _flipped(text: bytes) -> Iterator[bytes]:
+    for at in range(len(text)):
+        for bit in range(8):
+            yield text[:at] + bytes([text[at] ^ (1 << bit)]) + text[at + 1 :]

@@ -1,18 +1,44 @@
-"""The contract that every store keeps, as tests. Subclass it, give it your store, and run pytest:
+"""The suite every store passes."""
 
-    from twiceproof.prove.store_contract import StoreContract
-
-    class TestMyStore(StoreContract):
-        def make_store(self):
-            return GroupedStore(MyEngine(...))      # fresh and empty
-
-        def advance(self, seconds):
-            ...                                     # move the store's own clock, also backwards
-
-A store whose data outlives the object takes `DurableStoreContract`, which adds tests (`open_again`).
-"""
+from __future__ import annotations
 
 import pytest
+
+from .concurrency import LostAnswers, Races
+from .due import DueRecords, HiddenRecords
+from .fences import Fences, Leases
+from .lifecycle import Durable, Life
+from .reads import Places, Reads, Scans
+from .refusals import Refusals
+from .writes import Batches, Checks, Inserts, Removes, Replaces
+
+__all__ = ["DurableStoreContract", "StoreContract"]
+
+
+class StoreContract(
+    Reads,
+    Places,
+    Inserts,
+    Replaces,
+    Removes,
+    Checks,
+    Batches,
+    Fences,
+    Leases,
+    DueRecords,
+    HiddenRecords,
+    Scans,
+    Refusals,
+    LostAnswers,
+    Races,
+    Life,
+):
+    """What every store keeps. A capability may add tests to it, never leave one out."""
+
+
+class DurableStoreContract(Durable, StoreContract):
+    """And what a store keeps whose data outlives the object that opened it."""
+
 
 # Before the modules are imported: a failing assertion is to say what it found.
 pytest.register_assert_rewrite(
@@ -24,7 +50,3 @@ pytest.register_assert_rewrite(
         )
     )
 )  # fmt: skip
-
-from .contract import DurableStoreContract, StoreContract  # noqa: E402
-
-__all__ = ["DurableStoreContract", "StoreContract"]

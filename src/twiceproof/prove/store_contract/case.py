@@ -1,16 +1,159 @@
-"""What every contract test stands on: a fresh store, and a clock that can be moved."""
+"""Fixtures and short words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from ...operations import Request
+from ...records import Address, Conflict, Due, Insert, Lost, Record, Write, Written
 from ...stores.base import Store
 from ..faulty_engine import FaultyEngine
 
-__all__ = ["StoreCase"]
+__all__ = [
+    "KIND",
+    "QUEUE",
+    "SPACE",
+    "Ask",
+    "StoreCase",
+    "all_at_once",
+    "by_both_drivers",
+    "claim",
+    "due_keys",
+    "in_threads",
+    "is_absent",
+    "land",
+    "lose",
+    "met",
+    "place",
+    "record_at",
+    "refuse",
+    "schedule",
+    "take_due",
+]
+
+
+R = TypeVar("R")
+
+SPACE, KIND, QUEUE = "shop", "claim", "sync@1"
+A_MINUTE = 60.0
+
+
+class Ask(Protocol):
+    """A driver: takes a request to its answer."""
+
+    def __call__(self, request: Request[R]) -> R: ...
+
+
+def _blocking(request: Request[R]) -> R:
+    return request.block()
+
+
+def _awaiting(request: Request[R]) -> R:
+    return asyncio.run(request.wait())
+
+
+by_both_drivers = pytest.mark.parametrize("ask", [_blocking, _awaiting], ids=["blocking", "asyncio"])
+
+
+def place(key: object = "key", *, space: str = SPACE, kind: str = KIND) -> Address:
+    return Address(space, kind, str(key))
+
+
+def land(store: Store, *writes: Write) -> Written:
+    """Write, and insist that it landed."""
+    outcome = store.write(*writes).block()
+    assert isinstance(outcome, Written)
+    return outcome
+
+
+def refuse(store: Store, *writes: Write) -> Conflict:
+    """Write, and insist that it conflicted."""
+    outcome = store.write(*writes).block()
+    assert isinstance(outcome, Conflict)
+    return outcome
+
+
+def lose(store: Store, *writes: Write) -> Lost:
+    """Write, and insist that its outcome was lost."""
+    outcome = store.write(*writes).block()
+    assert isinstance(outcome, Lost)
+    return outcome
+
+
+def claim(store: Store, at: Address, body: str = "held", lease: float = A_MINUTE) -> Written:
+    """Insert a record as a holder does: with a fence and a lease."""
+    return land(store, Insert(at, body, "held", draw=True, lease=lease))
+
+
+def schedule(
+    store: Store, key: object, due_in: float, *, kind: str = KIND, queue: str = QUEUE, space: str = ""
+) -> Address:
+    """Insert a record that falls due, in a space of its own: a partitioned engine has them in all its parts."""
+    at = Address(space or f"space of {key}", kind, str(key))
+    land(store, Insert(at, "{}", queue=queue, due_in=due_in))
+    return at
+
+
+def record_at(store: Store, at: Address) -> Record:
+    record = store.read(at).block().record
+    assert record is not None
+    return record
+
+
+def is_absent(store: Store, at: Address) -> bool:
+    return store.read(at).block().record is None
+
+
+def met(store: Store, kind: str = KIND, *, limit: int = 100, **narrow: Any) -> list[Record]:
+    """All records a scan meets, page after page."""
+    records: list[Record] = []
+    after: str | None = None
+    for _ in range(1_000):
+        page = store.scan(kind, after=after, limit=limit, **narrow).block()
+        records += page.records
+        after = page.after
+        if after is None:
+            return records
+    raise AssertionError("The scan does not end.")
+
+
+def due_keys(store: Store, *queues: str, kind: str = KIND, limit: int = 100, hide: float = 1_000.0) -> list[str]:
+    due = take_due(store, queues or (QUEUE,), kind=kind, limit=limit, hide=hide)
+    return [record.at.key for record in due.records]
+
+
+def take_due(
+    store: Store, queues: Collection[str] = (QUEUE,), *, kind: str = KIND, limit: int = 100, hide: float = 1_000.0
+) -> Due:
+    return store.due(kind, queues=queues, limit=limit, hide=hide).block()
+
+
+def in_threads(count: int, work: Callable[[int], R]) -> list[R]:
+    """The work done by so many threads, which all start at the same moment."""
+    start = Barrier(count)
+
+    def begin(nth: int) -> R:
+        start.wait(timeout=30)
+        return work(nth)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(begin, range(count)))
+
+
+def all_at_once(requests: Callable[[], Sequence[Request[Any]]]) -> list[Any]:
+    """The answers to requests that are awaited together on one event loop; errors are answers, too."""
+
+    async def together() -> list[Any]:
+        waits = [request.wait() for request in requests()]
+        return await asyncio.gather(*waits, return_exceptions=True)
+
+    return asyncio.run(together())
 
 
 class StoreCase:

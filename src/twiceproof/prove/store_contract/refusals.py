@@ -12,10 +12,10 @@ from ...errors import BadWrite
 from ...records import Address, Check, Insert, Remove, Replace, Write
 from ...stores.base import Store
 from ...stores.validate import MOST_BODY, MOST_KEY, MOST_KIND, MOST_SPACE
-from .asking import claim, is_absent, land, met, place, record_at
-from .case import StoreCase
+from .case import StoreCase, claim, is_absent, land, met, place, record_at
 
 __all__ = ["Refusals"]
+
 
 MOST = {"space": MOST_SPACE, "kind": MOST_KIND, "key": MOST_KEY}
 NOT_TEXT = {

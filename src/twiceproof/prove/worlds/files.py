@@ -11,6 +11,7 @@ from ...errors import Misuse
 
 __all__ = ["Files"]
 
+
 LEFT_OUT = {"__pycache__", ".twiceproof-prove"}
 
 

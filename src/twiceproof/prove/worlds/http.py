@@ -1,16 +1,283 @@
-"""A recording HTTP server that stands in for the outside: what it was asked to do is the effect."""
+"""A recording HTTP server."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from http import HTTPStatus
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from ...errors import Misuse
-from .http_answers import Answer, answers_from, counts_from
-from .http_service import HttpService
 from .stand_in import StandIn
 
-__all__ = ["Answer", "HttpWorld"]
+__all__ = [
+    "REPEATABLE",
+    "Answer",
+    "Answers",
+    "HttpService",
+    "HttpWorld",
+    "Request",
+    "answers_from",
+    "counts_from",
+    "read_request",
+    "written",
+]
+
+
+REPEATABLE = ("PUT ", "DELETE ")  # once more, they change nothing
+
+
+class Answer(Struct, frozen=True, forbid_unknown_fields=True):
+    """`after` names a request: before it was carried out there is nothing here yet, and the answer is 404."""
+
+    status: int = 200
+    body: Any = None
+    headers: dict[str, str] = {}
+    after: str = ""
+
+
+class Answers(Struct, frozen=True):
+    """By `METHOD host/path`, or `METHOD /path` for every host. A path that ends with * begins so."""
+
+    known: dict[str, Answer]
+
+    def find(self, asked: str, digest: str, was_done: Callable[[str], bool]) -> Answer:
+        for pattern, answer in self.known.items():
+            if matches(pattern, asked):
+                there = not answer.after or was_done(answer.after)
+                return answer if there else Answer(404, {"error": f"not before {answer.after}"})
+        if asked.startswith(("GET ", "HEAD ")):
+            return Answer(404, {"error": "nothing is known of it; give an answer"})
+        return Answer(200, {"id": digest})
+
+
+def matches(pattern: str, asked: str) -> bool:
+    """`asked` is METHOD host/path."""
+    method, _, place = pattern.partition(" ")
+    asked_method, _, asked_place = asked.partition(" ")
+    if place.startswith("/"):
+        asked_place = "/" + asked_place.partition("/")[2]
+    same = asked_place.startswith(place[:-1]) if place.endswith("*") else asked_place == place
+    return method == asked_method and same
+
+
+def answers_from(given: dict[str, Any]) -> Answers:
+    """Checked where they are given; a wrong one would be found in mid-play."""
+    if not isinstance(given, dict):
+        raise Misuse('Answers are given by request; write {"POST /charges": {"status": 201, "body": {"id": "ch_1"}}}.')
+    try:
+        known = {_pattern(name): msgspec.convert(value, Answer) for name, value in given.items()}
+    except msgspec.ValidationError as error:
+        raise Misuse(f'An answer is {{"status": 201, "body": …, "headers": …, "after": …}}; {error}.') from None
+    return Answers(known)
+
+
+def counts_from(given: Sequence[str]) -> tuple[str, ...]:
+    """Requests of which each one is an effect, though their method lets them be repeated."""
+    if isinstance(given, str):
+        raise Misuse(f'Requests that are counted are a list; write counts=["{given}"].')
+    found = tuple(_pattern(name) for name in given)
+    for name in found:
+        if not name.startswith(REPEATABLE):
+            raise Misuse(f"{name!r} is always counted; leave it out: counts is for PUT and DELETE.")
+    return found
+
+
+def _pattern(name: str) -> str:
+    method, _, place = name.partition(" ")
+    if not (method.isupper() and "/" in place):
+        raise Misuse(f'{name!r} names no request; write it as "POST /invoices" or "GET api.shop.test/invoices/*".')
+    return name
+
+
+LONGEST_BODY = 32 * 1024 * 1024
+MOST_HEADERS = 200
+
+
+class Request(Struct, frozen=True):
+    """`host` is as the client wrote it, without the port that every client of a scheme leaves out."""
+
+    method: str
+    host: str
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+
+async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | int | None:
+    """None when the client has no more; the first byte when it does not speak HTTP."""
+    line = await _line(reader)
+    if isinstance(line, int) or not line:
+        return line or None
+    method, target, version = line.split(" ")
+    if not version.startswith("HTTP/1."):
+        return None
+    headers: dict[str, str] = {}
+    while (field := await reader.readline()).strip():
+        name, _, value = field.decode("latin-1").partition(":")
+        headers[name.strip().lower()] = value.strip()
+        if len(headers) > MOST_HEADERS:
+            return None
+    if headers.get("expect", "").lower() == "100-continue":
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    host = headers.get("host", "").lower().removesuffix(":80").removesuffix(":443")
+    return Request(method.upper(), host, _path(target), headers, await _body(reader, headers))
+
+
+async def _line(reader: asyncio.StreamReader) -> str | int:
+    first = await reader.read(1)
+    if not first or first[0] < ord("A") or first[0] > ord("z"):
+        return first[0] if first else ""
+    return (first + await reader.readline()).decode("latin-1").strip()
+
+
+def _path(target: str) -> str:
+    """A client that goes by way of a proxy writes the whole URL."""
+    if target.startswith("http://"):
+        return "/" + target.removeprefix("http://").partition("/")[2]
+    return target
+
+
+async def _body(reader: asyncio.StreamReader, headers: dict[str, str]) -> bytes:
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        return await _chunks(reader)
+    size = int(headers.get("content-length") or 0)
+    return await reader.readexactly(_bounded(size)) if size else b""
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while True:
+        size = int((await reader.readline()).split(b";")[0], 16)
+        if size == 0:
+            while (await reader.readline()).strip():
+                pass
+            return body
+        body += await reader.readexactly(size)
+        _bounded(len(body))
+        await reader.readline()
+
+
+def _bounded(size: int) -> int:
+    if not 0 <= size <= LONGEST_BODY:
+        raise ValueError("the body is too long for a stand-in")
+    return size
+
+
+def written(answer: Answer, *, bodiless: bool) -> bytes:
+    text = answer.body if isinstance(answer.body, str) else msgspec.json.encode(answer.body).decode()
+    body = b"" if answer.body is None or answer.status in (204, 304) else text.encode()
+    kind = "text/plain; charset=utf-8" if isinstance(answer.body, str) else "application/json"
+    fields = {"content-type": kind, **{name.lower(): value for name, value in answer.headers.items()}}
+    fields["content-length"] = str(len(body))
+    lines = [f"HTTP/1.1 {answer.status} {_phrase(answer.status)}", *(f"{name}: {fields[name]}" for name in fields)]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (b"" if bodiless else body)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Answer"
+
+
+LOOKING = ("GET", "HEAD", "OPTIONS")
+TLS_HELLO = 0x16
+
+
+class Kept(Struct, frozen=True):
+    """What was answered to an Idempotency-Key, and what had been asked."""
+
+    asked: str
+    answer: Answer
+
+
+class HttpService:
+    """All of it is in memory, for the play that is on."""
+
+    def __init__(self, answers: Answers, *, honours_keys: bool, counts: tuple[str, ...] = ()) -> None:
+        self._answers = answers
+        self._counts = counts
+        self._honours_keys = honours_keys
+        self._tls = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._done: Counter[str] = Counter()  # effects, with the digest of their body
+        self._last: dict[str, str] = {}  # by place, the last effect there
+        self._asked: list[str] = []
+        self._keys: dict[str, Kept] = {}
+        self._losing = 0
+
+    # -- the prover's questions ------------------------------------------------------------------
+
+    def command(self, word: str, value: Any) -> Any:
+        match word:
+            case "look":
+                return dict(self._done)
+            case "exchanges":
+                return self._asked
+            case "lose":
+                self._losing = int(value)
+            case "spoken to in TLS":
+                return self._tls
+            case _:
+                self._clear()
+        return None
+
+    # -- requests --------------------------------------------------------------------------------
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (request := await self._request(reader, writer)) is not None:
+            answer = self._answered(request)
+            if len(self._asked) == self._losing:
+                writer.transport.abort()  # carried out, and nobody is told
+                return
+            writer.write(written(answer, bodiless=request.method == "HEAD"))
+            await writer.drain()
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
+        request = await read_request(reader, writer)
+        if isinstance(request, int):
+            self._tls = self._tls or request == TLS_HELLO
+            return None
+        return request
+
+    def _answered(self, request: Request) -> Answer:
+        digest = sha256(request.body).hexdigest()[:8]
+        asked = f"{request.method} {request.host}{request.target}"
+        self._asked.append(asked)
+        if request.method in LOOKING:
+            return self._answers.find(asked, digest, self._was_done)
+        effect = f"{asked} #{digest}" if request.body else asked
+        key = request.headers.get("idempotency-key", "") if self._honours_keys else ""
+        if key and (kept := self._keys.get(key)) is not None:
+            other = Answer(422, {"error": "this key was used for another request"})
+            return kept.answer if kept.asked == effect else other
+        return self._carried_out(asked, effect, digest, key)
+
+    def _carried_out(self, asked: str, effect: str, digest: str, key: str) -> Answer:
+        answer = self._answers.find(asked, digest, self._was_done)
+        place = asked.partition(" ")[2]
+        if answer.status < 400 and not self._changes_nothing(asked, effect, self._last.get(place, "")):
+            self._done[effect] += 1
+            self._last[place] = effect
+        if key:
+            self._keys[key] = Kept(effect, answer)
+        return answer
+
+    def _changes_nothing(self, asked: str, effect: str, last: str) -> bool:
+        """A PUT or DELETE that finds its own work, and nothing that was done there since."""
+        counted = any(matches(pattern, asked) for pattern in self._counts)
+        return effect == last and asked.startswith(REPEATABLE) and not counted
+
+    def _was_done(self, pattern: str) -> bool:
+        return any(matches(pattern, effect.partition(" #")[0]) for effect in self._done)
 
 
 class HttpWorld(StandIn):

@@ -1,11 +1,123 @@
-"""An SMTP sink: takes every mail, delivers none, and counts them."""
+"""An SMTP sink."""
 
 from __future__ import annotations
 
-from .smtp_service import SmtpService
+import asyncio
+from collections import Counter
+from email import message_from_bytes
+from email.header import decode_header, make_header
+from email.message import Message
+from typing import Any
+
 from .stand_in import StandIn
 
-__all__ = ["SmtpWorld"]
+__all__ = ["SmtpService", "SmtpWorld"]
+
+
+LONGEST = 32 * 1024 * 1024
+OFFERS = ("sink", "8BITMIME", "SMTPUTF8", "AUTH PLAIN LOGIN", "STARTTLS", f"SIZE {LONGEST}")
+
+
+class SmtpService:
+    """All of it is in memory, for the play that is on."""
+
+    def __init__(self, *, honours_ids: bool) -> None:
+        self._honours_ids = honours_ids
+        self._clear()
+
+    def _clear(self) -> None:
+        self._mails: Counter[str] = Counter()
+        self._taken: list[str] = []
+        self._ids: set[tuple[str, str]] = set()
+        self._losing = 0
+
+    def command(self, word: str, value: Any) -> Any:
+        match word:
+            case "look":
+                return dict(self._mails)
+            case "exchanges":
+                return self._taken
+            case "lose":
+                self._losing = int(value)
+            case _:
+                self._clear()
+        return None
+
+    # -- mails -----------------------------------------------------------------------------------
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        recipients: list[str] = []
+        _say(writer, "220 sink")
+        while line := (await reader.readline()).decode("utf-8", "replace").strip():
+            verb, _, rest = line.partition(" ")
+            match verb.upper():
+                case "EHLO":
+                    _say(writer, *(f"250-{offer}" for offer in OFFERS[:-1]), f"250 {OFFERS[-1]}")
+                case "AUTH":
+                    await _believe(reader, writer, rest)
+                case "RCPT":
+                    recipients.append(_address(rest))
+                    _say(writer, "250 OK")
+                case "DATA":
+                    _say(writer, "354 go on")
+                    if not self._take(recipients, await _data(reader)):
+                        writer.transport.abort()  # taken, and nobody is told
+                        return
+                    recipients = []
+                    _say(writer, "250 taken")
+                case "STARTTLS":
+                    _say(writer, "220 go on")  # what the client takes for encrypted comes in plain
+                case "QUIT":
+                    _say(writer, "221 bye")
+                    return
+                case other:
+                    recipients = [] if other in ("RSET", "MAIL") else recipients
+                    _say(writer, "250 OK" if other in ("HELO", "MAIL", "RSET", "NOOP") else "502 not in a sink")
+            await writer.drain()
+
+    def _take(self, recipients: list[str], data: bytes) -> bool:
+        """Whether the client shall hear of it."""
+        mail = message_from_bytes(data)
+        subject, known = _subject(mail), str(mail.get("Message-ID", "")).strip()
+        for recipient in recipients:
+            if not (self._honours_ids and known and (recipient, known) in self._ids):
+                self._mails[f"mail to {recipient}: {subject}"] += 1
+            self._ids.add((recipient, known))
+        self._taken.append(f"mail to {', '.join(recipients)}: {subject}")
+        return len(self._taken) != self._losing
+
+
+def _say(writer: asyncio.StreamWriter, *lines: str) -> None:
+    writer.write("".join(f"{line}\r\n" for line in lines).encode())
+
+
+async def _believe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rest: str) -> None:
+    """Whatever the password: a sink has nothing to protect."""
+    wanted = {"PLAIN": 1, "LOGIN": 2}.get(rest.split(" ")[0].upper(), 0) - (1 if " " in rest else 0)
+    for _ in range(wanted):
+        _say(writer, "334 ")
+        await reader.readline()
+    _say(writer, "235 believed")
+
+
+def _address(rest: str) -> str:
+    """RCPT TO:<ada@example.com> SIZE=…"""
+    return rest.partition(":")[2].strip().split(" ")[0].strip("<>").lower()
+
+
+async def _data(reader: asyncio.StreamReader) -> bytes:
+    lines: list[bytes] = []
+    size = 0
+    while (line := await reader.readline()) != b".\r\n":
+        size += len(line)
+        if not line or size > LONGEST:
+            raise EOFError("the mail was not sent to its end, or is too long for a sink")
+        lines.append(line[1:] if line.startswith(b".") else line)
+    return b"".join(lines)
+
+
+def _subject(mail: Message) -> str:
+    return str(make_header(decode_header(str(mail.get("Subject", "(no subject)")))))
 
 
 class SmtpWorld(StandIn):

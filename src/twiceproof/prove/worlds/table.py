@@ -1,18 +1,21 @@
-"""Rows of a table: what a play has added, changed or removed, and all of it put back before the next."""
+"""Rows of a table (SQLite, PostgreSQL)."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Mapping
-from typing import Protocol
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 from ...errors import Misuse
 from ...stores.open import refuse_driver
 
-__all__ = ["MOST_ROWS", "TableWorld", "Tables", "refuse_many"]
+__all__ = ["MOST_ROWS", "PostgresTable", "SqliteTable", "TableWorld", "Tables", "refuse_many"]
+
 
 MOST_ROWS = 10_000
 Rows = Mapping[str, str]  # the row as text, by where it lies
@@ -71,12 +74,188 @@ def refuse_many(name: str, count: int) -> None:
 def _open(url: str, name: str) -> Tables:
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":
-        from .table_sqlite import SqliteTable
-
         return SqliteTable(url, name)
     if scheme in ("postgresql", "postgres"):
-        from .table_postgres import PostgresTable
-
         return PostgresTable(url, name)
     refuse_driver(url)
     raise Misuse("--table takes sqlite:///file.db#table or postgresql://…/database#table.")
+
+
+# ruff: noqa: S608 - names are quoted, values are parameters
+
+
+COLUMNS = """
+SELECT attname, pg_get_serial_sequence(quote_ident(nspname) || '.' || quote_ident(relname), attname)
+FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid JOIN pg_namespace ON pg_namespace.oid = relnamespace
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+REACHING = """
+SELECT conrelid::regclass::text FROM pg_constraint
+WHERE confrelid = %s AND contype = 'f' AND confdeltype IN ('c', 'n', 'd')
+"""
+
+
+class PostgresTable:
+    """Rows travel as COPY writes them, so that every type comes back as it was. Sequences are put back too."""
+
+    def __init__(self, url: str, name: str) -> None:
+        try:
+            import psycopg
+        except ImportError:
+            raise Misuse(
+                "--table postgresql://… needs psycopg, which is not installed; run: pip install 'twiceproof[postgres]'"
+            ) from None
+        try:
+            db: Any = psycopg.connect(url, autocommit=True, connect_timeout=5)
+        except psycopg.OperationalError:  # whose text may name more of the URL than is good
+            raise Misuse("The table's database does not answer; check that it runs and the URL is right.") from None
+        self._db: Any = db
+        try:
+            self._read(name)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self, name: str) -> None:
+        self._table = self._found(name)
+        self._refuse_reaching(name)
+        refuse_many(name, self._db.execute(f"SELECT count(*) FROM {self._table}").fetchone()[0])
+        self._columns, self._sequences = self._declared()
+        self._kept = Counter(self._lines().values())
+
+    def _found(self, name: str) -> str:
+        row = self._db.execute("SELECT to_regclass(%s)::oid, to_regclass(%s)::text", (name, name)).fetchone()
+        if row[0] is None:
+            raise Misuse(f"There is no table {name!r} in this database; name one after the #.")
+        self._oid = row[0]
+        return str(row[1])
+
+    def _refuse_reaching(self, name: str) -> None:
+        """Putting rows back must not change a table that nobody named."""
+        row = self._db.execute(REACHING, (self._oid,)).fetchone()
+        if row is not None:
+            raise Misuse(f"{row[0]} refers to {name}, and would follow when rows are removed; name {row[0]} instead.")
+
+    def _declared(self) -> tuple[str, dict[str, tuple[int, bool]]]:
+        found = self._db.execute(COLUMNS, (self._oid,)).fetchall()
+        sequences = {name: self._sequence(name) for _, name in found if name}
+        return ", ".join('"' + name.replace('"', '""') + '"' for name, _ in found), sequences
+
+    def _sequence(self, name: str) -> tuple[int, bool]:
+        last, called = self._db.execute(f"SELECT last_value, is_called FROM {name}").fetchone()
+        return int(last), bool(called)
+
+    def rows(self) -> Rows:
+        return {place: line.replace("\t", " | ").replace("\\N", "NULL") for place, line in self._lines().items()}
+
+    def _lines(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        query = f"COPY (SELECT ctid, {self._columns} FROM {self._table}) TO STDOUT"
+        with self._db.cursor() as cursor, cursor.copy(query) as copy:
+            text = b"".join(bytes(block) for block in copy).decode()
+        for line in text.split("\n")[:-1]:  # not splitlines(): a row may hold other separators
+            place, _, row = line.partition("\t")
+            found[place] = row
+        return found
+
+    def close(self) -> None:
+        self._db.close()
+
+    def put_back(self) -> None:
+        with self._db.transaction():
+            self._db.execute("SET CONSTRAINTS ALL DEFERRED")
+            missing, other = Counter(self._kept), []
+            for place, line in self._lines().items():
+                if missing[line] > 0:
+                    missing[line] -= 1
+                else:
+                    other.append(place)
+            self._db.execute(f"DELETE FROM {self._table} WHERE ctid = ANY(%s::tid[])", (other,))
+            with self._db.cursor() as cursor, cursor.copy(f"COPY {self._table} ({self._columns}) FROM STDIN") as copy:
+                copy.write("".join(f"{line}\n" for line in missing.elements()))
+            for name, (last, called) in self._sequences.items():
+                self._db.execute("SELECT setval(%s::regclass, %s, %s)", (name, last, called))
+
+
+# ruff: noqa: S608 - names are quoted, values are parameters
+
+
+REACHES_FURTHER = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+class SqliteTable:
+    """Rows are known by their rowid, and put back under it."""
+
+    def __init__(self, url: str, name: str) -> None:
+        path = Path(unquote(urlsplit(url).path[1:]))
+        if not path.is_file():
+            raise Misuse(f"There is no file {path}; --table takes sqlite:///file.db#table.")
+        self._db = sqlite3.connect(path, timeout=10.0, isolation_level=None, check_same_thread=False)
+        self._name = name
+        self._table = '"' + name.replace('"', '""') + '"'
+        try:
+            self._read()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read(self) -> None:
+        self._columns = self._declared(self._name)
+        self._refuse_reaching(self._name)
+        (count,) = self._db.execute(f"SELECT count(*) FROM {self._table}").fetchone()
+        refuse_many(self._name, count)
+        self._kept = self._all()
+        self._last = self._sequence(self._name)
+
+    def _declared(self, name: str) -> str:
+        """Without columns that the database works out itself."""
+        found = self._db.execute(f"PRAGMA table_xinfo({self._table})").fetchall()
+        if not found:
+            raise Misuse(f"There is no table {name!r} in this database; name one after the #.")
+        try:
+            self._db.execute(f"SELECT rowid FROM {self._table} LIMIT 0")
+        except sqlite3.OperationalError:
+            raise Misuse(f"{name} is WITHOUT ROWID, and cannot be put back row by row; look at another.") from None
+        return ", ".join('"' + row[1].replace('"', '""') + '"' for row in found if row[6] == 0)
+
+    def _refuse_reaching(self, name: str) -> None:
+        """Putting rows back must not change a table that nobody named."""
+        for (other,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+            for key in self._db.execute("SELECT * FROM pragma_foreign_key_list(?)", (other,)).fetchall():
+                if key[2].lower() == name.lower() and key[6] in REACHES_FURTHER:
+                    raise Misuse(f"{other} refers to {name} with ON DELETE {key[6]}; name {other} instead.")
+
+    def rows(self) -> Rows:
+        return {str(row[0]): " | ".join(_text(value) for value in row[1:]) for row in self._all()}
+
+    def _all(self) -> list[tuple[Any, ...]]:
+        return self._db.execute(f"SELECT rowid, {self._columns} FROM {self._table}").fetchall()
+
+    def _sequence(self, name: str) -> int | None:
+        if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").fetchone():
+            return None
+        row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (name,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def close(self) -> None:
+        self._db.close()
+
+    def put_back(self) -> None:
+        kept, now = {row[0]: row for row in self._kept}, {row[0]: row for row in self._all()}
+        other = [number for number, row in now.items() if kept.get(number) != row]
+        again = [row for number, row in kept.items() if now.get(number) != row]
+        marks = ", ".join("?" * (self._columns.count('", "') + 2))
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            self._db.executemany(f"DELETE FROM {self._table} WHERE rowid = ?", [(number,) for number in other])
+            self._db.executemany(f"INSERT INTO {self._table} (rowid, {self._columns}) VALUES ({marks})", again)
+            if self._last is not None:
+                self._db.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (self._last, self._name))
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "NULL" if value is None else str(value)

@@ -1,14 +1,74 @@
-"""A world: something outside that can be looked at, and put back as it was before each play."""
+"""World, Worlds; counted calls; hosts nobody stands in for."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
 
-from .counted import counted
+from ...errors import Misuse
+from ...flows.step import Step
 
-__all__ = ["CallableWorld", "Losing", "World", "Worlds", "losing"]
+__all__ = ["CallableWorld", "Calls", "Losing", "World", "Worlds", "counted", "losing"]
+
+
+class Calls:
+    """`module:function`, replaced by itself and a count. In each play's own memory, so nothing needs to be put back."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._seen: Counter[str] = Counter()
+        for name in names:
+            self._count(name)
+
+    def reset(self) -> None: ...
+
+    def look(self) -> dict[str, int]:
+        return dict(self._seen)
+
+    def _count(self, name: str) -> None:
+        module_name, _, attribute = name.partition(":")
+        try:
+            owner: Any = import_module(module_name)
+            *path, last = attribute.split(".")
+            for part in path:
+                owner = getattr(owner, part)
+            function: Callable[..., Any] = getattr(owner, last)
+        except (ImportError, AttributeError, ValueError):
+            raise Misuse(f"There is no {name!r} to count the calls of; write it as module:function.") from None
+
+        if isinstance(step := getattr(function, "step", None), Step):  # a replay calls it, and the ledger answers
+            owner, last, function = step, "function", step.function
+
+        @functools.wraps(function)
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            self._seen[f"{name}{_shown(args, kwargs)}"] += 1
+            return function(*args, **kwargs)
+
+        setattr(owner, last, counting)
+
+
+def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    given = [repr(value) for value in args] + [f"{name}={value!r}" for name, value in kwargs.items()]
+    return f"({', '.join(given)})"[:200]
+
+
+def counted(value: Any) -> dict[str, int]:
+    """A number counts itself, a mapping of numbers is counts already, another collection is counted item by item."""
+    if isinstance(value, Mapping):
+        return _of_mapping(value)
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return dict(Counter(item if isinstance(item, str) else repr(item) for item in value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return {"count": value}
+    return {} if value is None else {repr(value): 1}
+
+
+def _of_mapping(value: Mapping[Any, Any]) -> dict[str, int]:
+    if all(isinstance(count, int) and not isinstance(count, bool) for count in value.values()):
+        return {str(name): count for name, count in value.items()}
+    return {f"{name}: {item!r}": 1 for name, item in value.items()}
 
 
 @runtime_checkable

@@ -9,19 +9,29 @@ import msgspec
 from msgspec import Meta, Struct
 
 from ...claims.claim import validate_name
-from ...doors.approvals.deciding import DecideBody, Shown, decide_at, shown_at
-from ...doors.approvals.page import page_of_decision, page_of_problem, page_of_view
-from ...doors.approvals.seat import Seat, by_id, by_link
-from ...doors.patterns import NAME_OR_NONE
-from ...doors.reply import PROBLEM, Reply, json_reply, problem
-from ...drive import Operation, await_
-from ...flows.waits.approval import Approval, Decided
 from ...flows.waits.approvals import open_approvals
-from ..call import Call, Refused
-from ..route import Answer, Route
-from .reading import body_of
+from ...flows.waits.records import Approval, Decided
+from ...inbound.reply import PROBLEM, Reply, json_reply, problem
+from ...operations import Operation, await_
+from ..openapi import NAME_OR_NONE
+from ..request import Call, Refused
+from ..routing import Answer, Route
+from ..services.approvals import (
+    DecideBody,
+    Seat,
+    Shown,
+    by_id,
+    by_link,
+    decide_at,
+    page_of_decision,
+    page_of_problem,
+    page_of_view,
+    shown_at,
+)
+from .params import body_of
 
 __all__ = ["ROUTES"]
+
 
 FORM = "application/x-www-form-urlencoded"
 BY_ID, BY_LINK = "/v1/approvals/{id}", "/v1/approvals/link/{token}"

@@ -1,19 +1,57 @@
-"""Callbacks: the URLs that runs hand out. The token in the address is all the proof there is.
-
-There is no GET: what opens links to see where they lead hears 405, the same for every token, and changes nothing.
-"""
+"""POST /v1/callbacks/{token}."""
 
 from __future__ import annotations
 
-from ...doors.callbacks import CallbackAnswer, call_back
-from ...doors.reply import PROBLEM, Reply
-from ...drive import await_
-from ...flows.waits.arrivals import MOST
-from ..call import Call
-from ..route import Answer, Route
-from .reading import json_of
+from typing import Any
 
-__all__ = ["ROUTES"]
+from msgspec import Raw, Struct
+
+from ...errors import NoSuchWait, ValueRefused
+from ...flows.waits.callbacks import deliver_by_token
+from ...flows.waits.records import MOST, Delivered
+from ...inbound.reply import PROBLEM, Reply, json_reply, problem
+from ...operations import Operation, await_
+from ...stores.base import Store
+from ..request import Call
+from ..routing import Answer, Route
+from .params import json_of
+
+__all__ = ["ROUTES", "CallbackAnswer", "call_back"]
+
+
+class CallbackAnswer(Struct, frozen=True):
+    """`first`: this one counts. `answer` is the payload that counts: the first one's."""
+
+    first: bool
+    state: str  # arrived; timeout: it came too late; ended: its run is done and did not wait for it
+    answer: Any = None
+
+
+def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation[Reply]:
+    """200 whatever became of it: nobody must send it again. 404 for what leads nowhere."""
+    size = len(bytes(payload))
+    if size > MOST:
+        return problem(
+            413,
+            "too-large",
+            f"The payload has {size:,} bytes, more than {MOST:,}.",
+            next_move="Send a reference instead.",
+        )
+    try:
+        told: Delivered = yield from deliver_by_token(store, token, payload, mark=mark)
+    except NoSuchWait:
+        return _nowhere()
+    except ValueRefused as error:
+        return problem(400, "refused", str(error), next_move="Send plain JSON.")
+    return json_reply(200, CallbackAnswer(told.first, told.state, told.answer))
+
+
+def _nowhere() -> Reply:
+    return problem(
+        404, "no-such-callback", "There is no such callback, or its time is over.",
+        next_move="Check the URL that the run handed out.",
+    )  # fmt: skip
+
 
 PATH = "/v1/callbacks/{token}"
 PARAMS = {"token": "The end of the URL that the run handed out"}

@@ -7,19 +7,28 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from ...doors.claim_service.always_200 import always_200
-from ...doors.claim_service.answers import Claimed, Ended, Prior, Renewed
-from ...doors.claim_service.bodies import CompleteBody, FailBody, RenewBody, TakeBody
-from ...doors.claim_service.look import ClaimView
-from ...doors.claim_service.service import ClaimService
-from ...doors.patterns import KEY, OPERATION
-from ...doors.reply import PROBLEM, Reply
-from ...drive import await_
-from ..call import Call
-from ..route import Answer, Handle, Route
-from .reading import body_of
+from ...inbound.reply import PROBLEM, Reply
+from ...operations import await_
+from ..openapi import KEY, OPERATION
+from ..request import Call
+from ..routing import Answer, Handle, Route
+from ..services.claim_messages import (
+    Claimed,
+    ClaimView,
+    CompleteBody,
+    Ended,
+    FailBody,
+    Prior,
+    RenewBody,
+    Renewed,
+    TakeBody,
+    always_200,
+)
+from ..services.claim_service import ClaimService
+from .params import body_of
 
 __all__ = ["ROUTES"]
+
 
 PATH = "/v1/claims/{operation}/{key}"
 PARAMS = {

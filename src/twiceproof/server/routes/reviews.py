@@ -1,19 +1,74 @@
-"""Reviews: a person's word about what nobody else can know."""
+"""Reviews routes; settling."""
 
 from __future__ import annotations
 
-from ...claims.states import Lifetime
-from ...doors.reply import PROBLEM, Reply, problem
-from ...doors.runs.settling import SettleBody, settle
-from ...drive import await_
-from ...flows.history.review import Settled
-from ...keys import validate_key
-from ..call import Call
-from ..route import Answer, Route
-from .reading import body_of
-from .run_named import place_named
+from typing import Literal
 
-__all__ = ["ROUTES"]
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from ...claims.claim import DONE, FAILED, NO_RESULT, RUN, Done, Settlement, claim_of
+from ...claims.manager import FOR_EVER, Claims
+from ...claims.retention import run_or_claim
+from ...claims.states import Lifetime, is_expired
+from ...errors import Misuse
+from ...flows.history.review import Settled, Word, settle_run
+from ...inbound.reply import PROBLEM, Reply, json_reply, problem
+from ...keys import validate_key
+from ...operations import Operation, await_
+from ...records import Address
+from ..request import Call
+from ..routing import Answer, Route
+from ..services.claim_messages import given
+from .params import body_of, place_named
+
+__all__ = ["ROUTES", "SettleBody", "settle"]
+
+
+class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """`step`: which one, where several are unknown. "retry": what stopped the run is repaired. `did`: with "undo",
+    whether the unknown step happened."""
+
+    verdict: Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
+    result: Raw | UnsetType = UNSET
+    step: str = ""
+    evidence: str = ""
+    did: bool | None = None
+    note: str = ""
+    by: str = ""
+
+
+def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetime | None) -> Operation[Reply]:
+    """404 for what is not there, 409 for what cannot be settled now."""
+    found = yield from run_or_claim(claims.store, at.space)
+    if found.record is None or is_expired(found.record, found.now):
+        return problem(
+            404, "no-such-run", "There is no such run or claim.", next_move="List what waits: GET /v1/runs?state=review"
+        )
+    at = found.record.at
+    result = NO_RESULT if body.result is UNSET else given(body.result)
+    try:
+        if at.kind == RUN:
+            word = Word(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
+            return json_reply(200, (yield from settle_run(claims.store, at, word, life=life or FOR_EVER)))
+        return (
+            yield from _settle_claim(claims, at, body, Settlement(body.verdict, by, found.now, body.note), result, life)
+        )
+    except Misuse as error:
+        text = str(error)
+        apart = "; " if "; " in text else ". "
+        said, _, move = text.rpartition(apart)
+        return problem(409, "not-settled", said or text, next_move=move if said else "Look at it: GET /v1/runs/{run}")
+
+
+def _settle_claim(
+    claims: Claims, at: Address, body: SettleBody, word: Settlement, result: Raw, life: Lifetime | None
+) -> Operation[Reply]:  # fmt: skip
+    if body.verdict in ("retry", "undo") or body.step or body.evidence or body.did is not None:
+        raise Misuse("This is a claim, and has no steps; say happened (with its result), did-not-happen or abandon.")
+    kept = result if body.verdict == "happened" else NO_RESULT
+    outcome = yield from claims.settle(at, word, result=kept, life=life or FOR_EVER)
+    run = claim_of((yield from claims.store.read(at)).record).run  # type: ignore[arg-type]
+    return json_reply(200, Settled(run, DONE if isinstance(outcome, Done) else FAILED, body.verdict))
 
 
 async def settle_review(call: Call) -> Reply:

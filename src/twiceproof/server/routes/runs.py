@@ -1,34 +1,230 @@
-"""Runs: start them once, list them, look at one, stop it, try it again."""
+"""Runs routes; starting a run once."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Meta, Raw, Struct
 
-from ...claims.claim import validate_name
-from ...doors.key_header import Malformed, malformed_key, read_key
-from ...doors.patterns import NAME_OR_NONE, SPAN
-from ...doors.reply import PROBLEM, Reply, json_reply, problem
-from ...doors.runs.start import LONGEST_WAIT, Start, StartedRun, start_run
-from ...drive import Operation, await_
+from ...claims.claim import (
+    DONE,
+    FAILED,
+    REVIEW,
+    RUN,
+    Busy,
+    Done,
+    Held,
+    TakeOutcome,
+    address_of,
+    claim_of,
+    run_address,
+    run_id,
+    space_of_run,
+    validate_name,
+)
+from ...claims.duplicates import source_var
+from ...claims.results import Packed, unpack
+from ...claims.states import Ask, Lifetime, claim_for, is_expired
 from ...errors import Misuse
-from ...flows.cancel import cancel
-from ...flows.history.again import retry_run
-from ...flows.history.run_shape import WholeRun
-from ...flows.history.runs import ALL, EVERY_STATE, Filter, RunPage, list_runs, look_at_run
-from ...keys import validate_key
+from ...flows.engine.compensation import cancel
+from ...flows.flow import Flow
+from ...flows.history.queries import ALL, EVERY_STATE, Filter, RunPage, list_runs, look_at_run, require_run
+from ...flows.history.review import retry_run
+from ...flows.history.run_view import WholeRun
+from ...flows.runtime import own_run, own_space
+from ...inbound.envelope import tell
+from ...inbound.reply import PROBLEM, Malformed, Reply, json_reply, malformed_key, problem, read_key, retry_after
+from ...keys import body_hash, validate_key
 from ...keys.duration import seconds
-from ...observe.duplicates import source_var
-from ..call import Call, Refused
-from ..route import Answer, Route
-from .reading import body_of, json_of
-from .run_named import run_named
+from ...operations import Operation, await_
+from ...records import Address, Found
+from ..openapi import NAME_OR_NONE, SPAN
+from ..request import Call, Refused
+from ..routing import Answer, Route
+from .params import body_of, json_of, run_named
 
-__all__ = ["ROUTES"]
+__all__ = ["LONGEST_WAIT", "ROUTES", "Begun", "Start", "StartedRun", "begin_once", "start_run"]
+
+
+LEASE = 30.0
+LIFE = Lifetime()
+
+
+class Begun(Struct, frozen=True):
+    """Which run a start came to, and whether it was the first."""
+
+    run: str
+    first: bool
+
+
+def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> Operation[Begun | Reply]:
+    """The start is harmless to repeat: it finds the run that it began. So a start that died is simply made again."""
+    claims, ask = flow.parts.claims, _ask(flow, request, body)
+    taken = yield from claims.take(ask)
+    if isinstance(taken, Held):
+        try:
+            begun = yield from start
+        except Exception:  # also of the user's own key function
+            yield from claims.release(taken)  # nothing was begun: the corrected request may have the same key
+            raise
+        packed = Packed(inline=Raw(msgspec.json.encode(begun.run)))
+        yield from claims.complete(taken, claim_for(ask, taken.attempt), packed, LIFE)
+        return begun
+    start.close()
+    if isinstance(taken, Done) and taken.result:
+        run = msgspec.json.decode(taken.result, type=str)
+        claims.duplicates.blocked(flow.name, own_space(ask.tenant, run).split("/", 2)[2], tenant=ask.tenant)
+        return Begun(run, first=False)
+    return _refused(taken)
+
+
+def _ask(flow: Flow, request: str, body: Raw) -> Ask:
+    operation, tenant = f"start.{flow.name}"[:128], flow.policy.tenant
+    at: Address = address_of(tenant, operation, request)
+    return Ask(
+        at, operation, request, flow.parts.owner(), LEASE, tenant, body_hash(bytes(body)), run_id(at.space),
+        repeat="safe",
+    )  # fmt: skip
+
+
+def _refused(taken: TakeOutcome) -> Reply:
+    if isinstance(taken, Busy):
+        return problem(
+            409, "in-progress", "The same request is being answered right now.", next_move="Send it again in a moment.",
+            headers=[retry_after(1)],
+        )  # fmt: skip
+    return problem(
+        422, "payload-mismatch", "This Idempotency-Key came before, with another body.",
+        next_move="Use a new key for a new request, or send the same body.",
+    )  # fmt: skip
+
+
+LONGEST_WAIT = 60.0
+LONGEST_PAUSE = 1.0
+ENDS = (DONE, FAILED, REVIEW)
+
+
+class Start(Struct, frozen=True):
+    """What a caller asks for. `request` is its Idempotency-Key, `starter` who it is."""
+
+    input: Raw
+    request: str = ""
+    wait: float = 0.0
+    starter: str = ""
+    correlation: str = ""
+
+    @property
+    def own_request(self) -> str:
+        """A caller's key is its own: another's, with another body, is no mismatch. A token's name has no slash."""
+        return f"{self.starter}/{self.request}"
+
+
+class StartedRun(Struct, frozen=True):
+    """`started`: by this very request. `result` and `error` are there once it has ended."""
+
+    run: str
+    flow: str
+    key: str
+    state: str
+    started: bool
+    result: Raw | None = None
+    result_kept: bool = False
+    error: str = ""
+
+
+def start_run(flow: Flow, start: Start) -> Operation[Reply]:
+    """202 for a run that goes on, 200 for one that has ended or was there before."""
+    begin = _begin(flow, start)
+    begun = (
+        (yield from begin_once(flow, start.own_request, start.input, begin)) if start.request else (yield from begin)
+    )
+    if isinstance(begun, Reply):
+        return begun
+    at = own_run(flow.policy.tenant, run_address(space_of_run(begun.run)))
+    tell("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
+    found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
+    shape = yield from _shape(flow, begun, found, at)
+    status = 202 if begun.first and shape.state not in ENDS else 200
+    return json_reply(status, shape, [("location", f"/v1/runs/{begun.run}")])
+
+
+def _begin(flow: Flow, start: Start) -> Operation[Begun]:
+    args, kwargs = _arguments(flow, start.input)
+    try:
+        handle, first = yield from flow.begin(
+            args, kwargs, heard=True, plain=True, starter=start.starter, correlation=start.correlation
+        )
+    except Misuse:
+        if not _is_wrapped(flow, args):
+            raise
+        (name,) = flow.inputs.names
+        raise Misuse(
+            f"{flow.name} takes one thing, and the body is that; send the value of {name!r} by itself."
+        ) from None
+    except TypeError as error:
+        names = ", ".join(flow.inputs.names)
+        raise Misuse(
+            f"{flow.name} takes ({names}), and the body does not fit: {error}; send a field for each."
+        ) from None
+    if handle.at.kind != RUN:
+        raise Misuse(
+            f"{flow.name} for {_key_of(handle.at)!r} was claimed by a guarded function of this name, and is no run; "
+            f"look at it with: GET /v1/claims/{flow.name}/KEY"
+        )
+    return Begun(handle.id, first)
+
+
+def _arguments(flow: Flow, given: Raw) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Passed whole to a single parameter, otherwise spread by name."""
+    value, names = msgspec.json.decode(given), flow.inputs.names
+    if not names and value in (None, {}):
+        return (), {}
+    if len(names) == 1:
+        return (value,), {}
+    if not isinstance(value, dict):
+        raise Misuse(f"{flow.name} takes ({', '.join(names)}), and the body is no object; send one with these fields.")
+    return (), value
+
+
+def _is_wrapped(flow: Flow, args: tuple[object, ...]) -> bool:
+    """Written as for several parameters: an object around the one thing that the flow takes."""
+    return len(args) == 1 and isinstance(args[0], dict) and list(args[0]) == flow.inputs.names
+
+
+def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
+    """As it is when it has ended, or when the caller's patience has."""
+    store, clock = flow.parts.store, flow.parts.clock
+    until = clock.monotonic() + seconds
+    while True:
+        found = yield from store.read(at)
+        left = until - clock.monotonic()
+        if left <= 0 or found.record is None or found.record.state in ENDS:
+            return found
+        yield from store.pause(at.space, min(left, LONGEST_PAUSE))
+
+
+def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[StartedRun]:
+    key = _key_of(at)
+    if found.record is None or is_expired(found.record, found.now):  # begun long ago, and forgotten since
+        return StartedRun(begun.run, flow.name, key, "forgotten", begun.first)
+    record = require_run(found)
+    claim = claim_of(record)
+    result = yield from unpack(flow.parts.store, at, claim.result, claim.spill)
+    error = (
+        f"{claim.fault.type}: {claim.fault.message}" if claim.fault else claim.reason if record.state == REVIEW else ""
+    )
+    return StartedRun(
+        begun.run, flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
+    )  # fmt: skip
+
+
+def _key_of(at: Address) -> str:
+    return at.space.split("/", 2)[2]
+
 
 NAME = {"name": "A flow's name to start one, a run's id to look at one"}
-RUN = {"name": "A run's id"}
+RUN_ID_PARAM = {"name": "A run's id"}
 
 
 FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
@@ -179,11 +375,11 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "POST", "/v1/runs/{name}/cancel", "cancel_run", stop, "Stop a run, and undo what it did", body=WordBody,
-        params=RUN, tag="runs", answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
+        params=RUN_ID_PARAM, tag="runs", answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
     ),
     Route(
         "POST", "/v1/runs/{name}/retry", "retry_run", again, "Try a failed run again; what is done stays done",
-        body=WordBody, params=RUN, tag="runs",
+        body=WordBody, params=RUN_ID_PARAM, tag="runs",
         answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
     ),
 )  # fmt: skip

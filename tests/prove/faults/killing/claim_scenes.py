@@ -7,16 +7,11 @@ from typing import Any
 
 from tests.prove.faults.killing.deadly import AFTER, BEFORE, LANDED, Point
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
-from twiceproof import (
-    App,
-    NeedsReview,
-    NotDone,
-    PriorFailure,
-)
-from twiceproof.claims.block import ClaimBlock
-from twiceproof.claims.outcomes import LostHold
+from twiceproof import App, NeedsReview, NotDone, PriorFailure
+from twiceproof.claims.claim import LostHold
+from twiceproof.claims.once import ClaimBlock
 from twiceproof.claims.policy import SettleVerdict
-from twiceproof.drive import block
+from twiceproof.operations import block
 from twiceproof.records import Insert, Remove, Replace, Write
 
 __all__ = ["CLAIM_SCENES"]

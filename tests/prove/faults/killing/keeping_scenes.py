@@ -12,9 +12,9 @@ from tests.prove.faults.killing.deadly import BEFORE, LANDED, Point
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, ResultNotKept
 from twiceproof.claims.retention import sweep
-from twiceproof.drive import Operation, block
+from twiceproof.operations import Operation, block
 from twiceproof.records import Remove, Replace, Write
-from twiceproof.stores.join import Join
+from twiceproof.stores.user_transaction import Join
 
 __all__ = ["KEEPING_SCENES"]
 

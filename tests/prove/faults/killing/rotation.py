@@ -14,11 +14,10 @@ from tests.prove.faults.killing.outside import Outside
 from tests.prove.faults.killing.round import Played, forked
 from tests.prove.faults.killing.scene import LEASE
 from twiceproof import App, Waiting
-from twiceproof.flows.history.rotation import keys_in_use, rotate
+from twiceproof.flows.history.key_rotation import keys_in_use, rotate
 from twiceproof.records import Replace, Write
+from twiceproof.stores.encryption import Keyring, SealedEngine, key_id_of
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.keyring import Keyring, key_id_of
-from twiceproof.stores.sealed import SealedEngine
 
 __all__ = ["Rotation"]
 

@@ -16,7 +16,7 @@ from tests.prove.faults.killing.round import Played, Round, forked
 from tests.prove.faults.killing.run_scenes import Errand
 from tests.prove.faults.killing.scene import LEASE, Case
 from tests.prove.faults.killing.strace import Traced, counted
-from twiceproof.stores import redis_links
+from twiceproof.stores.redis import connection as redis_links
 
 __all__ = ["CALLS", "Call", "Syscalls"]
 

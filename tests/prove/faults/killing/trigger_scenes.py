@@ -11,9 +11,9 @@ from tests.prove.faults.killing.deadly import AFTER, Point
 from tests.prove.faults.killing.run_scenes import claim_in
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, Polled
-from twiceproof.drive import block
-from twiceproof.flows.flow_call import call
-from twiceproof.flows.workers.duty import Duty
+from twiceproof.flows.calls import call
+from twiceproof.flows.workers.due_work import Duty
+from twiceproof.operations import block
 from twiceproof.records import Replace, Write
 
 __all__ = ["TRIGGER_SCENES"]

@@ -10,7 +10,7 @@ from tests.prove.faults.killing.run_scenes import claim_in
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, Waiting
 from twiceproof.claims.claim import address_of
-from twiceproof.flows.waits.approval import KIND, approval_id
+from twiceproof.flows.waits.records import APPROVAL_KIND, approval_id
 from twiceproof.records import Address, Insert, Replace
 
 __all__ = ["WAIT_SCENES"]
@@ -165,7 +165,7 @@ class Approval(Waits):
 
 
 def approval_at(flow: str, order: int) -> str:
-    return approval_id(Address(address_of("default", flow, f"order:{order}").space, KIND, "ship"))
+    return approval_id(Address(address_of("default", flow, f"order:{order}").space, APPROVAL_KIND, "ship"))
 
 
 WAIT_SCENES: tuple[type[Scene], ...] = (Timer, Callback, Approval)

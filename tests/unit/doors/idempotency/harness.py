@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from twiceproof.doors.idempotency import IdempotencyKey, WsgiIdempotencyKey
+from twiceproof.middleware import IdempotencyKey, WsgiIdempotencyKey
 
 JSON = ("content-type", "application/json")
 

@@ -6,9 +6,9 @@ import pytest
 
 from tests.unit.doors.idempotency.harness import JSON
 from twiceproof import NotDone
-from twiceproof.doors.idempotency import Route
-from twiceproof.doors.idempotency.answer import restore
-from twiceproof.shell import typed
+from twiceproof.middleware import Route
+from twiceproof.middleware.responses import restore
+from twiceproof.safe_text import typed
 
 REPLAYED, RUN, REVIEW = "replayed", "run again", "review"
 NEVER = (401, 403, 407, 408, 425, 429)

@@ -14,7 +14,7 @@ from starlette.routing import Mount
 from starlette.routing import Route as StarletteRoute
 
 from tests.unit.doors.idempotency.harness import JSON, Client
-from twiceproof.doors.idempotency import IdempotencyKey, WsgiIdempotencyKey, not_begun
+from twiceproof.middleware import IdempotencyKey, WsgiIdempotencyKey, not_begun
 
 
 class Payment(BaseModel):

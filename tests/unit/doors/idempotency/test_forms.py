@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from twiceproof.doors.idempotency import FIELD, Route, form_field, form_token
-from twiceproof.doors.idempotency.form import read_token, token_in
-from twiceproof.doors.key_header import Malformed
+from twiceproof.inbound.reply import Malformed
+from twiceproof.middleware import FIELD, Route, form_field, form_token
+from twiceproof.middleware.forms import read_token, token_in
 
 URLENCODED = ("content-type", "application/x-www-form-urlencoded")
 BROWSER = ("accept", "text/html,application/xhtml+xml")
@@ -108,7 +108,7 @@ def test_a_token_that_was_not_drawn_here_is_refused(page, shop, token):
 
 
 def test_a_duplicate_of_a_form_waits_for_the_first_unless_told_otherwise():
-    from twiceproof.doors.idempotency.rule import Rule
+    from twiceproof.middleware.routes import Rule
 
     assert Rule(Route("/pay", form=FIELD)).busy == "wait"
     assert Rule(Route("/pay", form=FIELD, busy=409)).busy == 409

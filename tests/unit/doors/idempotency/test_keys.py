@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.doors.idempotency import Route
-from twiceproof.doors.key_header import Malformed, read_key
+from twiceproof.inbound.reply import Malformed, read_key
+from twiceproof.middleware import Route
 
 MALFORMED = [
     "",

@@ -14,7 +14,7 @@ from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.test import Client as WsgiClient
 
 from twiceproof import App
-from twiceproof.doors.idempotency import IdempotencyKey, Route, WsgiIdempotencyKey
+from twiceproof.middleware import IdempotencyKey, Route, WsgiIdempotencyKey
 
 HEADERS = {"idempotency-key": "k-1", "authorization": "Bearer ann"}
 

@@ -6,7 +6,7 @@ from email.utils import formatdate
 
 import pytest
 
-from twiceproof.doors.idempotency import Route
+from twiceproof.middleware import Route
 
 GUID = "8e03978e-40d5-43dd-bc93-6894a57f9324"
 

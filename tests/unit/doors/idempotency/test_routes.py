@@ -6,8 +6,8 @@ import pytest
 from fastapi import FastAPI
 
 from twiceproof import Misuse
-from twiceproof.doors.idempotency import IdempotencyKey, Route, WsgiIdempotencyKey
-from twiceproof.doors.idempotency.rule import Rule, Rules
+from twiceproof.middleware import IdempotencyKey, Route, WsgiIdempotencyKey
+from twiceproof.middleware.routes import Rule, Rules
 
 WRONG = [
     ({"path": "pay"}, "is not a path"),

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.unit.doors.idempotency.harness import Client
-from twiceproof.doors.idempotency import Route
-from twiceproof.doors.idempotency.asgi_exchange import AsgiExchange
-from twiceproof.doors.idempotency.recording import AnswerOvertaken
-from twiceproof.drive import block
+from twiceproof.middleware import Route
+from twiceproof.middleware.asgi import AsgiExchange
+from twiceproof.middleware.responses import AnswerOvertaken
+from twiceproof.operations import block
 
 SENT = [("idempotency-key", "k-1"), ("authorization", "Bearer ann"), ("content-type", "text/plain")]
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.unit.doors.idempotency.harness import Client, Shop
 from twiceproof import App, StoreUnavailable
-from twiceproof.doors.idempotency import Route
 from twiceproof.errors import StoreUnsafe
+from twiceproof.middleware import Route
 from twiceproof.records import Remove
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twiceproof.prove.histories import Append, check_appends
+from tests.prove.linearizability import Append, check_appends
 
 
 def batch(reads, appends=None, landed=True, at=0, until=None):

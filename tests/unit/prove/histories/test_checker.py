@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from twiceproof.prove.histories import Linearizable, Model, Operation, Unknown, Violation, check
-from twiceproof.prove.histories.act import Complete, Fail, Look, Park, Release, Renew, Settle, Take
-from twiceproof.prove.histories.answer import (
+from tests.prove.linearizability import Linearizable, Model, Operation, Unknown, Violation, check
+from tests.prove.linearizability.model import (
     Absent,
     Busy,
+    Complete,
     Done,
     Ended,
+    Fail,
     Failed,
     Held,
     InReview,
+    Look,
     Mismatch,
     NotSettled,
+    Park,
     Refused,
+    Release,
+    Renew,
     Renewed,
+    Settle,
     Settled,
+    Take,
 )
 
 

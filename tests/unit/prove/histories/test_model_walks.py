@@ -6,10 +6,25 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from twiceproof.prove.histories import Linearizable, Model, Operation, Violation, check
-from twiceproof.prove.histories.act import Complete, Fail, Look, Park, Release, Renew, Settle, Take
-from twiceproof.prove.histories.answer import Absent, Busy, Done, Failed, Held, InReview
-from twiceproof.prove.histories.model import FREE, When
+from tests.prove.linearizability import Linearizable, Model, Operation, Violation, check
+from tests.prove.linearizability.model import (
+    FREE,
+    Absent,
+    Busy,
+    Complete,
+    Done,
+    Fail,
+    Failed,
+    Held,
+    InReview,
+    Look,
+    Park,
+    Release,
+    Renew,
+    Settle,
+    Take,
+    When,
+)
 
 MODEL = Model()
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from twiceproof.prove.histories import Operation, check, draw
-from twiceproof.prove.histories.act import Complete, Take
-from twiceproof.prove.histories.answer import Ended, Held
-from twiceproof.prove.histories.sketch import draw_violation
+from tests.prove.linearizability import Operation, check, draw
+from tests.prove.linearizability.checker import draw_violation
+from tests.prove.linearizability.model import Complete, Ended, Held, Take
 
 HISTORY = [
     Operation("c1", "order:17", Take("c1.1", 10), Held(1, 1), 0, 20),

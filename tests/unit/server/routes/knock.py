@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from twiceproof import App
-from twiceproof.server.application import make_application
-from twiceproof.server.principal import GRANTS, Principal
+from twiceproof.server.app import make_application
+from twiceproof.server.tokens import GRANTS, Principal
 
 
 class Heard:

@@ -9,11 +9,9 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from twiceproof import App, Misuse, PayloadMismatch, Waiting
-from twiceproof.doors.approvals.nonce import VALID
-from twiceproof.doors.approvals.seat import by_id
-from twiceproof.drive import block
-from twiceproof.flows.waits.approvals import decide
-from twiceproof.flows.waits.links import Link, draw_link, find_link, link_url
+from twiceproof.flows.waits.approvals import Link, decide, draw_link, find_link, link_url
+from twiceproof.operations import block
+from twiceproof.server.services.approvals import VALID, by_id
 
 from .knock import Knock
 

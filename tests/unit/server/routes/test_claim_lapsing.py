@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from twiceproof import App
-from twiceproof.doors.claim_service.lapsing import OLD, park_unfinished
-from twiceproof.drive import block
+from twiceproof.claims.retention import ABANDONED_AFTER, park_unfinished
+from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.server.serving import Serving
+from twiceproof.server.serve import Serving
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -46,7 +46,7 @@ def state(desk, path=PATH):
 
 def test_a_claim_that_was_never_ended_waits_for_review_an_hour_after_its_lease(desk, app, caplog):
     take(desk)
-    app.clock.advance(300 + OLD - 1)
+    app.clock.advance(300 + ABANDONED_AFTER - 1)
     assert block(park_unfinished(app.store)) == 0 and state(desk) == "held"
     app.clock.advance(2)
     with caplog.at_level(logging.WARNING):
@@ -60,7 +60,7 @@ def test_it_reaches_a_person(desk, app):
     told = []
     app.notify(told.append)
     take(desk)
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
     block(park_unfinished(app.store))
     app.incidents[0].flush()
     assert [(notice.event, notice.operation, notice.key) for notice in told] == [("review", "ship", "17")]
@@ -68,7 +68,7 @@ def test_it_reaches_a_person(desk, app):
 
 def test_a_late_word_of_the_holder_still_counts(desk, app):
     token = take(desk).json["token"]
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
     block(park_unfinished(app.store))
     assert end(desk, "complete", token, result={"parcel": 7}).status == 200
     assert state(desk) == "done" and take(desk).json["result"] == {"parcel": 7}
@@ -76,7 +76,7 @@ def test_a_late_word_of_the_holder_still_counts(desk, app):
 
 def test_a_holder_that_renews_late_holds_it_again(desk, app):
     token = take(desk).json["token"]
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
     block(park_unfinished(app.store))
     assert end(desk, "renew", token, lease="5m").status == 200
     assert state(desk) == "held"
@@ -84,7 +84,7 @@ def test_a_holder_that_renews_late_holds_it_again(desk, app):
 
 def test_after_a_persons_word_a_late_one_is_evidence_and_no_more(desk, app):
     token = take(desk).json["token"]
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
     block(park_unfinished(app.store))
     app.settle("ship", "17", "did-not-happen", by="eve")
     assert end(desk, "complete", token, result=1).status == 409
@@ -92,7 +92,7 @@ def test_after_a_persons_word_a_late_one_is_evidence_and_no_more(desk, app):
 
 def test_who_says_that_it_does_no_harm_takes_it_from_review(desk, app):
     take(desk)
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
     block(park_unfinished(app.store))
     assert take(desk).json["state"] == "review"
     again = take(desk, repeat="safe")
@@ -102,15 +102,15 @@ def test_who_says_that_it_does_no_harm_takes_it_from_review(desk, app):
 def test_what_is_held_by_functions_and_runs_is_left_to_them(desk, app):
     """`repeat="safe"` means that the next call does it again: parked, it would have to ask a person."""
     with app.claim("pack", "1", lease="5m"), app.claim("pack", "2", lease="5m", repeat="safe"):
-        app.clock.advance(300 + OLD)
+        app.clock.advance(300 + ABANDONED_AFTER)
         assert block(park_unfinished(app.store)) == 0
 
 
 def test_of_many_each_is_parked_once(desk, app, monkeypatch):
-    monkeypatch.setattr("twiceproof.doors.claim_service.lapsing.PAGE", 3)
+    monkeypatch.setattr("twiceproof.claims.retention.PARK_PAGE", 3)
     for number in range(10):
         take(desk, f"/v1/claims/ship/{number}")
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
     take(desk, "/v1/claims/ship/live")
     assert block(park_unfinished(app.store)) == 10
     assert block(park_unfinished(app.store)) == 0
@@ -120,7 +120,7 @@ def test_of_many_each_is_parked_once(desk, app, monkeypatch):
 def test_a_server_that_holds_nothing_itself_tidies_up(desk, app):
     take(desk)
     serving = Serving(desk.application, drain=5.0, announce=lambda: None)
-    app.clock.advance(300 + OLD)
+    app.clock.advance(300 + ABANDONED_AFTER)
 
     async def tick():
         await serving.on_tick(0)

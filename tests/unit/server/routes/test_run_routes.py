@@ -7,11 +7,8 @@ from base64 import b64decode, b64encode
 import pytest
 
 from tests.unit.doors.idempotency.test_keys import MALFORMED
-from twiceproof import (
-    App,
-    NotDone,
-)
-from twiceproof.claims import listing
+from twiceproof import App, NotDone
+from twiceproof.claims import queries as listing
 from twiceproof.claims.claim import run_id
 
 from .knock import Knock

@@ -1,0 +1,1 @@
+"""The app: opens the store, wires the parts, closes them."""

@@ -1,0 +1,274 @@
+"""What starts runs: every, poll, webhook."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, MutableMapping
+from datetime import UTC, datetime, timedelta
+from inspect import iscoroutinefunction
+from typing import Any
+
+from msgspec import structs
+
+from ..claims.once import refuse_generators
+from ..claims.policy import Duration, make_policy
+from ..claims.request import name_of, refuse_bare
+from ..errors import KeyRefused, Misuse
+from ..flows.flow import Flow
+from ..flows.runtime import Parts
+from ..flows.triggers.poll import Poll, PollDuty
+from ..flows.triggers.schedule import CatchUp, Overlap, Schedule, ScheduleDuty, make_ticks, takes_tick
+from ..inbound.admit import admit
+from ..inbound.envelope import Envelope, envelope
+from ..inbound.hook import Hook, OnFailed, Secrets, checked, operation_of, warn_if_forgotten_early
+from ..inbound.redaction import read_paths
+from ..inbound.reply import Reply
+from ..inbound.source import Source
+from ..inbound.sources import find_source
+from ..keys.duration import seconds
+from ..keys.key import is_blank
+from ..operations import Operation, await_, block
+
+__all__ = ["DoorApi", "TriggerApi"]
+
+
+LEASE = 15.0  # an admission takes milliseconds; a sender's next try should not find a dead one's claim
+
+
+class DoorApi:
+    """The part of an app that is about webhooks."""
+
+    parts: Parts
+    hooks: MutableMapping[str, Hook]
+
+    def webhook(
+        self,
+        source: str | Source,
+        *,
+        secret: str | Collection[str] | Secrets = (),
+        start: Any = None,
+        name: str | None = None,
+        wait: Duration | None = None,
+        keep: Duration = "30d",
+        lease: Duration = LEASE,
+        on_failed: OnFailed = "retry",
+        redact: Collection[str] = (),
+        **options: Any,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Take events of a sender in at /hooks/NAME: each is claimed under its id, then starts a run of `start`.
+
+        `secret` is one secret, several while they are rotated, or `env("NAME")`. As a decorator it takes the function
+        that makes what the flow is given from an event's payload (None from it: nothing to do), or, without `start`,
+        the flow itself. The answer does not wait for the run unless `wait` says for how long. `lease` is how long a
+        redelivery is put off when the process that was taking the event in has died.
+        """
+        refuse_bare(source, "webhook", "a source", '"stripe", secret=env("STRIPE_SECRET")')
+        read_paths(redact)
+        known = find_source(source, **options) if isinstance(source, str) else source
+        title = name or known.name
+        policy = make_policy(operation_of(title), tenant=self.parts.tenant, repeat="safe", lease=lease, keep=keep)
+        warn_if_forgotten_early(known, policy.life.keep, name=title)
+        span = None if wait is None else seconds(wait, name="wait")
+        declared = Hook(
+            title, known, _secrets(secret, known), _NOBODY, policy, None, span, checked(on_failed), tuple(redact)
+        )  # fmt: skip
+        if start is not None:
+            self._add_hook(structs.replace(declared, flow=_flow_of(start)))
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            flow = getattr(function, "flow", None)
+            if start is None:
+                self._add_hook(structs.replace(declared, flow=_flow_of(function)))
+            elif isinstance(flow, Flow):
+                raise Misuse(f"{title} has start= already; decorate the function that makes what the flow is given.")
+            elif iscoroutinefunction(function):  # nobody would await it, and every event would be kept aside
+                raise Misuse(f"{title} is given an async function; make it a plain one: what waits is the flow's work.")
+            else:
+                self.hooks[title] = structs.replace(declared, flow=_flow_of(start), make=function)
+            return function
+
+        return declare
+
+    def receive(
+        self, name: str, body: bytes, headers: Iterable[tuple[str, str]], *, url: str = "", method: str = "POST"
+    ) -> Reply:  # fmt: skip
+        """A delivery that came in at an endpoint of your own, and the answer to give."""
+        return block(self._admission(name, body, headers, url, method))
+
+    async def receiving(
+        self, name: str, body: bytes, headers: Iterable[tuple[str, str]], *, url: str = "", method: str = "POST"
+    ) -> Reply:  # fmt: skip
+        """The same, awaited."""
+        return await await_(self._admission(name, body, headers, url, method))
+
+    def admit(self, letter: Envelope) -> Operation[Reply]:
+        """What servers call."""
+        return admit(self.parts, self.hooks.get(letter.source), letter)
+
+    def _admission(
+        self, name: str, body: bytes, headers: Iterable[tuple[str, str]], url: str, method: str
+    ) -> Operation[Reply]:  # fmt: skip
+        now = self.parts.clock.now()
+        return self.admit(
+            envelope(name, body, headers, tenant=self.parts.tenant, received_at=now, url=url, method=method)
+        )
+
+    def _add_hook(self, hook: Hook) -> None:
+        known = self.hooks.get(hook.name)
+        if known is not None and known.flow.name != hook.flow.name:
+            raise Misuse(
+                f"{known.flow.name} and {hook.flow.name} are both started by the webhook "
+                f'"{hook.name}"; give one of them another name=.'
+            )
+        self.hooks[hook.name] = hook
+
+
+_NOBODY: Any = None  # until the decorator says which flow
+
+
+def _flow_of(start: Any) -> Flow:
+    flow = getattr(start, "flow", None)
+    if not isinstance(flow, Flow):
+        raise Misuse("app.webhook needs a flow to start: give start=, a function under @app.flow, or decorate one.")
+    return flow
+
+
+def _current(ask: Secrets) -> tuple[str, ...]:
+    """What a function gives. Of one text, each letter would be a secret; and spaces are none."""
+    found = ask()
+    return tuple(one for one in ((found,) if isinstance(found, str) else found) if not is_blank(one))
+
+
+def _secrets(secret: str | Collection[str] | Secrets, source: Source) -> Secrets:
+    if callable(secret):
+        return lambda: _current(secret)
+    given = (secret,) if isinstance(secret, str) else tuple(secret or ())
+    if not all(isinstance(one, str) for one in given):  # of bytes, each would be a number
+        raise Misuse(f"The secret of {source.name} is not text; give a str, several, or env(…).")
+    if source.signed and not all(given or [""]):
+        raise Misuse(f'{source.name} signs what it sends; give its secret: secret=env("{source.name.upper()}_SECRET").')
+    if any(is_blank(one) for one in given):  # everybody can sign with spaces
+        raise Misuse(f"A secret of {source.name} is blank; copy it again from the sender, or leave it out.")
+    return lambda: given
+
+
+class TriggerApi:
+    """The part of an app that is about schedules and polls."""
+
+    flow: Any  # of FlowApi
+    flows: MutableMapping[str, Flow]
+    schedules: ScheduleDuty
+    polls: PollDuty
+
+    def every(
+        self,
+        when: str | float | timedelta,
+        *,
+        tz: str = "UTC",
+        overlap: Overlap = "skip",
+        catch_up: CatchUp = "latest",
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[..., Any]], Any]:
+        """Start a run at each tick: an interval ("15m"), a cron expression ("0 2 * * *") in a time zone, or "@daily".
+
+        One run per tick, however many workers there are. `overlap` says what happens while the run before is still
+        under way; `catch_up` what happens to ticks that nobody served. The function may take the tick, a datetime.
+        """
+        refuse_bare(when, "every", "a time", '"15m"')
+        ticks = make_ticks(when, tz)
+
+        def declare(function: Callable[..., Any]) -> Any:
+            flow = getattr(function, "flow", None)
+            if not isinstance(flow, Flow):
+                options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
+                called = name_of(function, name, "every")
+                declare_flow = self.flow(key=_tick_key, name=called, **options)
+                function = declare_flow(_ticked(function))
+                flow = self.flows[called]
+            elif options or name is not None:
+                given = ", ".join(f"{option}=" for option in ("name",) * (name is not None) + tuple(options))
+                raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
+            _refuse_without_place(flow)
+            self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
+            return function
+
+        return declare
+
+    def poll(
+        self,
+        *,
+        every: Duration,
+        start: Any,
+        overlap: Duration = "10m",
+        since: datetime | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Ask a source again and again for everything since last time, and start a run of `start` per item.
+
+        The function takes `since`: None or `since=` the first time, then the time of the last poll less `overlap`; or,
+        if it returns `Polled(items, cursor)`, that cursor. The cursor moves on when all items are claimed.
+        """
+        flow = getattr(start, "flow", None)
+        if not isinstance(flow, Flow):
+            raise Misuse("app.poll needs start=, a function under @app.flow that takes an item.")
+        span = seconds(overlap, name="overlap", positive=False)
+
+        def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+            if inspect.isasyncgenfunction(function):
+                raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
+            poll = Poll(name_of(function, name, "poll"), function, make_ticks(every, tz), flow, span, since)
+            self.polls.add(poll)
+            return function
+
+        return declare
+
+
+_TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONAL_OR_KEYWORD)])
+
+
+def _tick_key(tick: Any) -> str:
+    """One text for one moment, in any zone, and as the text that comes over HTTP: it is the schedule's own tick."""
+    try:
+        moment = datetime.fromisoformat(tick) if isinstance(tick, str) else tick
+        return (moment.astimezone(UTC) if moment.tzinfo else moment).isoformat()
+    except (AttributeError, ValueError):
+        raise KeyRefused(f"{tick!r:.60} is no tick; give the time of one, such as 2026-03-02T12:00:00Z.") from None
+
+
+def _refuse_without_place(flow: Flow) -> None:
+    """At the tick it would be too late: nobody is there to see that it never runs."""
+    try:
+        inspect.signature(flow.function).bind(datetime.min)
+    except TypeError:
+        raise Misuse(
+            f"{flow.name} cannot be called with a tick; give it one parameter for it, a datetime, and put that into "
+            "its key; or leave @app.flow away, and @app.every makes a flow of the function."
+        ) from None
+
+
+def _ticked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with exactly one parameter, the tick: a run's key follows from it."""
+    refuse_generators(function)
+    wanted = takes_tick(function)
+    if inspect.iscoroutinefunction(function):
+
+        async def awaiting(tick: datetime) -> Any:
+            return await (function(tick) if wanted else function())
+
+        return _named_like(function, awaiting)
+
+    def blocking(tick: datetime) -> Any:
+        return function(tick) if wanted else function()
+
+    return _named_like(function, blocking)
+
+
+def _named_like(function: Callable[..., Any], wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    functools.update_wrapper(wrapper, function)  # also leads back to it: annotations are read where it was written
+    wrapper.__signature__ = _TICK  # type: ignore[attr-defined]
+    returned = getattr(function, "__annotations__", {}).get("return")
+    wrapper.__annotations__ = {"tick": datetime, **({"return": returned} if returned is not None else {})}
+    return wrapper

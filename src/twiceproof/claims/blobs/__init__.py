@@ -1,0 +1,79 @@
+"""A shelf: where large values are kept if not in the store. A directory, or an S3-compatible bucket."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import BinaryIO, Protocol
+
+from msgspec import Struct
+
+from ...errors import Misuse
+from ..claim import RUN_ID
+
+__all__ = ["HALF", "Kept", "Shelf", "file_of", "is_ours", "open_shelf", "path_of", "run_of"]
+
+
+CHUNK = 200  # file systems end names at 255 bytes; the id of a run may be longer
+SUFFIX = ".res"
+HALF = ".half-"  # how a file is called while it is written
+
+
+class Kept(Struct, frozen=True):
+    """Something on a shelf."""
+
+    path: str
+    changed_at: float  # wall clock of whoever keeps it
+
+
+class Shelf(Protocol):
+    """Blocking. A path is relative, with slashes. What is put is there as a whole, or not at all."""
+
+    url: str
+
+    def put(self, path: str, source: BinaryIO) -> None: ...
+
+    def copy(self, path: str, target: BinaryIO) -> bool:
+        """False: there is no such thing here."""
+
+    def remove(self, path: str) -> None: ...
+
+    def listing(self) -> Iterator[Kept]: ...
+
+
+def path_of(run: str, key: str) -> str:
+    """A run's things lie together, under its id, so that their owner can be found from the shelf alone."""
+    parts = [run[start : start + CHUNK] for start in range(0, len(run), CHUNK)]
+    return "/".join([*parts, file_of(key)])
+
+
+def file_of(key: str) -> str:
+    return blake2b(key.encode(), digest_size=16).hexdigest() + SUFFIX
+
+
+def run_of(path: str) -> str:
+    """The way back. "" for a half-written file."""
+    *parts, name = path.split("/")
+    return "".join(parts) if name.endswith(SUFFIX) else ""
+
+
+def is_ours(path: str) -> bool:
+    """Whether it has a name that we give: others, the ledger itself perhaps, may lie in the same place."""
+    name = path.rsplit("/", 1)[-1]
+    return path.startswith(RUN_ID) and (name.endswith(SUFFIX) or name.startswith(HALF))
+
+
+@functools.cache
+def open_shelf(url: str) -> Shelf:
+    """`dir:///var/lib/shop` or `s3://bucket/prefix`. One for the process: they hold no state of their own."""
+    scheme = url.partition("://")[0]
+    if scheme == "dir":
+        from .directory import DirectoryShelf
+
+        return DirectoryShelf(url)
+    if scheme == "s3":
+        from .s3 import S3Shelf
+
+        return S3Shelf(url)
+    raise Misuse(f'resources="{scheme}://…" is no place for resources; use dir:///path or s3://bucket/prefix.')

@@ -1,0 +1,165 @@
+"""The errors a guarded call can end with: what was found, as one line with the next move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import (
+    ClaimError,
+    ClaimLost,
+    Duplicate,
+    InProgress,
+    NeedsReview,
+    PayloadMismatch,
+    PriorFailure,
+    ResultNotKept,
+    Waiting,
+)
+from ..records import Record
+from ..safe_text import typed
+from .claim import HELD, Busy, Done, Failed, Fault, InReview, LostHold, Mismatch, Parked, claim_of
+from .held_claim import Hold
+from .states import Ask
+
+__all__ = [
+    "BEFORE",
+    "DURING",
+    "claim_lost",
+    "duplicate",
+    "in_doubt",
+    "inherited",
+    "named",
+    "no_longer_fits",
+    "refusal",
+    "refuse_other_fingerprint",
+    "refuse_other_payload",
+    "result_not_kept",
+    "unknown_after",
+    "waiting",
+]
+
+
+BEFORE, DURING = "before it began", "while it ran"
+
+
+def named(ask: Ask) -> str:
+    return f"{ask.operation} for {ask.key!r}"
+
+
+def show(ask: Ask) -> str:
+    return _about(ask, "show")
+
+
+def _about(ask: Ask, *words: str) -> str:
+    tenant = () if ask.tenant == "default" else ("--tenant", ask.tenant)
+    return typed(*ask.where, *tenant, "claims", *words, about=(ask.operation, ask.key))
+
+
+def _again(ask: Ask) -> str:
+    if ask.inline:
+        return f"once the cause is gone, have it run again with: {_about(ask, 'settle', '--did-not-happen')}"
+    return "call .retry(…) with the same arguments to run it again."
+
+
+def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
+    data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": outcome.run}
+    if isinstance(outcome, Busy):
+        return InProgress(
+            f"{named(ask)} is being worked on by {outcome.owner}; try again later "
+            f"(its lease runs for another {outcome.retry_after:.1f} s).",
+            owner=outcome.owner, retry_after=outcome.retry_after, **data,
+        )  # fmt: skip
+    if isinstance(outcome, Failed):
+        return PriorFailure(
+            f"{named(ask)} failed before with {outcome.fault.type}: {outcome.fault.message}; {_again(ask)}",
+            fault=outcome.fault, error=f"{outcome.fault.type}: {outcome.fault.message}", **data,
+        )  # fmt: skip
+    if isinstance(outcome, InReview):
+        return NeedsReview(
+            f"{named(ask)} waits for a person: {outcome.reason}. Look at it with: {show(ask)}",
+            reason=outcome.reason, since=outcome.since, **data,
+        )  # fmt: skip
+    if isinstance(outcome, Parked):
+        return waiting(ask, outcome)
+    return PayloadMismatch(
+        f"{named(ask)} is known with another payload; use another key, send what was sent the first time, "
+        f"or leave {'what varies out of payload=' if ask.inline else 'out what varies with ignore='}.",
+        found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
+    )  # fmt: skip
+
+
+def unknown_after(fault: Fault) -> str:
+    return f"{fault.type} while it ran: whether its work was done is unknown"
+
+
+def in_doubt(ask: Ask, fault: Fault) -> NeedsReview:
+    """What the caller hears of work that ended with an error that does not tell whether it was done: its cause."""
+    return NeedsReview(
+        f"{named(ask)} waits for a person: {unknown_after(fault)} ({fault.type}: {fault.message}). "
+        f"Look at it with: {show(ask)}",
+        operation=ask.operation, key=ask.key, run=ask.run, reason=unknown_after(fault), fault=fault,
+    )  # fmt: skip
+
+
+def waiting(ask: Ask, parked: Parked) -> Waiting:
+    return Waiting(
+        f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
+        f"(twiceproof work), or call again later. Look at it with: {typed(*ask.where, 'runs', 'show', parked.run)}",
+        operation=ask.operation, key=ask.key, run=parked.run, state=parked.state, until=parked.until,
+        why=parked.why,
+    )  # fmt: skip
+
+
+def refuse_other_payload(outer: Ask, ask: Ask) -> None:
+    """A call for the same key from inside the work is part of it unless it asks for something else."""
+    if ask.fingerprint and outer.fingerprint != ask.fingerprint:
+        raise refusal(ask, Mismatch(outer.fingerprint, ask.fingerprint, HELD, outer.run))
+
+
+def refuse_other_fingerprint(ask: Ask, found: Record) -> None:
+    """A second start of the same run is welcome only if it asks for the same."""
+    claim = claim_of(found)
+    if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
+        raise refusal(ask, Mismatch(claim.fingerprint, ask.fingerprint, found.state, claim.run))
+
+
+def duplicate(ask: Ask, done: Done, value: Any, *, own: bool = False) -> Duplicate:
+    """`own`: to a run that was at it when it crashed, this may be the result of its own call."""
+    return Duplicate(
+        f"{named(ask)} was done before; what it returned is in this error's .result.",
+        operation=ask.operation, key=ask.key, result=value, run=done.run, own=own,
+    )  # fmt: skip
+
+
+def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
+    known = "Nothing was done by this call" if when == BEFORE else "What it found out is kept as evidence"
+    return ClaimLost(
+        f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.ask)}",
+        operation=hold.ask.operation, key=hold.ask.key, state=lost.state, owner=lost.owner,
+    )  # fmt: skip
+
+
+def inherited(hold: Hold) -> ClaimLost:
+    return ClaimLost(
+        f"{named(hold.ask)} is held by the process that this one was forked from, which goes on with it; leave a "
+        "forked child with os._exit(…), or give it a key of its own.",
+        operation=hold.ask.operation, key=hold.ask.key, state="held", owner=hold.held.owner,
+    )  # fmt: skip
+
+
+def no_longer_fits(ask: Ask, done: Done, why: str) -> NeedsReview:
+    """Done, and its code has changed since. Handed on as plain JSON, it would break whoever asked."""
+    return NeedsReview(
+        f"{named(ask)} was done, but {why}. Give what is new in that type a default; see what is on record: "
+        f"{show(ask)}",
+        operation=ask.operation, key=ask.key, run=done.run, reason=why,
+    )  # fmt: skip
+
+
+def result_not_kept(ask: Ask, done: Done) -> ResultNotKept:
+    why = done.spill.reason if done.spill and done.spill.reason else "its time is over"
+    return ResultNotKept(
+        f"{named(ask)} was done, but its result is not kept ({why}); look at the claim with: {show(ask)}",
+        operation=ask.operation, key=ask.key, run=done.run,
+        digest=done.spill.digest if done.spill else "", size=done.spill.size if done.spill else 0,
+    )  # fmt: skip

@@ -1,0 +1,374 @@
+"""Take, renew, complete, fail, release, settle: the thin hand that carries out what `states` decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeGuard
+
+from msgspec import Raw, structs
+
+from ..clock import Clock, system_clock
+from ..errors import Misuse, StoreError
+from ..operations import Insist, Operation
+from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Write, Written
+from ..safe_text import typed
+from ..stores.base import Store
+from ..threads import is_a_signals
+from .blobs import Shelf
+from .claim import (
+    CLAIM,
+    DONE,
+    FAILED,
+    HELD,
+    NO_RESULT,
+    REVIEW,
+    Claim,
+    Fault,
+    Held,
+    InReview,
+    LostHold,
+    Settlement,
+    Spill,
+    TakeOutcome,
+    alone,
+    body_of,
+    claim_of,
+    other_kind,
+)
+from .duplicates import Duplicates
+from .queries import KEEP, Evidence, evidence_write
+from .results import SPILL_LIMIT, Packed, resource_address
+from .retention import forget, remove_pieces
+from .states import (
+    Answer,
+    Ask,
+    Begin,
+    Lifetime,
+    Move,
+    Park,
+    decide,
+    decide_of_other_kind,
+    finish_times,
+    glance,
+    is_expired,
+    is_lapsed,
+)
+
+__all__ = ["FOR_EVER", "Claims", "Decide", "is_beckoned"]
+
+
+Decide = Callable[[Ask, Record | None, float], Move]
+
+NOT_LOOKED = Found(None, 0.0)
+MOST_ON_SHELF = 256 * 1024 * 1024
+FOR_EVER = Lifetime(keep=None, keep_failed=None)
+
+
+class Claims:
+    """Operations on claims in one store. Each is a generator: run it with `drive.block` or `drive.await_`."""
+
+    def __init__(self, store: Store, *, clock: Clock = system_clock, shelf: Shelf | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.shelf = shelf  # where the large values of runs are kept; None: in the store
+        self.duplicates = Duplicates(clock=clock)  # tell it of every repeat that is answered without doing the work
+
+    @property
+    def room(self) -> int:
+        """How large a value of a run may be."""
+        return SPILL_LIMIT if self.shelf is None else MOST_ON_SHELF
+
+    # -- taking ----------------------------------------------------------------------------------
+
+    def take(self, ask: Ask, decide: Decide = decide, found: Found | None = None) -> Operation[TakeOutcome]:
+        """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
+        if found is None:  # what is there may be known already
+            found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
+        while True:
+            move = decide(ask, found.record, found.now)
+            if isinstance(move, Answer):
+                return move.outcome
+            sent = self.clock.monotonic()
+            try:
+                written: Outcome = yield self.store.write(move.write, *self._alone(move.write))
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
+                if not isinstance(error, Exception) or is_a_signals(error):
+                    yield from self._give_back(ask, found, error)
+                raise
+            if isinstance(written, Written):
+                return self._won(ask, move, written, sent)
+            if written.at == ask.at:
+                found = Found(written.found, written.now)
+                continue
+            told = yield from self._of_other_kind(ask, decide, written)
+            if told is not None:
+                return told
+            found = Found(None, written.now)
+
+    def _alone(self, write: Write) -> tuple[Check, ...]:
+        """A store without transactions takes one write at a time. Flows need more, so it holds no run to look for."""
+        return alone(write) if self.store.batch_limit > 1 else ()
+
+    def _of_other_kind(self, ask: Ask, decide: Decide, refused: Conflict | Lost) -> Operation[TakeOutcome | None]:
+        """A run has this operation's key where a claim is asked for, or the other way round: it is answered as a
+        duplicate, and never taken over. None: it is gone, or was only not swept yet.
+        """
+        record = refused.found
+        if record is None:
+            return None
+        if is_expired(record, refused.now):
+            yield from forget(self.store, record)
+            return None
+        if ask.at.kind == CLAIM:
+            decide(ask, record, refused.now)  # which may refuse it
+        move = decide_of_other_kind(ask, record, refused.now)
+        if isinstance(move, Answer):
+            return move.outcome
+        written = yield from self.store.write(move.write)
+        return InReview(move.reason, ask.run, written.now) if isinstance(written, Written) else None
+
+    def _won(self, ask: Ask, move: Begin | Park, written: Written, sent: float) -> TakeOutcome:
+        if isinstance(move, Park):
+            return InReview(move.reason, ask.run, written.now)
+        deadline = sent + ask.lease
+        return Held(
+            ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline, move.write.queue,
+            written.now,
+        )  # fmt: skip
+
+    def _give_back(self, ask: Ask, before: Found, error: BaseException) -> Operation[None]:
+        """A store that is away must not turn a cancellation into something else: it would be caught and not heeded."""
+        if ask.reentrant:  # by its owner's name, the claim of an earlier life cannot be told from this take's
+            return
+        try:
+            yield from Insist(self._withdraw(ask, before))
+        except StoreError as worse:
+            error.add_note(f"twiceproof could not give the claim back, which lapses if it was taken: {worse}")
+
+    def _withdraw(self, ask: Ask, before: Found) -> Operation[None]:
+        """Only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be forgotten."""
+        record = (yield from self.store.read(ask.at)).record
+        if record is None or (before.record is not None and record.version == before.record.version):
+            return
+        if record.state == HELD and claim_of(record).owner == ask.owner:
+            undo = _undo(record, before)
+            if undo is not None:
+                yield from self.store.write(undo)
+
+    def look(self, at: Address) -> Operation[TakeOutcome | None]:
+        """What a claim is now. Writes nothing."""
+        found = yield from self.store.read(at)
+        if found.record is None or is_expired(found.record, found.now):
+            return None
+        return glance(found.record, found.now)
+
+    # -- holding ---------------------------------------------------------------------------------
+
+    def renew(self, held: Held, lease: float | None = None) -> Operation[Held | LostHold]:
+        """Hold on for another lease, counted from now."""
+        span = held.lease if lease is None else lease
+        while True:
+            sent = self.clock.monotonic()
+            due_in = span if held.queue else None  # a run is due when its lease is over
+            again = Replace(held.at, None, HELD, fence=held.fence, lease=span, queue=held.queue, due_in=due_in)
+            written = yield from self.store.write(again)
+            if isinstance(written, Written):
+                return structs.replace(held, lease=span, deadline=sent + span)
+            if not is_beckoned(written.found, held):
+                return _lost(written.found)
+            held = structs.replace(held, fence=written.found.fence)
+
+    # The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it. It is said
+    # once; only where it comes over a network may it come `twice`, as its sender may have given up on the first.
+
+    def complete(
+        self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER, *, twice: bool = False
+    ) -> Operation[Written | LostHold]:
+        """Record the result. A holder that lost its claim leaves it as evidence instead."""
+        queue, due_in, keep = finish_times(DONE, life)
+        body = body_of(structs.replace(claim, result=packed.inline, spill=packed.spill, keep=keep))
+        write = Replace(held.at, body, DONE, fence=held.fence, draw=True, queue=queue, due_in=due_in)
+        written: Outcome = yield self.store.write(write, *packed.writes(held.at.space, due_in))
+        if isinstance(written, Written):
+            return written
+        if twice and _said_before(written.found, held, DONE) and packed.is_kept_in(claim_of(written.found)):
+            return _as_written(written.found, written.now)
+        evidence = Evidence(held.owner, held.fence, result=packed.inline, spill=packed.spill)
+        return (yield from self._report(held, written, evidence, *packed.writes(held.at.space, KEEP)))
+
+    def fail(
+        self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER, *, twice: bool = False
+    ) -> Operation[Written | LostHold]:
+        """Record a failure: retryable, or only by a person's word."""
+        queue, due_in, _ = finish_times(FAILED, life)
+        body = body_of(structs.replace(claim, fault=fault))
+        write = Replace(held.at, body, FAILED, fence=held.fence, draw=True, queue=queue, due_in=due_in)
+        return (yield from self._end(held, write, fault, twice=twice))
+
+    def park(
+        self, held: Held, claim: Claim, fault: Fault, reason: str, *, twice: bool = False
+    ) -> Operation[Written | LostHold]:
+        """Record that the outcome is unknown: a person must settle it."""
+        body = body_of(structs.replace(claim, fault=fault, reason=reason))
+        write = Replace(held.at, body, REVIEW, fence=held.fence, draw=True)
+        return (yield from self._end(held, write, fault, twice=twice))
+
+    def release(self, held: Held) -> Operation[Written | LostHold]:
+        """Give the key back as if it had never been taken. Only the holder can."""
+        written = yield from self.store.write(Remove(held.at, fence=held.fence))
+        return written if isinstance(written, Written) else _lost(written.found)
+
+    def _end(self, held: Held, write: Replace, fault: Fault, *, twice: bool) -> Operation[Written | LostHold]:
+        written = yield from self.store.write(write)
+        if isinstance(written, Written):
+            return written
+        found = written.found
+        if twice and _said_before(found, held, write.state) and fault.weighs_like(claim_of(found).fault):
+            return _as_written(found, written.now)
+        return (yield from self._report(held, written, Evidence(held.owner, held.fence, fault=fault)))
+
+    def _report(self, held: Held, refused: Conflict | Lost, evidence: Evidence, *pieces: Insert) -> Operation[LostHold]:
+        """What a holder found out that is not one any more."""
+        for write in (evidence_write(held.at.space, evidence), *pieces):
+            yield from self.store.write(write)
+        return _lost(refused.found)
+
+    # -- by a person's word ----------------------------------------------------------------------
+
+    def settle(
+        self,
+        at: Address,
+        settlement: Settlement,
+        *,
+        result: Raw = NO_RESULT,
+        life: Lifetime = FOR_EVER,
+        where: Sequence[str] = (),
+    ) -> Operation[TakeOutcome]:
+        """End a review: it happened, it did not, or it is abandoned. Refused while somebody is at work.
+
+        `where` is what a person types to reach this store, for the next move of a refusal.
+        """
+        while True:
+            found = yield from self.store.read(at)
+            if found.record is None:
+                found = yield from self.store.read(other_kind(at))
+            record = _settleable(found, where)
+            written = yield from self.store.write(_settled(record, settlement, result, life))
+            if isinstance(written, Written):
+                after = yield from self.store.read(at)
+                return glance(after.record or record, after.now)
+
+    def free(self, at: Address, *, force: bool = False) -> Operation[bool]:
+        """Forget a key, by an operator's word. False: there was nothing to forget."""
+        while True:
+            found = yield from self.store.read(at)
+            if found.record is None:
+                return False
+            if not force and _is_live(found.record, found.now):
+                raise Misuse(_still_held(found.record, found.now, "release it with --force if you know it is gone"))
+            if claim_of(found.record).work:
+                yield from remove_pieces(self.store, Check(at, version=found.record.version))
+            resource = yield from self._resource_of(found.record)
+            written = yield from self.store.write(Remove(at, version=found.record.version), *resource)
+            if isinstance(written, Written):
+                return True
+
+    def _resource_of(self, record: Record) -> Operation[tuple[Remove, ...]]:
+        """A result kept beside the claim goes with it: one kept for ever would never be swept."""
+        spill = claim_of(record).spill
+        if spill is None or not spill.ref:
+            return ()
+        found = yield from self.store.read(resource_address(record.at.space, spill.ref))
+        return (Remove(found.record.at, version=found.record.version),) if found.record else ()
+
+
+def _undo(record: Record, before: Found) -> Remove | Replace | None:
+    """What puts a take back. None: it took over from a holder, whose place lapses as it would have anyway."""
+    old = before.record
+    if old is None or is_expired(old, before.now):
+        return Remove(record.at, version=record.version)
+    if old.state == HELD:
+        return None
+    due_in = None if old.due_at is None else max(0.0, old.due_at - before.now)
+    return Replace(
+        old.at, old.body, old.state, version=record.version, draw=True, queue=old.queue, due_in=due_in
+    )  # fmt: skip
+
+
+def is_beckoned(found: Record | None, held: Held) -> TypeGuard[Record]:
+    """Whether a refused holder still holds: somebody drew a new fence to have its attention (a cancellation)."""
+    return (
+        found is not None
+        and found.state == HELD
+        and found.fence != held.fence
+        and bool(held.queue)
+        and claim_of(found).owner == held.owner
+    )
+
+
+def _lost(found: Record | None) -> LostHold:
+    return LostHold(found.state, claim_of(found).owner) if found else LostHold("", "")
+
+
+def _said_before(found: Record | None, held: Held, state: str) -> TypeGuard[Record]:
+    """The same word once more."""
+    if found is None or found.state != state:
+        return False
+    claim = claim_of(found)
+    return (claim.owner, claim.attempt) == (held.owner, held.attempt)
+
+
+def _as_written(found: Record, now: float) -> Written:
+    return Written(found.version, found.fence, now)
+
+
+def _is_live(record: Record, now: float) -> bool:
+    return record.state == HELD and not is_lapsed(record, now)
+
+
+def _still_held(record: Record, now: float, advice: str) -> str:
+    left = (record.lease_until or now) - now
+    return f"{claim_of(record).owner} holds this claim for another {left:.0f} s; wait, or {advice}."
+
+
+def _settleable(found: Found, where: Sequence[str]) -> Record:
+    record = found.record
+    if record is None:
+        every = typed(*where, "claims", "list", "--state", "all")
+        raise Misuse(f"There is no such claim; list what is there with: {every}")
+    claim = claim_of(record)
+    if record.state == DONE:
+        tenant = () if claim.tenant == "default" or "--tenant" in where else ("--tenant", claim.tenant)
+        look = typed(*where, *tenant, "claims", "show", about=(claim.operation, claim.key))
+        raise Misuse(f"This claim is done: there is nothing to settle. Look at it with: {look}")
+    if claim.work:
+        show = typed(*where, "review", "show", claim.run)
+        raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")
+    if _is_live(record, found.now):
+        raise Misuse(_still_held(record, found.now, "stop that process first"))
+    return record
+
+
+VERDICTS: dict[str, Callable[[Settlement], tuple[str, Fault | None]]] = {
+    "happened": lambda word: (DONE, None),
+    "did-not-happen": lambda word: (
+        FAILED,
+        Fault("Settled", "it did not happen: " + word.by, retryable=True),
+    ),
+    "abandon": lambda word: (FAILED, Fault("Abandoned", word.note or "abandoned by " + word.by)),
+}
+
+
+def _settled(record: Record, settlement: Settlement, result: Raw, life: Lifetime) -> Replace:
+    if settlement.verdict not in VERDICTS:
+        raise Misuse(f"{settlement.verdict!r} is not a verdict; say one of {', '.join(VERDICTS)}.")
+    state, fault = VERDICTS[settlement.verdict](settlement)
+    queue, due_in, keep = finish_times(state, life)
+    spill = Spill("", 0, reason="settled without one") if state == DONE and not result else None
+    claim = structs.replace(
+        claim_of(record), settled=settlement, result=result or NO_RESULT, spill=spill, fault=fault, keep=keep
+    )
+    return Replace(record.at, body_of(claim), state, version=record.version, draw=True, queue=queue, due_in=due_in)

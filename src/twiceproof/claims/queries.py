@@ -1,0 +1,151 @@
+"""Lists claims page by page; evidence of late holders."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ..errors import BadWrite, Misuse
+from ..operations import Operation
+from ..records import Address, Insert, Page, Record
+from ..stores.base import Store
+from .claim import NO_RESULT, Fault, Spill, body_of
+from .states import EXPIRE, is_expired
+
+__all__ = ["Evidence", "Listed", "Meant", "Place", "evidence_of", "evidence_write", "list_records", "read_evidence"]
+
+
+EVIDENCE_KIND = "evidence"
+KEEP = 365 * 86_400.0
+PAGE = 1_000
+
+
+class Evidence(Struct, frozen=True, omit_defaults=True):
+    """One holder's last word about work that was no longer its own to report."""
+
+    owner: str
+    fence: int
+    result: Raw = NO_RESULT
+    spill: Spill | None = None
+    fault: Fault | None = None
+    step: str = ""  # which step of a run; "": the whole work
+    seen_at: float = 0.0
+
+
+def evidence_write(space: str, evidence: Evidence) -> Insert:
+    """Addressed by the fence, so that a report made twice is one piece of evidence."""
+    at = Address(space, EVIDENCE_KIND, f"{evidence.fence}:{evidence.step}" if evidence.step else str(evidence.fence))
+    return Insert(at, body_of(evidence), queue=EXPIRE, due_in=KEEP)
+
+
+def evidence_of(store: Store, space: str) -> Operation[list[Evidence]]:
+    """All of it, in the order in which it came in. By its address, fence 10 would come before fence 9."""
+    pieces: list[Evidence] = []
+    after: str | None = None
+    while True:
+        page = yield from store.scan(EVIDENCE_KIND, space=space, after=after, limit=PAGE)
+        pieces += [read_evidence(record) for record in page.records]
+        after = page.after
+        if after is None:
+            return sorted(pieces, key=lambda piece: (piece.seen_at, piece.fence))
+
+
+def read_evidence(record: Record) -> Evidence:
+    evidence = msgspec.json.decode(record.body, type=Evidence)
+    return msgspec.structs.replace(evidence, seen_at=record.created_at)
+
+
+Meant = Callable[[Record], bool]
+SCAN = 1_000  # records looked at in one go, at most: with a filter, most of them may be somebody else's
+FASTER = 4  # times as many in the next go, where those looked at were not meant
+MOST = 10_000  # that a store hands over at a time
+
+
+class Listed(Struct, frozen=True):
+    """Part of a list. `after` continues it; None means that this was the last part."""
+
+    records: Sequence[Record]
+    after: str | None
+    now: float
+
+
+Place = tuple[str, str]  # a kind of records, and a state
+
+
+class Cursor(Struct, frozen=True):
+    """Where a list goes on: in the scan of which kind and state, and after what."""
+
+    place: Place
+    after: str | None = None
+
+
+def list_records(
+    store: Store, places: Sequence[Place], meant: Meant, *, limit: int, after: str | None = None
+) -> Operation[Listed]:
+    """Claims or runs that are meant. What has expired is as good as forgotten, swept or not.
+
+    Of those that are meant no more are read than are shown; of others, some times as many as there are among them.
+    """
+    found: list[Record] = []
+    now, size = 0.0, limit
+    at: Cursor | None = _read_cursor(after, places) if after else Cursor(places[0])
+    while at is not None and len(found) < limit:
+        try:
+            page = yield from _scan(store, at, meant, limit - len(found), size)
+        except BadWrite:  # whatever we ask for ourselves, it takes: it is the cursor
+            raise _no_cursor() from None
+        now = page.now
+        those = [record for record in page.records if _is_meant(record, meant, now)]
+        found += those
+        at = _next(at, page, places)
+        size = max(limit - len(found), size * FASTER if len(those) < len(page.records) else size)
+    return Listed(found, _write_cursor(at) if at else None, now)
+
+
+def _scan(store: Store, at: Cursor, meant: Meant, wanted: int, size: int) -> Operation[Page]:
+    """A page of about `size`. It ends with the last record wanted: only a page's end has a cursor to go on from, and
+    some stores write their cursors with the record's address. One that is not meant may be another tenant's.
+    """
+    kind, state = at.place
+    limit = min(max(wanted, min(size, SCAN)), MOST)
+    while True:
+        page = yield from store.scan(kind, state=state, after=at.after, limit=limit)
+        those = [nth for nth, record in enumerate(page.records, 1) if _is_meant(record, meant, page.now)]
+        if len(those) < wanted or those[wanted - 1] == len(page.records):
+            return page
+        limit = those[wanted - 1]
+
+
+def _is_meant(record: Record, meant: Meant, now: float) -> bool:
+    return not is_expired(record, now) and meant(record)
+
+
+def _next(at: Cursor, page: Page, places: Sequence[Place]) -> Cursor | None:
+    if page.after is not None:
+        return Cursor(at.place, page.after)
+    rest = places[places.index(at.place) + 1 :]
+    return Cursor(rest[0]) if rest else None
+
+
+def _write_cursor(at: Cursor) -> str:
+    return base64.urlsafe_b64encode(f"{'.'.join(at.place)}:{at.after or ''}".encode()).decode().rstrip("=")
+
+
+def _read_cursor(text: str, places: Sequence[Place]) -> Cursor:
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        name, sign, after = base64.b64decode(padded, altchars=b"-_", validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        name, sign, after = "", "", ""
+    kind, _, state = name.partition(".")
+    if not sign or (kind, state) not in places:
+        raise _no_cursor()
+    return Cursor((kind, state), after or None)
+
+
+def _no_cursor() -> Misuse:
+    return Misuse("--after is not a cursor of this list; take it from the answer to the same command.")

@@ -1,0 +1,170 @@
+"""From a function call to a ClaimRequest: name, bound arguments, key, fingerprint."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter
+from types import FrameType, FunctionType
+from typing import Any
+
+from ..clock import Clock, Ids
+from ..errors import Misuse
+from ..keys import KeyMaker, Watch, fingerprint
+from ..records import Address
+from .claim import CLAIM, address_of, run_id
+from .policy import Policy
+from .states import Ask
+
+__all__ = ["Arguments", "Asking", "Link", "name_of", "refuse_bare"]
+
+
+SIMPLE = (Parameter.POSITIONAL_OR_KEYWORD,)
+
+
+class Arguments:
+    """Binds a function's arguments; plain signatures without `inspect`, which costs more than the rest of a claim."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.signature = inspect.signature(function)
+        parameters = self.signature.parameters
+        self._names = tuple(parameters)
+        self._known = frozenset(parameters)
+        self._defaults = {p.name: p.default for p in parameters.values() if p.default is not Parameter.empty}
+        self._simple = all(p.kind in SIMPLE for p in parameters.values())
+        self._only = self._names[0] if self._simple and len(self._names) == 1 else ""
+
+    @property
+    def receiver(self) -> str | None:
+        """The name under which a method gets its object: never part of what was asked."""
+        first = self._names[0] if self._names else ""
+        return first if first in ("self", "cls") else None
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if self._only and len(args) == 1 and not kwargs:  # what most guarded functions take: one event
+            return {self._only: args[0]}
+        if not self._simple or len(args) > len(self._names):
+            return self._bind_slowly(args, kwargs)
+        given = dict(zip(self._names, args, strict=False))
+        if kwargs and not (self._known.issuperset(kwargs) and given.keys().isdisjoint(kwargs)):
+            return self._bind_slowly(args, kwargs)
+        bound = {**self._defaults, **given, **kwargs}
+        return bound if len(bound) == len(self._names) else self._bind_slowly(args, kwargs)
+
+    def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Also the way to Python's own TypeError for a call that does not fit."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+
+Link = str | Callable[..., str] | None
+
+
+class Asking:
+    """One operation's asks."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        policy: Policy,
+        *,
+        key: str | Callable[..., str],
+        owner: Ids,
+        clock: Clock,
+        stable: Collection[str] = (),
+        link: Link = None,
+        kind: str = CLAIM,
+    ) -> None:
+        self.policy = policy
+        self._kind = kind
+        self.arguments = Arguments(function)
+        self._owner = owner
+        self._clock = clock
+        self.maker = KeyMaker(key, self.arguments.signature)
+        self.stable = tuple(stable)
+        self._watch = Watch(policy.operation, self.maker, stable)
+        self._link = KeyMaker(link, self.arguments.signature) if link else None
+        self._ignore = _ignored(policy.ignore, self.arguments)
+
+    def of(self, policy: Policy) -> Asking:
+        """The same for another tenant's policy."""
+        view = copy.copy(self)
+        view.policy = policy
+        return view
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        return self.maker.make(self.arguments.bind(args, kwargs))
+
+    def address(self, key: str) -> Address:
+        return address_of(self.policy.tenant, self.policy.operation, key, self._kind)
+
+    def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> Ask:
+        """Everything that can be refused is refused here, before anything is written."""
+        key = self.maker.make(arguments)
+        if self._watch.is_on:
+            self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
+        at = self.address(key)
+        return Ask(
+            at,
+            self.policy.operation,
+            key,
+            self._owner(),
+            self.policy.lease,
+            self.policy.tenant,
+            fingerprint(arguments, self._ignore),
+            run_id(at.space),
+            self._link.make(arguments) if self._link else "",
+            self.policy.repeat,
+            retry,
+            self.policy.where,
+        )
+
+
+def _ignored(declared: tuple[str, ...], arguments: Arguments) -> tuple[str, ...]:
+    """A name that no argument has would be accepted and do nothing."""
+    for name in declared:
+        if name.partition(".")[0] not in arguments.signature.parameters:
+            raise Misuse(
+                f"ignore has {name!r}, but the function takes ({', '.join(arguments.signature.parameters)}); "
+                "name one of them, or a field in one."
+            )
+    receiver = arguments.receiver
+    return (*declared, receiver) if receiver else declared
+
+
+LAMBDA = "<lambda>"
+
+
+def name_of(function: Callable[..., Any], given: str | None, decorator: str) -> str:
+    """The given one, or its own. A classmethod is called with its class, which only the outermost decorator can see."""
+    if isinstance(function, classmethod | staticmethod):
+        kind = type(function).__name__
+        raise Misuse(f"@app.{decorator} stands above @{kind}; write @{kind} first, and @app.{decorator} below it.")
+    own = given or str(getattr(function, "__name__", ""))
+    if own in ("", LAMBDA) and callable(function):  # what cannot be called is refused by whoever knows why it came
+        kind = "lambda" if own else type(function).__qualname__
+        raise Misuse(f"A {kind} has no name of its own; give one: @app.{decorator}(…, name=…).")
+    return own
+
+
+def refuse_bare(given: Any, decorator: str, needs: str = "a key", example: str = 'key="order:{order[id]}"') -> None:
+    """`@app.flow` without parentheses takes the function for its key, and would complain only when it is called."""
+    frame = sys._getframe(2)  # of whoever wrote the decorator
+    if isinstance(given, classmethod | staticmethod) or _stands_below(given, frame):
+        raise Misuse(f"@app.{decorator} needs {needs}; write it as @app.{decorator}({example}).")
+
+
+def _stands_below(given: Any, frame: FrameType) -> bool:
+    """Whether it is made where the decorator stands and has no name there yet, as no key function is."""
+    function = inspect.unwrap(given) if callable(given) else None
+    if not isinstance(function, FunctionType) or function.__name__ == LAMBDA:
+        return False
+    scope = frame.f_code.co_qualname
+    inside = f"{scope}.<locals>." if frame.f_code.co_flags & inspect.CO_OPTIMIZED else f"{scope}."
+    name = function.__name__
+    made_here = function.__globals__ is frame.f_globals
+    made_here = made_here and function.__qualname__ == ("" if scope == "<module>" else inside) + name
+    return made_here and frame.f_locals.get(name) is not given

@@ -1,1 +1,0 @@
-"""The claim service: claims for tools that speak HTTP and nothing else."""

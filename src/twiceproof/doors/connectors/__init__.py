@@ -1,1 +1,0 @@
-"""Files that no-code tools import, so that nobody has to build requests by hand."""

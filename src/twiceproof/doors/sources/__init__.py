@@ -1,1 +1,0 @@
-"""Senders that are known by name."""

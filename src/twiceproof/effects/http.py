@@ -1,0 +1,252 @@
+"""An HTTP client for addresses that somebody else chose; signatures."""
+
+from __future__ import annotations
+
+import binascii
+import hmac
+import http.client
+import io
+import socket
+import ssl
+import threading
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Collection, Mapping, Sequence
+from queue import Empty, Queue
+from typing import Any
+
+from msgspec import Struct
+
+from ..errors import Misuse, NotDone
+from .url_guard import Allowed, NotAllowed, Target, read_target, refuse_address
+
+__all__ = ["Outbound", "Sent", "resolve", "signed_headers"]
+
+
+MOST_ANSWER = 64 * 1024
+PIECE = 8 * 1024
+
+Resolve = Callable[[str, int], Sequence[str]]
+
+
+class Sent(Struct, frozen=True):
+    """The other side answered. `ok`: with 2xx. A redirect is not followed, and not ok."""
+
+    status: int
+    retry_after: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+
+def resolve(host: str, port: int) -> Sequence[str]:
+    """Every address of a name, in the resolver's order."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Outbound:
+    """A sender. `allow` opens networks and hosts by name; `ports` leaves only these; `http` takes plain http, too."""
+
+    def __init__(
+        self,
+        *,
+        allow: Collection[str] = (),
+        ports: Collection[int] | None = None,
+        http: bool = False,
+        timeout: float = 10.0,
+        resolve: Resolve = resolve,
+        context: ssl.SSLContext | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._allowed = Allowed(allow)
+        self._ports = ports
+        self._http = http
+        self._timeout = timeout
+        self._resolve = resolve
+        self._context = context
+        self._monotonic = monotonic
+
+    def check(self, url: str) -> Target:
+        """Before a URL is accepted and kept. It is judged again, with its addresses, each time it is called."""
+        target = read_target(url, self._allowed, http=self._http, ports=self._ports)
+        if target.is_literal:
+            self._judge(target, [target.host])
+        return target
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Sent:
+        """Raises NotAllowed for what may not be called, NotDone if nothing was sent, and OSError if nobody knows."""
+        target = self.check(url)
+        deadline = self._monotonic() + self._timeout
+        address = self._address(target, deadline)
+        connection = self._connect(target, address, deadline)
+        try:
+            return self._exchange(connection, target, body, headers, deadline)
+        finally:
+            connection.close()
+
+    def _address(self, target: Target, deadline: float) -> str:
+        if target.is_literal:
+            return target.host
+        try:
+            addresses = _within(self._left(deadline), lambda: self._resolve(target.host, target.port))
+        except OSError as error:
+            raise NotDone(f"{target.host} has no address ({error}); nothing was sent.") from error
+        if not addresses:
+            raise NotDone(f"{target.host} has no address; nothing was sent.")
+        self._judge(target, addresses)
+        return addresses[0]
+
+    def _judge(self, target: Target, addresses: Sequence[str]) -> None:
+        """One bad address spoils the name: which of them is connected to would be luck."""
+        for address in addresses:
+            why = refuse_address(address, target.host, self._allowed)
+            if why:
+                raise NotAllowed(
+                    f"{target.host} is not called: {why}. Use a public address, or open this one with allow=.",
+                    url=target.host, reason=why,
+                )  # fmt: skip
+
+    def _connect(self, target: Target, address: str, deadline: float) -> http.client.HTTPConnection:
+        try:
+            sock = socket.create_connection((address, target.port), timeout=self._left(deadline))
+        except OSError as error:
+            raise NotDone(f"{target.host} could not be reached ({error}); nothing was sent.") from error
+        connection = http.client.HTTPConnection(target.host, target.port)
+        try:
+            connection.sock = self._secured(sock, target, deadline)
+        except OSError as error:
+            sock.close()
+            raise NotDone(f"{target.host} offers no safe connection ({error}); nothing was sent.") from error
+        return connection
+
+    def _secured(self, sock: socket.socket, target: Target, deadline: float) -> socket.socket:
+        if target.scheme == "http":
+            return sock
+        sock.settimeout(self._left(deadline))
+        context = self._context or ssl.create_default_context()
+        return context.wrap_socket(sock, server_hostname=target.host)
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, target: Target, body: bytes, headers: Mapping[str, str],
+        deadline: float,
+    ) -> Sent:  # fmt: skip
+        try:
+            connection.sock.settimeout(self._left(deadline))
+            _request(connection, target, body, headers)
+            return self._answer(connection, deadline)
+        except http.client.HTTPException as error:
+            raise ConnectionError(f"{target.host} gave no answer that can be read ({type(error).__name__})") from error
+
+    def _answer(self, connection: http.client.HTTPConnection, deadline: float) -> Sent:
+        """A body is read a little, so that the other side can end in peace; a long or slow one is cut off."""
+        reader = _Timed(connection.sock, lambda: self._left(deadline))
+        response = http.client.HTTPResponse(reader, method="POST")  # type: ignore[arg-type]
+        try:
+            response.begin()
+            status, wait = response.status, response.getheader("retry-after", "")[:100]
+            _read_away(response)
+        finally:
+            response.close()
+        return Sent(status, wait)
+
+    def _left(self, deadline: float) -> float:
+        left = deadline - self._monotonic()
+        if left <= 0:
+            raise TimeoutError(f"no answer within {self._timeout:g} s")
+        return left
+
+
+def _within(seconds: float, work: Callable[[], Sequence[str]]) -> Sequence[str]:
+    """A resolver has no time limit of its own, and whose name it is may keep it waiting."""
+    answers: Queue[Sequence[str] | OSError] = Queue()
+    threading.Thread(target=lambda: answers.put(_tried(work)), name="twiceproof-resolve", daemon=True).start()
+    try:
+        answer = answers.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError(f"the resolver did not answer within {seconds:.1f} s") from None
+    if isinstance(answer, OSError):
+        raise answer
+    return answer
+
+
+def _tried(work: Callable[[], Sequence[str]]) -> Sequence[str] | OSError:
+    try:
+        return work()
+    except UnicodeError as error:  # a name that has no form in DNS
+        return OSError(str(error))
+    except OSError as error:
+        return error
+
+
+def _request(connection: http.client.HTTPConnection, target: Target, body: bytes, headers: Mapping[str, str]) -> None:
+    connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
+    given = {"host": target.authority, "content-length": str(len(body)), "connection": "close"}
+    others = {name: value for name, value in headers.items() if name.lower() not in (*given, "transfer-encoding")}
+    for name, value in {**others, **given}.items():  # each once, however it is spelled: two hosts are two receivers
+        connection.putheader(name, value)
+    connection.endheaders(body)
+
+
+def _read_away(response: http.client.HTTPResponse) -> None:
+    left = MOST_ANSWER
+    try:
+        while left > 0 and (piece := response.read(min(PIECE, left))):
+            left -= len(piece)
+    except (OSError, http.client.HTTPException):
+        return  # the status is known, and the rest is nobody's business
+
+
+class _Timed:
+    """What `HTTPResponse` takes for a socket."""
+
+    def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._reads = _Reads(sock, left)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self._reads, PIECE)
+
+
+class _Reads(io.RawIOBase):
+    """Every read gets what is left of the time: one byte a second must not hold us up for ever."""
+
+    def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
+        self._sock = sock
+        self._left = left
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._sock.settimeout(self._left())
+        return self._sock.recv_into(buffer)
+
+
+PREFIX = "whsec_"
+SHORTEST = 24  # bytes, as the specification asks for
+
+
+def signed_headers(message: str, at: float, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
+    """The three headers. Receivers with the old or the new secret both find theirs."""
+    stamp = str(int(at))
+    content = f"{message}.{stamp}.".encode() + body
+    signatures = [b64encode(hmac.digest(_key(secret), content, "sha256")).decode() for secret in secrets]
+    return {
+        "webhook-id": message,
+        "webhook-timestamp": stamp,
+        "webhook-signature": " ".join(f"v1,{signature}" for signature in signatures),
+    }
+
+
+def _key(secret: str) -> bytes:
+    text = secret.removeprefix(PREFIX)
+    try:  # with the padding that may have been left out
+        key = b64decode(text if "=" in text else text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if len(key) < SHORTEST:
+        raise Misuse(
+            f"A signing secret is {PREFIX} and the base64 of {SHORTEST} random bytes or more; make another one."
+        )
+    return key

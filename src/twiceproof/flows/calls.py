@@ -1,0 +1,362 @@
+"""Calling a flow here; resuming one on a worker; nested calls."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import msgspec
+from msgspec import Raw
+
+from ..claims.claim import HELD, REVIEW, Busy, Claim, Done, InReview, Mismatch, Parked, TakeOutcome, alone, claim_of
+from ..claims.error_messages import duplicate, no_longer_fits, refusal, result_not_kept, waiting
+from ..claims.held_claim import Hold
+from ..claims.policy import Duration
+from ..claims.results import Misfit, unpack
+from ..claims.retention import forget
+from ..claims.states import Answer, Ask, is_expired
+from ..errors import Misuse, NeedsReview, StepFailed, Waiting
+from ..keys.duration import seconds
+from ..operations import Nap, Operation, Raised, Request, Returned, await_, block, thrown
+from ..records import Found, Record, Written
+from ..safe_text import typed
+from .engine.compensation import refuse_undone
+from .engine.exits import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
+from .engine.guarded_calls import parent_of_new_run, patience_around
+from .engine.run_dependencies import LOOK_AGAIN, must_wait
+from .engine.run_states import Leftover, RunAsk, Work, decide_run, enqueue, work_of
+from .engine.runner import Taken
+from .engine.unawaited import as_coroutine_function, noted
+from .flow import Flow
+from .handle import AsyncRunHandle, Handle, RunHandle, handle_for
+from .limits import Entered, Full, Limits, holding
+from .ordering.ordered_runs import stale, stale_error
+from .runtime import postpone
+
+__all__ = ["call", "resume_run", "start_function", "start_many_function"]
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
+CALLER_PATIENCE = 5.0  # a caller waits this long for a retry; longer ones are left to workers
+
+
+def call(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
+    """Run it here, or answer with what the first run returned."""
+    ask, work = yield from flow.request(args, kwargs, retry=retry)
+    if retry:
+        yield from refuse_undone(flow.parts.store, ask.at, ask.where)
+    flow.results.prepare()
+    called = FlowCall(flow, ask, work)
+    if flow.limits is None:
+        return (yield from called.result())
+    return (yield from called.result_in_turn(flow.limits, flow.seen(flow.asking.arguments.bind(args, kwargs))))
+
+
+class FlowCall:
+    """One caller, who waits for one run."""
+
+    def __init__(self, flow: Flow, ask: Ask, work: Raw) -> None:
+        self._flow = flow
+        self._parts = flow.parts
+        self._ask = ask
+        self._work = work
+
+    def result(self, slots: Sequence[Hold] = ()) -> Operation[Any]:
+        taken = yield from self._enter()
+        if not isinstance(taken, Taken):
+            return taken[0]
+        taken.slots = slots if self._flow.order is not None else ()
+        return self._answer((yield from self._flow.run(taken)))
+
+    def result_in_turn(self, limits: Limits, arguments: dict[str, Any]) -> Operation[Any]:
+        """A caller waits in place until the limits let it in; a run, only for a moment. An answer needs no turn."""
+        patience, waited = patience_around(), 0.0
+        while True:
+            found = yield from self._parts.store.read(self._ask.at)
+            move = decide_run(self._run_ask(), found.record, found.now)
+            if isinstance(move, Answer) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
+                return (yield from self._told(move.outcome))
+            begins = found.record is None or isinstance(move, Leftover) or claim_of(found.record).attempt == 0
+            entered = yield from limits.enter(self._parts, arguments, begins=begins)
+            if isinstance(entered, Entered):
+                return (yield from holding(self._parts, entered.holds, self.result(entered.holds)))
+            if (entered.ours or waited >= patience) and not self._ask.retry:
+                yield from self._leave_to_worker()
+            pause = min(entered.seconds, LONGEST_PAUSE)
+            waited += pause
+            yield Nap(self._parts.clock, pause)
+
+    def _run_ask(self) -> RunAsk:
+        return RunAsk(self._ask, self._work, self._flow.versions)
+
+    def _leave_to_worker(self) -> Operation[None]:
+        """The run that calls it has slots itself, and gives them back only as it lies down.
+
+        If one of them is what it waits for, or what the run needs that has the other, it would wait for ever.
+        """
+        insert = enqueue(self._ask, self._work, 0.0)
+        written = yield from self._parts.store.write(insert, *alone(insert))
+        found = None if isinstance(written, Written) else written.found
+        if found is None or not is_expired(found, written.now):
+            raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))
+        yield from forget(self._parts.store, found)
+
+    def _enter(self) -> Operation[Taken | tuple[Any]]:
+        """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
+        self._flow.refuse_best_effort()
+        pause = FIRST_PAUSE
+        while True:
+            taken = yield from self._flow.take(self._run_ask(), CALLER_PATIENCE)
+            if isinstance(taken, Taken):
+                return taken
+            if not self._waits_for(taken):
+                return ((yield from self._told(taken)),)
+            yield from self._parts.store.pause(self._ask.at.space, min(pause, taken.retry_after + 0.001))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
+        return isinstance(outcome, Busy) and self._flow.policy.on_duplicate == "wait"
+
+    # -- by an earlier run -----------------------------------------------------------------------
+
+    def _told(self, outcome: Any) -> Operation[Any]:
+        """What an earlier run returned. Raises what is no answer, or none yet."""
+        ask = self._ask
+        if not isinstance(outcome, Mismatch | Parked):  # who asks for a parked one was told to
+            self._parts.claims.duplicates.blocked(self._flow.name, ask.key, tenant=ask.tenant)
+        if isinstance(outcome, Done):
+            return (yield from self._prior(outcome))
+        if isinstance(outcome, Parked):
+            raise self._waiting(outcome)
+        if isinstance(outcome, InReview):
+            raise self._in_review(outcome.reason)
+        error = refusal(ask, outcome)
+        if isinstance(outcome, Busy):
+            error.data["state"] = HELD  # a run is, as opposed to a claim: who waits for it can be woken at its end
+        raise error
+
+    def _prior(self, done: Done) -> Operation[Any]:
+        flow, ask = self._flow, self._ask
+        if (overtaken := stale(done)) is not None:
+            raise stale_error(flow.name, ask.key, ask.run, overtaken, ask.where)
+        text = yield from unpack(self._parts.store, done.at, done.result, done.spill)
+        try:
+            value = flow.results.restore(text, loose=done.loose) if text else None
+        except Misfit as misfit:
+            raise no_longer_fits(ask, done, str(misfit)) from None
+        if flow.policy.on_duplicate == "reject" and not (yield from self._is_ours()):
+            raise duplicate(ask, done, value)
+        if not text:
+            raise result_not_kept(ask, done)
+        return value
+
+    def _is_ours(self) -> Operation[bool]:
+        """Whether the run that asks began it: called again after a crash, it must hear what it would have heard."""
+        outer = parent_of_new_run()
+        record = (yield from self._parts.store.read(self._ask.at)).record if outer else None
+        return record is not None and work_of(claim_of(record)).parent == outer
+
+    # -- by a run of our own ---------------------------------------------------------------------
+
+    def _answer(self, ended: Ended) -> Any:
+        if isinstance(ended, Finished):
+            return ended.value
+        if isinstance(ended, GivenBack | Overtaken):
+            raise thrown(ended.error)
+        if isinstance(ended, Fell):
+            raise thrown(_original(ended.error))
+        if isinstance(ended, Asleep):
+            raise self._waiting(Parked("waiting", ended.why, self._ask.run, ended.until))
+        raise self._in_review(ended.reason) from ended.error
+
+    def _in_review(self, reason: str) -> NeedsReview:
+        name, ask = self._flow.name, self._ask
+        return NeedsReview(
+            f"{name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
+            f"{typed(*ask.where, 'review', 'show', ask.run)}",
+            operation=name, key=ask.key, run=ask.run, state=REVIEW, reason=reason,
+        )  # fmt: skip
+
+    def _waiting(self, parked: Parked) -> Waiting:
+        error = waiting(self._ask, parked)
+        error.data["handle"] = handle_for(self._flow.handle(self._ask.key), self._flow.drive)
+        return error
+
+
+def _original(error: BaseException) -> BaseException:
+    """What the step itself raised, where it was raised in this process."""
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        return error.__cause__
+    return error
+
+
+WORKER_PATIENCE = 0.2  # a worker waits no longer for a retry: others wait for it
+
+
+def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
+    """What became of it. None: somebody else has it."""
+    store, claim = flow.parts.store, claim_of(record)
+    flow.results.prepare()
+    if (yield from must_wait(store, claim)):
+        yield from postpone(store, record, LOOK_AGAIN)
+        return Asleep("waits for the run before it", None)
+    if flow.limits is None:
+        return (yield from _go_on(flow, claim, record))
+    try:
+        arguments = yield from _limited_by(flow, flow.limits, record, work_of(claim))
+    except (Misuse, msgspec.MsgspecError):  # met again, and dealt with, when it is taken
+        return (yield from _go_on(flow, claim, record))
+    entered = yield from flow.limits.enter(flow.parts, arguments, begins=claim.attempt == 0)
+    if isinstance(entered, Full):
+        yield from postpone(store, record, entered.seconds)
+        return Asleep("waits for its turn", None)
+    return (yield from holding(flow.parts, entered.holds, _go_on(flow, claim, record, entered.holds)))
+
+
+def _limited_by(flow: Flow, limits: Limits, record: Record, work: Work) -> Operation[dict[str, Any]]:
+    """What its limits look at: typed, as a caller's own arguments are. A large input is read only if need be."""
+    return (yield from flow.inputs.unpack(flow.parts.store, record.at, work)) if limits.by_key else {}
+
+
+def _go_on(flow: Flow, claim: Claim, record: Record, slots: Sequence[Hold] = ()) -> Operation[Ended | None]:
+    run = RunAsk(_ask(flow, claim, record), claim.work, flow.versions, picked=record.version)
+    taken = yield from flow.take(run, WORKER_PATIENCE, Found(record, record.due_at or record.updated_at))
+    if not isinstance(taken, Taken):
+        return None
+    taken.slots = slots if flow.order is not None else ()
+    return (yield from flow.run(taken))
+
+
+def _ask(flow: Flow, claim: Claim, record: Record) -> Ask:
+    policy = flow.policy
+    return Ask(
+        record.at, flow.name, claim.key, flow.parts.owner(), policy.lease, claim.tenant, "", claim.run,
+        claim.link, policy.repeat, where=policy.where,
+    )  # fmt: skip
+
+
+MOST_AT_ONCE = 32  # their writes meet in one commit
+DELAY = "delay"
+Given = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+def start_function(flow: Flow) -> Callable[..., Any]:
+    """`delay=` is ours, unless the flow has a parameter of that name."""
+
+    def operation(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[Handle]:
+        delay = 0.0 if DELAY in flow.inputs.names else _seconds(kwargs.pop(DELAY, 0.0))
+        return flow.here().start(args, kwargs, heard=True, delay=delay)
+
+    if flow.drive is await_:
+
+        async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncRunHandle[Any]:
+            return AsyncRunHandle(await await_(operation(args, kwargs)), await_)
+
+        @as_coroutine_function
+        def awaited(*args: Any, **kwargs: Any) -> Any:
+            return noted(f"{flow.name}.start", lambda: work(args, kwargs))
+
+        return awaited
+
+    def start(*args: Any, **kwargs: Any) -> RunHandle[Any]:
+        return RunHandle(block(operation(args, kwargs)), block)
+
+    return start
+
+
+def start_many_function(flow: Flow) -> Callable[..., Any]:
+    if flow.drive is await_:
+
+        async def work(items: Iterable[Any], delay: Duration) -> list[AsyncRunHandle[Any]]:
+            return [AsyncRunHandle(one, await_) for one in await await_(_start_many(flow, items, delay))]
+
+        @as_coroutine_function
+        def awaited(items: Iterable[Any], *, delay: Duration = 0.0) -> Any:
+            return noted(f"{flow.name}.start_many", lambda: work(items, delay))
+
+        return awaited
+
+    def start_many(items: Iterable[Any], *, delay: Duration = 0.0) -> list[RunHandle[Any]]:
+        return [RunHandle(one, block) for one in block(_start_many(flow, items, delay))]
+
+    return start_many
+
+
+def _seconds(delay: Duration) -> float:
+    return seconds(delay, name=DELAY, positive=False)
+
+
+def _start_many(flow: Flow, items: Iterable[Any], delay: Duration) -> Operation[list[Handle]]:
+    """Each has its key before the first is written: what can be refused at once starts nothing."""
+    here, later = flow.here(), _seconds(delay)
+    calls = [_spread(flow, number, item) for number, item in enumerate(items, 1)]
+    findings = yield from Starts([lambda given=given: here.start(*given, heard=True, delay=later) for given in calls])  # type: ignore[misc]
+    for number, finding in enumerate(findings, 1):
+        if isinstance(finding, Raised):
+            started = sum(isinstance(one, Returned) for one in findings)
+            finding.error.add_note(
+                f"This was item {number} of {len(findings)}. {started} are started; start_many again starts the others."
+            )
+            raise finding.error
+    return [finding.value for finding in findings if isinstance(finding, Returned)]
+
+
+def _spread(flow: Flow, number: int, item: Any) -> Given:
+    """Passed whole to a single parameter; otherwise spread, by name or in order."""
+    names = flow.inputs.names
+    given: Given = ((item,), {})
+    if len(names) != 1:
+        if isinstance(item, Mapping):
+            given = (), dict(item)
+        elif isinstance(item, tuple | list):
+            given = tuple(item), {}
+        else:
+            raise Misuse(
+                f"{flow.name} takes ({', '.join(names)}), and item {number} is a {type(item).__name__}; give a dict "
+                "by these names, or a tuple in this order."
+            )
+    try:
+        flow.key(*given)
+    except TypeError as error:
+        raise Misuse(f"{flow.name} takes ({', '.join(names)}), and item {number} does not fit: {error}.") from None
+    return given
+
+
+class Starts(Request[list[Returned | Raised]]):
+    """Operations beside each other, all to their ends: on threads, or as tasks of an awaiting caller."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Sequence[Callable[[], Operation[Any]]]) -> None:
+        self._make = make
+
+    def block(self) -> list[Returned | Raised]:
+        if len(self._make) <= 1:
+            return [_caught(make) for make in self._make]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(MOST_AT_ONCE, len(self._make)), thread_name_prefix="twiceproof-start") as threads:
+            context = contextvars.copy_context()
+            return list(threads.map(lambda make: context.copy().run(_caught, make), self._make))
+
+    async def wait(self) -> list[Returned | Raised]:
+        import asyncio
+
+        turns = asyncio.Semaphore(MOST_AT_ONCE)
+
+        async def one(make: Callable[[], Operation[Any]]) -> Returned | Raised:
+            async with turns:
+                try:
+                    return Returned(await await_(make()))
+                except Exception as error:  # noqa: BLE001 - the others are started all the same
+                    return Raised(error)
+
+        return list(await asyncio.gather(*map(one, self._make)))
+
+
+def _caught(make: Callable[[], Operation[Any]]) -> Returned | Raised:
+    try:
+        return Returned(block(make()))
+    except Exception as error:  # noqa: BLE001 - as above
+        return Raised(error)

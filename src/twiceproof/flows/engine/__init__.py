@@ -1,0 +1,1 @@
+"""Carries out a run, step by step."""

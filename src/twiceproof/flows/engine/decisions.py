@@ -1,0 +1,228 @@
+"""Pure decisions about a step: what the ledger says and how it was declared go in, what to do comes out.
+
+`before` looks at the entry that was found; `after` at an attempt that raised; `looked` at what a probe said. The table
+they carry out is in docs/why/steps.md. No I/O, no clock, no dice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from ...claims.error_classification import CLEAN_VERDICTS, Verdict
+from ...effects.base import Absent, Happened, Look, Unknown
+from ..repeat import Declared, Retry
+from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, Note
+
+__all__ = [
+    "Act",
+    "Adopt",
+    "Ask",
+    "Later",
+    "Park",
+    "Plan",
+    "Refuse",
+    "Replay",
+    "after",
+    "before",
+    "looked",
+    "looked_beside",
+]
+
+
+STILL_AT_WORK = "its time is over, and it is still at work: it may be done at any moment"
+NO_ANSWER = "no answer came: whether it was done is unknown"
+NOT_TOLD = "its error does not tell whether it was done"
+KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its policy
+
+
+class Plan(Struct, frozen=True):
+    """What a step declares, as far as decisions go."""
+
+    repeat: Declared
+    retry: Retry
+    timeout: float | None = None
+    not_done: tuple[type[BaseException], ...] = ()  # errors by which it says that nothing was done
+
+
+class Replay(Struct, frozen=True, gc=False):
+    """It is done: answer with what it returned."""
+
+
+class Refuse(Struct, frozen=True, gc=False):
+    """It failed for good: say so again."""
+
+
+class Act(Struct, frozen=True, gc=False):
+    """Do it. `intent`: write down first that it starts."""
+
+    starts: int = 1
+    intent: bool = False
+
+
+class Ask(Struct, frozen=True, gc=False):
+    """Ask the destination whether it happened."""
+
+
+class Adopt(Struct, frozen=True, gc=False):
+    """It happened: take the receipt for the result."""
+
+    receipt: object
+
+
+class Later(Struct, frozen=True, gc=False):
+    """Not yet: in so many seconds. `state` is what the entry is until then."""
+
+    seconds: float
+    state: str
+
+
+class Park(Struct, frozen=True, gc=False):
+    """Nobody knows: a person must settle it."""
+
+    reason: str
+
+
+Before = Replay | Refuse | Act | Ask | Later | Park
+After = Later | Refuse | Park
+Looked = Adopt | Act | Refuse | Park
+
+
+def before(
+    plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0
+) -> Before:  # fmt: skip
+    """What to do about a step that the flow has reached.
+
+    `crashed`: the run was taken over from a holder that stopped without a word, and this is the first step it may
+    have been at. `since`: the last time in the ledger before this step could have begun. `lapsed`: until when that
+    holder may have been at work.
+    """
+    if entry is None:
+        return _unseen(plan, now, crashed=crashed, since=since)
+    if entry.state == STEP_DONE:
+        return Replay()
+    if entry.state == STEP_FAILED:
+        return Refuse()
+    if entry.state == RETRY:
+        return _again(plan, entry, now, crashed=crashed)
+    if entry.state == STARTED:
+        return _unfinished(plan, entry, now, lapsed)
+    return Park(entry.note.reason or "its outcome is unknown")
+
+
+def _unseen(plan: Plan, now: float, *, crashed: bool, since: float) -> Before:
+    intent = plan.repeat.writes_intent
+    if not crashed or intent:
+        return Act(1, intent)  # a start that is written down first would have left a trace
+    return _repeat(plan, 2, since, now)
+
+
+def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
+    """An attempt failed, and was recorded so."""
+    wait = (entry.note.not_before or now) - now
+    if wait > 0:
+        return Later(wait, RETRY)
+    starts, spent = entry.note.starts + 1, now - (entry.note.first_at or entry.at)
+    if (entry.note.doubt or entry.note.untold) and _is_forgotten(plan, spent):  # it was due earlier, and nobody came
+        return _forgotten(plan, answered=not entry.note.doubt)
+    if crashed and not plan.repeat.writes_intent:
+        return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
+    was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and not by a person's word since
+    if was_tried and not plan.retry.may_start(starts, spent):
+        return _too_late(plan, entry.note)
+    return Act(starts, plan.repeat.writes_intent)
+
+
+def _too_late(plan: Plan, note: Note) -> Refuse | Park:
+    """It was due while nobody was there, and now its time is over."""
+    if note.fault is None or (plan.repeat.kind == "keyed" and note.doubt):
+        return Park(f"its time is over after {note.starts} attempts: whether it was done is unknown")
+    return Refuse()
+
+
+def _unfinished(plan: Plan, entry: Entry, now: float, lapsed: float) -> Before:
+    """A start is on record, and no end."""
+    kind = plan.repeat.kind
+    if kind == "never":
+        return Park("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
+    if kind == "check":
+        wait = _settled_at(plan, entry, lapsed) - now
+        return Later(wait, STARTED) if wait > 0 else Ask()
+    return _repeat(plan, entry.note.starts + 1, entry.note.first_at or entry.at, now)
+
+
+def _settled_at(plan: Plan, entry: Entry, lapsed: float) -> float:
+    """From when on Absent means absent: the first request may still be on its way.
+
+    Without a time-out, it may have been sent at the last moment at which its holder was alive.
+    """
+    began = entry.note.began_at or entry.at
+    sent = max(began, lapsed) if plan.timeout is None else began + plan.timeout
+    return max(sent + plan.repeat.settling, entry.note.not_before or 0.0)  # one that raised took its own time
+
+
+def _is_forgotten(plan: Plan, spent: float) -> bool:
+    return plan.repeat.kind == "keyed" and spent > plan.repeat.window
+
+
+def _forgotten(plan: Plan, *, answered: bool) -> Park:
+    why = "its error does not tell whether it was done" if answered else "no answer came"
+    return Park(f"{why}, and the provider forgets keys after {plan.repeat.window:.0f} s")
+
+
+def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
+    """Start again after an attempt that ended without a word."""
+    spent = max(0.0, now - first_at)
+    if _is_forgotten(plan, spent):
+        return Park(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
+    harmless = plan.repeat.kind == "transaction" and starts <= KILLED  # the database has not kept it, and says so
+    if not harmless and not plan.retry.may_start(starts, spent):
+        return Park(f"it was started {starts - 1} times and never came to an end")
+    return Act(starts, intent=True)
+
+
+def after(
+    plan: Plan, starts: int, first_at: float, verdict: Verdict, now: float, *,
+    asked: float | None = None, roll: Callable[[], float], doubt: bool = False, untold: bool = False,
+    final: bool = False,
+) -> After:  # fmt: skip
+    """What follows from an attempt that raised. `asked` is the other side's Retry-After. `final`: no retry cures it.
+
+    `doubt`: this attempt or one before it ended without an answer. `untold`: with an error that says nothing about its
+    effect. While the provider knows the key, such a one is repeated like any other; beyond that it counts as doubt.
+    """
+    kind, clean = plan.repeat.kind, verdict in CLEAN_VERDICTS
+    if kind == "never" and not clean:
+        return Park(NO_ANSWER if verdict == "ambiguous" else NOT_TOLD)
+    spent = max(0.0, now - first_at)
+    delay = None if final else plan.retry.delay(starts, spent, asked, roll)
+    if kind == "check" and not clean:  # asked again no sooner than it would be tried again
+        return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
+    if delay is None:
+        unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
+        return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
+    if (doubt or untold or not clean) and _is_forgotten(plan, spent + delay):
+        return _forgotten(plan, answered=not doubt and verdict != "ambiguous")
+    return Later(delay, RETRY)
+
+
+def looked(plan: Plan, entry: Entry, look: Look, now: float, *, roll: Callable[[], float]) -> Looked:
+    """What follows from asking the destination."""
+    if isinstance(look, Happened):
+        return Adopt(look.receipt)
+    if isinstance(look, Unknown):
+        return Park(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
+    assert isinstance(look, Absent)  # noqa: S101 - the type says so
+    starts, first = entry.note.starts, entry.note.first_at or entry.at
+    over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
+    if over or entry.note.final or not plan.retry.may_start(starts + 1, now - first):
+        if entry.note.fault is not None:
+            return Refuse()
+        return Park(f"it was started {starts} times, never came to an end, and the destination has not seen it")
+    return Act(starts + 1, intent=True)
+
+
+def looked_beside(look: Look) -> Adopt | Park:
+    """The same while an attempt of this process is still at work: what is absent, it may be about to do."""
+    return Adopt(look.receipt) if isinstance(look, Happened) else Park(STILL_AT_WORK)

@@ -1,0 +1,381 @@
+"""Entries of one run: recorded and pending."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ...claims.blobs.records import placed
+from ...claims.claim import NO_RESULT, Fault, LostHold, Settlement, Spill, body_of
+from ...claims.error_messages import DURING, claim_lost, inherited
+from ...claims.held_claim import INHERITED, Hold
+from ...claims.manager import Claims, is_beckoned
+from ...claims.queries import KEEP, Evidence, evidence_write
+from ...claims.states import EXPIRE
+from ...operations import Operation
+from ...records import Address, Check, Conflict, Insert, Record, Replace, Write, Written
+from ...stores.base import Store, scan_all
+from .ledger_flusher import Courier, Turn
+
+__all__ = [
+    "RETRY",
+    "STARTED",
+    "STEP_DONE",
+    "STEP_FAILED",
+    "STEP_KIND",
+    "UNKNOWN",
+    "WAITS",
+    "Entry",
+    "Ledger",
+    "Note",
+    "entries_in",
+    "entry_of",
+    "entry_write",
+    "tried_anew",
+]
+
+
+STEP_KIND = "step"
+# A start is on record; finished; failed for good; will be tried again; outcome unknown, for a person; a wait.
+STARTED, STEP_DONE, STEP_FAILED, RETRY, UNKNOWN, WAITS = "started", "done", "failed", "retry", "unknown", "waits"
+
+
+class Note(Struct, frozen=True, omit_defaults=True, gc=False):
+    """The body of an entry's record. Its state and times are the record's own."""
+
+    asked: str = ""  # what it was called with, a digest per argument
+    repeat: str = ""
+    starts: int = 1
+    first_at: float | None = None  # the ledger's time at the first start
+    began_at: float | None = None  # and at the latest; None: unknown
+    not_before: float | None = None  # when it may be tried, looked at or gone on with
+    result: Raw = NO_RESULT
+    spill: Spill | None = None
+    fault: Fault | None = None
+    reason: str = ""
+    doubt: bool = False  # an attempt ended without an answer: it may have happened
+    untold: bool = False  # one ended with an error that says nothing about its effect, a bug for one
+    final: bool = False  # the last one ended with an error that no retry cures
+    settled: Settlement | None = None
+    beside: bool = False  # others were under way at the same time
+    order: int = 0  # the how-manieth completion of the run: undo goes backwards
+    external: str = ""  # the id that the outside gave it
+    unfit: bool = False  # its result did not fit its declared type when it was recorded
+    place: str = ""  # the branch of a gathering that it ran in
+    sole: bool = False  # no other call of the run may have its id; earlier releases did not see to that
+
+    @property
+    def loose(self) -> bool:
+        """Whether its result is handed on as it is: it never fitted, or a person said it."""
+        return self.unfit or self.settled is not None
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """A note in the ledger. `version` is the store's, empty while it was never written."""
+
+    name: str
+    state: str
+    note: Note
+    version: str = ""
+    at: float = 0.0  # when it was written
+
+
+_decode = msgspec.json.Decoder(Note).decode
+
+
+def entry_of(record: Record) -> Entry:
+    return Entry(record.at.key, record.state, _decode(record.body), record.version, record.updated_at)
+
+
+def entry_write(space: str, entry: Entry) -> Insert | Replace:
+    """By version: an entry that somebody settled meanwhile is not written over."""
+    at, body = Address(space, STEP_KIND, entry.name), body_of(entry.note)
+    if not entry.version:
+        return Insert(at, body, entry.state)
+    return Replace(at, body, entry.state, version=entry.version)
+
+
+def tried_anew(entry: Entry) -> Entry:
+    """A failure that is tried again by a person's word: counted from the beginning."""
+    note = structs.replace(
+        entry.note, starts=0, first_at=None, began_at=None, not_before=None, doubt=False,
+        untold=False, final=False,
+    )  # fmt: skip
+    return structs.replace(entry, state=RETRY, note=note)
+
+
+def entries_in(store: Store, space: str) -> Operation[list[Entry]]:
+    """A run's ledger, in the order in which things came to their end; what has not ended comes last."""
+    records = yield from scan_all(store, STEP_KIND, space=space)
+    return sorted(map(entry_of, records), key=lambda entry: (not entry.note.order, entry.note.order, entry.at))
+
+
+End = Callable[[int], Replace]  # the run's last write, given the fence
+
+PAGE = 1_000
+
+Pending = tuple[Entry, tuple[Insert, ...]]  # an entry, and the resources beside it
+
+
+class Ledger:
+    """Entries by name. Written only on condition that the run's claim is still ours."""
+
+    def __init__(self, claims: Claims, hold: Hold, courier: Courier) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.hold = hold
+        self.beckoned = False  # somebody drew a new fence to have our attention
+        self._claims = claims
+        self._courier = courier
+        self.abreast = 0  # gatherings under way: what they note comes in any order
+        self.latest = 0.0  # the latest time at which something is recorded as done
+        self._pending: dict[str, Pending] = {}
+        self._noted = 0  # how many were ever noted, and up to which one they are acknowledged
+        self._landed = 0
+        self._fence = hold.held.fence  # under which we wrote last
+        self._mutex = threading.Lock()
+        self._turn = Turn()
+        self._heard = (0.0, 0.0)  # the store's time when we last heard of it, and ours
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def load(self) -> Operation[None]:
+        """Everything recorded so far, read once."""
+        after: str | None = None
+        while True:
+            space = self.hold.held.at.space
+            page = yield from self._claims.store.scan(STEP_KIND, space=space, after=after, limit=PAGE)
+            self.entries.update((record.at.key, entry_of(record)) for record in page.records)
+            self.hear(page.now)
+            if page.after is None:
+                self.latest = max(
+                    (entry.at for entry in self.entries.values() if entry.state == STEP_DONE), default=0.0
+                )
+                return
+            after = page.after
+
+    def hear(self, now: float) -> None:
+        self._heard = (now, self._claims.clock.monotonic())
+
+    def now(self) -> float:
+        """The store's time, as far as it can be told without asking."""
+        then, here = self._heard
+        return then + self._claims.clock.monotonic() - here
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def note(self, entry: Entry, *pieces: Insert) -> Entry:
+        """Recorded here, and with the next write in the store."""
+        if self.abreast and not entry.note.beside:
+            entry = structs.replace(entry, note=structs.replace(entry.note, beside=True))
+        with self._mutex:
+            self._keep(entry)
+            self._pending[entry.name] = entry, pieces
+            self._noted += 1
+        self._courier.mind(self)
+        return entry
+
+    def recorded(self, entry: Entry, written: Written) -> None:
+        """It is in the store already: written in the transaction of the step's own work."""
+        self.hear(written.now)
+        with self._mutex:
+            self._keep(structs.replace(entry, version=written.version, at=written.now))
+
+    def _keep(self, entry: Entry) -> None:
+        self.entries[entry.name] = entry
+        if entry.state == STEP_DONE and entry.at > self.latest:
+            self.latest = entry.at
+
+    @property
+    def oldest(self) -> Entry | None:
+        """What has been pending for longest."""
+        with self._mutex:
+            return next((entry for entry, _ in self._pending.values()), None)
+
+    @property
+    def backlog(self) -> int:
+        """How many are not acknowledged: what is on its way can be lost as well."""
+        return self._noted - self._landed
+
+    def flush(self, *more: Write, end: End | None = None) -> Operation[Conflict | None]:
+        """Write everything pending, and what is given: all acknowledged when this returns.
+
+        `end` makes the run's last write, given the fence. A conflict is with something given in `more`: nothing of
+        that write landed. What others have on its way is waited for: it may hold completions of this branch.
+        """
+        noted = self._noted
+        if self._landed >= noted and not more and end is None:
+            return None
+        if not self._turn.take_now():
+            yield from self._turn.take()
+        try:
+            if self._landed >= noted and not more and end is None:
+                return None  # somebody took ours along; what came since is for those who noted it
+            return (yield from self._flush(more, end))
+        finally:
+            self._turn.give()
+
+    def flush_away(self) -> Operation[None]:
+        """The same, by the courier, who does not stand in line: it comes again."""
+        if not self._turn.take_now():
+            self._courier.mind(self)
+            return
+        try:
+            yield from self._flush((), None)
+        finally:
+            self._turn.give()
+
+    def _flush(self, more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
+        pending, noted = self._take_pending()
+        if not pending and not more and end is None:
+            return None
+        try:
+            if self._claims.shelf is not None:
+                yield from self._place(pending)
+            room = max(1, self._claims.store.batch_limit - len(more) - 1)
+            if _size(pending) > room:
+                yield from self._land_in_parts(pending, room)
+            refused = yield from self._land(pending, more, end)
+        except BaseException:  # not acknowledged: whoever writes next tries it again, and hears why if it cannot
+            self._put_back(pending)
+            raise
+        if refused is not None:
+            self._put_back(pending)
+        else:
+            self._landed = noted
+        return refused
+
+    def _place(self, pending: list[Pending]) -> Operation[None]:
+        """Large values go to their shelf first: a record of them must not be there before they are."""
+        for index, (entry, pieces) in enumerate(pending):
+            if pieces and self._claims.shelf is not None:
+                pending[index] = entry, (yield from placed(self._claims.shelf, pieces))
+
+    def _take_pending(self) -> tuple[list[Pending], int]:
+        with self._mutex:
+            taken = list(self._pending.values())
+            self._pending = {}
+            return taken, self._noted
+
+    def _put_back(self, pending: list[Pending]) -> None:
+        """Before what came since, which says more about the same step."""
+        with self._mutex:
+            self._pending = {entry.name: (entry, pieces) for entry, pieces in pending} | self._pending
+
+    def _land_in_parts(self, pending: list[Pending], room: int) -> Operation[None]:
+        """Many at once go in parts, each on the same condition, until the rest fits."""
+        while _size(pending) > room:
+            part = _first(pending, room)
+            yield from self._land(part, (), None)
+            del pending[: len(part)]
+
+    def _land(self, pending: list[Pending], more: Sequence[Write], end: End | None) -> Operation[Conflict | None]:
+        store, at = self._claims.store, self.hold.held.at
+        if self.hold.lost is INHERITED:
+            raise inherited(self.hold)
+        while True:
+            fence = self._known_fence()
+            ours = end(fence) if end is not None else Check(at, fence=fence)
+            writes = [write for entry, pieces in pending for write in (entry_write(at.space, entry), *pieces)]
+            written = yield store.write(ours, *writes, *more)
+            self.hear(written.now)
+            if isinstance(written, Written):
+                self._remember(pending, written)
+                return None
+            if isinstance(written, Conflict) and any(write.at == written.at for write in more):
+                return written
+            if (yield from self._has_landed(pending)):
+                return None
+
+    def _known_fence(self) -> int:
+        """A heartbeat may have been the first to meet a new fence: it is a sign to us all the same."""
+        fence = self.hold.held.fence
+        if fence != self._fence:
+            self._fence = fence
+            self.beckoned = True
+        return fence
+
+    def _remember(self, landed: list[Pending], written: Written) -> None:
+        """Not of what is done: nothing more is written about it."""
+        open_ones = [entry for entry, _ in landed if entry.state != STEP_DONE]
+        if open_ones:
+            with self._mutex:
+                for entry in open_ones:
+                    self._learn(entry, written.version, written.now)
+
+    def _learn(self, entry: Entry, version: str, at: float) -> None:
+        """The store's version of an entry: also for what was noted about the same step since."""
+        latest = self.entries[entry.name]
+        if latest is entry:
+            self._keep(structs.replace(entry, version=version, at=at))
+            return
+        self.entries[entry.name] = structs.replace(latest, version=version)
+        if entry.name in self._pending:
+            self._pending[entry.name] = self.entries[entry.name], self._pending[entry.name][1]
+
+    def _has_landed(self, pending: list[Pending]) -> Operation[bool]:
+        """After a refusal: whether it is there all the same. No longer ours: what we know becomes evidence."""
+        found = yield from self._claims.store.read(self.hold.held.at)
+        held = self.hold.held
+        if found.record is not None and found.record.fence == held.fence:
+            return (yield from self._are_there(pending))
+        if is_beckoned(found.record, held):
+            self.hold.held = structs.replace(held, fence=found.record.fence)
+            return False
+        yield from self.testify(pending)
+        self.hold.lost = LostHold(found.record.state, "") if found.record else LostHold("", "")
+        raise claim_lost(self.hold, self.hold.lost, DURING)
+
+    def _are_there(self, pending: list[Pending]) -> Operation[bool]:
+        """A batch lands as a whole, so any one of its entries tells. Their versions are learnt on the way."""
+        landed = False
+        for index, (entry, pieces) in reversed(list(enumerate(pending))):
+            write = entry_write(self.hold.held.at.space, entry)
+            record = (yield from self._claims.store.read(write.at)).record
+            landed = record is not None and (record.body, record.state) == (write.body, write.state)
+            if record is not None and _came_late(record, entry):
+                self._adopt(entry_of(record))
+                del pending[index]
+                continue
+            known = structs.replace(entry, version=record.version if record else "")
+            pending[index] = known, pieces
+            with self._mutex:
+                if self.entries[entry.name] is entry:
+                    self.entries[entry.name] = known
+        return landed
+
+    def _adopt(self, entry: Entry) -> None:
+        with self._mutex:
+            self.entries[entry.name] = entry
+
+    def testify(self, pending: list[Pending]) -> Operation[None]:
+        """What came to its end too late to be recorded as such."""
+        held = self.hold.held
+        for entry, pieces in pending:
+            if entry.state in (STEP_DONE, STEP_FAILED):
+                note = entry.note
+                found = Evidence(held.owner, held.fence, note.result, note.spill, note.fault, entry.name)
+                large = [structs.replace(piece, queue=EXPIRE, due_in=KEEP) for piece in pieces]
+                yield from self._claims.store.write(evidence_write(held.at.space, found), *large)
+
+
+def _came_late(record: Record, entry: Entry) -> bool:
+    """A commit of ours that nobody waited for any more: it stands, whatever was noted since."""
+    return record.state == STEP_DONE != entry.state
+
+
+def _size(pending: list[Pending]) -> int:
+    return sum([1 + len(pieces) for _, pieces in pending])
+
+
+def _first(pending: list[Pending], room: int) -> list[Pending]:
+    """As many as go together, at least one."""
+    part: list[Pending] = []
+    for entry, pieces in pending:
+        room -= 1 + len(pieces)
+        if part and room < 0:
+            break
+        part.append((entry, pieces))
+    return part

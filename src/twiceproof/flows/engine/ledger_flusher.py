@@ -1,0 +1,214 @@
+"""Background flush of completions; one writer at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from ...operations import Operation, Request, block
+from ...threads import at_fork
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .ledger import Entry
+
+__all__ = ["Courier", "Turn"]
+
+
+log = logging.getLogger("twiceproof")
+
+TICK = 0.005
+LINGER = 200  # empty rounds before it goes to sleep
+LOOK = 5.0  # how often it looks, asleep, whether there still is an app
+GRACE = 1.0  # for what it is bringing when it is stopped: a commit under way is the store's to wait for
+
+
+class Letters(Protocol):
+    """A ledger, as the courier sees it."""
+
+    @property
+    def oldest(self) -> Entry | None: ...
+
+    def flush_away(self) -> Operation[None]: ...
+
+
+class Courier:
+    """One per app. `mind` costs an append while it is awake."""
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep_for = sleep
+        self._reset()
+        at_fork(self, in_child=Courier._reset)
+
+    def _reset(self) -> None:
+        self._minded: deque[Letters] = deque()
+        self._asleep = True
+        self._stopped = False
+        self._called = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def mind(self, letters: Letters) -> None:
+        self._minded.append(letters)
+        if self._asleep:
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._stopped:
+                self._thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self), self._called), name="twiceproof-courier", daemon=True
+                )
+                self._thread.start()
+        self._called.set()
+
+    def _rounds(self) -> None:
+        """Until nothing has come for a while."""
+        seen: list[tuple[Letters, Entry | None]] = []
+        idle = 0
+        self._asleep = False
+        while idle < LINGER and not self._stopped:
+            self._sleep_for(TICK)
+            seen, lying = self._collect(), seen
+            idle = idle + 1 if not seen and not lying else 0
+            for letters, entry in lying:
+                if entry is not None and letters.oldest is entry:
+                    self._bring(letters)
+
+    def _lie_down(self) -> bool:
+        """False: somebody came meanwhile."""
+        self._called.clear()
+        self._asleep = True
+        return not self._minded and not self._stopped
+
+    def _collect(self) -> list[tuple[Letters, Entry | None]]:
+        return [(letters, letters.oldest) for letters in _emptied(self._minded)]
+
+    def _bring(self, letters: Letters) -> None:
+        try:
+            block(letters.flush_away())
+        except Exception as error:  # noqa: BLE001 - the flow writes it again itself, and hears of it
+            log.debug("a completion could not be brought yet: %s", error)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._called.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(GRACE)
+
+
+def _run(reference: weakref.ref[Courier], called: threading.Event) -> None:
+    """Knows its courier only while there is something to do: an app that nobody closed leaves no thread behind."""
+    courier = reference()
+    while courier is not None and not courier._stopped:
+        courier._rounds()
+        tired = courier._lie_down()
+        del courier
+        while tired and not called.wait(LOOK) and reference() is not None:
+            pass
+        courier = reference()
+
+
+def _emptied(minded: deque[Letters]) -> Iterator[Letters]:
+    while minded:
+        yield minded.popleft()
+
+
+class Turn:
+    """First come, first served, for threads and event loops alike. Handed on without being let go in between."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._taken = False
+        self._waiting: deque[_Place] = deque()
+
+    def take_now(self) -> bool:
+        """Whether it was free. What a run that does one thing at a time always finds."""
+        with self._mutex:
+            free = not self._taken
+            self._taken = True
+            return free
+
+    def take(self) -> Request[None]:
+        return _Place(self)
+
+    def give(self) -> None:
+        with self._mutex:
+            while self._waiting:
+                if self._waiting.popleft().wake():
+                    return
+            self._taken = False
+
+    def enter(self, place: _Place) -> bool:
+        """Whether it is the caller's at once."""
+        with self._mutex:
+            if self._taken:
+                self._waiting.append(place)
+            free = not self._taken
+            self._taken = True
+            return free
+
+    def leave(self, place: _Place) -> None:
+        """For one who was interrupted: step out of the line, or hand on what has just been given."""
+        with self._mutex:
+            waiting = place in self._waiting
+            if waiting:
+                self._waiting.remove(place)
+        if not waiting:
+            self.give()
+
+
+class _Place(Request[None]):
+    """A place in the line."""
+
+    __slots__ = ("_future", "_gate", "_loop", "_turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._gate = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[None]
+
+    def block(self) -> None:
+        self._gate.acquire()
+        if self._turn.enter(self):
+            return
+        try:
+            self._gate.acquire()
+        except BaseException:
+            self._turn.leave(self)
+            raise
+
+    async def wait(self) -> None:
+        import asyncio
+
+        self._loop = asyncio.get_running_loop()
+        self._future = self._loop.create_future()
+        if self._turn.enter(self):
+            return
+        try:
+            await self._future
+        except BaseException:
+            self._turn.leave(self)
+            raise
+
+    def wake(self) -> bool:
+        """False: its event loop is closed, and nobody is left to tell."""
+        if self._loop is None:
+            self._gate.release()
+            return True
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._tell)
+            return True
+        return False
+
+    def _tell(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)

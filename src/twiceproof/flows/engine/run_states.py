@@ -1,0 +1,206 @@
+"""Pure: what a take does about a run; what a run adds to its claim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ...claims.claim import (
+    FAILED,
+    HELD,
+    NO_RESULT,
+    QUEUED,
+    REVIEW,
+    WAITING,
+    Busy,
+    Claim,
+    Parked,
+    Spill,
+    body_of,
+    claim_of,
+)
+from ...claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, is_expired, is_lapsed
+from ...records import Insert, Record, Replace
+from .exits import BROKE
+
+__all__ = [
+    "FRESH",
+    "MOST_CRASHES",
+    "BeginRun",
+    "Leftover",
+    "RunAsk",
+    "Work",
+    "decide_run",
+    "encoded",
+    "enqueue",
+    "queue_of",
+    "with_work",
+    "work_of",
+]
+
+
+class Work(Struct, frozen=True, omit_defaults=True, gc=False):
+    """Kept in the claim's record as JSON."""
+
+    version: str = "1"
+    input: Raw = NO_RESULT
+    spill: Spill | None = None  # where the input is, if it is large
+    correlation: str = ""
+    crashes: int = 0  # holders that stopped without a word, or were interrupted
+    since: float = 0.0  # a time in the ledger before its holder took it
+    adrift: bool = False  # a holder stopped without a word, and nothing was finished since
+    undoing: str = ""  # why it is being undone: "settled", "cancelled"
+    by: str = ""  # who said so
+    parent: str = ""
+    born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
+    follows: str = ""  # the run that must have ended before this one begins
+    gap_until: float = 0.0  # for how long it waits for the versions before its own
+    forked_from: str = ""  # the run that this one was started after, under another key
+    awaits: tuple[str, ...] = ()  # runs that it lay down for, where it waits
+    waiters: tuple[str, ...] = ()  # runs that lie down until this one has ended, whoever started it
+    ordered: tuple[str, str, str] | None = None  # of an ordered flow: its object, its version's kind and text
+    unawaited: tuple[str, ...] = ()  # calls that were made and never awaited: they come late, and are no change
+    starter: str = ""  # who asked for it, where that is known: not the one to approve it
+
+
+_decode = msgspec.json.Decoder(Work).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def work_of(claim: Claim) -> Work:
+    return _decode(claim.work) if claim.work else Work()
+
+
+def with_work(claim: Claim, **changes: Any) -> Claim:
+    return structs.replace(claim, work=Raw(_encode(structs.replace(work_of(claim), **changes))))
+
+
+def encoded(work: Work) -> Raw:
+    return Raw(_encode(work))
+
+
+def queue_of(tenant: str, operation: str, version: str) -> str:
+    """Where workers that have this version of this flow look for runs."""
+    return f"{tenant}/{operation}@{version}"
+
+
+FRESH = ""  # what was there before: nothing
+MOST_CRASHES = 50
+
+
+class RunAsk(Struct, frozen=True):
+    """Which run is wanted, by whom, and which versions of its flow are here."""
+
+    ask: Ask
+    work: Raw
+    versions: tuple[str, ...]
+    picked: str = ""  # the version of it that the store handed out as due
+
+
+class BeginRun(Begin, frozen=True, gc=False):
+    """Write this; if it lands, the run is ours. `before` is the state it was in."""
+
+    claim: Claim
+    before: str = FRESH
+
+
+class Leftover(Answer, frozen=True, gc=False):
+    """An expired run of the same key: what it left must go before another begins, or it would be taken for its own."""
+
+    record: Record
+
+
+def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
+    if record is None or is_expired(record, now):
+        return _decide_gone(run, record)
+    claim = claim_of(record)
+    if _asks_for_another(run.ask, claim):
+        return decide(run.ask, record, now)  # says so
+    if record.state == HELD:
+        return _decide_held(run, record, claim, now)
+    if record.state in (QUEUED, WAITING):
+        due = run.picked == record.version or (record.due_at is not None and record.due_at <= now)
+        return _resume(run, record, claim, now) if due else Answer(_parked(record, claim))
+    if run.ask.retry and (record.state == FAILED or _broke(record, claim)):
+        return _resume(run, record, claim, now)
+    return decide(run.ask, record, now)
+
+
+def _broke(record: Record, claim: Claim) -> bool:
+    """Whether a mistake in its own code stopped it: nothing about it is unknown, and it goes on after a fix."""
+    return record.state == REVIEW and claim.reason.startswith(BROKE)
+
+
+def _decide_gone(run: RunAsk, record: Record | None) -> Move:
+    if run.picked:  # what was handed out and taken away meanwhile must not begin anew
+        return Answer(Parked("", "it is gone", run.ask.run))
+    return _begin(run) if record is None else Leftover(Parked("", "it may be forgotten", run.ask.run), record)
+
+
+def _asks_for_another(ask: Ask, claim: Claim) -> bool:
+    return bool(ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint)
+
+
+def _decide_held(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
+    """Only a lapsed lease is taken over. What its holder was at, the ledger and the steps' words tell."""
+    if not is_lapsed(record, now):
+        return Answer(Busy(claim.owner, (record.lease_until or now) - now, claim.run))
+    return _resume(run, record, claim, now)
+
+
+def _parked(record: Record, claim: Claim) -> Parked:
+    return Parked(record.state, claim.reason, claim.run, record.due_at)
+
+
+def _begin(run: RunAsk) -> BeginRun:
+    ask = run.ask
+    claim = structs.replace(claim_for(ask, 1), work=run.work)
+    queue = queue_of(ask.tenant, ask.operation, run.versions[0])
+    insert = Insert(ask.at, body_of(claim), HELD, draw=True, lease=ask.lease, queue=queue, due_in=ask.lease)
+    return BeginRun(insert, 1, claim)
+
+
+def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
+    """Go on with a run that nobody is at. Its input, version and history stay as they are."""
+    work, ask = work_of(claim), run.ask
+    if work.version not in run.versions:
+        why = f"belongs to version {work.version} of its flow, which this process does not have"
+        return Answer(Parked(record.state, why, claim.run, record.due_at))
+    if record.state == HELD and work.crashes >= MOST_CRASHES:
+        why = f"whoever took it stopped without a word, {work.crashes + 1} times now"
+        return _park(record, with_work(claim, adrift=True), why)
+    claim = structs.replace(
+        claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT
+    )  # fmt: skip
+    claim = with_work(claim, **_news(record, work, now))
+    queue = queue_of(claim.tenant, claim.operation, work.version)
+    write = Replace(
+        record.at, body_of(claim), HELD, version=record.version, draw=True,
+        lease=ask.lease, queue=queue, due_in=ask.lease,
+    )  # fmt: skip
+    return BeginRun(write, claim.attempt, claim, record.state)
+
+
+def _news(record: Record, work: Work, now: float) -> dict[str, Any]:
+    """What a take adds to a run's work. What a crash may have begun, began after `since`."""
+    if record.state == HELD:
+        return {"crashes": work.crashes + 1, "since": work.since or record.created_at}
+    since = work.since or record.created_at if work.adrift else now
+    if record.state == FAILED:  # by a person's word: what stopped it counts no more
+        return {"since": since, "undoing": "", "by": ""}
+    return {"since": since}
+
+
+def _park(record: Record, claim: Claim, reason: str) -> Park:
+    """A run that kills every worker that takes it must not go round for ever."""
+    body = body_of(structs.replace(claim, reason=reason))
+    return Park(Replace(record.at, body, REVIEW, version=record.version, draw=True), reason)
+
+
+def enqueue(ask: Ask, work: Raw, delay: float) -> Insert:
+    """A run that is left to a worker."""
+    claim = structs.replace(claim_for(ask, 0), work=work)
+    queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
+    return Insert(ask.at, body_of(claim), QUEUED, draw=True, queue=queue, due_in=delay)

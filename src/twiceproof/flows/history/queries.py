@@ -1,0 +1,278 @@
+"""List and show runs; count by version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from unicodedata import normalize
+
+from msgspec import Raw, Struct, structs
+from msgspec.structs import force_setattr
+
+from ...claims.claim import (
+    CLAIM,
+    DONE,
+    FAILED,
+    HELD,
+    QUEUED,
+    REVIEW,
+    RUN,
+    WAITING,
+    address_of,
+    claim_of,
+    other_kind,
+    run_address,
+    space_of_run,
+    validate_name,
+)
+from ...claims.queries import EVIDENCE_KIND as EVIDENCE
+from ...claims.queries import Listed, list_records, read_evidence
+from ...claims.results import KIND as RESOURCE
+from ...claims.results import unpack
+from ...claims.retention import PIECES
+from ...claims.states import is_expired
+from ...errors import Misuse
+from ...keys import validate_key
+from ...operations import Operation
+from ...records import Address, Found, Record
+from ...stores.base import Store, scan_all
+from ..engine.ledger import STEP_KIND as STEP
+from ..engine.ledger import entries_in
+from ..engine.run_states import work_of
+from .run_view import (
+    EvidenceShape,
+    PieceShape,
+    RunShape,
+    StepShape,
+    WholeRun,
+    fields,
+    next_moves,
+    run_shape,
+    step_shape,
+)
+
+__all__ = [
+    "ALL",
+    "COUNTED",
+    "EVERY_STATE",
+    "MOST_COUNTED",
+    "OPEN_STATES",
+    "Filter",
+    "FlowCount",
+    "RunPage",
+    "StateCounts",
+    "address_of_run",
+    "count_open",
+    "count_states",
+    "list_runs",
+    "look_at_run",
+    "read_run",
+    "require_run",
+]
+
+
+OPEN_STATES = (REVIEW, HELD, QUEUED, WAITING)
+EVERY_STATE = (*OPEN_STATES, FAILED, DONE)
+ALL = "all"
+PAGE = 1_000
+TOKENS = "callback:"  # what these entries hold opens a door: whoever has the token can end the wait
+
+
+class Filter(Struct, frozen=True):
+    """Which runs are meant. Times are when a run was last written: parked, ended, begun."""
+
+    tenant: str
+    flow: str = ""
+    key: str = ""
+    prefix: str = ""  # of the key
+    since: float | None = None
+    until: float | None = None
+
+    def __post_init__(self) -> None:
+        """Keys are kept in Unicode's normal form: typed in another, they would not be found."""
+        for name in ("key", "prefix"):
+            force_setattr(self, name, normalize("NFC", getattr(self, name)))
+
+    def fits(self, record: Record) -> bool:
+        """By its address and times: no body is read."""
+        tenant, flow, key = record.at.space.split("/", 2)
+        return (
+            tenant == self.tenant
+            and self.flow in ("", flow)
+            and self.key in ("", key)
+            and key.startswith(self.prefix)
+            and (self.since is None or record.updated_at >= self.since)
+            and (self.until is None or record.updated_at < self.until)
+        )
+
+
+class RunPage(Struct, frozen=True):
+    """Part of a list. `after` continues it; None means that this was the last part."""
+
+    runs: Sequence[RunShape]
+    after: str | None
+
+
+def list_runs(
+    store: Store, which: Filter, states: Sequence[str] = EVERY_STATE, *, limit: int = 100, after: str | None = None
+) -> Operation[RunPage]:  # fmt: skip
+    listed: Listed = yield from list_records(
+        store, [(RUN, state) for state in states], which.fits, limit=limit, after=after
+    )
+    return RunPage([run_shape(record, listed.now) for record in listed.records], listed.after)
+
+
+def address_of_run(tenant: str, name: str) -> Address:
+    """A run by its id, or as FLOW/KEY: a flow's name has no slash."""
+    flow, slash, key = name.partition("/")
+    if not slash:
+        return run_address(space_of_run(name))
+    return address_of(validate_name("tenant", tenant), validate_name("flow", flow), validate_key(key), RUN)
+
+
+def read_run(store: Store, at: Address) -> Operation[Found]:
+    """For `require_run`. A guarded function's claim has an id, too, and is no run."""
+    found = yield from store.read(at)
+    if found.record is None and (yield from store.read(other_kind(at))).record is not None:
+        raise Misuse("This is a claim, not a run; look at it with: twiceproof claims show OPERATION KEY")
+    return found
+
+
+def require_run(found: Found) -> Record:
+    record = found.record
+    if record is None or is_expired(record, found.now):
+        raise Misuse("There is no such run; list them with: twiceproof runs list --state all")
+    return record
+
+
+def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
+    found = yield from read_run(store, at)
+    record = require_run(found)
+    claim = claim_of(record)
+    work = work_of(claim)
+    given = yield from unpack(store, at, work.input, work.spill)
+    result = yield from unpack(store, at, claim.result, claim.spill)
+    whole = WholeRun(
+        run=run_shape(record, found.now), input=Raw(given) if given else None, result_kept=bool(result),
+        result=Raw(result) if result else None, fault=fields(claim.fault), settled=fields(claim.settled),
+        undoing=work.undoing, forked_from=work.forked_from, fence=record.fence, lease_until=record.lease_until,
+        steps=(yield from _steps(store, at)), evidence=(yield from _evidence(store, at)),
+        pieces=(yield from _pieces(store, at)),
+    )  # fmt: skip
+    return next_moves(whole)
+
+
+def _steps(store: Store, at: Address) -> Operation[list[StepShape]]:
+    shapes = []
+    for entry in (yield from entries_in(store, at.space)):
+        result = yield from unpack(store, at, entry.note.result, entry.note.spill)
+        shapes.append(step_shape(entry, "" if entry.name.startswith(TOKENS) else result))
+    return shapes
+
+
+def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
+    shapes = []
+    for record in (yield from scan_all(store, EVIDENCE, space=at.space)):
+        piece = read_evidence(record)
+        result = yield from unpack(store, at, piece.result, piece.spill)
+        shapes.append(EvidenceShape(
+            id=record.at.key, step=piece.step, owner=piece.owner, fence=piece.fence, seen_at=piece.seen_at,
+            result_kept=bool(result), result=Raw(result) if result else None, fault=fields(piece.fault),
+        ))  # fmt: skip
+    return sorted(shapes, key=lambda shape: (shape.seen_at, shape.fence))
+
+
+def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
+    """Arrivals, approvals and whatever else waits leave; not what is shown with its step."""
+    shapes = []
+    for kind in PIECES:
+        if kind not in (STEP, EVIDENCE, RESOURCE):
+            records = yield from scan_all(store, kind, space=at.space)
+            shapes += [_piece_shape(record) for record in records]
+    return sorted(shapes, key=lambda piece: piece.created_at)
+
+
+def _piece_shape(record: Record) -> PieceShape:
+    return PieceShape(
+        kind=record.at.kind, key=record.at.key, state=record.state, created_at=record.created_at,
+        updated_at=record.updated_at, body=Raw(record.body or "null"),
+    )  # fmt: skip
+
+
+COUNTED = (*OPEN_STATES, FAILED)  # what is done needs nobody
+MOST_COUNTED = 1_000  # of each state: a count is looked at every few seconds
+LETTER = "letter"
+
+
+class FlowCount(Struct, frozen=True):
+    """One version of one flow, and how many of its runs are in which state."""
+
+    flow: str
+    version: str
+    held: int = 0
+    queued: int = 0
+    waiting: int = 0
+    review: int = 0
+    here: bool | None = None  # whether an app carries it out; None: no app was asked
+
+    @property
+    def open(self) -> int:
+        return self.held + self.queued + self.waiting + self.review
+
+    def with_here(self, here: bool) -> FlowCount:
+        return structs.replace(self, here=here)
+
+    def shape(self) -> dict[str, Any]:
+        return {**structs.asdict(self), "open": self.open}
+
+
+def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
+    """By the queue a run stands in; one in review stands in none, and is asked for its version."""
+    counts: dict[tuple[str, str], dict[str, int]] = {}
+    for state in OPEN_STATES:
+        after: str | None = None
+        while True:
+            page = yield from store.scan(RUN, state=state, after=after, limit=PAGE)
+            for record in page.records:
+                name = _version_of(record, tenant)
+                if name is not None:
+                    states = counts.setdefault(name, dict.fromkeys((HELD, QUEUED, WAITING, REVIEW), 0))
+                    states[state] += 1
+            if page.after is None:
+                break
+            after = page.after
+    return [
+        FlowCount(flow, version, states[HELD], states[QUEUED], states[WAITING], states[REVIEW])
+        for (flow, version), states in sorted(counts.items())
+    ]
+
+
+def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
+    """None: another tenant's."""
+    owner, flow, _ = record.at.space.split("/", 2)
+    if owner != tenant:
+        return None
+    if record.queue.startswith(f"{tenant}/{flow}@"):
+        return flow, record.queue.removeprefix(f"{tenant}/{flow}@")
+    return flow, work_of(claim_of(record)).version
+
+
+class StateCounts(Struct, frozen=True):
+    """Of all tenants, each up to `MOST_COUNTED`."""
+
+    runs: dict[str, int]
+    claims: dict[str, int]
+    letters: int
+
+
+def count_states(store: Store) -> Operation[StateCounts]:
+    runs, claims = {}, dict.fromkeys(COUNTED, 0)
+    for state in COUNTED:
+        runs[state] = yield from _count(store, RUN, state)
+        if state not in (QUEUED, WAITING):  # only runs are
+            claims[state] = yield from _count(store, CLAIM, state)
+    return StateCounts(runs, claims, (yield from _count(store, LETTER, None)))
+
+
+def _count(store: Store, kind: str, state: str | None) -> Operation[int]:
+    return len((yield from store.scan(kind, state=state, limit=MOST_COUNTED)).records)

@@ -1,0 +1,233 @@
+"""Concurrency limits, rates, slots."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import re
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from inspect import Signature
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from ..claims.claim import Held, address_of, body_of, run_id
+from ..claims.held_claim import INHERITED, Hold
+from ..claims.states import Ask
+from ..errors import Misuse, StoreError
+from ..keys import KeyMaker
+from ..keys.duration import seconds
+from ..operations import Operation
+from ..records import Address, Insert, Replace, Written
+from ..stores.base import Store
+from .runtime import Parts
+
+__all__ = [
+    "Entered",
+    "Full",
+    "Limits",
+    "Rate",
+    "admit",
+    "give_back",
+    "holding",
+    "is_held_around",
+    "make_limits",
+    "make_rate",
+    "or_give_back",
+    "take_slot",
+]
+
+
+KIND = "rate"
+_TEXT = re.compile(r"([0-9]{1,9}) ?/ ?([0-9.]* ?[a-z]+)")
+
+
+class Rate(Struct, frozen=True):
+    """`count` in `span` seconds; all of them may come at once after a quiet time."""
+
+    count: int
+    span: float
+
+
+class _Meter(Struct, frozen=True):
+    """When everything let through so far will have been worked off at an even pace."""
+
+    until: float
+
+
+def make_rate(text: str) -> Rate:
+    """From how people write it: `100/m`, `5/10s`."""
+    found = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
+    if found is None or int(found[1]) == 0:
+        raise Misuse(f'rate={text!r} is not a rate; write "100/m" or "5/10s".')
+    unit = found[2] if found[2][0].isdigit() else "1" + found[2]
+    return Rate(int(found[1]), seconds(unit, name="rate"))
+
+
+def admit(store: Store, tenant: str, name: str, rate: Rate) -> Operation[float]:
+    """Zero: go on. Otherwise in how many seconds to ask again; then nothing was counted."""
+    at = Address(f"{tenant}/{name}@rate/", KIND, "self")
+    while True:
+        found = yield from store.read(at)
+        until = msgspec.json.decode(found.record.body, type=_Meter).until if found.record else 0.0
+        if found.record is not None and until > found.now + rate.span + 1e-3:  # the store's clock was ahead
+            full = Replace(at, body_of(_Meter(found.now + rate.span)), version=found.record.version)
+            yield from store.write(full)
+            continue
+        after = max(found.now, until) + rate.span / rate.count
+        wait = after - rate.span - found.now
+        if wait > 1e-9:
+            return wait
+        body = body_of(_Meter(after))
+        write = Replace(at, body, version=found.record.version) if found.record else Insert(at, body)
+        if isinstance((yield from store.write(write)), Written):
+            return 0.0
+
+
+log = logging.getLogger("twiceproof")
+
+R = TypeVar("R")
+
+_around: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("twiceproof_slots", default=frozenset())
+
+
+def take_slot(
+    parts: Parts, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
+) -> Operation[Hold | None]:  # fmt: skip
+    """One of `size` slots, or None: all are taken. A slot whose holder died is free when its lease is over."""
+    first = int(roll() * size)
+    for i in range(size):
+        at = address_of(parts.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
+        owner = parts.owner()
+        ask = Ask(at, f"{name}@slots", group, owner, lease, parts.tenant, run=run_id(at.space), repeat="safe")
+        outcome = yield from parts.claims.take(ask)
+        if isinstance(outcome, Held):
+            hold = Hold(ask, outcome)
+            parts.heartbeat.keep(hold)
+            return hold
+    return None
+
+
+def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
+    """Do the work, then give the slots back, however it ended."""
+    token = _around.set(_around.get() | {_group_of(hold) for hold in holds})
+    try:
+        answer = yield from or_give_back(parts, holds, work)
+    finally:
+        with contextlib.suppress(ValueError):  # thrown away elsewhere than it was begun
+            _around.reset(token)
+    yield from give_back(parts, holds)
+    return answer
+
+
+def is_held_around(parts: Parts, name: str, group: str) -> bool:
+    """Whether the caller is inside a run that has a slot of this group: if it waits in place, none may ever be free."""
+    return (parts.tenant, f"{name}@slots", group) in _around.get()
+
+
+def _group_of(hold: Hold) -> tuple[str, str, str]:
+    return hold.ask.tenant, hold.ask.operation, hold.ask.key
+
+
+def or_give_back(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
+    """Work that ends with an error keeps no slots: the heartbeat would hold them for as long as the process lives."""
+    try:
+        return (yield from work)
+    except GeneratorExit:  # thrown away, and can wait for nothing: the slots lapse
+        for hold in holds:
+            parts.heartbeat.drop(hold)
+        raise
+    except BaseException:
+        yield from give_back(parts, holds)
+        raise
+
+
+def give_back(parts: Parts, holds: list[Hold]) -> Operation[None]:
+    """All are let go, even if the store does not answer: then they lapse. The work's own end counts for more."""
+    for hold in holds:
+        parts.heartbeat.drop(hold)
+    for hold in holds:
+        if hold.lost is INHERITED:
+            continue
+        try:
+            yield from parts.claims.release(hold.held)
+        except StoreError as error:
+            log.warning("could not give back %s, it lapses: %s", hold.ask.at.space, error)
+
+
+FULL_PAUSE = 0.5
+
+
+class Entered(Struct, frozen=True):
+    """The run may begin. The slots are given back when it has ended."""
+
+    holds: list[Hold]
+
+
+class Full(Struct, frozen=True):
+    """Not now: ask again in so many seconds."""
+
+    seconds: float
+    ours: bool = False  # a run that the caller is inside of has one of the slots
+
+
+class Limits:
+    """What a flow declares with limit=, limit_per= and rate=."""
+
+    def __init__(
+        self, name: str, lease: float, limit: int | None, per: list[tuple[KeyMaker, int]], rate: Rate | None
+    ) -> None:
+        self._name = name
+        self._lease = lease
+        self._limit = limit
+        self._per = per
+        self._rate = rate
+        self._turned_away = 0  # since somebody was let in: the more wait, the less often each of them asks
+
+    def enter(self, parts: Parts, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
+        """Everything or nothing. A rate counts runs that begin, not those that go on after a wait."""
+        holds: list[Hold] = []
+        rate = self._rate if begins else None
+        return (yield from or_give_back(parts, holds, self._enter(parts, arguments, holds, rate)))
+
+    def _enter(
+        self, parts: Parts, arguments: Mapping[str, Any], holds: list[Hold], rate: Rate | None
+    ) -> Operation[Entered | Full]:  # fmt: skip
+        for group, size in self.groups(arguments):
+            hold = yield from take_slot(parts, self._name, group, size, self._lease)
+            if hold is None:
+                yield from give_back(parts, holds)
+                self._turned_away += 1
+                return Full(FULL_PAUSE + self._turned_away / 100, is_held_around(parts, self._name, group))
+            holds.append(hold)
+        wait = (yield from admit(parts.store, parts.tenant, self._name, rate)) if rate else 0.0
+        if wait > 0:
+            yield from give_back(parts, holds)
+            return Full(wait)
+        self._turned_away = 0
+        return Entered(holds)
+
+    @property
+    def by_key(self) -> bool:
+        """Whether it takes a run's arguments to tell which slots it needs."""
+        return bool(self._per)
+
+    def groups(self, arguments: Mapping[str, Any]) -> list[tuple[str, int]]:
+        """The narrow ones first: a slot of the whole flow is not held while waiting for one key."""
+        groups = [(f"per {index}:{maker.make(arguments)}", size) for index, (maker, size) in enumerate(self._per)]
+        return groups if self._limit is None else [*groups, ("all", self._limit)]
+
+
+def make_limits(
+    name: str, lease: float, signature: Signature, limit: int | None, per: Mapping[str, int] | None, rate: str | None
+) -> Limits | None:  # fmt: skip
+    if limit is None and not per and rate is None:
+        return None
+    for what, size in (("limit", limit), *(("limit_per", size) for size in (per or {}).values())):
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 10_000):
+            raise Misuse(f"{what}={size!r} is not a number of runs; give 1 to 10,000.")
+    makers = [(KeyMaker(template, signature), size) for template, size in (per or {}).items()]
+    return Limits(name, lease, limit, makers, make_rate(rate) if rate is not None else None)

@@ -1,1 +1,0 @@
-"""How many runs at once, and how many in a time."""

@@ -1,0 +1,180 @@
+"""The high-water mark of an object: the newest version that was let through. Moved before anything acts on it.
+
+`decide` is pure: the mark and an event go in, what follows from them comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct, structs
+
+from ...claims.claim import body_of, space_of
+from ...claims.states import EXPIRE
+from ...records import Address, Insert, Record, Replace
+from .declaration import Compare, Version
+
+__all__ = [
+    "KIND",
+    "Apply",
+    "Clash",
+    "Drop",
+    "Event",
+    "Go",
+    "Mark",
+    "Mixed",
+    "Park",
+    "decide",
+    "mark_at",
+    "mark_of",
+    "mark_write",
+]
+
+
+KIND = "mark"
+MOST_PARKED = 100  # those beyond wait out their patience instead of being woken
+
+
+class Mark(Struct, frozen=True, omit_defaults=True):
+    """The body of the mark's record."""
+
+    kind: Compare
+    version: str
+    run: str
+    fingerprint: str = ""
+    fetched: bool = False  # there was a gap: its run goes by the current state, not by its event
+    parked: Mapping[str, str] = {}  # runs that wait for a version in between, by their own version
+
+    @property
+    def newest(self) -> Version:
+        return Version(self.kind, self.version)
+
+
+class Event(Struct, frozen=True):
+    """A version of an object that a run wants to apply. `waited`: its patience is over.
+
+    `forked_from`: somebody wants that run's doings done once more, by this one.
+    """
+
+    version: Version
+    run: str
+    fingerprint: str
+    waited: bool = False
+    forked_from: str = ""
+
+
+class Apply(Struct, frozen=True):
+    """Write this mark; if it lands, the run may act."""
+
+    mark: Mark
+
+
+class Go(Struct, frozen=True):
+    """The mark is this run's own: it goes on."""
+
+    mark: Mark
+
+
+class Drop(Struct, frozen=True):
+    """A newer version was let through, or this very one by another run (`same`)."""
+
+    mark: Mark
+    same: bool = False
+
+
+class Clash(Struct, frozen=True):
+    """The same version with another payload."""
+
+    mark: Mark
+
+
+class Mixed(Struct, frozen=True):
+    """The object's versions were of another kind so far."""
+
+    mark: Mark
+
+
+class Park(Struct, frozen=True):
+    """Versions in between are missing. Write this mark, then wait."""
+
+    mark: Mark
+    missing: int
+
+
+Decision = Apply | Go | Drop | Clash | Mixed | Park
+
+
+def decide(mark: Mark | None, event: Event, *, park: bool, first: int | None, fetch: bool = False) -> Decision:
+    """`park`: a gap is waited for. `first`: what an object begins with. `fetch`: after a gap the source is asked."""
+    if mark is not None and mark.run == event.run:
+        return Go(mark)
+    if mark is not None and mark.kind != event.version.kind:
+        return Mixed(mark)
+    ours = event.version.place
+    if mark is not None and ours <= mark.newest.place:
+        return _not_newer(mark, event)
+    newest = mark.newest.number if mark else None if first is None else first - 1
+    missing = _missing(newest, event) if park else None
+    if missing is not None and not event.waited:
+        return Park(_with_parked(mark or Mark("integer", str(missing - 1), ""), event), missing)
+    return _apply(mark, event, fetched=fetch and missing is not None)
+
+
+def _not_newer(mark: Mark, event: Event) -> Apply | Drop | Clash:
+    equal = event.version.place == mark.newest.place
+    same = equal and (mark.fetched or mark.fingerprint == event.fingerprint)
+    if event.forked_from and (same or mark.run == event.forked_from):
+        return _inherit(mark, event)
+    if not equal:
+        return Drop(mark)
+    return Drop(mark, same=True) if same else Clash(mark)
+
+
+def _inherit(mark: Mark, event: Event) -> Apply:
+    """A fork of what was let through last is no older than it. From now on it is the one that goes on."""
+    fetched = mark.fetched and mark.fingerprint == event.fingerprint
+    return Apply(structs.replace(mark, run=event.run, fingerprint=event.fingerprint, fetched=fetched))
+
+
+def _missing(newest: int | None, event: Event) -> int | None:
+    """The version that should come next, if it is not this one."""
+    number = event.version.number
+    return None if newest is None or number is None or number <= newest + 1 else newest + 1
+
+
+def _apply(mark: Mark | None, event: Event, *, fetched: bool) -> Apply:
+    version = event.version
+    parked = {text: run for text, run in (mark.parked.items() if mark else ()) if _is_after(text, version)}
+    return Apply(Mark(version.kind, version.text, event.run, event.fingerprint, fetched, parked))
+
+
+def _is_after(text: str, version: Version) -> bool:
+    return Version(version.kind, text).place > version.place
+
+
+def _with_parked(mark: Mark, event: Event) -> Mark:
+    if len(mark.parked) >= MOST_PARKED:
+        return mark
+    return structs.replace(mark, parked={**mark.parked, event.version.text: event.run})
+
+
+# -- its record ----------------------------------------------------------------------------------
+
+_decode = msgspec.json.Decoder(Mark).decode
+
+
+def mark_at(tenant: str, flow: str, thing: str) -> Address:
+    return Address(space_of(tenant, f"{flow}@order", thing), KIND, "self")
+
+
+def mark_of(record: Record | None) -> Mark | None:
+    return None if record is None else _decode(record.body)
+
+
+def mark_write(at: Address, mark: Mark, found: Record | None, keep: float | None) -> Insert | Replace:
+    """By version: of two runs that saw the same mark, one moves it."""
+    body, queue = body_of(mark), "" if keep is None else EXPIRE
+    if found is None:
+        return Insert(at, body, queue=queue, due_in=keep)
+    return Replace(at, body, version=found.version, queue=queue, due_in=keep)

@@ -1,0 +1,350 @@
+"""One run at a time per object; stale and overtaken runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ...claims.claim import HELD, WAITING, Done, Mismatch, Spill, claim_of, run_address, space_of_run
+from ...claims.error_classification import fault_of
+from ...claims.error_messages import refusal
+from ...claims.policy import Policy
+from ...claims.request import Asking
+from ...claims.results import Packed
+from ...errors import Misuse, Stale
+from ...keys import KeyMaker, stage
+from ...operations import Operation, await_, block
+from ...records import Address, Insert, Record, Replace, Written
+from ...safe_text import typed
+from ..engine.compensation import is_aside, undoes
+from ..engine.context import current_session
+from ..engine.exits import Asleep, Ended, Fell, Overtaken, Reviewed, Wait, as_done, as_failed, as_review, as_waiting
+from ..engine.ledger import RETRY, STARTED, UNKNOWN, Entry, Ledger
+from ..engine.run_states import with_work, work_of
+from ..engine.runner import Taken, cancelled
+from ..runtime import Parts
+from ..step import called_with
+from .declaration import By, Places, Version
+from .high_water_mark import Apply, Clash, Drop, Event, Go, Mark, Mixed, Park, decide, mark_at, mark_of, mark_write
+
+__all__ = [
+    "Dropped",
+    "Ordering",
+    "doubts",
+    "dropped",
+    "leave_doubts",
+    "ledger_of",
+    "make_asking",
+    "one_per_object",
+    "packed",
+    "stale",
+    "stale_error",
+]
+
+
+ASKED = ("never", "check", "keyed")  # what has happened of these, somebody must know; the others may just be so
+
+
+def ledger_of(parts: Parts, taken: Taken) -> Operation[Ledger]:
+    """What the run has done so far. One that has just begun has done nothing."""
+    ledger = Ledger(parts.claims, taken.hold, parts.courier)
+    if taken.claim.attempt > 1:
+        yield from ledger.load()
+    return ledger
+
+
+def doubts(entries: Mapping[str, Entry]) -> list[Entry]:
+    """Steps that may have happened, and nobody will ask about them any more."""
+    return [entry for entry in entries.values() if _is_open(entry) and not is_aside(entry.name, entries)]
+
+
+def _is_open(entry: Entry) -> bool:
+    begun = entry.state == STARTED or (entry.state == RETRY and entry.note.doubt)
+    return entry.state == UNKNOWN or (begun and entry.note.repeat in ASKED)
+
+
+def leave_doubts(ledger: Ledger, taken: Taken, doubts: list[Entry], why: str) -> Operation[Ended]:
+    """To a person, who says of each whether it happened. Then the run is dropped."""
+    for entry in doubts:
+        if entry.state != UNKNOWN:
+            note = structs.replace(entry.note, reason=f"{why}; whether it was done is unknown")
+            ledger.note(structs.replace(entry, state=UNKNOWN, note=note))
+    reason = f"{why}, but the outcome of {', '.join(sorted(entry.name for entry in doubts))} is unknown"
+    yield from ledger.flush(end=as_review(taken.hold.held.at, taken.claim, reason))
+    return Reviewed(reason)
+
+
+STALE = "stale"  # beside a result that says so; a flow's own result never has it
+
+
+class Dropped(Struct, frozen=True):
+    """The run's result, for people and programs."""
+
+    stale: bool
+    object: str
+    version: str
+    newest: str
+    applied_by: str  # the run
+    why: str
+
+
+def dropped(thing: str, version: Version, drop: Drop) -> Dropped:
+    newest, run = drop.mark.version, drop.mark.run
+    why = f"version {newest} of {thing} was let through before"
+    if drop.same:
+        why = f"version {newest} of {thing} was let through before, with the same payload or as part of a newer state"
+    return Dropped(True, thing, version.text, newest, run, why)
+
+
+def packed(what: Dropped) -> Packed:
+    return Packed(inline=Raw(msgspec.json.encode(what)), spill=Spill("", 0, reason=STALE))
+
+
+def stale(done: Done) -> Dropped | None:
+    """What a finished run says about that, if it was dropped."""
+    if done.spill is None or done.spill.reason != STALE or not done.result:
+        return None
+    return msgspec.json.decode(done.result, type=Dropped)
+
+
+def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequence[str]) -> Stale:
+    return Stale(
+        f"{operation} for {key!r} is stale: {what.why}. There is nothing to do; look at that run with: "
+        f"{typed(*where, 'runs', 'show', what.applied_by)}",
+        operation=operation, key=key, run=run, object=what.object, version=what.version, newest=what.newest,
+        applied_by=what.applied_by,
+    )  # fmt: skip
+
+
+MISSING = "waits for version "  # begins the words of a run that waits for one in between
+
+Body = Callable[[], Any]
+
+
+class OrderedAsking(Asking):
+    """Each version of an object is a run of its own: its key is the flow's, and the version."""
+
+    def __init__(self, *args: Any, places: Places, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.maker: KeyMaker = _OrderedMaker(self.maker, places)
+
+
+def make_asking(function: Callable[..., Any], policy: Policy, places: Places | None, **more: Any) -> Asking:
+    return (
+        Asking(function, policy, **more) if places is None else OrderedAsking(function, policy, places=places, **more)
+    )
+
+
+class _OrderedMaker(KeyMaker):
+    def __init__(self, inner: KeyMaker, places: Places) -> None:
+        self._inner = inner
+        self._places = places
+        self.function, self.fields = inner.function, inner.fields
+
+    def make(self, arguments: Any) -> str:
+        self._places.object(arguments)  # refused here, before anything is written
+        return stage(self._inner.make(arguments), self._places.version(arguments).text)
+
+
+def one_per_object(per: Mapping[str, int] | None, order: By | None) -> Mapping[Any, int] | None:
+    """An ordered flow's limits: two versions of one object at once would have no order."""
+    return per if order is None else {**(per or {}), order.object: 1}
+
+
+class Ordering:
+    """One flow's."""
+
+    def __init__(self, flow: str, places: Places) -> None:
+        self._flow = flow
+        self._places = places
+
+    def place_of(self, arguments: Mapping[str, Any]) -> tuple[str, str, str]:
+        """Its object, and its version. Raises KeyRefused for what has no place in the order of its object."""
+        version = self._places.version(arguments)
+        return self._places.object(arguments), version.kind, version.text
+
+    def run(
+        self, parts: Parts, taken: Taken, policy: Policy, arguments: dict[str, Any], call: Callable[[Any], Any],
+        carry: Callable[[Body], Operation[Ended]],
+    ) -> Operation[Ended]:  # fmt: skip
+        """The flow's function under `carry`, if this version may be applied."""
+        thing, version = self._places.object(arguments), self._places.version(arguments)
+        at = mark_at(parts.tenant, self._flow, thing)
+        event = Event(version, taken.claim.run, taken.claim.fingerprint, forked_from=taken.work.forked_from)
+        taken.newer = lambda: _newer_than(parts, at, thing, event)
+        body = partial(self._body, parts, at, arguments, call, taken)
+        if taken.work.undoing:
+            return (yield from self._undo(parts, taken, policy, at, body, carry))
+        decision = yield from self._advance(parts, at, event, work_of(taken.claim).gap_until)
+        if isinstance(decision, Mark):
+            ended = yield from carry(body(decision.fetched))
+            yield from _wake(parts, decision, ended)
+            return ended
+        if isinstance(decision, Drop):
+            ledger = yield from ledger_of(parts, taken)
+            if undoes(ledger.entries):  # it failed: what it did is undone to the end, whoever came since
+                return (yield from carry(body(self._has_fetched(ledger))))
+            if open_ones := doubts(ledger.entries):
+                why = dropped(thing, version, decision).why
+                return (yield from leave_doubts(ledger, taken, open_ones, why))
+        return (yield from self._refuse(parts, taken, policy, decision, thing, event))
+
+    def _advance(
+        self, parts: Parts, at: Address, event: Event, gap_until: float
+    ) -> Operation[Mark | Drop | Clash | Mixed | Park]:
+        """Moved by compare-and-set before the body acts: a crash afterwards cannot let an older version in."""
+        told = self._places.told
+        while True:
+            found = yield from parts.store.read(at)
+            event = structs.replace(event, waited=_is_over(told.patience, gap_until, found.now))
+            decision = decide(
+                mark_of(found.record), event, park=told.gap == "park", first=told.first, fetch=told.fetch is not None
+            )  # fmt: skip
+            if isinstance(decision, Go):
+                return decision.mark
+            if not isinstance(decision, Apply | Park):
+                return decision
+            written = yield from parts.store.write(self._write(at, decision.mark, found.record))
+            if isinstance(written, Written):
+                return decision.mark if isinstance(decision, Apply) else decision
+
+    def _write(self, at: Address, mark: Mark, found: Record | None) -> Insert | Replace:
+        return mark_write(at, mark, found, self._places.told.keep)
+
+    # -- what is not applied ---------------------------------------------------------------------
+
+    def _refuse(
+        self, parts: Parts, taken: Taken, policy: Policy, decision: Drop | Clash | Mixed | Park, thing: str,
+        event: Event,
+    ) -> Operation[Ended]:  # fmt: skip
+        held, claim = taken.hold.held, taken.claim
+        if isinstance(decision, Drop):
+            what = dropped(thing, event.version, decision)
+            end = as_done(held.at, structs.replace(claim, reason=f"stale: {what.why}"), packed(what), policy.life)
+            yield from parts.store.write(end(held.fence))
+            return Overtaken(stale_error(claim.operation, claim.key, claim.run, what, parts.where))
+        if isinstance(decision, Park):
+            return (yield from self._park(parts, taken, decision, thing))
+        error = _mismatch(taken, decision) if isinstance(decision, Clash) else _mixed(thing, event.version, decision)
+        yield from parts.store.write(as_failed(held.at, claim, fault_of(error), policy.life)(held.fence))
+        return Fell(error)
+
+    def _park(self, parts: Parts, taken: Taken, decision: Park, thing: str) -> Operation[Ended]:
+        held, claim = taken.hold.held, taken.claim
+        until = work_of(claim).gap_until or held.taken_at + self._places.told.patience
+        left = max(0.0, until - held.taken_at)
+        why = f"{MISSING}{decision.missing} of {thing}"
+        claim = with_work(claim, gap_until=until)
+        yield from parts.store.write(as_waiting(held.at, claim, why, held.queue, left)(held.fence))
+        return Asleep(why, until)
+
+    # -- what is undone --------------------------------------------------------------------------
+
+    def _undo(
+        self, parts: Parts, taken: Taken, policy: Policy, at: Address, body: Callable[[bool], Body],
+        carry: Callable[[Body], Operation[Ended]],
+    ) -> Operation[Ended]:  # fmt: skip
+        """By somebody's word, whoever came since. The mark stays where it is: what is undone is not applied."""
+        mark = mark_of((yield from parts.store.read(at)).record)
+        if mark is not None and mark.run == taken.claim.run:
+            ended = yield from carry(body(mark.fetched))
+            yield from _wake(parts, mark, ended)
+            return ended
+        ledger = yield from ledger_of(parts, taken)
+        if ledger.entries or taken.crashed:
+            return (yield from carry(body(self._has_fetched(ledger))))
+        error, held = cancelled(taken.work), taken.hold.held  # it was never let through: there is nothing to undo
+        yield from parts.store.write(as_failed(held.at, taken.claim, fault_of(error), policy.life)(held.fence))
+        return Fell(error)
+
+    def _has_fetched(self, ledger: Ledger) -> bool:
+        step = getattr(self._places.told.fetch, "step", None)
+        return step is not None and step.name in ledger.entries
+
+    # -- after a gap -----------------------------------------------------------------------------
+
+    def _body(
+        self, parts: Parts, at: Address, arguments: dict[str, Any], call: Callable[[Any], Any], taken: Taken,
+        fetched: bool,
+    ) -> Body:  # fmt: skip
+        fetch = self._places.told.fetch
+        if fetch is None or not fetched:
+            return lambda: call(arguments)
+        named = called_with(fetch, arguments)
+
+        def blocking() -> Any:
+            return call(block(self._newer(parts, at, arguments, fetch(**named))))
+
+        async def awaiting() -> Any:
+            found = fetch(**named)
+            state = await found if inspect.isawaitable(found) else found
+            return await call(await await_(self._newer(parts, at, arguments, state)))
+
+        return awaiting if taken.drive is await_ else blocking
+
+    def _newer(
+        self, parts: Parts, at: Address, arguments: dict[str, Any], state: Any
+    ) -> Operation[dict[str, Any]]:  # fmt: skip
+        """The current state in place of the event, unless the source is behind it. The mark goes along."""
+        current = {**arguments, self._places.argument: state}
+        version = self._places.version(current)
+        if version.place <= self._places.version(arguments).place:
+            return current if version == self._places.version(arguments) else arguments
+        while True:
+            found = yield from parts.store.read(at)
+            mark, session = mark_of(found.record), current_session()
+            assert session is not None  # noqa: S101 - a flow's function is in a run
+            if session.is_to_be_undone:
+                return current  # what it was applied with; nothing is applied now
+            if mark is None or mark.run != session.claim.run:
+                session.halt(Wait("a newer version came meanwhile", 0.0))
+            if mark.newest.place >= version.place:
+                return current
+            moved = structs.replace(mark, version=version.text)
+            if isinstance((yield from parts.store.write(self._write(at, moved, found.record))), Written):
+                return current
+
+
+def _is_over(patience: float, gap_until: float, now: float) -> bool:
+    return patience == 0 or (gap_until > 0 and now >= gap_until)
+
+
+def _newer_than(parts: Parts, at: Address, thing: str, event: Event) -> Operation[str]:
+    """In words; empty if nothing newer was let through."""
+    mark = mark_of((yield from parts.store.read(at)).record)
+    if mark is None or mark.run == event.run or mark.kind != event.version.kind:
+        return ""
+    return f"version {mark.version} of {thing}" if mark.newest.place > event.version.place else ""
+
+
+def _wake(parts: Parts, mark: Mark, ended: Ended) -> Operation[None]:
+    """The gap is closed for whoever waited for this version."""
+    number = mark.newest.number
+    run = mark.parked.get(str(number + 1)) if number is not None else None
+    if run is None or isinstance(ended, Asleep):
+        return
+    record = (yield from parts.store.read(run_address(space_of_run(run)))).record
+    if record is not None and record.state == WAITING and claim_of(record).reason.startswith(MISSING):
+        again = Replace(record.at, None, WAITING, version=record.version, queue=record.queue, due_in=0.0)
+        yield from parts.store.write(again)
+
+
+def _mismatch(taken: Taken, clash: Clash) -> Exception:
+    ask = structs.replace(taken.hold.ask, key=taken.claim.key)
+    return refusal(ask, Mismatch(clash.mark.fingerprint, taken.claim.fingerprint, HELD, clash.mark.run))
+
+
+def _mixed(thing: str, version: Version, mixed: Mixed) -> Misuse:
+    return Misuse(
+        f"version {version.text} of {thing} is {_a(version.kind)}, but its versions so far were {_a(mixed.mark.kind)} "
+        f"({mixed.mark.version}), and the two have no order between them; send one kind, or declare it with compare=."
+    )
+
+
+def _a(kind: str) -> str:
+    return f"an {kind}" if kind == "integer" else f"a {kind}"

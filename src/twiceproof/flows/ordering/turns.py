@@ -1,0 +1,61 @@
+"""An ordered run's turn at its object: whether it still has it, and who came past while a step was under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...claims.claim import LostHold
+from ...claims.error_classification import CLEAN_VERDICTS
+from ...claims.held_claim import Hold
+from ...claims.states import is_lapsed
+from ...operations import Operation, Raised, Returned
+
+if TYPE_CHECKING:
+    from ..engine.session import Session
+    from ..step import Calling
+
+__all__ = ["has_turn", "passed_by"]
+
+
+def has_turn(session: Session) -> Operation[bool]:
+    """False: a slot lapsed while this process was away, and another run had or has it."""
+    for slot in session.slots:
+        yield from _ask(session, slot)
+    return all(slot.lost is None for slot in session.slots)
+
+
+def _ask(session: Session, slot: Hold) -> Operation[None]:
+    """The store, each time: a machine that was suspended may have a clock that stood still. Reading is cheap."""
+    if slot.lost is not None:
+        return
+    found = yield from session.parts.store.read(slot.held.at)
+    if found.record is None or found.record.fence != slot.held.fence:
+        slot.lost = LostHold(found.record.state if found.record else "", "")
+    elif is_lapsed(found.record, found.now):  # nobody came meanwhile
+        yield from _renew(session, slot)
+
+
+def _renew(session: Session, slot: Hold) -> Operation[None]:
+    renewed = yield from session.parts.claims.renew(slot.held)
+    if isinstance(renewed, LostHold):
+        slot.lost = renewed
+    else:
+        slot.held = renewed
+
+
+def passed_by(session: Session, calling: Calling, finding: Any) -> Operation[str]:
+    """The newer version that was let through while a step acted, in words; empty if there is none.
+
+    Its effect may have landed before the newer one's or after it. Nobody here can tell, and nobody could have held it
+    back: it was on its way.
+    """
+    if session.newer is None or session.compensating or not _may_have_acted(session, calling, finding):
+        return ""
+    return "" if (yield from has_turn(session)) else (yield from session.newer())
+
+
+def _may_have_acted(session: Session, calling: Calling, finding: Any) -> bool:
+    if isinstance(finding, Raised):
+        verdict = session.parts.verdicts.judge(finding.error, calling.step.plan.not_done)
+        return isinstance(finding.error, Exception) and verdict not in CLEAN_VERDICTS
+    return isinstance(finding, Returned)

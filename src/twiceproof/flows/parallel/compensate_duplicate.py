@@ -1,0 +1,226 @@
+"""Compensating a duplicate: an effect that was found to have happened twice. The good one is not touched."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from ...claims.claim import Claim, Done, Held, Settlement, claim_of, run_address
+from ...claims.error_messages import refusal
+from ...claims.held_claim import INHERITED, Hold
+from ...claims.queries import Evidence, evidence_write
+from ...claims.results import unpack
+from ...claims.states import Ask
+from ...errors import Misuse, NeedsReview, Waiting
+from ...keys.models import from_model
+from ...operations import Operation
+from ...records import Address
+from ..engine.compensation import UNDO
+from ..engine.context import Unwind
+from ..engine.drift import Unvisited
+from ..engine.exits import Review, Wait
+from ..engine.ledger import RETRY, STARTED, STEP_DONE, UNKNOWN, Entry
+from ..engine.run_states import work_of
+from ..engine.session import Drive, Session
+from ..engine.step_identity import stem_of
+from ..runtime import Parts
+from ..step import Step, called_with
+
+__all__ = ["Duplicate", "compensate"]
+
+
+LOCK = "undo"  # the kind of the claim that keeps two compensations of one receipt apart
+LEASE = 30.0
+
+_encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encode
+
+
+class Duplicate(Struct, frozen=True):
+    """A second effect of a step, by its receipt: what the step would have returned for it."""
+
+    step: Step
+    receipt: Any
+    arguments: Mapping[str, Any]
+    by: str
+    note: str = ""
+    good_too: bool = False  # undo it even if it is the one that the run recorded
+    undone: bool | None = None  # a person's word about an earlier attempt whose outcome is unknown
+
+    @property
+    def raw(self) -> bytes:
+        """The same for a dataclass and for the dict that it becomes: the order of its fields tells nothing apart."""
+        return _encode(msgspec.json.decode(_encode(self.receipt)))
+
+    @property
+    def name(self) -> str:
+        """One per receipt: this is what makes it happen once."""
+        return f"{UNDO}{self.step.name}@{blake2b(self.raw, digest_size=8).hexdigest()}"
+
+
+def compensate(parts: Parts, space: str, duplicate: Duplicate, drive: Drive) -> Operation[Any]:
+    """What the undo returned: now, or when it was done before."""
+    undo = _undo_of(duplicate)
+    claim = yield from _run(parts, space)
+    hold = yield from _take(parts, space, claim, duplicate)
+    session = Session(parts, hold, claim, work_of(claim), crashed=True, patience=LEASE, drive=drive)
+    parts.heartbeat.keep(hold)
+    try:
+        answer = yield from _under_claim(session, duplicate, undo)
+    except GeneratorExit:  # thrown away, and can wait for nothing more: the claim lapses
+        raise
+    except BaseException:
+        yield from _let_go(parts, hold)
+        raise
+    finally:
+        parts.heartbeat.drop(hold)
+    yield from _let_go(parts, hold)
+    return answer
+
+
+def _let_go(parts: Parts, hold: Hold) -> Operation[None]:
+    if hold.lost is not INHERITED:
+        yield from parts.claims.release(hold.held)
+
+
+def _under_claim(session: Session, duplicate: Duplicate, undo: Step) -> Operation[Any]:
+    yield from session.load()
+    session.unvisited, session.undoing, session.compensating = Unvisited(), False, True
+    yield from _refuse_the_good_one(session, duplicate)
+    yield from _testify(session, duplicate)
+    _heed_word(session, duplicate)
+    if _was_seen_done(session, duplicate):
+        yield from session.ledger.flush()
+        return None
+    return (yield from _carry_out(session, duplicate, undo))
+
+
+def _undo_of(duplicate: Duplicate) -> Step:
+    undo = duplicate.step.undo
+    if undo is None:
+        raise Misuse(f"{duplicate.step.name} has no undo; declare one: @app.step(undo=…).")
+    given = called_with(undo.function, {**duplicate.arguments, "result": None})
+    parameters = inspect.signature(undo.function).parameters.values()
+    missing = [p.name for p in parameters if p.default is p.empty and p.name not in given and p.kind < p.VAR_KEYWORD]
+    if missing:
+        raise Misuse(f"{duplicate.step.name}'s undo needs {', '.join(missing)}; pass them in arguments={{…}}.")
+    return undo
+
+
+def _run(parts: Parts, space: str) -> Operation[Claim]:
+    record = (yield from parts.store.read(run_address(space))).record
+    if record is None:
+        raise Misuse("There is no such run; list them with: twiceproof runs list")
+    return claim_of(record)
+
+
+def _take(parts: Parts, space: str, claim: Claim, duplicate: Duplicate) -> Operation[Hold]:
+    """A claim of its own in the run's space: the run itself may be over, or somebody may be at it."""
+    ask = Ask(
+        Address(space, LOCK, duplicate.name), claim.operation, claim.key, parts.owner(), LEASE, claim.tenant,
+        run=claim.run, repeat="safe", where=parts.where,
+    )  # fmt: skip
+    taken = yield from parts.claims.take(ask)
+    if isinstance(taken, Held):
+        return Hold(ask, taken)
+    assert not isinstance(taken, Done)  # noqa: S101 - it is given back when its work is over, never completed
+    raise refusal(ask, taken)
+
+
+def _refuse_the_good_one(session: Session, duplicate: Duplicate) -> Operation[None]:
+    """Undoing what the run recorded would leave nothing at all."""
+    if duplicate.good_too:
+        return
+    step = duplicate.step
+    entries = session.ledger.entries.values()
+    kept = [entry for entry in entries if entry.state == STEP_DONE and stem_of(entry.name) == step.name]
+    if not kept:
+        raise Misuse(
+            f"{step.name} is not recorded as done in this run, so nobody can tell the duplicate from the good one; "
+            "settle the run first, or say good_too=True."
+        )
+    for entry in kept:
+        text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
+        if text and _encode(msgspec.json.decode(text)) == duplicate.raw:
+            raise Misuse(
+                f"This is what the run itself recorded for {entry.name}: undoing it would undo the good one. Pass the "
+                "duplicate's receipt, cancel the run, or say good_too=True."
+            )
+
+
+def _testify(session: Session, duplicate: Duplicate) -> Operation[None]:
+    """The receipt stays on record, whatever becomes of its undo."""
+    found = Evidence(duplicate.by, 0, Raw(duplicate.raw), step=duplicate.name)
+    yield from session.parts.store.write(evidence_write(session.space, found))
+
+
+def _carry_out(session: Session, duplicate: Duplicate, undo: Step) -> Operation[Any]:
+    result = duplicate.step.results.restore(duplicate.raw, loose=True)
+    given = called_with(undo.function, {**duplicate.arguments, "result": result})
+    try:
+        answer = yield from session.step(undo, (), given, name=duplicate.name)
+    except Unwind:
+        yield from session.ledger.flush()
+        raise _stopped(session, duplicate) from None
+    except Exception:
+        yield from session.ledger.flush()  # that it failed is on record; by another word it is tried again
+        raise
+    _sign(session, duplicate)
+    yield from session.ledger.flush()
+    return answer
+
+
+def _heed_word(session: Session, duplicate: Duplicate) -> None:
+    """A failed attempt is tried again by being asked for; one in doubt only by a person's word."""
+    entry = session.ledger.entries.get(duplicate.name)
+    if entry is None or entry.state == STEP_DONE:
+        return
+    if entry.state in (STARTED, UNKNOWN) and duplicate.undone is not None:
+        said = Settlement("happened" if duplicate.undone else "did-not-happen", duplicate.by, _now(session))
+        note = structs.replace(entry.note, result=Raw(b"null"), reason="", not_before=None, settled=said)
+        if not duplicate.undone:  # counted from the beginning
+            note = structs.replace(note, starts=0, first_at=None)
+        state = STEP_DONE if duplicate.undone else RETRY
+        session.ledger.note(Entry(entry.name, state, note, entry.version, entry.at))
+    elif entry.state == "failed":
+        note = structs.replace(entry.note, starts=0, first_at=None, not_before=None)
+        session.ledger.entries[entry.name] = structs.replace(entry, state=RETRY, note=note)
+
+
+def _was_seen_done(session: Session, duplicate: Duplicate) -> bool:
+    """A person's word is not a result that the undo could have returned."""
+    entry = session.ledger.entries.get(duplicate.name)
+    settled = entry.note.settled if entry is not None else None
+    return settled is not None and settled.verdict == "happened"
+
+
+def _sign(session: Session, duplicate: Duplicate) -> None:
+    """Who said that it was a duplicate. Once: a second call changes nothing."""
+    entry = session.ledger.entries[duplicate.name]
+    if entry.note.settled is None:
+        word = Settlement("duplicate", duplicate.by, _now(session), duplicate.note)
+        session.ledger.note(structs.replace(entry, note=structs.replace(entry.note, settled=word)))
+
+
+def _now(session: Session) -> float:
+    return session.ledger.now()
+
+
+def _stopped(session: Session, duplicate: Duplicate) -> Exception:
+    stop, claim = session.stop, session.claim
+    if isinstance(stop, Wait):
+        return Waiting(
+            f"The undo of a duplicate {duplicate.step.name} is put off: {stop.why}. Ask again then.",
+            operation=claim.operation, key=claim.key, run=claim.run, why=stop.why,
+            until=_now(session) + (stop.seconds or 0.0),
+        )  # fmt: skip
+    reason = stop.reason if isinstance(stop, Review) else "it was stopped"
+    return NeedsReview(
+        f"Whether the duplicate {duplicate.step.name} was undone is unknown: {reason}. Look at its destination, then "
+        "call again with undone=True or undone=False.",
+        operation=claim.operation, key=claim.key, run=claim.run, reason=reason,
+    )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Steps whose effect and entry are in one database transaction."""

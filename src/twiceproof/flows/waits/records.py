@@ -1,0 +1,236 @@
+"""What is stored about waits: arrivals, approvals."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from ...claims.claim import DONE, NO_RESULT, WAITING, body_of, claim_of, run_address, run_id
+from ...claims.results import json_of
+from ...claims.states import is_expired
+from ...errors import NoSuchWait, ValueRefused
+from ...operations import Operation
+from ...records import Address, Check, Insert, Record, Replace, Write, Written
+from ...stores.base import Store
+from ..engine.run_states import work_of
+
+__all__ = [
+    "APPROVAL_KIND",
+    "ARRIVAL_KIND",
+    "ARRIVED",
+    "DECIDED",
+    "ENDED",
+    "OPEN",
+    "TIMEOUT",
+    "WAIT",
+    "Approval",
+    "Arrival",
+    "Decided",
+    "Decision",
+    "DecisionOrAwaitable",
+    "Delivered",
+    "Request",
+    "approval_id",
+    "approval_of",
+    "arrival_of",
+    "deliver",
+    "is_of",
+    "landing",
+    "packed",
+    "request_address",
+    "request_of",
+    "standing_run",
+]
+
+
+APPROVAL_KIND = "approval"
+OPEN, DECIDED = "open", "decided"
+PREFIX = "apr_"
+
+
+class Decision(Struct, frozen=True):
+    """Somebody's word. `at` is the store's time."""
+
+    approved: bool
+    by: str
+    at: float
+    note: str = ""
+
+
+class DecisionOrAwaitable(Decision, frozen=True):
+    """For type checkers: a decision in a `def` flow, to be awaited in an `async def` flow. Never made."""
+
+    def __await__(self) -> Generator[Any, Any, Decision]:
+        raise NotImplementedError
+
+
+class Decided(Struct, frozen=True):
+    """What a decision came to: the first one counts. None: its time was over before anybody decided."""
+
+    first: bool
+    decision: Decision | None
+
+
+class Request(Struct, frozen=True, omit_defaults=True):
+    """The body of an approval's record; its key is the approval's name, its state open, decided or timeout."""
+
+    born: str  # which start of its run
+    flow: str
+    key: str
+    digest: str  # of what is shown: a decision is about this and nothing else
+    shown: Raw = NO_RESULT
+    until: float | None = None
+    decision: Decision | None = None
+    requester: str = ""  # who asked for it, where that is known
+
+
+class Approval(Struct, frozen=True):
+    """An approval as people and programs see it. Times are the store's, in seconds since 1970."""
+
+    id: str
+    name: str
+    flow: str
+    key: str
+    run: str
+    state: str
+    shown: Any
+    digest: str
+    asked_at: float
+    until: float | None
+    decision: Decision | None
+    requester: str = ""
+
+
+_decode_approval = msgspec.json.Decoder(Request).decode
+
+
+def request_of(record: Record) -> Request:
+    return _decode_approval(record.body)
+
+
+def approval_of(record: Record) -> Approval:
+    request = request_of(record)
+    return Approval(
+        approval_id(record.at), record.at.key, request.flow, request.key, run_id(record.at.space), record.state,
+        msgspec.json.decode(request.shown), request.digest, record.created_at, request.until, request.decision,
+        request.requester,
+    )  # fmt: skip
+
+
+def approval_id(at: Address) -> str:
+    """Leads back to the record, without an index that could disagree."""
+    return PREFIX + urlsafe_b64encode(f"{at.space}\n{at.key}".encode()).rstrip(b"=").decode()
+
+
+def request_address(approval: str) -> Address:
+    text = approval.removeprefix(PREFIX)
+    try:
+        space, _, name = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().partition("\n")
+    except ValueError:
+        space, name = "", ""
+    at = Address(space, APPROVAL_KIND, name)
+    if not space or not name or approval_id(at) != approval:
+        raise NoSuchWait(f"{approval[:80]!r} is not the id of an approval; list them with: twiceproof approvals list")
+    return at
+
+
+ARRIVAL_KIND = "arrival"
+WAIT = "wait:"  # how the ledger names a wait for one
+ARRIVED, TIMEOUT = "arrived", "timeout"
+ENDED = "ended"  # never stored: its run is done, and nobody will ask for it
+MOST = 256 * 1024
+
+
+class Arrival(Struct, frozen=True, omit_defaults=True):
+    """The body of an arrival's record; its key is the ledger's name for the wait."""
+
+    born: str  # which start of its run: what came for an earlier one must not answer this one
+    payload: Raw = NO_RESULT
+    mark: str = ""  # which delivery wrote it: one whose acknowledgement was lost knows itself again
+
+
+class Delivered(Struct, frozen=True):
+    """What a delivery came to. `answer` is the payload that counts: the first one's."""
+
+    first: bool
+    answer: Any = None
+    state: str = ARRIVED  # timeout: it came too late; ended: its run is done and did not wait for it
+
+
+_decode_arrival = msgspec.json.Decoder(Arrival).decode
+
+
+def arrival_of(record: Record) -> Arrival:
+    return _decode_arrival(record.body)
+
+
+def packed(value: Any, what: str) -> Raw:
+    """A value on its way into the ledger. What cannot be kept is refused before anything is claimed."""
+    try:
+        encoded = json_of(value)
+    except ValueError as error:
+        raise ValueRefused(f"{what} has no JSON form ({error}); pass plain data.") from None
+    if len(encoded) > MOST:
+        raise ValueRefused(f"{what} has {len(encoded):,} bytes, more than {MOST:,}; pass a reference instead.")
+    return Raw(encoded)
+
+
+def standing_run(store: Store, space: str, born: str | None = None) -> Operation[Record]:
+    """The run that is meant. One that was forgotten, or begun anew under the same key, is another."""
+    found = yield from store.read(run_address(space))
+    run = found.record
+    gone = run is None or is_expired(run, found.now)
+    if run is None or gone or (born is not None and born_of(run) != born):
+        raise NoSuchWait("There is no such run, or its time is over; list what waits with: twiceproof runs list")
+    return run
+
+
+def born_of(run: Record) -> str:
+    return work_of(claim_of(run)).born
+
+
+def is_of(record: Record | None, run: Record) -> bool:
+    """Whether this arrival is there, and for this very run."""
+    return record is not None and arrival_of(record).born == born_of(run)
+
+
+def landing(run: Record, prior: Record | None, at: Address, state: str, arrival: Arrival) -> tuple[Write, Write]:
+    """Claims the arrival and wakes its run, together. `prior` is what an earlier run of the key left behind."""
+    body = body_of(arrival)
+    claimed: Write = Insert(at, body, state)
+    if prior is not None:
+        claimed = Replace(at, body, state, version=prior.version)
+    return claimed, _woken(run)
+
+
+def _woken(run: Record) -> Write:
+    """One that is at work finds the arrival itself, unless it lies down meanwhile: that draws a fence."""
+    if run.state != WAITING:
+        return Check(run.at, fence=run.fence)
+    return Replace(run.at, None, WAITING, version=run.version, queue=run.queue, due_in=0.0)
+
+
+def deliver(store: Store, at: Address, payload: Raw, *, mark: str, born: str | None = None) -> Operation[Delivered]:
+    """End a wait, once. What comes before anybody waits is kept, and answers the wait at once."""
+    while True:
+        run = yield from standing_run(store, at.space, born)
+        prior = (yield from store.read(at)).record
+        if prior is not None and is_of(prior, run):
+            return _told(prior, mark)
+        if run.state == DONE:
+            return Delivered(False, None, ENDED)
+        arrival = Arrival(born_of(run), payload, mark)
+        written = yield from store.write(*landing(run, prior, at, ARRIVED, arrival))
+        if isinstance(written, Written):
+            return Delivered(True, msgspec.json.decode(payload))
+
+
+def _told(prior: Record, mark: str) -> Delivered:
+    arrival = arrival_of(prior)
+    if prior.state == TIMEOUT:
+        return Delivered(False, None, TIMEOUT)
+    return Delivered(arrival.mark == mark, msgspec.json.decode(arrival.payload))

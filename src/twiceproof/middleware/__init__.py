@@ -1,0 +1,9 @@
+"""The `Idempotency-Key` header, for any Python web app, and tokens for forms."""
+
+from .asgi import IdempotencyKey
+from .forms import FIELD, form_field, form_token
+from .routes import Route
+from .status_policy import not_begun
+from .wsgi import WsgiIdempotencyKey
+
+__all__ = ["FIELD", "IdempotencyKey", "Route", "WsgiIdempotencyKey", "form_field", "form_token", "not_begun"]

@@ -1,0 +1,282 @@
+"""Transport-free: take, replay, record."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from msgspec import Raw
+
+from ..claims.claim import (
+    Busy,
+    Done,
+    Failed,
+    Fault,
+    Held,
+    InReview,
+    LostHold,
+    Mismatch,
+    TakeOutcome,
+    address_of,
+    run_id,
+)
+from ..claims.error_classification import fault_of
+from ..claims.held_claim import INHERITED, Hold
+from ..claims.manager import Claims
+from ..claims.results import pack, unpack
+from ..claims.states import Ask, claim_for
+from ..errors import Misuse, StoreError, StoreUnsafe
+from ..flows.runtime import Parts
+from ..inbound.reply import Reply
+from ..operations import Operation
+from ..records import Written
+from . import problems
+from .request import Identity, Reader
+from .responses import Answer, AnswerCutShort, Recording, as_page, make_answer, restore
+from .routes import Route, Rule, Rules, Turn, Visit, Who, marks
+from .status_policy import Word, of_error, of_status, was_before
+
+__all__ = ["Door", "Ledger", "record", "record_error"]
+
+
+UNKNOWN = "whether its work was done is unknown"
+
+
+def record(claims: Claims, turn: Turn, word: Word, recording: Recording) -> Operation[Written | LostHold]:
+    if word == "keep":
+        return (yield from _keep(claims, turn, recording.answer()))
+    phrase = f"answered {recording.status} {_phrase(recording.status)}".rstrip()
+    fault = Fault(f"HTTP {recording.status}", phrase, retryable=word == "retry")
+    return (yield from _end(claims, turn, word, fault))
+
+
+def record_error(claims: Claims, turn: Turn, word: Word, error: BaseException) -> Operation[Written | LostHold]:
+    if word == "keep":
+        return (yield from _keep(claims, turn, _as_answer(problems.broken_off())))
+    return (yield from _end(claims, turn, word, fault_of(error, retryable=word == "retry")))
+
+
+def _keep(claims: Claims, turn: Turn, answer: Answer) -> Operation[Written | LostHold]:
+    held = turn.hold.held
+    claim = claim_for(turn.hold.ask, held.attempt)
+    return (yield from claims.complete(held, claim, pack(answer, held), turn.visit.rule.life))
+
+
+def _end(claims: Claims, turn: Turn, word: Word, fault: Fault) -> Operation[Written | LostHold]:
+    held = turn.hold.held
+    claim = claim_for(turn.hold.ask, held.attempt)
+    if word == "release":
+        return (yield from claims.release(held))
+    if word == "retry":
+        return (yield from claims.fail(held, claim, fault, turn.visit.rule.life))
+    return (yield from claims.park(held, claim, fault, f"{fault.message or fault.type}: {UNKNOWN}"))
+
+
+def _as_answer(reply: Reply) -> Answer:
+    return make_answer(reply.status, reply.headers, reply.body)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return ""
+
+
+log = logging.getLogger("twiceproof.middleware")
+
+FIRST_PAUSE = 0.02
+LONGEST_PAUSE = 0.5
+NO_BODY = frozenset({204, 304})  # statuses that say no length
+
+
+class Ledger(Protocol):
+    """What is needed of an `App`."""
+
+    @property
+    def parts(self) -> Parts: ...
+
+
+def _parts_of(ledger: Ledger) -> Parts:
+    """Web apps are called `app` as well, and are what is passed by mistake."""
+    parts = getattr(ledger, "parts", None)
+    if not isinstance(parts, Parts):
+        kind = type(ledger).__name__
+        raise Misuse(f'app= is the ledger, a twiceproof.App, and this is a {kind}; pass app=App("sqlite:///shop.db").')
+    return parts
+
+
+class Door:
+    """One middleware's door. Holds no state between requests: everything rests in the store."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        routes: Iterable[Route | str] | None = None,
+        anonymous: str | None = None,
+        secret: str | bytes = b"",
+    ) -> None:
+        self._parts = _parts_of(ledger)
+        self._claims = self._parts.claims
+        self._rules = Rules(routes)
+        self._identity = Identity(secret)
+        self._reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
+        self._refuse_best_effort()
+
+    def _refuse_best_effort(self) -> None:
+        blind = [rule.path for rule in self._rules.all if not rule.reruns]
+        if self._parts.store.best_effort and not self._parts.best_effort and blind:
+            raise StoreUnsafe(
+                f"{blind[0]} may never be repeated blindly, but this store can lose acknowledged writes on failover; "
+                'use PostgreSQL or SQLite, declare Route(…, repeat="safe"), or accept it with App(best_effort=True).'
+            )
+
+    # -- before the app --------------------------------------------------------------------------
+
+    def place(self, method: str, path: str, root: str) -> tuple[Rule | None, str]:
+        """The rule of a request, and the path that it fits: the whole one, or what is below where the app is mounted.
+
+        Where that is may be said on the server's command line: routes that fitted yesterday must not be left alone.
+        """
+        rule, above = self._rules.find(method, path), root.rstrip("/")
+        if rule is None and above and path.startswith(above + "/"):
+            path = path[len(above) :]
+            rule = self._rules.find(method, path)
+        return rule, path
+
+    def read(
+        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
+    ) -> Visit | Reply | None:
+        """Whether it comes in at all. None: without a key, and it may."""
+        return self._reader.read(rule, method, path, query, headers, who)
+
+    def enter(self, visit: Visit, body: bytes) -> Operation[Turn | Reply | None]:
+        """A turn: run the app. A reply: send it instead. None: a form without a token, which may run unguarded."""
+        if not visit.key:
+            read = self._reader.read_form(visit, body)
+            if not isinstance(read, Visit):
+                return read if read is None else self._dressed(visit, read)
+            visit = read
+        try:
+            ask = self._ask(visit, body)
+            outcome = yield from self._claims.take(ask)
+            if isinstance(outcome, Busy) and visit.rule.busy == "wait":
+                outcome = yield from self._wait(ask, visit.rule, outcome)
+            if isinstance(outcome, Held):
+                return (yield from self._begin(visit, Hold(ask, outcome)))
+            if not isinstance(outcome, Mismatch):
+                self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
+            if isinstance(outcome, Done):
+                return (yield from self._replay(visit, outcome))
+            return self._dressed(visit, _refusal(visit, ask, outcome))
+        except StoreError as error:
+            log.error("%s %s was refused, its claim cannot be had: %s", visit.method, visit.path, error)
+            return self._dressed(visit, problems.store_down(error))
+
+    def _ask(self, visit: Visit, body: bytes) -> Ask:
+        rule, tenant = visit.rule, self._parts.tenant
+        operation, key = rule.operation(visit.method), self._identity.key(visit)
+        at = address_of(tenant, operation, key)
+        return Ask(
+            at, operation, key, self._parts.owner(), rule.lease, tenant, self._identity.fingerprint(visit, body),
+            run_id(at.space), "", "safe" if rule.reruns else "never",
+        )  # fmt: skip
+
+    def _wait(self, ask: Ask, rule: Rule, outcome: TakeOutcome) -> Operation[TakeOutcome]:
+        until, pause = self._claims.clock.monotonic() + rule.wait, FIRST_PAUSE
+        while isinstance(outcome, Busy):
+            left = until - self._claims.clock.monotonic()
+            if left <= 0:
+                break
+            yield from self._claims.store.pause(ask.at.space, min(pause, left, outcome.retry_after + 0.001))
+            pause = min(pause * 2, LONGEST_PAUSE)
+            outcome = yield from self._claims.take(ask)
+        return outcome
+
+    def _begin(self, visit: Visit, hold: Hold) -> Operation[Turn | Reply]:
+        if self._claims.clock.monotonic() >= hold.held.deadline:
+            renewed = yield from self._claims.renew(hold.held)  # this process slept through its lease
+            if isinstance(renewed, LostHold):
+                return self._dressed(visit, problems.claim_lost(renewed))
+            hold.held = renewed
+        try:
+            self._parts.heartbeat.keep(hold)
+        except BaseException:  # no thread to be had: nothing was done yet, so give it back
+            yield from self._claims.release(hold.held)
+            raise
+        return Turn(visit, hold)
+
+    def _replay(self, visit: Visit, done: Done) -> Operation[Reply]:
+        text: str | Raw = done.result
+        if done.spill is not None:
+            text = yield from unpack(self._claims.store, done.at, done.result, done.spill)
+        answer = restore(text) if text else None
+        if answer is None or answer.left_out is not None:
+            return self._dressed(visit, problems.answer_not_kept(done, answer))
+        return _reply_of(visit, answer)
+
+    def _dressed(self, visit: Visit, reply: Reply) -> Reply:
+        shown = as_page(reply) if visit.page else reply
+        return Reply(shown.status, (*shown.headers, *marks(visit, replayed=False)), shown.body)
+
+    # -- after the app ---------------------------------------------------------------------------
+
+    def leave(self, turn: Turn, recording: Recording, carrier: MutableMapping[str, Any]) -> Operation[Reply | None]:
+        """The app has answered: say the last word about the claim. None: pass the answer on."""
+        if turn.hold.lost is INHERITED:  # in a forked child
+            self.abandon(turn)
+            return None
+        if recording.short:
+            yield from self.give_up(turn, AnswerCutShort("the answer was never finished"))
+            return None
+        word = of_status(recording.status, turn.visit.rule)
+        if not turn.begun or was_before(carrier, recording):
+            word = "release"
+        self._end(turn)
+        try:
+            written = yield from record(self._claims, turn, word, recording)
+        except StoreError as error:
+            # The answer is true all the same. Who asks again meets a lapsed claim, and a person.
+            log.error("%s was answered, but its record is in doubt: %s", turn.hold.ask.at.space, error)
+            return None
+        return self._dressed(turn.visit, problems.claim_lost(written)) if isinstance(written, LostHold) else None
+
+    def give_up(self, turn: Turn, error: BaseException) -> Operation[None]:
+        """The app has ended with an error instead of an answer. The error goes on by itself."""
+        if turn.hold.lost is INHERITED:  # in a forked child
+            self.abandon(turn)
+            return
+        word = of_error(error, turn.visit.rule) if turn.begun else "release"
+        self._end(turn)
+        try:
+            yield from record_error(self._claims, turn, word, error)
+        except StoreError as worse:
+            error.add_note(f"twiceproof could not record this failure: {worse}")
+
+    def _end(self, turn: Turn) -> None:
+        turn.left = True
+        self._parts.heartbeat.drop(turn.hold)
+
+    def abandon(self, turn: Turn) -> None:
+        """Nothing more can be said, the lease must lapse by itself."""
+        self._end(turn)
+
+
+def _refusal(visit: Visit, ask: Ask, outcome: TakeOutcome) -> Reply:
+    if isinstance(outcome, Busy):
+        return problems.busy(visit, outcome)
+    if isinstance(outcome, Mismatch):
+        return problems.mismatch(visit, outcome)
+    if isinstance(outcome, Failed):
+        return problems.abandoned(outcome)
+    reason = outcome if isinstance(outcome, InReview) else InReview("", ask.run, 0.0)
+    return problems.in_review(ask, reason)
+
+
+def _reply_of(visit: Visit, answer: Answer) -> Reply:
+    body = answer.body
+    length = () if answer.status in NO_BODY else (("content-length", str(len(body))),)
+    return Reply(answer.status, (*answer.headers, *length, *marks(visit, replayed=True)), body)

@@ -1,0 +1,224 @@
+"""Operations: generators that yield requests, run by a blocking or an awaiting driver; and the general requests.
+
+One implementation serves blocking and awaiting callers: `block` answers each request on the calling thread, `await_` on
+the event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from .clock import Clock
+
+__all__ = [
+    "Aside",
+    "Call",
+    "Carried",
+    "Inline",
+    "Insist",
+    "Nap",
+    "Operation",
+    "Raised",
+    "Request",
+    "Returned",
+    "Together",
+    "await_",
+    "block",
+    "thrown",
+]
+
+
+R = TypeVar("R")
+
+
+class Request(Generic[R]):
+    """Something an operation needs done. Each request is used once."""
+
+    __slots__ = ()
+
+    def block(self) -> R:
+        raise NotImplementedError
+
+    async def wait(self) -> R:
+        raise NotImplementedError
+
+    def __iter__(self) -> Generator[Request[Any], Any, R]:
+        answer: R = yield self
+        return answer
+
+
+Operation = Generator[Request[Any], Any, R]
+
+
+class Inline(Request[R]):
+    """Work so short that even an event loop does it on the spot."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], R]) -> None:
+        self._work = work
+
+    def block(self) -> R:
+        return self._work()
+
+    async def wait(self) -> R:
+        return self._work()
+
+
+class Returned(Struct, frozen=True):
+    """The user's function came back with this."""
+
+    value: Any
+
+
+class Raised(Struct, frozen=True):
+    """The user's function ended with this. A value: what follows from it is the operation's to decide."""
+
+    error: BaseException
+
+
+class Call(Request[Returned | Raised]):
+    """The user's own function: called by the blocking driver, awaited by the other."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+
+    def block(self) -> Returned | Raised:
+        try:
+            return Returned(self._work())
+        except BaseException as error:  # noqa: BLE001 - also an interrupt leaves the outcome unknown
+            return Raised(error)
+
+    async def wait(self) -> Returned | Raised:
+        try:
+            return Returned(await self._work())
+        except GeneratorExit:  # the coroutine is being thrown away: it can await nothing more
+            raise
+        except BaseException as error:  # noqa: BLE001 - also a cancellation leaves the outcome unknown
+            return Raised(error)
+
+
+class Carried(BaseException):
+    """The user's StopIteration on its way out: Python would make a RuntimeError of it in each generator."""
+
+    def __init__(self, error: StopIteration) -> None:
+        self.error = error
+
+
+def thrown(error: BaseException) -> BaseException:
+    """What an operation raises to hand on the user's own error: the drivers unpack it."""
+    return Carried(error) if isinstance(error, StopIteration) else error
+
+
+def block(operation: Operation[R]) -> R:
+    """Run an operation to its end on this thread."""
+    try:
+        request = next(operation)
+        while True:
+            try:
+                answer = request.block()
+            except BaseException as error:  # noqa: BLE001 - the operation decides what it means
+                request = operation.throw(error)
+            else:
+                request = operation.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    except Carried as carried:
+        own = carried.error
+    raise own
+
+
+async def await_(operation: Operation[R]) -> R:
+    """Run an operation to its end, awaiting each request."""
+    try:
+        request = next(operation)
+        while True:
+            try:
+                answer = await request.wait()
+            except BaseException as error:  # noqa: BLE001 - the operation decides what it means
+                request = operation.throw(error)
+            else:
+                request = operation.send(answer)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    except Carried as carried:
+        own = carried.error
+    raise own
+
+
+class Aside(Request[R]):
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], R]) -> None:
+        self._work = work
+
+    def block(self) -> R:
+        return self._work()
+
+    async def wait(self) -> R:
+        import asyncio
+
+        return await asyncio.to_thread(self._work)
+
+
+class Insist(Request[R]):
+    """For an event loop on a thread: tasks are cancelled again when a loop shuts down, threads are waited for."""
+
+    __slots__ = ("_operation",)
+
+    def __init__(self, operation: Operation[R]) -> None:
+        self._operation = operation
+
+    def block(self) -> R:
+        return block(self._operation)
+
+    async def wait(self) -> R:
+        import asyncio
+
+        try:
+            work = asyncio.get_running_loop().run_in_executor(None, block, self._operation)
+        except RuntimeError:  # no thread to be had: better that the loop is held up than that it is not done
+            return block(self._operation)
+        while not work.done():
+            with contextlib.suppress(asyncio.CancelledError):  # whoever insists raises the first one again
+                await asyncio.shield(work)
+        return work.result()
+
+
+class Together(Request[list[R]]):
+    """Side by side for an awaiting caller, in turn for a blocking one."""
+
+    __slots__ = ("_operations",)
+
+    def __init__(self, operations: Sequence[Operation[R]]) -> None:
+        self._operations = operations
+
+    def block(self) -> list[R]:
+        return [block(operation) for operation in self._operations]
+
+    async def wait(self) -> list[R]:
+        if len(self._operations) == 1:  # nearly always
+            return [await await_(self._operations[0])]
+        import asyncio  # whoever awaits has it; a blocking program need not load it
+
+        return list(await asyncio.gather(*map(await_, self._operations)))
+
+
+class Nap(Request[None]):
+    __slots__ = ("_clock", "_seconds")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    def block(self) -> None:
+        self._clock.sleep(self._seconds)
+
+    async def wait(self) -> None:
+        await self._clock.rest(self._seconds)

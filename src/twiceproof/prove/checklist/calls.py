@@ -1,0 +1,197 @@
+"""Which calls reach outside, repeat, or come after another."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...flows.step import Step
+from .source import Source
+
+__all__ = [
+    "Arms",
+    "begins_threads",
+    "changes_each_time",
+    "creates",
+    "draws",
+    "in_body",
+    "parts_of",
+    "reaches_outside",
+    "step_of",
+    "steps_in",
+    "writes_files",
+]
+
+
+LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+Arm = tuple[int, int]  # which branching, and which of its ways
+
+
+class Arms:
+    """Of one function's body."""
+
+    def __init__(self, body: Sequence[ast.AST]) -> None:
+        self._of: dict[int, tuple[Arm, ...]] = {}
+        self._left: set[Arm] = set()
+        for node in body:
+            self._enter(node, ())
+
+    def can_follow(self, first: ast.AST, second: ast.AST) -> bool:
+        before, after = self._of.get(id(first), ()), self._of.get(id(second), ())
+        ways = dict(after)
+        if any(ways.get(branching, way) != way for branching, way in before):
+            return False
+        return all(arm in after for arm in before if arm in self._left)
+
+    def _enter(self, node: ast.AST, arms: tuple[Arm, ...]) -> None:
+        self._of[id(node)] = arms
+        inside = {id(child): way for way, block in enumerate(_ways(node)) for child in block}
+        for way, block in enumerate(_ways(node)):
+            if block and isinstance(block[-1], LEAVES):
+                self._left.add((id(node), way))
+        for child in ast.iter_child_nodes(node):
+            taken = inside.get(id(child))
+            self._enter(child, arms if taken is None else (*arms, (id(node), taken)))
+
+
+def _ways(node: ast.AST) -> Iterator[Sequence[ast.AST]]:
+    if isinstance(node, ast.If):
+        yield from (node.body, node.orelse)
+    elif isinstance(node, ast.IfExp):
+        yield from ([node.body], [node.orelse])
+    elif isinstance(node, ast.Match):
+        yield from ([case] for case in node.cases)
+    elif isinstance(node, ast.match_case):
+        yield node.body
+
+
+INSTALLED = {"site-packages", "dist-packages"}  # an environment often lies in the project's own directory
+DEEPEST = 4  # helpers of helpers; whoever goes further is not followed
+
+
+def step_of(source: Source, node: ast.AST) -> Step | None:
+    found = getattr(source.meaning(node), "step", None)
+    return found if isinstance(found, Step) else None
+
+
+def steps_in(source: Source) -> list[tuple[ast.Call, Step]]:
+    """In the order in which they are written; `app.each(items, step)` calls one too."""
+    return [(call, step) for call in source.calls() for step in _steps_of(source, call)]
+
+
+def _steps_of(source: Source, call: ast.Call) -> list[Step]:
+    named = [call.func, *call.args, *(word.value for word in call.keywords)]
+    return [step for node in named if (step := step_of(source, node)) is not None]
+
+
+def in_body(source: Source) -> Iterator[tuple[Source, str]]:
+    """The body itself, then the functions that it calls, each once, with words that say which."""
+    for part in parts_of(source):
+        here = part is source
+        yield part, "in the flow's body" if here else f"in {part.function.__name__}(), which the flow's body calls"
+
+
+def parts_of(source: Source) -> Iterator[Source]:
+    """A function itself, then those of the same project that it calls, and so on, each once."""
+    yield source
+    seen: set[Any] = {source.function}
+    level = [source]
+    for _ in range(DEEPEST):
+        called = dict.fromkeys(helper for part in level for helper in _helpers(part, source) if helper not in seen)
+        seen.update(called)
+        level = [Source(helper) for helper in called]
+        yield from level
+
+
+def _helpers(part: Source, flow: Source) -> Iterator[Any]:
+    """Plain functions of the same project. What is under a decorator of ours is ledgered, and no part of the body."""
+    home = _home(flow)
+    for call in part.calls():
+        found = part.meaning(call.func)
+        if inspect.isfunction(found) and not any(hasattr(found, mark) for mark in ("step", "flow", "once")):
+            helper = inspect.unwrap(found)
+            if _is_within(Path(helper.__code__.co_filename), home) and not _is_ours(helper):
+                yield helper
+
+
+def _is_ours(helper: Any) -> bool:
+    """In a checkout that twiceproof is installed from, it lies in the project's own directory, too."""
+    return str(helper.__module__).partition(".")[0] == __name__.partition(".")[0]
+
+
+def _home(flow: Source) -> Path:
+    """The directory that the flow's module, or the package that it is in, is imported from."""
+    above = list(Path(flow.file).parents)
+    deep = str(getattr(flow.function, "__module__", None) or "").count(".")
+    return above[min(deep, len(above) - 1)] if above else Path(flow.file)
+
+
+def _is_within(file: Path, home: Path) -> bool:
+    return file.is_relative_to(home) and INSTALLED.isdisjoint(file.relative_to(home).parts)
+
+
+OUTSIDE = re.compile(
+    r"(requests|httpx|httpx2|aiohttp|urllib3?|http\.client|smtplib|aiosmtplib|boto3|botocore|stripe|twilio|slack_sdk"
+    r"|paramiko|asyncssh|subprocess|ftplib|pika|aio_pika|kafka|confluent_kafka|redis|psycopg|asyncpg|pymysql|_?sqlite3"
+    r"|sqlalchemy|pymongo|azure|google\.cloud)\b"
+)
+SPEAKS = re.compile(
+    r"(get|post|put|patch|delete|request|send|sendmail|send_message|urlopen|execute|executemany|run|call|check_call"
+    r"|check_output|Popen|publish|upload|create|invoke|connect|stream)"
+)
+WRITES = re.compile(
+    r"pathlib(\._local)?\.(Path|PosixPath|WindowsPath)\.(write_text|write_bytes|unlink|rename|replace|touch|rmdir|mkdir)"
+    r"|shutil\.(copy|copy2|copyfile|copytree|move|rmtree)|(os|posix|nt)\.(remove|unlink|rename|replace|rmdir|mkdir|makedirs)"
+)
+OPENS = re.compile(r"_?io\.open|pathlib(\._local)?\.(Path|PosixPath|WindowsPath)\.open")
+MADE_ANEW = {
+    "time.time", "time.time_ns", "time.monotonic", "time.perf_counter", "time.localtime", "time.gmtime",
+    "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today",
+    "uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "os.urandom", "os.getpid",
+}  # fmt: skip
+THREADS = re.compile(
+    r"(concurrent\.futures|multiprocessing)\.(.*\.)?(\w*Executor|\w*Pool|Process|submit|map|starmap|apply_async)"
+    r"|threading\.(Thread|Timer)|_thread\.start_new_thread|(.*\.)?run_in_executor"
+)
+DICE = re.compile(r"(random|secrets|numpy\.random)\.")
+DRAWN = re.compile(r"uuid\.uuid[1467]|os\.urandom|(random|secrets|numpy\.random)\..*")
+POSTS = re.compile(r"\.(post|create|insert|insert_one|insert_many|add)$")
+PLAIN_INSERT = re.compile(r"\binsert\s+into\b", re.IGNORECASE)
+UPSERT = re.compile(r"\bon\s+(conflict|duplicate)\b|\binsert\s+or\s+(ignore|replace)\b|\bwhere\s+not\s+exists\b", re.I)
+
+
+def reaches_outside(path: str) -> bool:
+    """A call of a known client. Making one reaches nobody; asking it something does."""
+    return bool(OUTSIDE.match(path)) and bool(SPEAKS.fullmatch(path.rsplit(".", 1)[-1]))
+
+
+def writes_files(path: str, given: Sequence[str]) -> bool:
+    """`given` are the literal texts among the arguments: a mode is one of them."""
+    return bool(WRITES.fullmatch(path)) or bool(
+        OPENS.fullmatch(path) and any(re.fullmatch(r"[rbt+]*[wax+][rwaxbt+]*", text) for text in given)
+    )
+
+
+def changes_each_time(path: str) -> bool:
+    return path in MADE_ANEW or bool(DICE.match(path))
+
+
+def begins_threads(path: str) -> bool:
+    """Threads and processes that know nothing of their run. `asyncio.to_thread` takes it along."""
+    return bool(THREADS.fullmatch(path))
+
+
+def draws(path: str) -> bool:
+    """Whether it is made for this attempt alone. A clock may be read for a log, and tells nothing."""
+    return bool(DRAWN.fullmatch(path))
+
+
+def creates(path: str, text: str | None) -> bool:
+    """Whether a call makes something new each time it is run, as far as its name or its SQL tells."""
+    if text is not None and PLAIN_INSERT.search(text):
+        return not UPSERT.search(text)
+    return bool(OUTSIDE.match(path) and POSTS.search("." + path.rsplit(".", 1)[-1]))

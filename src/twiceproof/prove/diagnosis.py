@@ -1,0 +1,221 @@
+"""Which declaration is wrong; is the clean run usable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from ..claims.once import Once
+from ..errors import Misuse
+from ..flows.repeat import Kind
+from ..flows.step import Step
+from ..flows.transaction import NEEDS_SQL
+from .scenarios.scenario import ACTS, ScenarioOutcome, Verdict, gained
+from .target import Target
+from .worlds.http import REPEATABLE
+
+__all__ = ["Wrong", "declarations", "refuse_elsewhere", "refuse_other", "refuse_unfit", "wrong_declarations"]
+
+
+WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
+
+
+def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: Target) -> None:
+    """A run that fails at once is the same every time, and so is one of which nothing is seen."""
+    if NEEDS_SQL in f"{clean.why} {clean.error}":
+        raise Misuse(
+            "prove plays on ledgers of its own, and @app.transaction on the one in your database: this flow cannot be "
+            "played. What such a step writes and its entry are one, and nothing comes between them; prove the other "
+            "steps in a flow without it."
+        )
+    if clean.error or clean.state not in ("done", "review", "failed"):
+        raise Misuse(
+            f"One clean run must come to an end first, and this one is {clean.state or 'broken'}: "
+            f"{clean.error or WAITS}{_missed(clean)}"
+        )
+    if clean.state != target.ends:
+        raise Misuse(
+            f"One clean run must end {target.ends} first, and this one ended {clean.state}: {clean.why}. "
+            f"{_move(clean)}; if it is to end so: --ends {clean.state} (ends= in a test).{_missed(clean)}"
+        )
+    _refuse_unmet(clean, target)
+    if not gained(before, clean.seen):
+        raise Misuse(
+            "One clean run changed nothing that is looked at, so nothing would be proved; say where its effects are: "
+            "--files DIR, --calls module:function, --http HOST, --smtp HOST or --table URL#name (world= in a test)."
+        )
+
+
+def refuse_other(clean: ScenarioOutcome, again: ScenarioOutcome) -> None:
+    """What is another thing each time cannot be told from one that happened twice."""
+    other = gained(clean.seen, again.seen)
+    if other:
+        raise Misuse(
+            f"Two clean runs do different things to the outside ({next(iter(other))}), so nothing could be compared; "
+            "take times and ids from the event, or let world= in a test leave out what changes each time."
+        )
+
+
+def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
+    """The guard has refused the connection; what the flow would do with one is not known."""
+    if not places:
+        return
+    first = places[0]
+    if first.startswith("unix:"):
+        move = "Look at what is behind it with world= or --table"
+    else:
+        move = f"Name it with --http {first.rpartition(':')[0] or first} (--smtp for mail, --table for a database)"
+    real = first.removeprefix("unix:")
+    raise Misuse(
+        f"{whose} reached for {', '.join(places)}, where nobody stands in, and was refused. {move}; if every play may "
+        f"reach it for real: --real {real} (real= in a test)."
+    )
+
+
+def _missed(clean: ScenarioOutcome) -> str:
+    """What it may have come to grief over."""
+    if not clean.cut:
+        return ""
+    return (
+        " A play uses no connection that was opened before the play, and no name server "
+        f"({', '.join(clean.cut)}): connect in the step, or name the host with --real (real= in a test)."
+    )
+
+
+def _refuse_unmet(clean: ScenarioOutcome, target: Target) -> None:
+    met = {one.name for one in clean.awaited}
+    unmet = [name for name in (*target.callbacks, *target.approve) if name not in met]
+    if unmet:
+        raise Misuse(
+            f"One clean run waited for {', '.join(sorted(met)) or 'nothing'}, and never for {', '.join(unmet)}; leave "
+            "it out, or give an event that leads there."
+        )
+
+
+def _move(clean: ScenarioOutcome) -> str:
+    return WAITS[:1].upper() + WAITS[1:] if "WaitTimedOut" in clean.why else "Correct the flow, or what it is given"
+
+
+AGAIN: dict[Kind, tuple[str, str]] = {
+    "safe": (
+        'is declared "safe", and is not: done again, it happens again',
+        'repeat="keyed" with app.effect_key() where the destination knows keys, repeat=check(probe) where it can be '
+        'asked, and only where it can do neither repeat="never" (a person is asked)',
+    ),
+    "keyed": (
+        'is declared "keyed", and the destination did not know the second request for the first',
+        "send app.effect_key() unchanged, and nothing drawn per attempt; if the destination does not honour keys: "
+        "repeat=check(probe)",
+    ),
+    "check": (
+        "has a probe that says Absent of what has happened",
+        "a probe that looks for what the step itself left there, such as app.effect_key(); where it cannot be sure: "
+        "Unknown",
+    ),
+    "transaction": (
+        "is declared a transaction, and its effect is not in it",
+        "write with the connection that the step is given, and do what lies elsewhere in a step of its own",
+    ),
+    "never": (
+        "may not be repeated, and what it does happened more often",
+        "look for a second place that does the same: another step, another flow, the function's body",
+    ),
+}
+LIED = (
+    "has a probe that says Happened of what has not",
+    "a probe that returns Happened only with what it found at the destination, and otherwise Absent or Unknown",
+)
+OTHER_BODY = (
+    'is declared "safe", and sent another body when it was done again',
+    "send the same body each time: take ids and times from the event, or from app.uuid() and app.now() in the flow",
+)
+OVERWRITES = (
+    'is declared "safe", and done again late it overwrites what was written after it',
+    "send the version that it replaces, which the destination compares (If-Match), or repeat=check(probe) with a probe "
+    "that knows the later write",
+)
+BODY = ("what happened again is not in any step", "put it into a step of its own, and declare how it may be repeated")
+
+
+class Wrong(Struct, frozen=True):
+    """`step` is empty where it was the flow's own body."""
+
+    step: str
+    declared: str
+    found: str
+    instead: str
+    effects: tuple[str, ...]
+    scenes: tuple[str, ...]
+
+
+def declarations(acting: Iterable[Step | Once]) -> dict[str, Kind]:
+    found: dict[str, Kind] = {}
+    for one in acting:
+        if isinstance(one, Once):
+            found[one.policy.operation] = one.policy.repeat
+            continue
+        found.update({step.name: step.plan.repeat.kind for step in (one, one.undo) if step is not None})
+    return found
+
+
+def wrong_declarations(
+    kinds: Mapping[str, Kind], bad: Sequence[tuple[Verdict, ScenarioOutcome, ScenarioOutcome]]
+) -> tuple[Wrong, ...]:  # fmt: skip
+    """From what was played: each bad verdict with its play, and the play that it was compared with."""
+    found: dict[tuple[str, str], tuple[str, list[str], list[str]]] = {}
+    for verdict, played, beside in bad:
+        for step, (says, instead), effect in _blamed(kinds, verdict, played, beside):
+            _, effects, scenes = found.setdefault((step, says), (instead, [], []))
+            effects.append(effect)
+            scenes.append(verdict.scene)
+    return tuple(
+        Wrong(step, kinds.get(step, ""), says, instead, _once(effects), _once(scenes))
+        for (step, says), (instead, effects, scenes) in found.items()
+    )
+
+
+Blame = tuple[str, tuple[str, str], str]
+
+
+def _blamed(
+    kinds: Mapping[str, Kind], verdict: Verdict, played: ScenarioOutcome, beside: ScenarioOutcome
+) -> Iterable[Blame]:
+    if verdict.word == "twice":
+        for effect in verdict.extra:
+            step = _last_to(effect, played)
+            kind = kinds.get(step)
+            yield step, _said(kind, effect, played, beside) if kind else BODY, effect
+    for effect in verdict.missing if verdict.word in ("lost", "failed") else ():
+        step = _last_to(effect, beside)
+        if kinds.get(step) == "check" and not _last_to(effect, played):
+            yield step, LIED, effect
+
+
+def _said(kind: Kind, effect: str, played: ScenarioOutcome, beside: ScenarioOutcome) -> tuple[str, str]:
+    """A PUT may be repeated as it is: what is wrong is that it was another one, or came too late."""
+    if kind != "safe" or not effect.startswith(REPEATABLE):
+        return AGAIN[kind]
+    if effect not in beside.seen and any(_asked(other) == _asked(effect) for other in beside.seen):
+        return OTHER_BODY
+    there = {other for beat in played.beats for other in beat.world if _place(other) == _place(effect)}
+    return OVERWRITES if len(there) > 1 else AGAIN[kind]
+
+
+def _asked(effect: str) -> str:
+    """METHOD host/path, without what tells bodies apart."""
+    return effect.partition(" #")[0]
+
+
+def _place(effect: str) -> str:
+    return _asked(effect).partition(" ")[2]
+
+
+def _last_to(effect: str, outcome: ScenarioOutcome) -> str:
+    """The step that did it, or did it again; empty if none did."""
+    acted = [beat for beat in outcome.beats if beat.what.endswith(ACTS) and beat.world.get(effect, 0) > 0]
+    return acted[-1].what.removesuffix(ACTS) if acted else ""
+
+
+def _once(names: list[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,268 @@
+"""Private ledgers per scenario: memory, SQLite, PostgreSQL, Redis."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from ..errors import Misuse, StoreUnavailable
+from ..stores.base import Engine
+from ..stores.memory import MemoryEngine
+from ..stores.open import open_store, refuse_driver
+from ..stores.sqlite.engine import SqliteEngine
+from .clocks import BEGINNING, ManualClock, clock_at
+
+__all__ = ["DatabaseLedgers", "FileLedgers", "Ledgers", "MemoryLedgers", "SchemaLedgers", "ToldClock", "ledgers_at"]
+
+
+class ToldClock(ManualClock):
+    """`tell` is called with the wall time, at first and whenever it has moved."""
+
+    def __init__(self, tell: Callable[[float], object], at: float | None = None) -> None:
+        super().__init__(BEGINNING if at is None else at)
+        self._tell = tell
+        self._mutex = threading.Lock()
+        tell(self.wall)
+
+    def advance(self, seconds: float) -> None:
+        with self._mutex:  # two threads that pause at once must not set the server's clock back
+            super().advance(seconds)
+            self._tell(self.wall)
+
+
+CLOCK_KEY = "twiceproof:prove:clock"
+OURS = "twiceproof:*"
+NOW = f"local micros = tonumber(redis.call('GET', '{CLOCK_KEY}'))"
+
+
+class DatabaseLedgers:
+    """Only keys of ours are ever removed; should others have written into it meanwhile, theirs stay."""
+
+    def __init__(self, url: str) -> None:
+        if not urlsplit(url).path.strip("/").isdecimal():
+            raise Misuse("Name an empty database for the plays by its number, such as redis://localhost:6379/15.")
+        self._url = url
+        self._link = _connected(url)
+
+    def prepare(self) -> str:
+        if self._call("DBSIZE"):
+            raise Misuse(f"Database {urlsplit(self._url).path[1:]} is not empty; name one that is, such as …/15.")
+        return self._url
+
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        from ..stores.redis.engine import RedisEngine
+
+        class Played(RedisEngine):
+            now_lua = NOW
+
+        link = _connected(name)
+        clock = ToldClock(lambda now: _call(link, "SET", CLOCK_KEY, str(round(now * 1_000_000))), at)
+        return Played(name, clock=clock), clock
+
+    def forget(self, name: str) -> None:
+        cursor: Any = b"0"
+        while True:
+            cursor, keys = self._call("SCAN", cursor, "MATCH", OURS, "COUNT", "1000")
+            if keys:
+                self._call("DEL", *keys)
+            if int(cursor) == 0:
+                return
+
+    def close(self) -> None:
+        self._link.disconnect()
+
+    def _call(self, *words: Any) -> Any:
+        return _call(self._link, *words)
+
+
+def _connected(url: str) -> Any:
+    try:
+        from redis import SSLConnection
+        from redis.connection import Connection
+
+        from ..stores.redis.url import Target
+    except ImportError:
+        raise Misuse("This store needs redis, which is not installed; run: pip install 'twiceproof[redis]'") from None
+    target = Target.of(url)
+    return (SSLConnection if target.tls else Connection)(host=target.host, port=target.port, **target.settings)
+
+
+def _call(link: Any, *words: Any) -> Any:
+    from redis.exceptions import RedisError
+
+    try:
+        link.send_command(*words)
+        return link.read_response()
+    except (RedisError, OSError) as error:
+        raise StoreUnavailable(
+            f"Redis does not answer ({error}); check that it runs and that the URL is right."
+        ) from None
+
+
+class FileLedgers:
+    """A play's file need not survive a power cut: a kill is played, not suffered."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="twiceproof-prove-"))
+        self._empty = self._directory / "empty.db"
+        self._made = 0
+        _open(self._empty, ManualClock()).close()  # the schema is laid out once, not for every play
+
+    def prepare(self) -> str:
+        self._made += 1
+        path = self._directory / f"play-{self._made}.db"
+        shutil.copy(self._empty, path)  # with its rights: only the owner may read it
+        return str(path)
+
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        clock = clock_at(at)
+        return _open(Path(name), clock), clock
+
+    def forget(self, name: str) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(name + suffix).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _open(path: Path, clock: ManualClock) -> Engine:
+    return SqliteEngine(path, clock=clock, durability="process")
+
+
+class Ledgers(Protocol):
+    """`open` is called in the play, everything else in the process that outlives it."""
+
+    def prepare(self) -> str:
+        """Make a ledger that nobody has used; its name."""
+
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        """The ledger, and the clock that it goes by; a play's later processes go on from its time."""
+
+    def forget(self, name: str) -> None:
+        """The play is over, however it ended: nothing of it stays."""
+
+    def close(self) -> None: ...
+
+
+def ledgers_at(store: str) -> Ledgers:
+    """`sqlite` and `memory` need nothing. Of a server, only what is empty or made here is touched."""
+    scheme = urlsplit(store).scheme
+    if store == "sqlite":
+        return FileLedgers()
+    if scheme == "memory" or store == "memory":
+        return MemoryLedgers()
+    if scheme in ("postgresql", "postgres"):
+        return SchemaLedgers(store)
+    if scheme in ("redis", "rediss"):
+        return DatabaseLedgers(store)
+    refuse_driver(store)
+    raise Misuse(
+        "prove keeps its ledgers in memory://, postgresql://… (a schema of its own for each play) or redis://…/15 "
+        "(an empty database); leave --store out for private SQLite files."
+    )
+
+
+class MemoryLedgers:
+    """Gone with the play."""
+
+    def prepare(self) -> str:
+        return ""
+
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        clock = clock_at(at)
+        return MemoryEngine(clock), clock
+
+    def forget(self, name: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+PREFIX = "twiceproof_prove_"
+CLOCK_TABLE = """
+CREATE TABLE {schema}.twiceproof_prove_clock (at double precision NOT NULL);
+INSERT INTO {schema}.twiceproof_prove_clock VALUES (0);
+CREATE OR REPLACE FUNCTION {schema}.twiceproof_now() RETURNS double precision LANGUAGE sql VOLATILE
+RETURN (SELECT at FROM {schema}.twiceproof_prove_clock);
+"""
+
+
+class SchemaLedgers:
+    """Needs the right to create schemas; a schema is made before a play and dropped after it."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import psycopg
+        except ImportError:
+            raise Misuse(
+                "This store needs psycopg, which is not installed; run: pip install 'twiceproof[postgres]'"
+            ) from None
+        from ..stores.postgres.primary import split_schema
+
+        self._url, _ = split_schema(url)
+        try:
+            self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
+        except psycopg.OperationalError:  # whose text may name more of the URL than is good
+            raise StoreUnavailable(
+                "PostgreSQL does not answer; check that it runs and that the URL is right.", unsure=False
+            ) from None
+        self._refuse_without_right()
+
+    def _refuse_without_right(self) -> None:
+        row = self._db.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
+        if row is None or not row[0]:
+            self._db.close()
+            raise Misuse("This account may not create schemas here; GRANT CREATE ON DATABASE … to it, or use another.")
+
+    def prepare(self) -> str:
+        """Schema, tables and clock in one transaction: they are there, or nothing is."""
+        from ..stores.postgres.primary import in_schema, migrate
+
+        name = PREFIX + token_hex(8)
+        with self._db.transaction():
+            migrate(self._db, name)
+            self._db.execute(in_schema(CLOCK_TABLE, name))
+        return name
+
+    def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
+        import psycopg
+
+        db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
+        clock = ToldClock(lambda now: _tell(db, name, now), at)
+        return open_store(_with(self._within(name), schema=name), clock=clock).engine, clock
+
+    def forget(self, name: str) -> None:
+        self._db.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE".encode())
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _within(self, schema: str) -> str:
+        """The same URL, in this schema and no other: not even what is in `public` can be seen from there.
+
+        Tables this young have no statistics, and the server would compile each query for a tenth of a second.
+        """
+        from psycopg.conninfo import conninfo_to_dict
+
+        given = str(conninfo_to_dict(self._url).get("options") or "")
+        return _with(self._url, options=f"{given} -cjit=off -csearch_path={schema}".strip())
+
+
+def _with(url: str, **options: str) -> str:
+    from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+    parts = urlsplit(url)
+    query = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **options}
+    return urlunsplit(parts._replace(query=urlencode(query, quote_via=quote)))
+
+
+def _tell(db: Any, schema: str, now: float) -> None:
+    from ..stores.postgres.primary import in_schema
+
+    db.execute(in_schema("UPDATE {schema}.twiceproof_prove_clock SET at = %s", schema), (now,))

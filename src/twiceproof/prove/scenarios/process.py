@@ -1,0 +1,228 @@
+"""A process of a play: points, kills, steps."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from ...claims.once import Once
+from ...clock import Clock
+from ...errors import NotDone, StoreUnavailable
+from ...flows.step import Step
+from ...records import Address, Batch, Due, Found, Outcome, Page
+from ...stores.base import Again, Engine, Store
+from ...stores.grouped import GroupedStore
+from ..faulty_engine import FaultyEngine
+from .scenario import ACTS, BODY, REFUSED, Beat, Fault
+
+__all__ = ["Killed", "KillingEngine", "Look", "Process", "Stage", "Whose", "process_var", "watched"]
+
+
+class Killed(StoreUnavailable):
+    """What a dead process would say, if it could."""
+
+    def __init__(self) -> None:
+        super().__init__("This process was killed by the play; nothing it does reaches the store.")
+
+
+class KillingEngine(FaultyEngine):
+    """Tells `reached` of every write, before it and after it has landed; that may kill the process."""
+
+    def __init__(self, inner: Engine, reached: Callable[[bool], None], is_dead: Callable[[], bool]) -> None:
+        super().__init__(inner)
+        self._reached = reached
+        self._is_dead = is_dead
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
+        self._live()
+        self._reached(False)
+        answers = super().commit(batches)
+        self._reached(True)
+        return answers
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        self._live()
+        return super().fetch(addresses)
+
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+        self._live()
+        return super().scan(kind, space, state, after, limit)
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        self._live()
+        return super().due(kind, queues, limit, hide)
+
+    def _live(self) -> None:
+        if self._is_dead():
+            raise Killed()
+
+
+process_var: ContextVar[Process | None] = ContextVar("twiceproof_play", default=None)
+
+
+class Stage(Struct):
+    """What the processes of one play share: how one is paused or dies, which step is refused, and the record of it."""
+
+    pause: Callable[[Process], None]
+    refuses: str = ""
+    beats: list[Beat] = []
+    fired: int = 0
+    look: Callable[[], dict[str, int]] = dict
+    die: Callable[[], None] = lambda: None  # a simulated process is only cut off
+    heard: Callable[[Beat, int], None] = lambda beat, fired: None
+    seen: dict[str, int] = {}  # outside, when it was last looked at
+    acting: int = 0  # steps that have begun and not ended: what changes meanwhile is theirs
+
+    def tell(self, beat: Beat, fired: int) -> None:
+        self.beats.append(beat)
+        self.fired += fired
+        self.heard(beat, fired)
+
+
+def _difference(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
+    return {what: count - before.get(what, 0) for what, count in now.items() if count != before.get(what, 0)}
+
+
+class Process:
+    """One at a time acts, unless the play says otherwise."""
+
+    def __init__(self, number: int, engine: Engine, clock: Clock, script: Sequence[Fault], stage: Stage) -> None:
+        self.number = number
+        self.dead = False
+        self.writes = 0
+        self.effects: list[str] = []
+        self._stage = stage
+        self._script = script
+        self._mutex = threading.Lock()
+        killing = KillingEngine(engine, self._reach_write, lambda: self.dead)
+        self.store: Store = GroupedStore(killing, clock=clock)
+
+    # -- points ----------------------------------------------------------------------------------
+
+    def _reach_write(self, after: bool) -> None:
+        with self._mutex:
+            if not after:
+                self.writes += 1
+            number = self.writes
+        if after:
+            self.tell(f"write {number}")
+        self._suffer("write", number, after)
+
+    def begin_effect(self, step: str) -> int:
+        """Before a step acts. Its number: of steps that act at once, each ends as the one it began as."""
+        self._live(step)
+        self.notice()
+        with self._mutex:
+            self.effects.append(step)
+            number = len(self.effects)
+        self._suffer("effect", number, after=False)
+        with self._mutex:
+            self._stage.acting += 1
+        return number
+
+    def end_effect(self, step: str, number: int, before: dict[str, int], now: dict[str, int]) -> None:
+        """When it has acted, before anything is recorded; with what the outside held before it, and holds now."""
+        with self._mutex:
+            self._stage.acting -= 1
+            self._stage.seen = now
+        self._live(step)
+        self.tell(step + ACTS, _difference(before, now))
+        self._suffer("effect", number, after=True)
+
+    def notice(self) -> None:
+        """What has changed outside though no step acts is the doing of the flow's own body."""
+        now = self._stage.look()
+        with self._mutex:
+            gained = _difference(self._stage.seen, now) if self._stage.acting == 0 else {}
+            self._stage.seen = now
+        if gained:
+            self.tell(BODY, gained)
+
+    def _live(self, step: str) -> None:
+        if self.dead:
+            raise Killed()
+        if step == self._stage.refuses:
+            self._refuse(step)
+
+    def _refuse(self, step: str) -> NoReturn:
+        self.tell(step + REFUSED)
+        raise NotDone("refused for good (by the play)")
+
+    def _suffer(self, place: str, number: int, after: bool) -> None:
+        for fault in self._script:
+            if (fault.place, fault.number, fault.after) == (place, number, after):
+                self._happen(fault)
+
+    def _happen(self, fault: Fault) -> None:
+        if fault.what == "kill":
+            self.dead = True
+            self.notice()
+            self.tell("KILLED", fired=1)
+            self._stage.die()
+            raise Killed()
+        if fault.what == "lose":
+            self.tell("the answer is lost", fired=1)
+            raise TimeoutError("the answer was lost on its way (by the play)")
+        self.tell("paused past its lease", fired=1)
+        self._stage.pause(self)
+        self.tell("goes on")
+
+    def tell(self, what: str, world: dict[str, int] | None = None, *, fired: int = 0) -> None:
+        self._stage.tell(Beat(self.number, what, world or {}), fired)
+
+
+Look = Callable[[], dict[str, int]]  # what the outside holds now
+Whose = Callable[[], Process]
+Acting = Step | Once
+
+
+@contextmanager
+def watched(acting: Sequence[Acting], whose: Whose, look: Look) -> Iterator[None]:
+    undos = [one.undo for one in acting if isinstance(one, Step) and one.undo is not None]
+    everyone = {id(one): one for one in (*acting, *undos)}
+    before = [(one, one.function) for one in everyone.values()]
+    for one, function in before:
+        wrapped = _awaiting if inspect.iscoroutinefunction(function) else _blocking
+        one.function = wrapped(_name(one), function, whose, look)
+    try:
+        yield
+    finally:
+        for one, function in before:
+            one.function = function
+
+
+def _name(one: Acting) -> str:
+    return one.name if isinstance(one, Step) else one.policy.operation
+
+
+def _blocking(name: str, function: Callable[..., Any], whose: Whose, look: Look) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def act(*args: Any, **kwargs: Any) -> Any:
+        number, seen = whose().begin_effect(name), look()
+        try:
+            value = function(*args, **kwargs)
+        finally:
+            whose().end_effect(name, number, seen, look())
+        return value
+
+    return act
+
+
+def _awaiting(name: str, function: Callable[..., Any], whose: Whose, look: Look) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def act(*args: Any, **kwargs: Any) -> Any:
+        number, seen = whose().begin_effect(name), look()
+        try:
+            value = await function(*args, **kwargs)
+        finally:
+            whose().end_effect(name, number, seen, look())
+        return value
+
+    return act

@@ -1,0 +1,227 @@
+"""Plays with SIGKILL."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, structs
+
+from ...stores.base import Engine
+from ..clocks import ManualClock
+from ..target import Target
+from .process import Look, Process, Stage
+from .scenario import Beat, Fault, ScenarioOutcome, Scene
+from .simulated import CROWD, OVER, Play
+
+__all__ = ["Ended", "Gate", "Life", "Message", "Paused", "RealPlay", "Told", "Voice"]
+
+
+LONGEST = 60.0
+
+
+class Told(Struct, frozen=True, tag="told"):
+    """A moment, the process' clock at it, and how many of its faults had come about."""
+
+    beat: Beat
+    wall: float
+    fired: int
+
+
+class Paused(Struct, frozen=True, tag="paused"):
+    """It stands still until it is told the time."""
+
+
+class Ended(Struct, frozen=True, tag="ended"):
+    outcome: ScenarioOutcome
+    wall: float
+
+
+Message = Told | Paused | Ended
+
+
+class Voice:
+    """The process' own end of the lines."""
+
+    def __init__(self, saying: int, hearing: int) -> None:
+        self._saying = saying
+        self._hearing = hearing
+        self._mutex = threading.Lock()
+
+    def say(self, message: Message) -> None:
+        line = msgspec.json.encode(message) + b"\n"
+        with self._mutex:
+            while line:
+                line = line[os.write(self._saying, line) :]
+
+    def pause(self) -> float:
+        """Until somebody says what time it is."""
+        self.say(Paused())
+        return float(os.read(self._hearing, 100))
+
+
+class Gate:
+    """Processes wait at it until all of them are there: whoever is forked first would be done before the last."""
+
+    def __init__(self) -> None:
+        self._arrived, self._arriving = os.pipe()
+        self._opened, self._opening = os.pipe()
+
+    def wait(self) -> None:
+        os.close(self._opening)
+        os.write(self._arriving, b".")
+        os.close(self._arriving)
+        os.read(self._opened, 1)
+
+    def open(self, many: int) -> None:
+        os.close(self._arriving)
+        while many > 0 and (there := os.read(self._arrived, many)):  # nothing: the others have died
+            many -= len(there)
+        for end in (self._opening, self._opened, self._arrived):
+            os.close(end)
+
+
+class Life:
+    """Begins with a fork. `messages` ends when the process does, however that comes."""
+
+    def __init__(self, work: Callable[[Voice], None]) -> None:
+        self._heard, saying = os.pipe()
+        hearing, self._telling = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
+            self._child = os.fork()
+        if self._child == 0:
+            _live(work, Voice(saying, hearing))
+        os.close(saying)
+        os.close(hearing)
+
+    def messages(self) -> Iterator[Message]:
+        with os.fdopen(self._heard, "rb") as lines:
+            for line in lines:
+                yield msgspec.json.decode(line, type=Message)
+        os.close(self._telling)
+        os.waitpid(self._child, 0)
+
+    def wake(self, wall: float) -> None:
+        os.write(self._telling, repr(wall).encode())
+
+
+def _live(work: Callable[[Voice], None], voice: Voice) -> None:
+    """Never returns: the parent's stack is not the child's to unwind."""
+    gc.freeze()
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, LONGEST)
+        work(voice)
+    except BaseException:  # noqa: BLE001 - whatever it is, it is told here or nowhere
+        traceback.print_exc(file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(0)
+
+
+Opening = Callable[[float], tuple[Engine, ManualClock]]
+Part = Literal["all", "some", "rest", "one"]
+IN_MEMORY = (
+    "what is looked at lies in each process' own memory; with processes of their own it must lie outside: files, "
+    "tables, HTTP, mail, or a world= that asks there"
+)
+
+
+class RealPlay:
+    """`opening` gives a process its own connections, at the play's time. Time is handed from one to the next."""
+
+    def __init__(self, target: Target, scene: Scene, opening: Opening, look: Look, begins: float) -> None:
+        self._target = target
+        self._scene = scene
+        self._opening = opening
+        self._look = look
+        self._wall = begins
+        self._gate: Gate | None = None
+        self._begun = 0
+        self._beats: list[Beat] = []
+        self._fired = 0
+        self._answers: list[str] = []
+
+    def run(self) -> ScenarioOutcome:
+        for script in self._scene.scripts:
+            self._follow(self._begin(script, "some"))
+            self._let_lapse()
+        if self._scene.delivery == "at-once":
+            self._crowd()
+        end = self._follow(self._begin((), "rest" if self._scene.delivery == "at-once" else "all"))
+        if end is None:
+            return ScenarioOutcome("", error="the last process ended without a word", beats=tuple(self._beats))
+        seen = self._look()
+        return structs.replace(
+            end, seen=seen, beats=tuple(self._beats), fired=self._fired, answers=tuple(self._answers),
+            error="" if seen == end.seen else IN_MEMORY,
+        )  # fmt: skip
+
+    def _crowd(self) -> None:
+        gate = self._gate = Gate()
+        crowd = [self._begin((), "one") for _ in range(CROWD)]
+        gate.open(len(crowd))
+        for one in crowd:
+            self._follow(one)
+
+    # -- in the play -----------------------------------------------------------------------------
+
+    def _begin(self, script: tuple[Fault, ...], part: Part) -> Life:
+        self._begun += 1
+        number = self._begun
+        return Life(lambda voice: self._inside(voice, number, script, part))
+
+    def _follow(self, life: Life) -> ScenarioOutcome | None:
+        """Until its end. None: it was killed."""
+        end = None
+        for message in life.messages():
+            self._hear(message, life)
+            if isinstance(message, Ended):
+                end = message.outcome
+                self._answers += end.answers
+        return end
+
+    def _hear(self, message: Message, life: Life) -> None:
+        if isinstance(message, Paused):
+            self._let_lapse()
+            self._follow(self._begin((), "rest"))
+            life.wake(self._wall)
+            return
+        self._wall = max(self._wall, message.wall)
+        if isinstance(message, Told):
+            self._beats.append(message.beat)
+            self._fired += message.fired
+
+    def _let_lapse(self) -> None:
+        self._wall += self._target.flow.policy.lease + OVER
+
+    # -- in a process of its own -----------------------------------------------------------------
+
+    def _inside(self, voice: Voice, number: int, script: tuple[Fault, ...], part: Part) -> None:
+        engine, clock = self._opening(self._wall)
+
+        def pause(paused: Process) -> None:
+            clock.advance(max(0.0, voice.pause() - clock.wall))
+
+        def heard(beat: Beat, fired: int) -> None:
+            voice.say(Told(beat, clock.wall, fired))
+
+        stage = Stage(pause, self._scene.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
+        if part == "one" and self._gate is not None:
+            self._gate.wait()
+        play = Play(self._target, self._scene, engine, clock, self._look, stage)
+        voice.say(Ended(play.live(number, script, part), clock.wall))
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()

@@ -1,0 +1,129 @@
+"""Those whom a run waits for: they send their callback or decide, and sometimes twice, too early or too late."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import NoSuchWait, Waiting
+from ...operations import block
+from ..target import Target
+from .process import Process, process_var
+from .scenario import Awaited, Scene
+
+__all__ = ["Senders"]
+
+
+APPROVER, SECOND, THIRD = "ann", "bob", "cara"
+
+
+class Senders:
+    """`arrivals` counts what the ledger took as the first of its name: it must be one, whatever is sent."""
+
+    def __init__(self, target: Target, scene: Scene, whose: Callable[[], Process]) -> None:
+        self._target = target
+        self._scene = scene
+        self._whose = whose
+        self.arrivals: Counter[str] = Counter()
+        self.awaited: dict[str, Awaited] = {}
+        self._was_missed = False  # the run waited for somebody who did not come
+        self._ids: dict[str, str] = {}  # of approvals, by name
+
+    def meet(self, waiting: Waiting) -> bool:
+        """Send what the run waits for. False: nobody does, and its time must run out."""
+        names = [name for name in self._target.callbacks if _waits_for(name, waiting.why)]
+        names += [one.name for one in self._open_approvals()]
+        for name in names:
+            is_approval = name not in self._target.callbacks
+            self.awaited[name] = Awaited(name, is_approval, waiting.until is not None)
+        present = [name for name in names if not self._is_absent(name)]
+        self._was_missed = self._was_missed or present != names
+        for name in present:
+            self._send(name)
+        return bool(present)
+
+    def come_early(self) -> None:
+        """Before the run waits: as soon as there is a run at all."""
+        if self._scene.arrival == "early":
+            self._start()
+            self._deliver(self._scene.arrives, fired=1)
+
+    def come_late(self) -> None:
+        """When the run is at rest: what was sent once more, or comes when nobody waits any longer."""
+        name = self._scene.arrives
+        if self._scene.arrival in ("twice", "late"):
+            self._deliver(name, fired=1)
+        if self._scene.arrival == "raced":
+            self._decide(name, by=THIRD, approved=False, fired=1)
+        if self._scene.arrival == "never" and self._was_missed:
+            self._whose().tell(f"{name} has not come", fired=1)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _is_absent(self, name: str) -> bool:
+        return self._scene.arrives == name and self._scene.arrival in ("late", "never")
+
+    def _send(self, name: str) -> None:
+        """Again, if a process died while it was sent the first time: whoever calls back does not know either."""
+        if name in self._target.callbacks:
+            for _ in range(2 if (self._scene.arrives, self._scene.arrival) == (name, "twice") else 1):
+                self._deliver(name)
+        elif (self._scene.arrives, self._scene.arrival) == (name, "raced"):
+            self._race(name)
+        else:
+            self._decide(name)
+
+    def _deliver(self, name: str, fired: int = 0) -> None:
+        flow = self._target.flow
+        key = flow.key(self._target.args, self._target.kwargs)
+        payload = self._target.callbacks[name]
+        try:
+            told = self._target.app.deliver_to(flow=flow.name, key=key, name=name, payload=payload)
+        except NoSuchWait:
+            return
+        self._count(name, told.first, f"{name} is delivered", fired)
+
+    def _race(self, name: str) -> None:
+        """Both have it before them; one of them is first."""
+        process = self._whose()
+
+        def decide(by: str) -> None:
+            process_var.set(process)
+            self._decide(name, by=by)
+
+        both = [threading.Thread(target=decide, args=(by,), name=f"twiceproof-{by}") for by in (APPROVER, SECOND)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join()
+
+    def _decide(self, name: str, *, by: str = APPROVER, approved: bool = True, fired: int = 0) -> None:
+        try:
+            told = self._target.app.decide(self._ids.get(name, ""), approved, by=by)
+        except NoSuchWait:
+            return
+        self._count(name, told.first, f"{by} says {'yes' if approved else 'no'} to {name}", fired)
+
+    def _count(self, name: str, first: bool, what: str, fired: int) -> None:
+        self._whose().tell(what if first else f"{what}, and is told that it does not count", fired=fired)
+        self.arrivals[f"{name} counted"] += first
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def _open_approvals(self) -> list[Any]:
+        if not self._target.approve:
+            return []
+        found = [one for one in self._target.app.approvals(flow=self._target.flow.name) if one.state == "open"]
+        wanted = [one for one in found if one.name in self._target.approve]
+        self._ids.update({one.name: one.id for one in wanted})
+        return wanted
+
+    def _start(self) -> None:
+        block(self._target.flow.start(self._target.args, self._target.kwargs))
+
+
+def _waits_for(name: str, why: str) -> bool:
+    return re.search(rf"waits for {re.escape(name)}(?![^\s,;])", why) is not None

@@ -1,0 +1,324 @@
+"""Plays one scenario in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from ...app.app import App
+from ...claims.claim import DONE, FAILED, REVIEW
+from ...clock import Clock
+from ...errors import ClaimLost, InProgress, Misuse, NeedsReview, PayloadMismatch, PriorFailure, Stale, Waiting
+from ...operations import Request, block
+from ...records import Address, Due, Found, Outcome, Page, Write
+from ...stores.base import Engine, Finding, Store
+from ...stores.notifications import Watch
+from ..clocks import ManualClock
+from ..target import Target, other_payload
+from .process import Killed, Look, Process, Stage, process_var, watched
+from .scenario import Fault, ScenarioOutcome, Scene
+from .senders import Senders
+
+__all__ = ["CROWD", "OVER", "Play", "StandIn", "on_stage"]
+
+
+class StandIn:
+    """A store that is, for each caller, the store of the process that the caller belongs to."""
+
+    def __init__(self) -> None:
+        self.main: Process | None = None  # of threads that the flow itself began
+
+    @property
+    def _store(self) -> Store:
+        process = process_var.get() or self.main
+        if process is None:
+            raise Misuse("The play has not begun, or is over; prove calls the flow itself.")
+        return process.store
+
+    @property
+    def batch_limit(self) -> int:
+        return self._store.batch_limit
+
+    @property
+    def best_effort(self) -> bool:
+        return False  # a private store outlives the play
+
+    @property
+    def reads_first(self) -> bool:
+        return self._store.reads_first
+
+    def read(self, at: Address) -> Request[Found]:
+        return self._store.read(at)
+
+    def write(self, *writes: Write) -> Request[Outcome]:
+        return self._store.write(*writes)
+
+    def scan(self, kind: str, **where: Any) -> Request[Page]:
+        return self._store.scan(kind, **where)
+
+    def due(self, kind: str, *, queues: Collection[str], limit: int = 100, hide: float = 5.0) -> Request[Due]:
+        return self._store.due(kind, queues=queues, limit=limit, hide=hide)
+
+    def pause(self, space: str, seconds: float) -> Request[None]:
+        return self._store.pause(space, seconds)
+
+    def watch(self, places: Collection[str]) -> Watch:
+        return self._store.watch(places)
+
+    def examine(self) -> Sequence[Finding]:
+        return self._store.examine()
+
+    def close(self) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        """What SQL stores have besides (joins)."""
+        return getattr(self._store, name)
+
+
+@contextmanager
+def on_stage(app: App, clock: Clock) -> Iterator[StandIn]:
+    """Wherever the app and its parts hold their store and their clock, they hold these instead."""
+    stand_in = StandIn()
+    old = {id(app.store): stand_in, id(app.clock): clock}
+    changed = [(part, name, value) for part in _parts(app) for name, value in vars(part).items() if id(value) in old]
+    for part, name, value in changed:
+        setattr(part, name, old[id(value)])
+    try:
+        yield stand_in
+    finally:
+        for part, name, value in changed:
+            setattr(part, name, value)
+
+
+def _parts(app: App) -> list[Any]:
+    askings: list[Any] = [flow.asking for flow in app.flows.values()]
+    askings += [once.asking for once in app.operations.values()]
+    found = [app, app.claims, app.parts, app.tenants, app._housekeeper, app._heartbeat, *app.duties, *askings]
+    return list({id(part): part for part in found}.values())
+
+
+MOST_ROUNDS = 60  # of which each is a delivery; a run that does not rest by then is stuck
+CROWD = 8
+LATER = 3_600.0
+OVER = 1.0  # seconds past a lease
+DEFINITE = (DONE, FAILED, REVIEW)
+
+
+class Play:
+    """`engine` is the ledger that outlives the processes, `look` asks the outside."""
+
+    def __init__(
+        self, target: Target, scene: Scene, engine: Engine, clock: ManualClock, look: Look, stage: Stage | None = None
+    ) -> None:
+        self._target = target
+        self._scene = scene
+        self._engine = engine
+        self._clock = clock
+        self._look = look
+        self._stage = stage or Stage(self._go_on_without, scene.refuses, look=look, seen=look())
+        self._processes: list[Process] = []
+        self._stand_in = StandIn()
+        self._senders = Senders(target, scene, self._whose)
+        self._answers: list[str] = []
+        self._why = ""
+
+    def run(self) -> ScenarioOutcome:
+        """All of it, with processes that are simulated here."""
+        with self._on_stage():
+            for script in self._scene.scripts:
+                self._enter(script)
+                self._deliver_by(self._scene)
+                self._come_to_rest()
+                self._let_lapse()
+            self._enter(())
+            state, result = self._in_order() if self._scene.order else self._to_the_end()
+        return self._outcome(state, result)
+
+    def live(self, number: int, script: tuple[Fault, ...], part: str) -> ScenarioOutcome:
+        """One process of it, which is this one: `all` to the end, `some` until it dies, the `rest`, `one` delivery."""
+        with self._on_stage():
+            self._enter(script, number)
+            state, result = "", ""
+            if part == "all":
+                state, result = self._in_order() if self._scene.order else self._to_the_end()
+            elif part == "rest":
+                state = self._come_to_rest()
+                result = self._result() if state == DONE else ""
+            elif part == "one":
+                self._clock.crowd = CROWD
+                self._answer(self._deliver)
+            else:
+                self._deliver_by(self._scene)
+                self._come_to_rest()
+        return self._outcome(state, result)
+
+    @contextmanager
+    def _on_stage(self) -> Iterator[None]:
+        app = self._target.app
+        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
+        app._heartbeat.stop()  # time stands still until the play moves it
+        app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
+        app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
+        with on_stage(app, self._clock) as self._stand_in, watched(self._target.acting, self._whose, self._look):
+            yield
+
+    def _outcome(self, state: str, result: str) -> ScenarioOutcome:
+        last = self._processes[-1]
+        last.notice()
+        return ScenarioOutcome(
+            state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
+            self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
+            tuple(self._answers), self._why,
+        )  # fmt: skip
+
+    def _to_the_end(self) -> tuple[str, str]:
+        self._senders.come_early()
+        self._deliver_by(self._scene)
+        state = self._come_to_rest()
+        self._senders.come_late()
+        return state, self._result() if state == DONE else ""
+
+    def _in_order(self) -> tuple[str, str]:
+        """Several events, each until it is at rest. Only the outside counts: one that comes too late has no result."""
+        events = [(self._target.args, self._target.kwargs), *self._target.then]
+        states: set[str] = set()
+        for number in self._scene.order:
+            args, kwargs = events[number]
+            self._target = structs.replace(self._target, args=args, kwargs=kwargs)
+            self._senders = Senders(self._target, self._scene, self._whose)
+            self._whose().tell(f"event {number + 1} is delivered")
+            states.add(self._to_the_end()[0])
+        return ", ".join(sorted(states)), ""
+
+    # -- processes -------------------------------------------------------------------------------
+
+    def _enter(self, script: tuple[Fault, ...], number: int = 0) -> Process:
+        process = Process(number or len(self._processes) + 1, self._engine, self._clock, script, self._stage)
+        self._processes.append(process)
+        self._stand_in.main = process
+        process_var.set(process)
+        return process
+
+    def _whose(self) -> Process:
+        return process_var.get() or self._processes[-1]
+
+    def _let_lapse(self) -> None:
+        self._clock.advance(self._target.flow.policy.lease + OVER)
+
+    def _go_on_without(self, paused: Process) -> None:
+        """Another process finds the lapsed run and goes on with it, on a thread that knows nothing of the first."""
+        self._let_lapse()
+        other = threading.Thread(target=self._deliver_elsewhere, name="twiceproof-play")
+        other.start()
+        other.join()
+        process_var.set(paused)
+        self._stand_in.main = paused
+
+    def _deliver_elsewhere(self) -> None:
+        self._enter(())
+        self._come_to_rest()
+
+    # -- deliveries ------------------------------------------------------------------------------
+
+    def _deliver_by(self, scene: Scene) -> None:
+        if scene.delivery == "at-once":
+            self._deliver_at_once()
+            return
+        self._answer(self._deliver)
+        if scene.delivery == "later":
+            self._clock.advance(LATER)
+        if scene.delivery in ("twice", "later"):
+            self._answer(self._deliver)
+        if scene.delivery == "changed":
+            self._answer(lambda: self._deliver(changed=True))
+
+    def _deliver_at_once(self) -> None:
+        process = self._whose()
+
+        def deliver() -> None:
+            process_var.set(process)
+            self._answer(self._deliver)
+
+        crowd = [threading.Thread(target=deliver, name=f"twiceproof-play-{number}") for number in range(CROWD)]
+        self._clock.crowd = CROWD
+        for one in crowd:
+            one.start()
+        for one in crowd:
+            one.join()
+        self._clock.crowd = 1
+
+    def _answer(self, deliver: Callable[[], Any]) -> None:
+        """What a caller is told is part of the play, never the end of it."""
+        try:
+            deliver()
+            self._answers.append("returned")
+        except Killed:
+            self._answers.append("killed")
+        except Exception as error:  # noqa: BLE001 - ours, or the flow's own
+            self._answers.append(type(error).__name__)
+            self._why = _said(error)
+
+    def _deliver(self, *, changed: bool = False) -> Any:
+        args, kwargs = self._target.args, self._target.kwargs
+        if changed:
+            args, kwargs = other_payload(self._target.flow, args, kwargs) or (args, kwargs)
+        given = self._target.call(*args, **kwargs)
+        return asyncio.run(given) if inspect.iscoroutine(given) else given
+
+    def _come_to_rest(self) -> str:
+        """Deliver until there is an end, moving time on where the run waits for it. The state it rests in."""
+        for _ in range(MOST_ROUNDS):
+            try:
+                state = self._state()
+                if state in DEFINITE:
+                    return state
+                if not self._go_on():
+                    return "waiting"
+            except Killed:
+                return "killed"
+            except (InProgress, ClaimLost):
+                self._let_lapse()
+            except (NeedsReview, PriorFailure, PayloadMismatch) as error:
+                self._why = self._why or _said(error)
+                return self._state()
+            except Exception as error:  # noqa: BLE001 - the flow's own: the ledger knows whether that is the end
+                self._why = _said(error)
+                if not self._whose().dead and self._state() not in DEFINITE:
+                    self._let_lapse()
+        return "stuck"
+
+    def _go_on(self) -> bool:
+        """Deliver once more; where the run waits, what it waits for comes, or time goes by. False: for ever."""
+        try:
+            self._deliver()
+        except Waiting as waiting:
+            if self._senders.meet(waiting):
+                return True
+            if waiting.until is None:
+                return False
+            self._clock.advance(max(OVER, waiting.until - self._clock.now() + OVER))
+        return True
+
+    def _state(self) -> str:
+        flow = self._target.flow
+        key = flow.key(self._target.args, self._target.kwargs)
+        return block(flow.handle(key).state())
+
+    def _result(self) -> str:
+        flow = self._target.flow
+        try:
+            value = block(flow.handle(flow.key(self._target.args, self._target.kwargs)).result(0.0))
+        except Stale:
+            return "overtaken"
+        return msgspec.json.encode(value).decode()
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ").rstrip(".")

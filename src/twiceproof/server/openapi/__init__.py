@@ -1,1 +1,0 @@
-"""The description at /openapi.json, made from the routes."""

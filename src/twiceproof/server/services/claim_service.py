@@ -1,0 +1,326 @@
+"""Claim, complete, fail, renew over HTTP."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Container
+from hashlib import sha256
+
+from msgspec import Raw, Struct, UnsetType, structs
+
+from ...claims.claim import (
+    DONE,
+    FAILED,
+    HELD,
+    REVIEW,
+    RUN,
+    Busy,
+    Claim,
+    Done,
+    Failed,
+    Fault,
+    Held,
+    InReview,
+    LostHold,
+    Mismatch,
+    Parked,
+    address_of,
+    body_of,
+    claim_of,
+    run_id,
+    validate_name,
+)
+from ...claims.manager import Claims
+from ...claims.policy import DEFAULT_KEEP
+from ...claims.results import pack, unpack
+from ...claims.retention import HTTP_OWNER
+from ...claims.states import Answer, Ask, Begin, Lifetime, Move, claim_for, decide, is_lapsed
+from ...errors import Misuse
+from ...inbound.envelope import tell
+from ...inbound.reply import Reply, json_reply
+from ...inbound.signing import signer
+from ...keys import body_hash, validate_key
+from ...keys.duration import lifetime, seconds
+from ...operations import Operation
+from ...records import Address, Record, Replace, Written
+from ...stores.base import Store
+from ..openapi import UUID_OR_NONE
+from .claim_messages import (
+    CompleteBody,
+    Ended,
+    FailBody,
+    Keep,
+    Prior,
+    RenewBody,
+    Renewed,
+    TakeBody,
+    claimed,
+    given,
+    look_at_claim,
+    lost,
+    not_ours,
+    refused,
+    unsafe,
+)
+
+__all__ = [
+    "ClaimService",
+    "ClaimToken",
+    "decide_claim",
+    "decide_request",
+    "draw_secret",
+    "owner_of",
+    "read_token",
+    "refuse_reserved",
+    "secret_of_request",
+    "write_token",
+]
+
+
+def decide_claim(ask: Ask, record: Record | None, now: float) -> Move:
+    """A run is no claim to be taken here; and what waits for a person is taken by who says that it does no harm."""
+    if record is not None and record.at.kind == RUN:
+        raise Misuse(f"{ask.operation} is a flow, and this key has a run; start it with: POST /v1/runs/{ask.operation}")
+    move = decide(ask, record, now)
+    if record is None or ask.repeat != "safe" or not isinstance(move, Answer) or not isinstance(move.outcome, InReview):
+        return move
+    attempt = claim_of(record).attempt + 1
+    body = body_of(claim_for(ask, attempt))
+    return Begin(Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease), attempt)
+
+
+def decide_request(ask: Ask, record: Record | None, now: float) -> Move:
+    """The same request once more, because its answer was lost: it holds what it held, under the same fence."""
+    if record is not None and record.state == HELD and not is_lapsed(record, now):
+        claim = claim_of(record)
+        if claim.owner == ask.owner and claim.fingerprint == ask.fingerprint:
+            left = (record.lease_until or now) - now
+            return Answer(Held(ask.at, record.fence, ask.owner, claim.attempt, claim.run, left, 0.0, "", now))
+    return decide_claim(ask, record, now)
+
+
+RESERVED = re.compile(
+    r"(?:hook|start|POST|PATCH|PUT|DELETE)\..*|http|@.*|.*@(?:slots|order|letters|schedule|poll)", re.ASCII
+)
+
+
+def refuse_reserved(operation: str, flows: Container[str]) -> None:
+    if operation in flows:
+        raise Misuse(f"{operation} is a flow; start it with: POST /v1/runs/{operation}")
+    if RESERVED.fullmatch(operation):
+        raise Misuse(f"{operation} is a name that the server itself claims under; choose another one for your own.")
+
+
+RANDOM_UUID = re.compile(UUID_OR_NONE["pattern"])
+TOKEN = re.compile(r"ct_([0-9a-f]{1,32})\.([0-9a-f]{1,8})\.([0-9a-f]{32})\.([0-9a-f]{32})", re.ASCII)
+
+
+class ClaimToken(Struct, frozen=True):
+    """Which take of which claim: the fence tells it from every other, the owner survives the claim's end."""
+
+    fence: int
+    attempt: int
+    owner: str
+
+
+def draw_secret() -> str:
+    """The call, not the tool: two calls are two owners."""
+    return secrets.token_hex(16)
+
+
+def secret_of_request(at: Address, caller: str, request: str) -> str:
+    """The same for a request that its caller sends again because its answer was lost.
+
+    Nothing but the id tells such a caller from a second one with the same server token and the same payload. So an id
+    that a second one could come to by itself (a counter, a run's number) is refused: both would hold the claim.
+    """
+    if RANDOM_UUID.fullmatch(request) is None:
+        raise Misuse(
+            f"request_id {request[:60]!r} is no random UUID, and another caller could send the same; draw one for each "
+            "request, once (version 4 or 7), and send it again with each new attempt. Files that were made by "
+            "`twiceproof connector` before are to be made and imported again."
+        )
+    return sha256(f"{len(at.space)}:{at.space}{len(caller)}:{caller}{request.lower()}".encode()).hexdigest()[:32]
+
+
+def owner_of(secret: str) -> str:
+    return HTTP_OWNER + sha256(f"owner:{secret}".encode()).hexdigest()[:16]
+
+
+def write_token(store: Store, at: Address, fence: int, attempt: int, secret: str) -> Operation[str]:
+    stem = f"{fence:x}.{attempt:x}.{secret}"
+    return f"ct_{stem}.{(yield from signer(store)).sign('claim', at.space, stem)}"
+
+
+def read_token(store: Store, at: Address, text: str) -> Operation[ClaimToken | None]:
+    """None: we never handed this out, or not for this claim. Whether its secret is the holder's, its owner says."""
+    found = TOKEN.fullmatch(text)
+    if found is None:
+        return None
+    fence, attempt, secret, signature = found.groups()
+    if not (yield from signer(store)).signed(signature, "claim", at.space, f"{fence}.{attempt}.{secret}"):
+        return None
+    return ClaimToken(int(fence, 16), int(attempt, 16), owner_of(secret))
+
+
+REPORTED = "Reported"  # the type of a fault that a caller told us about
+LONGEST_ERROR = 500
+DEFAULT_LIFE = Lifetime(keep=lifetime(DEFAULT_KEEP, name="keep"))
+# What the log and the metrics call an outcome: the words that webhooks are counted by.
+WORDS = {
+    Held: "new", Done: "duplicate", Busy: "busy", Parked: "busy", Failed: "failed", InReview: "review",
+    Mismatch: "mismatch",
+}  # fmt: skip
+
+
+class ClaimService:
+    """For one caller of one tenant. `life_of` is how long an operation's claims are kept, where its code says so."""
+
+    def __init__(
+        self, claims: Claims, tenant: str, *, best_effort: bool = False,
+        life_of: Callable[[str], Lifetime | None] = lambda operation: None, flows: Container[str] = (),
+        caller: str = "",
+    ) -> None:  # fmt: skip
+        self._claims = claims
+        self._store = claims.store
+        self._tenant = tenant
+        self._best_effort = best_effort
+        self._life_of = life_of
+        self._flows = flows
+        self._caller = caller
+
+    # -- claiming --------------------------------------------------------------------------------
+
+    def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
+        ask = self._ask(operation, key)
+        refuse_reserved(operation, self._flows)
+        if self._store.best_effort and body.repeat == "never" and not self._best_effort:
+            return unsafe()
+        secret = self._secret(ask, body.request_id)
+        ask = structs.replace(
+            ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(body.payload),
+            link=body.link and validate_key(body.link),
+            owner=owner_of(secret),
+        )  # fmt: skip
+        outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
+        tell("claims", WORDS[type(outcome)], key=key, run=ask.run)
+        if not isinstance(outcome, Held | Mismatch):
+            self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
+        match outcome:
+            case Held():
+                token = yield from write_token(self._store, ask.at, outcome.fence, outcome.attempt, secret)
+                return claimed(outcome, token)
+            case Done():
+                return (yield from self._prior(outcome))
+            case _:
+                return refused(ask, outcome)
+
+    def _secret(self, ask: Ask, request: str) -> str:
+        return secret_of_request(ask.at, self._caller, request) if request else draw_secret()
+
+    def _prior(self, done: Done) -> Operation[Reply]:
+        text = yield from unpack(self._store, done.at, done.result, done.spill)
+        return json_reply(
+            200, Prior(False, "done", Raw(text) if text else None, bool(text), done.finished_at, done.run)
+        )  # fmt: skip
+
+    def look(self, operation: str, key: str) -> Operation[Reply]:
+        return (yield from look_at_claim(self._store, self._ask(operation, key).at))
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    def complete(self, operation: str, key: str, body: CompleteBody) -> Operation[Reply]:
+        ask, life = self._ask(operation, key), self._life(operation, body.keep)
+        token, record = yield from self._shown(ask, body.token)
+        if token is None:
+            return not_ours(ask)
+        held = _held(ask, token)
+        packed = pack(given(body.result), held)
+        if record is not None and _said_before(record, token, DONE) and packed.is_kept_in(claim_of(record)):
+            return json_reply(200, Ended(DONE, ask.run))
+        answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life, twice=True)
+        return self._ended(ask, answer, DONE)
+
+    def fail(self, operation: str, key: str, body: FailBody) -> Operation[Reply]:
+        ask, life = self._ask(operation, key), self._life(operation, body.keep)
+        token, record = yield from self._shown(ask, body.token)
+        if token is None:
+            return not_ours(ask)
+        state, fault = REVIEW if body.unknown else FAILED, _fault(body)
+        if record is not None and _said_before(record, token, state) and fault.weighs_like(claim_of(record).fault):
+            return json_reply(200, Ended(state, ask.run))
+        held, claim = _held(ask, token), _claim(ask, token, record)
+        if body.unknown:
+            reason = f"its holder does not know: {fault.message}"
+            answer = yield from self._claims.park(held, claim, fault, reason, twice=True)
+        else:
+            answer = yield from self._claims.fail(held, claim, fault, life, twice=True)
+        return self._ended(ask, answer, state)
+
+    def renew(self, operation: str, key: str, body: RenewBody) -> Operation[Reply]:
+        ask, lease = self._ask(operation, key), seconds(body.lease, name="lease")
+        token, _ = yield from self._shown(ask, body.token)
+        if token is None:
+            return not_ours(ask)
+        answer = yield from self._claims.renew(_held(ask, token), lease)
+        if isinstance(answer, LostHold):
+            return lost(ask, answer.state, kept=False)
+        record = (yield from self._store.read(ask.at)).record
+        until = record.lease_until if record is not None else None
+        return json_reply(200, Renewed(HELD, until or 0.0, ask.run))
+
+    def _ended(self, ask: Ask, answer: Written | LostHold, state: str) -> Reply:
+        if isinstance(answer, LostHold):
+            return lost(ask, answer.state, kept=True)
+        return json_reply(200, Ended(state, ask.run))
+
+    def _shown(self, ask: Ask, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
+        """The token, and what it is about. One fence has one owner: another one's token was made up."""
+        token = yield from read_token(self._store, ask.at, text)
+        if token is None:
+            return None, None
+        record = (yield from self._store.read(ask.at)).record
+        if record is not None and record.fence == token.fence and claim_of(record).owner != token.owner:
+            return None, record
+        return token, record
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def _ask(self, operation: str, key: str) -> Ask:
+        operation, key = validate_name("operation", operation), validate_key(key)
+        at = address_of(self._tenant, operation, key)
+        return Ask(at, operation, key, "", 0.0, self._tenant, run=run_id(at.space))
+
+    def _life(self, operation: str, keep: Keep | None) -> Lifetime:
+        if keep is not None:
+            span = lifetime(keep, name="keep")
+            return Lifetime(span, keep_failed=span)
+        return self._life_of(operation) or DEFAULT_LIFE
+
+
+def _fingerprint(payload: Raw | UnsetType) -> str:
+    """The same as that of `app.claim(…, payload=…)`: a program and a tool may share an operation. Null is a payload."""
+    return "" if isinstance(payload, UnsetType) else body_hash(b'{"payload":' + bytes(given(payload)) + b"}")
+
+
+def _held(ask: Ask, token: ClaimToken) -> Held:
+    return Held(ask.at, token.fence, token.owner, token.attempt, ask.run, 0.0, 0.0)
+
+
+def _claim(ask: Ask, token: ClaimToken, record: Record | None) -> Claim:
+    """What the claim said when it was taken. Where it is gone, nothing of this will be written."""
+    if record is None:
+        return Claim(ask.operation, ask.key, token.owner, ask.tenant)
+    return claim_of(record)
+
+
+def _said_before(record: Record, token: ClaimToken, state: str) -> bool:
+    """The same word once more, because its answer was lost."""
+    claim = claim_of(record)
+    return record.state == state and (claim.owner, claim.attempt) == (token.owner, token.attempt)
+
+
+def _fault(body: FailBody) -> Fault:
+    message = " ".join(body.error.split())[:LONGEST_ERROR] or "no reason was given"
+    return Fault(REPORTED, message.replace("\0", "\N{SYMBOL FOR NULL}"), retryable=body.retryable and not body.unknown)

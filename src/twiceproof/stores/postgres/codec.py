@@ -1,0 +1,216 @@
+"""PostgreSQL's side of the data: batches as a server function's arguments, its answers as outcomes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...records import Address, Batch, Conflict, Due, Found, Insert, Outcome, Record, Remove, Replace, Write, Written
+from ..base import AGAIN, Again
+from .primary import TEXT, in_schema
+
+__all__ = [
+    "COMMIT_TYPES",
+    "Calls",
+    "Values",
+    "beside_values",
+    "commit_call",
+    "commit_values",
+    "decode_records",
+    "due_of",
+    "due_values",
+    "fetch_values",
+    "found",
+    "outcomes",
+]
+
+
+Values = list[bytes | None]
+
+
+CONTENT_TYPES = (TEXT, TEXT, "boolean", "double precision", "double precision", TEXT)
+INSERT_TYPES = (TEXT, TEXT, TEXT, TEXT, *CONTENT_TYPES)
+REPLACE_TYPES = (TEXT, TEXT, TEXT, "bigint", TEXT, *CONTENT_TYPES)
+COMMIT_TYPES = (
+    TEXT, TEXT, TEXT, TEXT, "int[]", "bigint[]", TEXT, TEXT,
+    "int[]", TEXT, TEXT, "boolean[]", "double precision[]", "double precision[]", TEXT,
+)  # fmt: skip
+FETCH_TYPES = (TEXT, TEXT, TEXT, TEXT)
+BESIDE_TYPES = (TEXT, TEXT, TEXT, "int")
+DUE_TYPES = (TEXT, TEXT, TEXT, "int", "double precision")
+
+
+class Calls:
+    """The server's functions in one schema, each with its arguments' types, so that no other fits better."""
+
+    def __init__(self, schema: str) -> None:
+        self.insert = _call(schema, "insert", INSERT_TYPES)
+        self.replace = _call(schema, "replace", REPLACE_TYPES)
+        self.commit = _call(schema, "commit", COMMIT_TYPES)
+        self.fetch = _call(schema, "fetch", FETCH_TYPES)
+        self.due = _call(schema, "due", DUE_TYPES)
+        self.beside = _call(schema, "beside", BESIDE_TYPES)
+
+
+def _call(schema: str, name: str, types: Sequence[str]) -> bytes:
+    values = ", ".join(f"${n}::{kind}" for n, kind in enumerate(types, 1))
+    return in_schema(f"SELECT {{schema}}.twiceproof_{name}({values})", schema)
+
+
+MOST_BIGINT = 2**63 - 1
+
+Answer = tuple[float, int, list[int] | None, list[tuple[int, Record | None]] | None]
+decode_answer = msgspec.json.Decoder(Answer).decode
+decode_found = msgspec.json.Decoder(tuple[float, list[Record | None]]).decode
+decode_due = msgspec.json.Decoder(tuple[float, list[Record], float | None]).decode
+decode_records = msgspec.json.Decoder(list[Record]).decode
+decode_record = msgspec.json.Decoder(Record).decode
+
+
+# -- commits -------------------------------------------------------------------------------------
+
+
+def commit_call(calls: Calls, batches: Sequence[Batch]) -> tuple[bytes, Values]:
+    """The server function for these batches, and its arguments. Lone inserts and replaces have their own."""
+    if len(batches) == 1 and len(batches[0].writes) == 1:
+        write, nonce = batches[0].writes[0], batches[0].nonce
+        if type(write) is Insert:
+            return calls.insert, [*_address(write), nonce.encode(), *_content(write)]
+        if type(write) is Replace:
+            known = str(_known(write)).encode()
+            return calls.replace, [*_address(write), known, nonce.encode(), *_content(write)]
+    return calls.commit, commit_values(batches)
+
+
+def _address(write: Write) -> Values:
+    return [write.at.space.encode(), write.at.kind.encode(), write.at.key.encode()]
+
+
+def _content(write: Insert | Replace) -> Values:
+    return [
+        write.state.encode(),
+        write.queue.encode(),
+        b"t" if write.draw else b"f",
+        None if write.lease is None else repr(write.lease).encode(),
+        None if write.due_in is None else repr(write.due_in).encode(),
+        None if write.body is None else write.body.encode(),
+    ]
+
+
+def commit_values(batches: Sequence[Batch]) -> Values:
+    """Columns per batch, per write, and per put: what an Insert or a Replace has and the others lack."""
+    writes = [write for batch in batches for write in batch.writes]
+    puts = [write for write in writes if type(write) is Insert or type(write) is Replace]
+    mark, (spaces, nonces, kinds, keys, states, queues, bodies) = _joined(
+        [batch.writes[0].at.space for batch in batches],
+        [batch.nonce for batch in batches],
+        [write.at.kind for write in writes],
+        [write.at.key for write in writes],
+        [put.state for put in puts],
+        [put.queue for put in puts],
+        [put.body or "" for put in puts],
+    )
+    acts = "".join(["i" if type(write) is Insert else _act(write) for write in writes])
+    known = ["0" if type(write) is Insert else str(_known(write)) for write in writes]
+    places = [str(place) for place, batch in enumerate(batches, 1) for _ in batch.writes]
+    which = [str(nth) for nth, act in enumerate(acts, 1) if act in PUTS]
+    draws = ["t" if put.draw else "f" for put in puts]
+    leases, dues = _seconds([put.lease for put in puts]), _seconds([put.due_in for put in puts])
+    return [
+        mark, spaces, nonces, acts.encode(), _array(places), _array(known), kinds, keys,
+        _array(which), states, queues, _array(draws), leases, dues, bodies,
+    ]  # fmt: skip
+
+
+PUTS = "irR"
+
+
+def _act(write: Write) -> str:
+    if isinstance(write, Insert):
+        return "i"
+    if isinstance(write, Replace):
+        return "r" if write.body is None else "R"
+    if isinstance(write, Remove):
+        return "d"
+    return "a" if write.absent else "c"
+
+
+def _known(write: Write) -> int:
+    """The fence that must be there or, below zero, the version; 0 is never found."""
+    if isinstance(write, Insert):
+        return 0
+    if write.fence is not None:
+        return write.fence if write.fence <= MOST_BIGINT else 0
+    # A version of another store, or one written differently ("007"), is simply not the one found.
+    version = write.version or ""
+    if not (version.isascii() and version.isdecimal()) or version[0] == "0" or int(version) > MOST_BIGINT:
+        return 0
+    return -int(version)
+
+
+def _joined(*columns: Sequence[str]) -> tuple[bytes, list[bytes]]:
+    """Texts joined by a mark that none of them holds, and the mark. Where all are empty, nothing."""
+    given = [column if any(column) else () for column in columns]
+    between = [max(0, len(column) - 1) for column in given]
+    for longer in itertools.count():
+        mark = "\x1f" + "\x1e" * longer
+        texts = [mark.join(column) for column in given]
+        if [text.count(mark) for text in texts] == between:
+            break
+    return mark.encode(), [text.encode() for text in texts]
+
+
+def _seconds(column: list[float | None]) -> bytes:
+    if column.count(None) == len(column):
+        return b"{}"
+    return _array(["NULL" if seconds is None else repr(seconds) for seconds in column])
+
+
+def _array(parts: Iterable[str]) -> bytes:
+    return f"{{{','.join(parts)}}}".encode()
+
+
+def outcomes(batches: Sequence[Batch], text: bytes) -> list[Outcome | Again]:
+    now, number, held, misfits = decode_answer(text)
+    answers: list[Outcome | Again] = [
+        Written(str(number + place), number + place, now) for place in range(1, len(batches) + 1)
+    ]
+    for place in held or ():
+        answers[place - 1] = AGAIN
+    if misfits:
+        at = [(place, write.at) for place, batch in enumerate(batches) for write in batch.writes]
+        for nth, there in misfits:
+            place, where = at[nth - 1]
+            answers[place] = Conflict(where, there, now)
+    return answers
+
+
+# -- reads ---------------------------------------------------------------------------------------
+
+
+def fetch_values(addresses: Sequence[Address]) -> Values:
+    mark, texts = _joined([at.space for at in addresses], [at.kind for at in addresses], [at.key for at in addresses])
+    return [mark, *texts]
+
+
+def found(text: bytes) -> list[Found]:
+    now, records = decode_found(text)
+    return [Found(record, now) for record in records]
+
+
+def due_values(kind: str, queues: Iterable[str], limit: int, hide: float) -> Values:
+    given = list(queues)
+    mark, (joined,) = _joined(given) if given else (b"", [None])
+    return [kind.encode(), mark, joined, str(limit).encode(), repr(hide).encode()]
+
+
+def beside_values(spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Values:
+    mark, texts = _joined(spaces, kinds)
+    return [mark, *texts, str(limit).encode()]
+
+
+def due_of(text: bytes) -> Due:
+    now, records, later = decode_due(text)
+    return Due(records, None if later is None else max(0.0, later), now)

@@ -1,0 +1,338 @@
+"""PostgresEngine: one round trip per commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import msgspec
+import psycopg
+from msgspec import structs
+from psycopg.conninfo import conninfo_to_dict
+
+from ...clock import Clock, system_clock
+from ...errors import Misuse, SchemaMismatch, StoreUnavailable
+from ...records import Address, Batch, Due, Found, Outcome, Page, Record, Written
+from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger, chosen
+from ..notifications import rings
+from ..sql import after_id, after_key, cursor_of_key
+from .codec import (
+    Calls,
+    beside_values,
+    commit_call,
+    decode_record,
+    decode_records,
+    due_of,
+    due_values,
+    fetch_values,
+    found,
+    outcomes,
+)
+from .connection import Link
+from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, Settings, examine, examine_server, refuse_unsafe
+from .join import PostgresJoins
+from .notify import Heard, Listener, Notifier
+from .primary import EQ, SCHEMA, TEXT, Primary, in_schema, is_current, migrate, split_schema
+
+__all__ = ["PostgresEngine", "Scan", "look"]
+
+
+PAGE = """
+SELECT clock.now, (page.r).id, {schema}.twiceproof_json(page.r) FROM (SELECT {schema}.twiceproof_now() AS now) AS clock
+LEFT JOIN ({rows}) AS page ON true ORDER BY {order}"""
+GT, LE = "OPERATOR(pg_catalog.>)", "OPERATOR(pg_catalog.<=)"
+BY_ID, BY_KEY = "(page.r).id", "(page.r).key"
+
+# $1: the kind, $2: what was met last, $3: how many, $4: the space or the state, $5: the state in a space.
+KIND, KEY, ID, MOST, FOURTH, FIFTH = (
+    f"$1::{TEXT}", f"$2::{TEXT}", "$2::bigint", "$3::bigint", f"$4::{TEXT}", f"$5::{TEXT}",
+)  # fmt: skip
+IN_SPACE = f"""
+SELECT r FROM {{schema}}.twiceproof_records AS r
+WHERE (space, kind, key) {GT} ({FOURTH}, {KIND}, {KEY}) AND (space, kind) {LE} ({FOURTH}, {KIND}){{narrow}}
+ORDER BY space, kind, key LIMIT {MOST}"""  # noqa: S608 - constants
+# In a wrap that no index is made for: the server would read all that is in this state, to find the space in it.
+NARROW = f" AND coalesce(state {EQ} {FIFTH}, false)"
+
+
+def _in_state(what: str, state: str) -> str:
+    return f"""
+SELECT {what} FROM {{schema}}.twiceproof_records AS r
+WHERE (kind, state, id) {GT} ({KIND}, {state}, {ID}) AND (kind, state) {LE} ({KIND}, {state}) AND id {GT} 0
+ORDER BY kind, state, id LIMIT {MOST}"""  # noqa: S608 - constants
+
+
+IN_STATE = _in_state("r", FOURTH)
+# A kind has a handful of states, each of which the index has in the order of ids.
+IN_KIND = f"""
+WITH RECURSIVE states (state) AS (
+    (SELECT state FROM {{schema}}.twiceproof_records WHERE kind {EQ} {KIND} AND id {GT} 0 ORDER BY kind, state LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT state FROM {{schema}}.twiceproof_records
+        WHERE (kind, state) {GT} ({KIND}, states.state) AND kind {LE} {KIND} AND id {GT} 0 ORDER BY kind, state LIMIT 1
+    ) FROM states WHERE states.state IS NOT NULL
+)
+SELECT r FROM {{schema}}.twiceproof_records AS r WHERE id {EQ} ANY (ARRAY(
+    SELECT id FROM states, LATERAL ({_in_state("id", "states.state")}) AS part
+    WHERE states.state IS NOT NULL ORDER BY id LIMIT {MOST}
+))"""  # noqa: S608 - constants
+
+
+class Scan:
+    """One page: what to ask, and what the rows mean."""
+
+    def __init__(
+        self, kind: str, space: str | None, state: str | None, after: str | None, limit: int, *, schema: str = SCHEMA
+    ) -> None:  # fmt: skip
+        self._by_key = space is not None
+        self._limit = limit
+        met = after_key(after) if self._by_key else str(after_id(after))
+        narrow = [given for given in (space, state) if given is not None]
+        self.values = [text.encode() for text in (kind, met, str(limit + 1), *narrow)]
+        rows = self._rows(state)
+        page = PAGE.replace("{rows}", rows).replace("{order}", BY_KEY if self._by_key else BY_ID)
+        self.sql = in_schema(page, schema)
+
+    def _rows(self, state: str | None) -> str:
+        if self._by_key:
+            return IN_SPACE.replace("{narrow}", "" if state is None else NARROW)
+        return IN_KIND if state is None else IN_STATE
+
+    def page(self, rows: Sequence[Sequence[bytes | None]]) -> Page:
+        now = float(rows[0][0] or 0)
+        there = [(ident, text) for _, ident, text in rows if ident is not None and text is not None]
+        records = [decode_record(text) for _, text in there[: self._limit]]
+        if len(there) <= self._limit:
+            return Page(records, None, now)
+        last = records[-1].at.key
+        return Page(records, cursor_of_key(last) if self._by_key else there[self._limit - 1][0].decode(), now)
+
+
+Rows = Sequence[Sequence[bytes | None]]
+
+# From each queue in which something waits to the next: the index has them in this order, and the first due first.
+HEADS = f"""
+WITH RECURSIVE heads (queue, due_at) AS (
+    (
+        SELECT queue, due_at FROM {{schema}}.twiceproof_records WHERE kind {EQ} $1::{TEXT} AND due_at IS NOT NULL
+        ORDER BY kind, queue, due_at LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.due_at FROM heads, LATERAL (
+        SELECT r.queue, r.due_at FROM {{schema}}.twiceproof_records AS r
+        WHERE (r.kind, r.queue) {GT} ($1::{TEXT}, heads.queue) AND r.kind {LE} $1::{TEXT} AND r.due_at IS NOT NULL
+        ORDER BY r.kind, r.queue, r.due_at LIMIT 1
+    ) AS following
+)
+SELECT clock.now, first.queue, first.due_at FROM (SELECT {{schema}}.twiceproof_now() AS now) AS clock
+LEFT JOIN (SELECT queue, due_at FROM heads ORDER BY due_at LIMIT $2::bigint) AS first ON true
+ORDER BY first.due_at"""  # noqa: S608 - constants
+BESIDES, LARGER = 32, 16  # heads of others' queues that are put up with, and how many more if that was not enough
+
+
+def look(
+    ask: Callable[[bytes, list[bytes | None]], Rows], kind: str, asked: Collection[str], limit: int, schema: str
+) -> tuple[list[str], float | None, float]:
+    """The queues in which something is due, when the first of the others is, and the server's time."""
+    most = limit + BESIDES
+    while True:
+        rows = ask(in_schema(HEADS, schema), [kind.encode(), str(most).encode()])
+        now = float(rows[0][0] or 0)
+        heads = [(queue.decode(), float(due_at)) for _, queue, due_at in rows if queue is not None and due_at]
+        ripe, later = chosen(heads, asked, now, limit)
+        if later is not None or len(heads) < most:
+            return ripe, later, now
+        most *= LARGER
+
+
+# Something of its own in the log: committed when the standbys have that, and so all that came before.
+CONFIRM = b"""
+SELECT CASE WHEN pg_catalog.length(pg_catalog.current_setting('synchronous_standby_names')) OPERATOR(pg_catalog.>) 0
+    THEN pg_catalog.pg_logical_emit_message(true, 'twiceproof', ''::pg_catalog.text) END"""
+
+# A connection whose other end is gone without a word must not hang us: known within about ten seconds.
+DEFAULTS: dict[str, Any] = {
+    "application_name": "twiceproof",
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+PATIENCE = 10.0
+SIDE_PATIENCE = 60.0
+
+
+class PostgresEngine:
+    """Three connections, each opened when first needed: commits, reads, and everything else."""
+
+    batch_limit = 500
+    group_limit = 200
+    reads_first = False
+    best_effort = False
+    one_per_space = True
+    remote = True
+
+    def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
+        self._clock = clock
+        url, named = split_schema(url)
+        self._schema = schema = named or SCHEMA
+        self._named = named is not None
+        self._newest = 0
+        self._calls = Calls(schema)
+        self._parameters = _parameters(url)
+        self._primary = Primary(schema)
+        greet = self._primary.greet
+        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True)
+        self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
+        self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
+        self._links = (self._commits, self._reads, self._side)
+        self.joins = PostgresJoins(self._parameters, clock, self._side.ask, schema=schema, patience=PATIENCE)
+        self._notifier = Notifier(self._side.ask, clock.sleep)
+        self._listener = Listener(self._connect, self._side.ask)
+        self._prepare(create, accept)
+
+    def _prepare(self, create: bool, accept: bool) -> None:
+        try:
+            settings = self._settings()
+            refuse_unsafe(settings)
+            if not is_current(settings.applied):
+                self._refuse_a_second(settings)
+                if not create and not settings.applied:
+                    raise self._no_ledger(settings)
+                with self._side.session() as db:
+                    migrate(db, self._schema)
+            (self._primary.accept if accept else self._primary.open)(self._side.ask)
+            self.joins.learn()
+        except Disconnected as error:
+            raise StoreUnavailable(
+                f"PostgreSQL does not answer ({error}). Check that it runs and that the URL is right.",
+                unsure=False,
+            ) from None
+        except BaseException:
+            self._side.close()
+            raise
+
+    def _no_ledger(self, settings: Settings) -> NoLedger:
+        with self._side.session() as db:
+            found = examine_server(db, self._side.asking(db), settings, self._clock)
+        return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
+
+    def _refuse_a_second(self, settings: Settings) -> None:
+        """A ledger where an earlier build made it: a new one beside it would repeat all that it has done."""
+        if settings.elsewhere and not self._named:
+            raise SchemaMismatch(
+                f"The ledger of this database is in the schema {settings.elsewhere}, not in {self._schema}; to go on "
+                f"with it, add ?schema={settings.elsewhere} to the URL; to begin a new one, ?schema={self._schema}."
+            )
+
+    def _settings(self) -> Settings:
+        try:
+            text = self._side.ask(in_schema(SETTINGS, self._schema))[0][0]
+        except SchemaMismatch:  # no table yet
+            text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE.encode())[0][0]
+        return msgspec.json.decode(text or b"", type=Settings)
+
+    def _connect(self) -> psycopg.Connection:
+        return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+
+    # -- the seam --------------------------------------------------------------------------------
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again]:
+        answers = outcomes(
+            batches, _one(self._commits.ask(*commit_call(self._calls, batches), alone=len(batches) == 1))
+        )
+        self._watch_numbers(answers)
+        self._notifier.tell(
+            place
+            for batch, answer in zip(batches, answers, strict=True)
+            if type(answer) is Written
+            for place in rings(batch)
+        )
+        return answers
+
+    def _watch_numbers(self, answers: Sequence[Outcome | Again]) -> None:
+        """They only grow, as long as it is the same ledger. On a connection that never broke nobody else would see."""
+        newest = max((answer.fence for answer in answers if type(answer) is Written), default=self._newest)
+        if newest < self._newest:
+            self._primary.look_again(self._side.ask)
+        self._newest = newest
+
+    def confirm(self) -> None:
+        """A restart, or whoever ends a session that waits for a standby, lets all see what no standby may have."""
+        self._commits.ask(CONFIRM)
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        return found(_one(self._reads.ask(self._calls.fetch, fetch_values(addresses), alone=len(addresses) == 1)))
+
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+        asked = Scan(kind, space, state, after, limit, schema=self._schema)
+        link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
+        return asked.page(link.ask(asked.sql, asked.values))
+
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+        return decode_records(_one(self._side.ask(self._calls.beside, beside_values(spaces, kinds, limit))))
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        if len(queues) <= FEW:
+            return self._hand_out(kind, queues, limit, hide)
+        ripe, later, now = look(self._side.ask, kind, frozenset(queues), limit, self._schema)
+        due = self._hand_out(kind, ripe, limit, hide) if ripe else Due([], None, now)
+        others = None if later is None else max(0.0, later - due.now)
+        return structs.replace(due, next_in=min((at for at in (due.next_in, others) if at is not None), default=None))
+
+    def _hand_out(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))
+
+    def listen(self, heard: Heard) -> float | None:
+        """From now on, tell which spaces changed in other processes."""
+        return self._listener.start(heard)
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def examine(self) -> Sequence[Finding]:
+        settings = self._settings()
+        with self._side.session() as db:
+            return examine(db, self._side.asking(db), settings, self._clock, self._schema)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._notifier.close()
+        for link in self._links:
+            link.hush()  # all of them before any is waited for
+        for link in self._links:
+            link.close()
+
+    def abandon(self) -> None:
+        self._listener.reset()
+        self._notifier.reset()
+        for link in self._links:
+            link.abandon()
+
+
+def _one(rows: Sequence[Sequence[bytes | None]]) -> bytes:
+    return rows[0][0] or b""
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    """The URL taken apart, with our time-outs where it gives none."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error:
+        given = {}
+    if not given or _is_torn(url, given):
+        # Not even the reason: it would quote what could not be read, maybe a piece of the password.
+        raise Misuse(
+            "The PostgreSQL URL cannot be read; write it as postgresql://user:password@host:5432/database, "
+            "with special characters percent-encoded."
+        )
+    several = {"target_session_attrs": "read-write"} if "," in str(given.get("host", "")) else {}
+    return DEFAULTS | several | given | {"client_encoding": "UTF8"}
+
+
+def _is_torn(url: str, given: dict[str, Any]) -> bool:
+    """Whether a password's bare @ or / was taken for the end of it: errors would name the rest as a host."""
+    rest = url.partition("://")[2].partition("?")[0]
+    ports = str(given.get("port", "")).replace(",", "")
+    return "@" in rest.partition("@")[2] or "@" in rest.partition("/")[2] or not f"0{ports}".isdecimal()

@@ -1,0 +1,270 @@
+"""Which server holds the ledger; schema migration."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from urllib.parse import unquote
+
+import psycopg
+from msgspec import Struct
+
+from ...errors import Misuse, SchemaMismatch, StoreError, StoreUnsafe
+from ..base import Finding
+from ..open import ACCEPT, BEFORE_ACCEPTING
+from ..sql import Migration, migrations
+
+__all__ = [
+    "APPLIED",
+    "EQ",
+    "LOOK",
+    "SCHEMA",
+    "TEXT",
+    "Ask",
+    "Primary",
+    "Server",
+    "in_schema",
+    "is_current",
+    "migrate",
+    "migration_sql",
+    "split_schema",
+]
+
+
+SCHEMA = "twiceproof"  # where the URL names no other
+NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+EQ = "OPERATOR(pg_catalog.=)"
+TEXT = "pg_catalog.text"
+
+APPLIED = "SELECT coalesce(pg_catalog.max(number), 0) FROM {schema}.twiceproof_migrations"
+LEDGER = "CREATE TABLE IF NOT EXISTS {schema}.twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL)"
+NOT_OURS = """
+SELECT tableowner FROM pg_tables WHERE schemaname = %s AND tablename = 'twiceproof_migrations'
+    AND NOT pg_has_role(current_user, tableowner, 'USAGE')"""
+MIGRATING = 0x7477696365  # "twice"
+PATIENCE = 60.0  # with a process that has stopped in the middle of it, or a transaction that uses a table of ours
+
+
+def split_schema(url: str) -> tuple[str, str | None]:
+    """The URL for libpq, which knows no `schema=`, and the schema that it names."""
+    front, _, query = url.partition("?")
+    options = query.split("&") if query else []
+    named = [option for option in options if option.partition("=")[0] == "schema"]
+    rest = "&".join(option for option in options if option not in named)
+    return f"{front}?{rest}" if rest else front, _checked(unquote(named[-1].partition("=")[2])) if named else None
+
+
+def _checked(name: str) -> str:
+    if not NAME.fullmatch(name) or name.startswith("pg_") or name == "information_schema":
+        raise Misuse(
+            f"schema={name!r} cannot be the ledger's; use small letters, digits and underscores, as in {SCHEMA}."
+        )
+    return name
+
+
+def in_schema(sql: str, schema: str) -> bytes:
+    """The statement with the ledger's schema in every `{schema}`."""
+    return sql.replace("{schema}", f'"{schema}"').encode()
+
+
+def migration_sql(migration: Migration, schema: str = SCHEMA) -> bytes:
+    return in_schema(migration.sql, schema)
+
+
+def is_current(applied: int) -> bool:
+    """Whether nothing is left to apply. A newer release's schema is refused."""
+    known = len(migrations("postgres"))
+    if applied > known:
+        raise SchemaMismatch(
+            f"The database was written by a newer release (schema {applied}, this one knows {known}); "
+            "upgrade twiceproof."
+        )
+    return applied == known
+
+
+def migrate(db: psycopg.Connection, schema: str) -> None:
+    """Apply what is missing, all or nothing. The lock makes others queue, and they find it done."""
+    with db.transaction():
+        db.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
+        db.execute("SELECT set_config('lock_timeout', %s, true)", (f"{PATIENCE * 1000:.0f}",))
+        db.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
+        if db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is None:
+            db.execute(in_schema("CREATE SCHEMA {schema}", schema))
+        _refuse_anothers(db, schema)
+        db.execute(in_schema(LEDGER, schema))
+        done = _applied(db, schema)
+        is_current(done)
+        for migration in migrations("postgres")[done:]:
+            db.execute(migration_sql(migration, schema))
+            noted = in_schema("INSERT INTO {schema}.twiceproof_migrations VALUES (%s, %s)", schema)
+            db.execute(noted, (migration.number, migration.name))
+
+
+def _refuse_anothers(db: psycopg.Connection, schema: str) -> None:
+    """A table that somebody laid out for us may have a trigger of theirs, which would run with our rights."""
+    row = db.execute(NOT_OURS, (schema,)).fetchone()
+    if row is not None:
+        finding = Finding(
+            "refuse", "owner", f"{schema}.twiceproof_migrations belongs to {row[0]}",
+            f"Open the store with the role {row[0]}, or drop the table if it is not the ledger's.",
+        )  # fmt: skip
+        raise StoreUnsafe(
+            f"{finding.found}, so that it cannot be brought up to date. {finding.advice}", findings=[finding]
+        )
+
+
+def _applied(db: psycopg.Connection, schema: str) -> int:
+    row = db.execute(in_schema(APPLIED, schema)).fetchone()
+    return int(row[0]) if row else 0
+
+
+# Above what another server can have drawn and lost: up to its time, and some minutes more if the clocks differ.
+SKIP = "SELECT {schema}.twiceproof_advance(2147483648::bigint)"
+# Up to the present: a ledger that was brought back from a backup draws no number again.
+ADVANCE = "SELECT {schema}.twiceproof_advance(0::bigint)"
+RESTORED = f"SELECT {{schema}}.twiceproof_restored($1::{TEXT})"
+ACCEPT_RESTORED = f"UPDATE {{schema}}.twiceproof_facts SET value = '' WHERE name {EQ} 'restored' RETURNING name"  # noqa: S608 - constants
+
+LOG = "pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8)"
+# The timeline as the log has it: the control file names the former one until the first checkpoint is over.
+LOOK = f"""
+SELECT CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN
+        pg_catalog.concat((SELECT system_identifier FROM pg_catalog.pg_control_system()), '/',
+            pg_catalog.concat('x', {LOG})::bit(32)::int)
+    END,
+    CASE WHEN pg_catalog.current_setting('synchronous_standby_names') {EQ} ''
+        THEN 'asynchronous' ELSE 'synchronous' END,
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'server'),
+    {{schema}}.twiceproof_place(),
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'place'),
+    (SELECT value FROM {{schema}}.twiceproof_facts WHERE name {EQ} 'restored')"""  # noqa: S608 - constants
+# Every promotion changes it. The system is left out: reading it takes as long as all the rest of the question.
+TIMELINE = f"CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN {LOG} END"
+# Without waiting for a standby: a successor may have none yet, and be read all the same.
+_NOTED = f"""
+WITH noted AS (
+    UPDATE {{schema}}.twiceproof_facts SET value = $2::{TEXT} WHERE name {EQ} 'server' AND value {EQ} $1::{TEXT}
+    RETURNING pg_catalog.set_config('synchronous_commit', 'local', true))
+"""  # noqa: S608 - constants
+NOTE = _NOTED + "SELECT FROM noted"
+SUCCEED = _NOTED + SKIP + " FROM noted"
+
+Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
+
+
+class Server(Struct, frozen=True):
+    system: str
+    timeline: int
+    commits: str = ""  # "synchronous" or "asynchronous"; "" if nobody has noted it
+
+    @classmethod
+    def read(cls, text: str) -> Server:
+        system, _, rest = text.partition("/")
+        timeline, _, commits = rest.partition("/")
+        return cls(system, int(timeline) if timeline.isdecimal() else 0, commits)
+
+    @property
+    def name(self) -> str:
+        return f"{self.system}/{self.timeline}"
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}/{self.commits}" if self.commits else self.name
+
+    def follows(self, former: Server) -> bool:
+        """Whether its log goes on where the other's was left. A former primary's does not."""
+        return self.system == former.system and self.timeline >= former.timeline
+
+
+class Primary:
+    """Known from the opening on. Every new connection may lead to another server."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = schema
+        self._known: Server | None = None
+
+    def open(self, ask: Ask) -> None:
+        """By what the database remembers. Of one that was moved, and of what came before this was noted, the doctor
+        tells.
+        """
+        try:
+            now, noted = self._look(ask)
+        except (StoreError, psycopg.Error):  # a server that does not say who it is cannot be watched
+            with contextlib.suppress(psycopg.Error):
+                self.advance(ask)
+            return
+        self._judge(ask, now, noted, noted if noted.commits and noted.system == now.system else now)
+        self.advance(ask)
+
+    def accept(self, ask: Ask) -> None:
+        """Whoever is there, and what was restored, by a person's word."""
+        now, noted = self._look(ask)
+        ask(in_schema(SKIP, self._schema), ())
+        ask(in_schema(ACCEPT_RESTORED, self._schema), ())
+        if now.name != noted.name:
+            ask(in_schema(NOTE, self._schema), [noted.text.encode(), now.text.encode()])
+        self._known = now
+
+    def greet(self, ask: Ask) -> None:
+        """Before anything else is asked on a new connection."""
+        if self._known is not None:
+            self._judge(ask, *self._look(ask), self._known)
+            self.advance(ask)
+
+    def advance(self, ask: Ask) -> None:
+        """Bring the counter up to the present."""
+        with contextlib.suppress(StoreError):  # as with notes
+            ask(in_schema(ADVANCE, self._schema), ())
+
+    def look_again(self, ask: Ask) -> None:
+        """A number was drawn that is smaller than one before: somebody put an older ledger in place of this one."""
+        with contextlib.suppress(StoreError):
+            self._look(ask)
+            ask(in_schema(SKIP, self._schema), ())
+
+    def guard(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[bytes, Sequence[bytes | None]]:
+        """The same question, answered only on the timeline that we know: others say nothing, and do nothing.
+
+        For a connection to a pooler, behind which every question may meet another server.
+        """
+        if self._known is None:
+            return sql, values
+        known = b"%08X" % self._known.timeline
+        asked = f" WHERE $%d::{TEXT} {EQ} {TIMELINE}" % (len(values) + 1)
+        return sql + asked.encode(), [*values, known]
+
+    def _judge(self, ask: Ask, now: Server, noted: Server, known: Server) -> None:
+        if now.follows(known) and now.name == noted.name:  # as before, or accepted by somebody's word
+            if now != noted:
+                self._note(ask, NOTE, noted, now)
+        elif now.name != known.name:
+            if not now.follows(known) or known.commits != "synchronous":
+                raise _taken_over(now, known)
+            self._note(ask, SUCCEED, noted, now)
+        self._known = now
+
+    def _look(self, ask: Ask) -> tuple[Server, Server]:
+        ((name, commits, noted, here, place, _),) = ask(in_schema(LOOK, self._schema), ())
+        if name is not None and here != place:
+            with contextlib.suppress(StoreError):
+                ask(in_schema(RESTORED, self._schema), [place or b""])
+        if name is None:  # its answers may be old, and it may be about to be promoted
+            raise psycopg.OperationalError("the server is a standby, which takes no writes")
+        return Server.read(f"{name.decode()}/{(commits or b'').decode()}"), Server.read((noted or b"").decode())
+
+    def _note(self, ask: Ask, statement: str, noted: Server, now: Server) -> None:
+        with contextlib.suppress(StoreError):  # a role that may not write this works all the same
+            ask(in_schema(statement, self._schema), [noted.text.encode(), now.text.encode()])
+
+
+def _taken_over(now: Server, known: Server) -> StoreUnsafe:
+    advice = (
+        f"{BEFORE_ACCEPTING} {ACCEPT}"
+        if now.follows(known)
+        else "Lead the address back, or open the store again to go on with what is there."
+    )
+    finding = Finding(
+        "refuse", "failover", f"another server has taken over ({known.name} before, now {now.name})", advice
+    )
+    return StoreUnsafe(f"{finding.found}: acknowledged writes may be lost. {finding.advice}", findings=[finding])

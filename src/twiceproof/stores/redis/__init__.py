@@ -1,0 +1,1 @@
+"""Records in Redis or Valkey, one server or a cluster."""

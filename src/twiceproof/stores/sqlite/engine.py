@@ -1,0 +1,273 @@
+"""The SQLite store: one file, no set-up, durable, and safe for several processes at once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sqlite3
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from ...clock import Clock, system_clock
+from ...errors import StoreError
+from ...records import Address, Batch, Due, Found, Outcome, Page, Record
+from ...threads import at_fork
+from ..base import Finding
+from .connection import Handle, SameFile, begin_immediate, open_handle, translate, translated
+from .doctor import examine, note_host, refuse_unsafe
+from .due import hand_out, look
+from .join import SqliteJoins
+from .locks import carried_over
+from .notify import UNHEARD, FileWatch, Heard
+from .readers import READERS, Readers
+from .rows import COLUMNS, READ, Numbers, Scan, catch_up, land_counted, record_of
+from .schema import create_private, migrate
+
+__all__ = ["SqliteEngine"]
+
+
+SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
+WRITER_CACHE, READER_CACHE = 32_768, 32_768 // READERS  # KiB of pages: 64 MB for all connections of a store together
+COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
+FORK_PATIENCE = 1.0  # for those who read or write; who is at it for longer makes the file unusable in the child
+
+
+class SqliteEngine:
+    """One writing connection, used by whoever leads a commit, and some reading ones."""
+
+    batch_limit = 500
+    group_limit = 500
+    reads_first = True
+    best_effort = False
+    one_per_space = False
+
+    def __init__(
+        self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0
+    ) -> None:
+        self.path = path = path.absolute()  # whoever changes the directory later, a daemon or a test, keeps this file
+        self.durability = durability
+        self._clock = clock
+        self._patience = patience
+        self.joins = SqliteJoins(path, clock, durability=durability, patience=patience)
+        self._process = os.getpid()
+        self._writer: Handle | None = None
+        self._writers = itertools.count()
+        self._readers = Readers(self._open)
+        self._writing = threading.Lock()
+        self._numbers = Numbers()
+        self._file = SameFile(path)
+        self._commits = itertools.count(1)
+        self._watch = FileWatch(self._data_version)
+        self._forking = 0  # the thread that forks, and has the write lock for it
+        self._prepare()
+        at_fork(
+            self,
+            before=SqliteEngine.before_fork,
+            in_parent=SqliteEngine.after_fork,
+            in_child=SqliteEngine.in_child,
+        )
+
+    def _prepare(self) -> None:
+        refuse_unsafe(self.path)
+        create_private(self.path)
+        with translated():
+            db = self._connect()  # others may be creating the same file: SQLite's own patience is wanted here
+            migrate(db, self._clock, self._patience)
+            db.hold()
+        self._readers.adopt(db)
+        self._file.learn()
+        with self._transaction() as (writer, now):
+            note_host(writer, now)
+            catch_up(writer, now)
+
+    # -- commits ---------------------------------------------------------------------------------
+
+    def commit(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
+        with self._transaction() as (db, now):
+            if next(self._commits) % COMMITS_BETWEEN_FITS == 0:
+                fit_log(db)
+            return land_counted(db, batches, self._numbers, now)
+
+    def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
+        with self._reader() as db:
+            now = self._clock.now()
+            self._file.look(now)
+            ripe, later = look(db, kind, queues, now, limit)
+        records: list[Record] = []
+        if ripe:
+            with self._transaction() as (db, now):
+                records, first = hand_out(db, kind, ripe, limit, (now, now + hide), self._numbers)
+            later = min((at for at in (later, first) if at is not None), default=None)
+        return Due(records, None if later is None else max(0.0, later - now), now)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[tuple[sqlite3.Connection, float]]:
+        """A write transaction and the time at which its lock was had."""
+        self._notice_fork()
+        with self._writing, translated(on_broken=self._drop_writer):
+            db = self._writer = self._writer or self._open_writer()
+            try:
+                begin_immediate(db, self._clock, self._patience)
+                now = self._clock.now()
+                self._file.look(now)
+                yield db, now
+                db.execute("COMMIT")
+            except BaseException:  # also an interrupt, wherever it hits: a transaction left open blocks every process
+                self._numbers.forget()
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+
+    # -- reads -----------------------------------------------------------------------------------
+
+    def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
+        """Each on the spot, on the caller's own thread. This is what a replay costs, so it is kept lean."""
+        db = self._borrow()
+        try:
+            rows = [db.execute(READ, (at.space, at.kind, at.key)).fetchone() for at in addresses]
+        except BaseException as error:
+            self._readers.drop(db)
+            if isinstance(error, sqlite3.Error):
+                raise translate(error) from error
+            raise
+        self._readers.give_back(db)
+        now = self._clock.now()
+        return [Found(record_of(row) if row else None, now) for row in rows]
+
+    def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
+        asked = Scan(kind, space, state, after, limit)
+        with self._reader() as db:
+            rows = db.execute(asked.sql, asked.values).fetchall()
+        return asked.page(rows, self._clock.now())
+
+    def beside(self, spaces: Sequence[str], kinds: Sequence[str], limit: int) -> Sequence[Record]:
+        marks = ",".join("?" * len(kinds))
+        sql = f"SELECT {COLUMNS} FROM twiceproof_records WHERE space=? AND kind IN ({marks}) LIMIT ?"  # noqa: S608
+        with self._reader() as db:
+            return [record_of(row) for space in spaces for row in db.execute(sql, (space, *kinds, limit))]
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[Handle]:
+        db = self._borrow()
+        try:
+            with translated():
+                yield db
+        except BaseException:
+            self._readers.drop(db)
+            raise
+        self._readers.give_back(db)
+
+    def _borrow(self) -> Handle:
+        self._notice_fork()
+        with translated():
+            return self._readers.borrow()
+
+    # -- other processes -------------------------------------------------------------------------
+
+    def listen(self, heard: Heard) -> float | None:
+        """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
+        return None if self._watch.start(heard) else UNHEARD
+
+    def _data_version(self) -> tuple[int, int] | None:
+        """Asked of the writing connection, whose own commits do not count. None: it is at work just now."""
+        if not self._writing.acquire(blocking=False):
+            return None
+        try:
+            db = self._writer = self._writer or self._open_writer()
+            return self._nth_writer, int(db.execute("PRAGMA data_version").fetchone()[0])
+        except (sqlite3.Error, StoreError):
+            return None
+        finally:
+            self._writing.release()
+
+    # -- life ------------------------------------------------------------------------------------
+
+    def _open_writer(self) -> Handle:
+        """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
+        self._numbers.forget()
+        self._nth_writer = next(self._writers)
+        db = self._open()
+        db.execute(f"PRAGMA cache_size=-{WRITER_CACHE}")
+        db.execute("PRAGMA busy_timeout=0")
+        fit_log(db)
+        return db
+
+    def _open(self) -> Handle:
+        db = self._connect()
+        db.hold()
+        return db
+
+    def _connect(self) -> Handle:
+        self._file.insist()
+        db = open_handle(self.path)
+        db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")
+        db.execute(f"PRAGMA cache_size=-{READER_CACHE}")
+        return db
+
+    def examine(self) -> Sequence[Finding]:
+        with self._reader() as db:
+            return examine(db, self.path, self._clock)
+
+    def close(self) -> None:
+        self._watch.close()
+        self._readers.close()
+        with self._writing:  # closing a handle under another thread's statement crashes the interpreter
+            self._close_writer()
+
+    def _close_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    # -- forks -----------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Let reads and commits end, and close every connection: SQLite keeps in memory who has which lock, and a child
+        would take its parent's locks for its own (see `sqlite_locks`). Both open new ones when they need them.
+        """
+        if self._writing.acquire(timeout=FORK_PATIENCE):
+            self._forking = threading.get_ident()
+            if self._readers.pause(FORK_PATIENCE):
+                self._close_writer()
+
+    def after_fork(self) -> None:
+        if self._forking == threading.get_ident():
+            self._forking = 0
+            self._readers.resume()
+            self._writing.release()
+
+    def in_child(self) -> None:
+        self._process = os.getpid()
+        if self.joins.under_way():
+            carried_over(self.path)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """What the parent left open is left alone: a handle is never closed but in the process that opened it."""
+        self._writer = None
+        self._readers.reset()
+        self._writing = threading.Lock()
+        self._forking = 0
+        self._watch.reset()
+
+    def _notice_fork(self) -> None:
+        """Also one of which Python was not told, as some servers make them."""
+        if self._process != os.getpid():
+            self.in_child()
+
+    def _drop_writer(self) -> None:
+        """After an I/O error the handle is not to be trusted: the next commit opens a fresh one."""
+        with contextlib.suppress(sqlite3.Error):
+            self._close_writer()
+
+
+def fit_log(db: sqlite3.Connection) -> None:
+    """How many pages the log holds before they are brought to the file.
+
+    Random keys scatter over a large file, and each checkpoint syncs all the pages they touched: a longer log does that
+    less often. But a log that still grows makes each commit's sync dearer by half: a small file's is soon written over.
+    """
+    (pages,) = db.execute("PRAGMA page_count").fetchone()
+    db.execute(f"PRAGMA wal_autocheckpoint={min(max(pages // 8, SHORTEST_LOG), LONGEST_LOG)}")

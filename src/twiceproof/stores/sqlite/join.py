@@ -1,0 +1,161 @@
+"""The ledger in a user's SQLite transaction: the same file, the write lock had from the start."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...clock import Clock, jitter
+from ...errors import Misuse
+from ...operations import Operation
+from ...records import Batch, Outcome
+from ..user_drivers import Driver, Pause
+from ..user_transaction import Torn
+from .connection import BUSY_PAUSE, held_for_too_long, is_busy, open_handle
+from .rows import Numbers, land_counted
+
+__all__ = ["SqliteJoins"]
+
+
+# Also turns a transaction that was opened for reading into one that writes, or fails if it is too late for that.
+TAKE_LOCK = "UPDATE twiceproof_counter SET number=number"
+LEVELS = {"power": 2, "process": 1}
+
+
+class SqliteJoins:
+    dialect = "sqlite"
+
+    def __init__(self, path: Path, clock: Clock, *, durability: str, patience: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._level = LEVELS[durability]
+        self._patience = patience
+        self._joined: weakref.WeakSet[Driver] = weakref.WeakSet()
+
+    def connect(self, *, awaited: bool) -> sqlite3.Connection:
+        return open_handle(self._path)
+
+    def under_way(self) -> bool:
+        """Whether somebody is in the middle of a transaction, also on a connection that we did not open."""
+        for driver in list(self._joined):
+            with contextlib.suppress(Exception):  # a driver's own: it was closed
+                if driver.raw().in_transaction:
+                    return True
+        return False
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def lock(self, driver: Driver) -> Operation[None]:
+        """In short steps that let an event loop go on: the one who holds the lock may be another of its tasks."""
+        self._joined.add(driver)
+        db = driver.raw()
+        self._refuse_other_file(db)
+        self._keep_what_is_acknowledged(db)
+        deadline = self._clock.monotonic() + self._patience
+        while not _has_lock(db):
+            if self._clock.monotonic() >= deadline:
+                raise held_for_too_long(self._patience)
+            yield from Pause(self._clock, jitter(BUSY_PAUSE))
+        db.set_authorizer(_refuse_ends)
+
+    def _refuse_other_file(self, db: sqlite3.Connection) -> None:
+        with _plainly(db):
+            name = next(file for _, schema, file in db.execute("PRAGMA database_list") if schema == "main")
+        if not name or not Path(name).exists() or not Path(name).samefile(self._path):
+            raise Misuse(
+                f"The connection's file is {name or 'in memory'}, and the ledger's is {self._path}; effect and ledger "
+                'entry commit together only in one file. Use that file, or @app.step(repeat="keyed") or check(…).'
+            )
+
+    def _keep_what_is_acknowledged(self, db: sqlite3.Connection) -> None:
+        """The ledger's entry must be as durable in this transaction as in one of our own."""
+        with _plainly(db):
+            if not db.in_transaction:
+                db.execute(f"PRAGMA synchronous={max(self._level, _level(db))}")
+            if _level(db) < self._level:
+                raise Misuse("The connection would lose its last commits in a power cut; set PRAGMA synchronous=FULL.")
+
+    def check(self, driver: Driver, mark: str) -> Operation[str]:
+        self._joined.add(driver)
+        db = driver.raw()
+        self._refuse_other_file(db)
+        with _plainly(db):
+            self._take_lock(db)
+            db.execute(f'SAVEPOINT "{mark}"')
+        yield from ()
+        return ""
+
+    def _take_lock(self, db: sqlite3.Connection) -> None:
+        try:
+            db.execute(TAKE_LOCK)
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            raise Misuse("The transaction was opened for reading only; open it with BEGIN IMMEDIATE.") from error
+
+    # -- writing and ending ----------------------------------------------------------------------
+
+    def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
+        db = driver.raw()
+        with _plainly(db):
+            try:
+                db.execute(f'RELEASE "{mark}"')
+            except sqlite3.OperationalError as error:
+                raise Torn from error  # savepoints go with their transaction
+            db.execute(f'SAVEPOINT "{mark}"')
+            (outcome,) = land_counted(db, [batch], Numbers(), self._clock.now())
+        yield from ()
+        return outcome
+
+    def loosen(self, driver: Driver) -> None:
+        driver.raw().set_authorizer(None)
+
+    def end(self, session: str) -> None:
+        """There is no server."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        if isinstance(error, sqlite3.DatabaseError) and str(error) == "not authorized":
+            return Misuse(
+                "The transaction of a function under @app.transaction is committed with its ledger entry, when it "
+                "returns; leave out commit(), rollback(), executescript() and `with connection:`."
+            )
+        return error
+
+
+def _has_lock(db: sqlite3.Connection) -> bool:
+    """Without SQLite's own patience, which would hold up a whole event loop."""
+    with _plainly(db):
+        patience = db.execute("PRAGMA busy_timeout").fetchone()[0]
+        db.execute("PRAGMA busy_timeout=0")
+        try:
+            db.execute(TAKE_LOCK if db.in_transaction else "BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            return False
+        finally:
+            db.execute(f"PRAGMA busy_timeout={int(patience)}")
+        return True
+
+
+def _level(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA synchronous").fetchone()[0])
+
+
+def _refuse_ends(action: int, *_: object) -> int:
+    return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+
+@contextlib.contextmanager
+def _plainly(db: Any) -> Iterator[None]:
+    """The user's connection may make anything of rows and texts."""
+    kept = db.row_factory, db.text_factory
+    db.row_factory, db.text_factory = None, str
+    try:
+        yield
+    finally:
+        db.row_factory, db.text_factory = kept

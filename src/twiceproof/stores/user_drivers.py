@@ -1,0 +1,420 @@
+"""Sqlite3, psycopg, asyncpg, SQLAlchemy connections behind one protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import re
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from ..clock import Clock
+from ..errors import Misuse
+from ..operations import Inline, Operation, Request
+
+__all__ = [
+    "AsyncpgDriver",
+    "Do",
+    "Driver",
+    "Pause",
+    "PsycopgDriver",
+    "SqlalchemyDriver",
+    "Sqlite3Driver",
+    "cut",
+    "driver_of",
+    "in_percent",
+    "is_connection",
+    "is_django",
+    "shut",
+]
+
+
+class Do(Request[Any]):
+    """Call this. An event loop awaits the answer, if it is one to be awaited."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+
+    def block(self) -> Any:
+        answer = self._work()
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise Misuse("This connection is one to be awaited; make the function under @app.transaction `async def`.")
+        return answer
+
+    async def wait(self) -> Any:
+        answer = self._work()
+        return await answer if inspect.isawaitable(answer) else answer
+
+
+class Pause(Request[None]):
+    """Let a moment go by."""
+
+    __slots__ = ("_clock", "_seconds")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+
+    def block(self) -> None:
+        self._clock.sleep(self._seconds)
+
+    async def wait(self) -> None:
+        await self._clock.rest(self._seconds)
+
+
+class Driver(Protocol):
+    """One connection and one transaction on it. `handle` is what the user works with."""
+
+    dialect: str  # "sqlite" or "postgresql"
+    handle: Any
+
+    def begin(self) -> Operation[None]:
+        """Open a transaction that nobody but us commits. One that is open already is refused."""
+
+    def adopt(self) -> Operation[None]:
+        """The user has opened it, and will end it."""
+
+    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+        """Run one statement. Its marks are $1, $2, …, in order and once each. Not for SQLite."""
+
+    def raw(self) -> Any:
+        """The sqlite3 connection behind it. Only for SQLite."""
+
+    def flush(self) -> Operation[None]:
+        """Send what an ORM still keeps back."""
+
+    def commit(self) -> Operation[None]: ...
+
+    def rollback(self) -> Operation[None]: ...
+
+    def drop(self) -> None:
+        """Without a word and without waiting: the server takes it for a rollback."""
+
+    def cut(self) -> None:
+        """Called on another thread than the one that uses the connection: whoever waits on it hears an error."""
+
+
+def shut(descriptor: int) -> None:
+    """Ends a socket that somebody else owns and may be waiting on. It stays theirs to close."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as ours:
+        ours.shutdown(socket.SHUT_RDWR)
+
+
+def cut(connection: Any) -> None:
+    """Whatever driver it is of: psycopg, asyncpg, sqlite3, or one with a socket of its own."""
+    with contextlib.suppress(Exception):
+        if hasattr(connection, "pgconn"):
+            shut(connection.pgconn.socket)
+        elif hasattr(connection, "terminate"):
+            connection._loop.call_soon_threadsafe(connection.terminate)  # asyncpg's, which knows no threads
+        elif hasattr(connection, "interrupt"):
+            connection.interrupt()
+        elif hasattr(connection, "fileno"):
+            shut(connection.fileno())
+
+
+def in_percent(sql: str) -> str:
+    """The same statement for drivers that mark values with %s."""
+    return re.sub(r"\$\d+", "%s", sql)
+
+
+def _sqlite3(connection: Any) -> Driver:
+
+    return Sqlite3Driver(connection)
+
+
+def _psycopg(connection: Any) -> Driver:
+
+    return PsycopgDriver(connection)
+
+
+def _asyncpg(connection: Any) -> Driver:
+
+    return AsyncpgDriver(connection)
+
+
+def _sqlalchemy(connection: Any) -> Driver:
+
+    return SqlalchemyDriver(connection)
+
+
+def _django(connection: Any) -> Driver:
+    from .django_driver import DjangoDriver
+
+    return DjangoDriver(connection)
+
+
+# By the package that a connection's class, or one it is made from, comes from, and what such a connection has.
+DRIVERS: dict[str, tuple[str, Callable[[Any], Driver]]] = {
+    "sqlite3": ("executescript", _sqlite3),
+    "psycopg": ("pgconn", _psycopg),
+    "asyncpg": ("is_in_transaction", _asyncpg),
+    "sqlalchemy": ("begin_nested", _sqlalchemy),
+    "django": ("in_atomic_block", _django),
+}
+
+
+def _found(connection: Any) -> Callable[[Any], Driver] | None:
+    packages = [kind.__module__.partition(".")[0] for kind in type(connection).__mro__]
+    for package in packages:
+        mark, make = DRIVERS.get(package, ("", None))
+        if make is not None and hasattr(connection, mark):
+            return make
+    return None
+
+
+def is_connection(thing: Any) -> bool:
+    return _found(thing) is not None
+
+
+def is_django(thing: Any) -> bool:
+    return _found(thing) is _django
+
+
+def driver_of(connection: Any) -> Driver:
+    make = _found(connection)
+    if make is None:
+        raise Misuse(
+            f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection that the ledger can be "
+            "written on; give one of sqlite3, psycopg 3, asyncpg, SQLAlchemy (Connection or Session), or Django."
+        )
+    return make(connection)
+
+
+class AsyncpgDriver:
+    dialect = "postgresql"
+
+    def __init__(self, connection: Any) -> None:
+        self.handle = connection
+        self._transaction: Any = None
+
+    def begin(self) -> Operation[None]:
+        if self.handle.is_in_transaction():
+            raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
+        transaction = self.handle.transaction()
+        yield from Do(transaction.start)
+        self._transaction = transaction
+
+    def adopt(self) -> Operation[None]:
+        if not self.handle.is_in_transaction():
+            raise Misuse("The connection is in no transaction; open one with `async with connection.transaction():`.")
+        yield from ()
+
+    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+        found: Sequence[Sequence[Any]] = yield from Do(lambda: self.handle.fetch(sql, *values))
+        return found
+
+    def raw(self) -> Any:
+        raise NotImplementedError
+
+    def flush(self) -> Operation[None]:
+        yield from ()
+
+    def commit(self) -> Operation[None]:
+        transaction, self._transaction = self._transaction, None
+        yield from Do(transaction.commit)
+
+    def rollback(self) -> Operation[None]:
+        transaction, self._transaction = self._transaction, None
+        if transaction is not None:
+            yield from Do(transaction.rollback)
+
+    def cut(self) -> None:
+        cut(self.handle)
+
+    def drop(self) -> None:
+        with contextlib.suppress(Exception):
+            self.handle.terminate()
+
+
+IDLE = 0
+
+
+class _Back(Exception):
+    """Tells psycopg's transaction block to roll back."""
+
+
+class PsycopgDriver:
+    dialect = "postgresql"
+
+    def __init__(self, connection: Any) -> None:
+        self.handle = connection
+        self._transaction: Any = None
+        self._awaited = hasattr(connection, "__aenter__")
+
+    def begin(self) -> Operation[None]:
+        if self.handle.info.transaction_status != IDLE:
+            raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
+        transaction = self.handle.transaction()
+        yield from Do(transaction.__aenter__ if self._awaited else transaction.__enter__)
+        self._transaction = transaction
+
+    def adopt(self) -> Operation[None]:
+        yield from ()
+
+    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+        cursor = self.handle.cursor(row_factory=_plain)  # the connection's own may make anything of a row
+        yield from Do(lambda: cursor.execute(in_percent(sql).encode(), values))
+        found: Sequence[Sequence[Any]] = yield from Do(cursor.fetchall)
+        return found
+
+    def raw(self) -> Any:
+        raise NotImplementedError
+
+    def flush(self) -> Operation[None]:
+        yield from ()
+
+    def commit(self) -> Operation[None]:
+        yield from self._end(None)
+
+    def rollback(self) -> Operation[None]:
+        if self._transaction is not None:
+            yield from self._end(_Back())
+
+    def _end(self, error: _Back | None) -> Operation[None]:
+        transaction, self._transaction = self._transaction, None
+        leave = transaction.__aexit__ if self._awaited else transaction.__exit__
+        yield from Do(lambda: leave(type(error) if error else None, error, None))
+
+    def cut(self) -> None:
+        cut(self.handle)
+
+    def drop(self) -> None:
+        with contextlib.suppress(Exception):
+            self.handle.pgconn.finish()
+
+
+def _plain(cursor: Any) -> Any:
+    return tuple
+
+
+SQLITE = "pysqlite"
+
+
+class SqlalchemyDriver:
+    """Talks past SQLAlchemy's own SQL, in the words of the driver underneath."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self._session = hasattr(handle, "flush")
+        self._connection: Any = None if self._session else handle
+        self._ours = False
+        dialect = self._bind().dialect
+        self.dialect = dialect.name
+        self._percent = dialect.paramstyle in ("format", "pyformat")
+        if dialect.name == "sqlite" and dialect.driver != SQLITE:
+            raise Misuse(
+                f"SQLAlchemy's {dialect.driver} cannot be joined; use the driver pysqlite, with a plain `def`."
+            )
+
+    def _bind(self) -> Any:
+        return self.handle.get_bind() if self._session else self.handle
+
+    def begin(self) -> Operation[None]:
+        if self.handle.in_transaction():
+            raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
+        if self._session:
+            self._connection = yield from Do(self.handle.connection)
+        else:
+            yield from Do(self.handle.begin)
+        self._refuse_commits()
+
+    def adopt(self) -> Operation[None]:
+        if not self.handle.in_transaction():
+            raise Misuse("The connection is in no transaction; open one with connection.begin().")
+        if self._session:
+            self._connection = yield from Do(self.handle.connection)
+
+    def _sync(self) -> Any:
+        return getattr(self._connection, "sync_connection", self._connection)
+
+    def _refuse_commits(self) -> None:
+        """A commit in the user's function would tear its work from the ledger's entry."""
+        from sqlalchemy import event
+
+        def refuse(_: Any) -> None:
+            if not self._ours:
+                raise Misuse(
+                    "The transaction of a function under @app.transaction is committed with its ledger entry, when "
+                    "it returns; leave out commit()."
+                )
+
+        event.listen(self._sync(), "commit", refuse)
+
+    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+        words = in_percent(sql) if self._percent else sql
+        result = yield from Do(lambda: self._connection.exec_driver_sql(words, tuple(values)))
+        found: Sequence[Sequence[Any]] = result.fetchall()
+        return found
+
+    def raw(self) -> Any:
+        return self._sync().connection.driver_connection
+
+    def flush(self) -> Operation[None]:
+        if self._session:
+            yield from Do(self.handle.flush)
+
+    def commit(self) -> Operation[None]:
+        self._ours = True
+        yield from Do(self.handle.commit)
+
+    def rollback(self) -> Operation[None]:
+        yield from Do(self.handle.rollback)
+
+    def cut(self) -> None:
+        with contextlib.suppress(Exception):
+            if not self._sync().invalidated:
+                cut(self.raw())
+
+    def drop(self) -> None:
+        """Not back into the pool: its transaction may be open still."""
+        with contextlib.suppress(Exception):
+            if not self._sync().invalidated:  # or asking for its connection would open another
+                self._sync().connection.invalidate()
+
+
+class Sqlite3Driver:
+    """`begin` only looks: the write lock is the dialect's to wait for."""
+
+    dialect = "sqlite"
+
+    def __init__(self, connection: Any) -> None:
+        self.handle = connection
+
+    def begin(self) -> Operation[None]:
+        if self.handle.in_transaction and getattr(self.handle, "autocommit", None) is not False:
+            raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
+        yield from ()
+
+    def adopt(self) -> Operation[None]:
+        if not self.handle.in_transaction:
+            raise Misuse("The connection is in no transaction; run BEGIN IMMEDIATE on it first.")
+        yield from ()
+
+    def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
+        raise NotImplementedError
+
+    def raw(self) -> Any:
+        return self.handle
+
+    def flush(self) -> Operation[None]:
+        yield from ()
+
+    def commit(self) -> Operation[None]:
+        yield from Inline(self.handle.commit)
+
+    def rollback(self) -> Operation[None]:
+        yield from Inline(self.handle.rollback)
+
+    def cut(self) -> None:
+        cut(self.handle)
+
+    def drop(self) -> None:
+        with contextlib.suppress(Exception):
+            self.handle.close()

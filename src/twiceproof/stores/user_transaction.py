@@ -1,0 +1,176 @@
+"""The ledger inside a user's own transaction: Join, JoinedStore."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from ..errors import Misuse
+from ..operations import Operation
+from ..records import Batch, Outcome, Write
+from .user_drivers import Do, Driver, is_connection, is_django
+from .validate import validate_writes
+
+__all__ = ["Join", "JoinedStore", "Joins", "Opened", "Torn", "open_from"]
+
+
+class Torn(Exception):
+    """The transaction that was opened is no longer there: somebody ended it. Never seen outside."""
+
+
+class Joins(Protocol):
+    """What a SQL engine offers for it, as `engine.joins`. `mark` names the transaction, to be known again."""
+
+    dialect: str
+
+    def connect(self, *, awaited: bool) -> Any:
+        """A connection to the store's own database, as the user's function gets it where no connect= is given."""
+
+    def lock(self, driver: Driver) -> Operation[None]:
+        """What is needed once the transaction is ours to open."""
+
+    def check(self, driver: Driver, mark: str) -> Operation[str]:
+        """Refuse what is not the store's own database, or would not keep what is acknowledged.
+
+        What the server knows the transaction by, for `end`.
+        """
+
+    def land(self, driver: Driver, mark: str, batch: Batch) -> Operation[Outcome]:
+        """Check the batch's conditions and write it. Raises `Torn` if the transaction is not the one marked."""
+
+    def loosen(self, driver: Driver) -> None:
+        """Before the transaction is ended by us."""
+
+    def end(self, session: str) -> None:
+        """The transaction that `check` told of was given up: the server need not keep it for anybody."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        """An error of the user's work, in clearer words where there are any."""
+
+
+class JoinedStore(Protocol):
+    """A store whose records can be written in a user's own transaction."""
+
+    joins: Joins
+
+    def join(self, connection: Any) -> Join:
+        """The ledger, in the transaction that is open, or will be, on this connection."""
+
+
+class Join:
+    """One transaction. Used by hand: open it yourself, `write`, then commit. Write last, for the space stays locked."""
+
+    def __init__(self, joins: Joins, driver: Driver, *, ids: Callable[[], str], batch_limit: int) -> None:
+        self._joins = joins
+        self._driver = driver
+        self._ids = ids
+        self._limit = batch_limit
+        self._mark = ""
+        self._session = ""
+        if driver.dialect != joins.dialect:
+            raise Misuse(
+                f"The connection is to {driver.dialect}, and the ledger is in {joins.dialect}; effect and ledger entry "
+                'commit together only in one database. Use @app.step(repeat="keyed") or check(…) for another one.'
+            )
+
+    @property
+    def handle(self) -> Any:
+        """What the user works with."""
+        return self._driver.handle
+
+    def begin(self) -> Operation[None]:
+        """Open it. Nothing but `commit` here can end it well."""
+        yield from self._driver.begin()
+        yield from self._joins.lock(self._driver)
+        yield from self._check()
+
+    def write(self, *writes: Write) -> Operation[Outcome]:
+        """As a store's `write`; it lands when the transaction is committed."""
+        validate_writes(writes, self._limit)
+        if not self._mark:
+            yield from self._driver.adopt()
+            yield from self._check()
+        yield from self._driver.flush()
+        return (yield from self._joins.land(self._driver, self._mark, Batch(writes, self._ids())))
+
+    def _check(self) -> Operation[None]:
+        mark = self._ids()
+        self._session = yield from self._joins.check(self._driver, mark)
+        self._mark = mark
+
+    def commit(self) -> Operation[None]:
+        yield from self._driver.flush()
+        self._joins.loosen(self._driver)
+        yield from self._driver.commit()
+
+    def rollback(self) -> Operation[None]:
+        """Of a connection that is broken, its end is the rollback."""
+        with contextlib.suppress(Exception):
+            self._joins.loosen(self._driver)
+        with contextlib.suppress(Exception):
+            yield from self._driver.rollback()
+
+    def drop(self) -> None:
+        self._driver.drop()
+
+    def cut(self) -> None:
+        """From another thread: whoever waits on the connection hears that it is broken."""
+        self._driver.cut()
+        if self._session:
+            self._joins.end(self._session)
+
+    def explain(self, error: BaseException) -> BaseException:
+        return self._joins.explain(error)
+
+
+class Opened(Struct, frozen=True):
+    """A connection, and how it is given back."""
+
+    connection: Any
+    close: Callable[[], Any]
+
+
+def open_from(source: Any) -> Operation[Opened]:
+    """From a SQLAlchemy engine, a pool, Django, or a function: of a connection, a session, a block that lends one."""
+    if is_django(source):
+        from .django_driver import django_source
+
+        return _of_django((yield from Do(django_source(source))))
+    if is_connection(source):
+        raise Misuse("connect= wants something that makes connections, not one; write it as connect=lambda: …")
+    if hasattr(source, "acquire") and hasattr(source, "release"):  # asyncpg's pool
+        connection = yield from Do(source.acquire)
+        return Opened(connection, lambda: source.release(connection))
+    made = yield from Do(_maker(source))
+    if is_django(made):
+        return _of_django(made)
+    if is_connection(made):
+        return Opened(made, made.close)
+    return (yield from _lent(made))
+
+
+def _of_django(connection: Any) -> Opened:
+    """It stays its thread's: Django's own settings say for how long it is kept."""
+    return Opened(connection, connection.close_if_unusable_or_obsolete)
+
+
+def _maker(source: Any) -> Callable[[], Any]:
+    for maker in (source, getattr(source, "connect", None), getattr(source, "connection", None)):
+        if callable(maker):  # a function or a sessionmaker; SQLAlchemy's engines; psycopg's pools
+            return maker  # type: ignore[no-any-return]
+    raise Misuse(f"connect={source!r} makes no connections; give a function, a SQLAlchemy engine or a pool.")
+
+
+def _lent(made: Any) -> Operation[Opened]:
+    """A context manager: entered now, left when the step is over."""
+    kind = type(made)
+    if hasattr(kind, "__aenter__"):
+        connection = yield from Do(lambda: kind.__aenter__(made))
+        return Opened(connection, lambda: kind.__aexit__(made, None, None, None))
+    if hasattr(kind, "__enter__"):
+        connection = yield from Do(lambda: kind.__enter__(made))
+        return Opened(connection, lambda: kind.__exit__(made, None, None, None))
+    return Opened(made, lambda: None)  # whoever looks at it says what is wrong with it
