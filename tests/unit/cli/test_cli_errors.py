@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from twiceproof import errors
 from twiceproof.cli import claims as claims_list
-from twiceproof.stores import open as ledger_module
 from twiceproof.cli.failures import exit_code
 from twiceproof.cli.main import cli
+from twiceproof.stores import open as ledger_module
 
 READS = [("claims", "list"), ("claims", "show", "ship", "k"), ("claims", "sweep")]
 
