@@ -87,9 +87,7 @@ class ConfinedEngine:
 
 def _start(module: str, errors: IO[str]) -> subprocess.Popen[str]:
     command = [*ALONE, sys.executable, "-m", module]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-    )  # fmt: skip
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
 
 
 class _Asked:

@@ -85,9 +85,20 @@ def _rows(keys: Keys, count: int) -> Iterator[Row]:
     for number in range(1, count + 1):
         key = keys()
         yield (
-            space_of(key), "claim", "self", DONE, number, number, f"0123456789abcdef-{number:x}",
-            now, now, None, EXPIRE, now + KEEP, body_with(key),
-        )  # fmt: skip
+            space_of(key),
+            "claim",
+            "self",
+            DONE,
+            number,
+            number,
+            f"0123456789abcdef-{number:x}",
+            now,
+            now,
+            None,
+            EXPIRE,
+            now + KEEP,
+            body_with(key),
+        )
 
 
 def _line(row: Row) -> str:

@@ -16,9 +16,16 @@ __all__ = ["facts"]
 TURNS = 100_000
 
 PACKAGES = (
-    "twiceproof", "msgspec", "psycopg", "redis", "hiredis", "aws-lambda-powertools",
-    "dbos", "restate-sdk", "temporalio",
-)  # fmt: skip
+    "twiceproof",
+    "msgspec",
+    "psycopg",
+    "redis",
+    "hiredis",
+    "aws-lambda-powertools",
+    "dbos",
+    "restate-sdk",
+    "temporalio",
+)
 
 
 def facts() -> dict[str, str]:

@@ -32,14 +32,40 @@ class Plan(Struct, frozen=True):
 
 
 FULL = Plan(
-    "full", rounds=7, slot=0.25, replayed=1_000, few=10_000, many=1_000_000, many_valkey=200_000,
-    scale_slot=0.4, scale_rounds=7, interpreters=7,
-    steps=(0, 1, 5, 10), flow_rounds=3, replayed_flows=50, forgotten=3_000, interrupted=1_000, waiting=100_000,
+    "full",
+    rounds=7,
+    slot=0.25,
+    replayed=1_000,
+    few=10_000,
+    many=1_000_000,
+    many_valkey=200_000,
+    scale_slot=0.4,
+    scale_rounds=7,
+    interpreters=7,
+    steps=(0, 1, 5, 10),
+    flow_rounds=3,
+    replayed_flows=50,
+    forgotten=3_000,
+    interrupted=1_000,
+    waiting=100_000,
     slow_senders=500,
-)  # fmt: skip
+)
 QUICK = Plan(
-    "quick", rounds=2, slot=0.03, replayed=100, few=500, many=5_000, many_valkey=2_000,
-    scale_slot=0.05, scale_rounds=2, interpreters=2,
-    steps=(1, 5), flow_rounds=1, replayed_flows=5, forgotten=50, interrupted=20, waiting=1_000,
+    "quick",
+    rounds=2,
+    slot=0.03,
+    replayed=100,
+    few=500,
+    many=5_000,
+    many_valkey=2_000,
+    scale_slot=0.05,
+    scale_rounds=2,
+    interpreters=2,
+    steps=(1, 5),
+    flow_rounds=1,
+    replayed_flows=5,
+    forgotten=50,
+    interrupted=20,
+    waiting=1_000,
     slow_senders=20,
-)  # fmt: skip
+)

@@ -52,6 +52,17 @@ def _row(record: Record, space: str, key: str, later: float) -> tuple[Any, ...]:
     body = record.body.replace(run_id(record.at.space), run_id(space)).replace(FIRST, key)
     due_at = None if record.due_at is None else record.due_at + later
     return (
-        space, record.at.kind, record.at.key, record.state, int(record.version), record.fence, record.nonce,
-        record.created_at, record.updated_at, record.lease_until, record.queue, due_at, body,
-    )  # fmt: skip
+        space,
+        record.at.kind,
+        record.at.key,
+        record.state,
+        int(record.version),
+        record.fence,
+        record.nonce,
+        record.created_at,
+        record.updated_at,
+        record.lease_until,
+        record.queue,
+        due_at,
+        body,
+    )

@@ -51,11 +51,16 @@ def main() -> None:
 
 def _start_server(directory: str) -> None:
     settings = {
-        "RESTATE_BASE_DIR": directory, "RESTATE_BIND_IP": "127.0.0.1", "RESTATE_LISTEN_MODE": "tcp",
-        "RESTATE_BIND_PORT": str(FABRIC), "RESTATE_INGRESS__BIND_PORT": str(INGRESS),
-        "RESTATE_ADMIN__BIND_PORT": str(ADMIN), "RESTATE_LOG_FILTER": "error",
-        "RESTATE_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "1",
-    }  # fmt: skip
+        "RESTATE_BASE_DIR": directory,
+        "RESTATE_BIND_IP": "127.0.0.1",
+        "RESTATE_LISTEN_MODE": "tcp",
+        "RESTATE_BIND_PORT": str(FABRIC),
+        "RESTATE_INGRESS__BIND_PORT": str(INGRESS),
+        "RESTATE_ADMIN__BIND_PORT": str(ADMIN),
+        "RESTATE_LOG_FILTER": "error",
+        "RESTATE_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "1",
+    }
     command = [str(program("restate-server")), "--no-logo"]
     subprocess.Popen(command, env={**os.environ, **settings}, stdin=subprocess.DEVNULL, stdout=sys.stderr)
 

@@ -25,9 +25,20 @@ class Rows:
     def __call__(self) -> tuple[Any, ...]:
         now, number = time.time(), next(self._numbers)
         return (
-            self._prefix + self._keys(), "claim", "self", "held", number, number, f"0123456789abcdef-{number:x}",
-            now, now, now + LEASE, "", None, self._body,
-        )  # fmt: skip
+            self._prefix + self._keys(),
+            "claim",
+            "self",
+            "held",
+            number,
+            number,
+            f"0123456789abcdef-{number:x}",
+            now,
+            now,
+            now + LEASE,
+            "",
+            None,
+            self._body,
+        )
 
     def many(self, count: int) -> list[tuple[Any, ...]]:
         return [self() for _ in range(count)]

@@ -45,9 +45,7 @@ ENGINES = (RESTATE, TEMPORAL)
 def measure_engine(kind: EngineKind, sites: Sequence[Site], plan: Plan, progress: Progress) -> Findings:
     findings = Findings()
     with ExitStack() as stack:
-        engine = ConfinedEngine(
-            kind.name, kind.module, (ONE, kind.callers), packages=kind.packages, server=kind.server
-        )  # fmt: skip
+        engine = ConfinedEngine(kind.name, kind.module, (ONE, kind.callers), packages=kind.packages, server=kind.server)
         stack.callback(engine.close)
         apps = [stack.enter_context(App(site.fresh())) for site in sites]
         mine = [OurFlows(app) for app in apps]

@@ -51,9 +51,7 @@ def measure_flows(site: Site, plan: Plan, progress: Progress) -> Findings:
 class _Heats:
     """Contenders that are compared with each other run in the same heat."""
 
-    def __init__(
-        self, site: Site, ours: OurFlows, dbos: Peer, raw: RawStore, plan: Plan, progress: Progress
-    ) -> None:  # fmt: skip
+    def __init__(self, site: Site, ours: OurFlows, dbos: Peer, raw: RawStore, plan: Plan, progress: Progress) -> None:
         self._name = site.name
         self._ours = ours
         self._dbos = dbos

@@ -35,9 +35,7 @@ def measure_forgetting(site: Site, plan: Plan, progress: Progress) -> Findings:
             step()
     made = Series("runs made", f"{CALLERS} tasks", tuple(makes))
     forgotten = Series("runs forgotten", "1 sweeper", tuple(forgets))
-    return Findings(
-        rows_beside(part, made, [made, forgotten]), [line("forgetting", site.name, ratio(forgotten, made))]
-    )  # fmt: skip
+    return Findings(rows_beside(part, made, [made, forgotten]), [line("forgetting", site.name, ratio(forgotten, made))])
 
 
 def _timed(work: object) -> float:

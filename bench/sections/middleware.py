@@ -48,9 +48,7 @@ def _beside_bare(framework: str, url: str, slots: Slots, progress: Progress) -> 
         ports = {name: serve(name, url, stack) for name in (bare, guarded)}
         acts = [(bare, _fresh()), (f"{guarded}, replay", _same()), (f"{guarded}, first call", _fresh())]
         found = compete([_contender(name, ports, keys, stack) for name, keys in acts], slots, step)
-    return Findings(
-        rows_beside(part, found[0], found), [line("middleware replay", part, _time(found[1], found[0]))]
-    )  # fmt: skip
+    return Findings(rows_beside(part, found[0], found), [line("middleware replay", part, _time(found[1], found[0]))])
 
 
 def _beside_peers(store: str, url: str, peers: list[str], slots: Slots, progress: Progress) -> Findings:
@@ -139,11 +137,23 @@ def _asgi_act(app: Any, keys: Keys) -> Any:
 
 def _scope(key: bytes) -> dict[str, Any]:
     headers = [
-        (b"host", b"shop"), (b"content-type", b"application/json"), (b"content-length", str(len(BODY)).encode()),
-        (b"authorization", b"Bearer abc"), (b"idempotency-key", key),
-    ]  # fmt: skip
+        (b"host", b"shop"),
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(BODY)).encode()),
+        (b"authorization", b"Bearer abc"),
+        (b"idempotency-key", key),
+    ]
     return {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "POST",
-        "path": "/pay", "raw_path": b"/pay", "root_path": "", "scheme": "http", "query_string": b"",
-        "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80), "headers": headers,
-    }  # fmt: skip
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "path": "/pay",
+        "raw_path": b"/pay",
+        "root_path": "",
+        "scheme": "http",
+        "query_string": b"",
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+        "headers": headers,
+    }

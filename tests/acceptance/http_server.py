@@ -88,9 +88,7 @@ app.webhook(Post(), secret="s3cret", name="slow", start=sync)(slow)
 class HttpServer:
     """Started with port 0; heard through its pipe; ended by its id."""
 
-    def __init__(
-        self, folder: Path, *words: str, store: str = "", json_lines: bool = True, shop: str = SHOP
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, *words: str, store: str = "", json_lines: bool = True, shop: str = SHOP) -> None:
         self.folder = folder
         (folder / "shop.py").write_text(shop)
         environment = {**os.environ, "TWICEPROOF_STORE": store or f"sqlite:///{folder}/shop.db"}

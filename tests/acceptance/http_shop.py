@@ -67,9 +67,13 @@ class HttpShop:
         command = ["serve", "shop:app", "--port", str(self.port), "--json", "--no-access-log"]
         with (self.folder / "server.log").open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "twiceproof.cli.main", *command], cwd=self.folder, env=env,
-                stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "twiceproof.cli.main", *command],
+                cwd=self.folder,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, (self.folder / "server.log").read_text()
@@ -91,8 +95,12 @@ class HttpShop:
     def cli(self, *words: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "twiceproof.cli.main", "--store", "sqlite:///shop.db", *words],
-            cwd=self.folder, capture_output=True, text=True, timeout=60, check=True,
-        )  # fmt: skip
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         return done.stdout
 
     def token(self, name: str, *scopes: str, tenant: str = "default") -> str:

@@ -15,12 +15,34 @@ from pathlib import Path
 import pytest
 
 SIDE_KEYS = {
-    "deliveries", "repeats", "given_up", "kills", "answers_lost", "billed_unasked", "invoices", "invoices_twice",
-    "invoices_missing", "billed_too_much", "mails", "mails_twice", "mails_missing", "addresses_old",
-}  # fmt: skip
+    "deliveries",
+    "repeats",
+    "given_up",
+    "kills",
+    "answers_lost",
+    "billed_unasked",
+    "invoices",
+    "invoices_twice",
+    "invoices_missing",
+    "billed_too_much",
+    "mails",
+    "mails_twice",
+    "mails_missing",
+    "addresses_old",
+}
 KEYS = {
-    "orders", "seed", "messages", "naive", "twiceproof", "approved", "settled", "waiting", "seconds", "ok", "ledger",
-}  # fmt: skip
+    "orders",
+    "seed",
+    "messages",
+    "naive",
+    "twiceproof",
+    "approved",
+    "settled",
+    "waiting",
+    "seconds",
+    "ok",
+    "ledger",
+}
 PYTHONPATH = os.environ.get("PYTHONPATH", "")
 WITHOUT_STEPS = """
 import twiceproof.app

@@ -50,8 +50,11 @@ def app(place):
 
 
 def states(app, flow):
-    return {record.at.space.split("/", 2)[2]: record.state for record in app.store.scan("run").block().records
-            if record.at.space.split("/")[1] == flow}  # fmt: skip
+    return {
+        record.at.space.split("/", 2)[2]: record.state
+        for record in app.store.scan("run").block().records
+        if record.at.space.split("/")[1] == flow
+    }
 
 
 # -- arguments, keys, results, errors ------------------------------------------------------------

@@ -46,8 +46,11 @@ def state(shop):
 
 
 def decided(shop):
-    (approval,) = [piece for piece in shop("GET", f"/v1/runs/{shop('GET', '/v1/runs')['runs'][0]['run']}")["pieces"]
-                   if piece["kind"] == "approval"]  # fmt: skip
+    (approval,) = [
+        piece
+        for piece in shop("GET", f"/v1/runs/{shop('GET', '/v1/runs')['runs'][0]['run']}")["pieces"]
+        if piece["kind"] == "approval"
+    ]
     return approval["body"].get("decision")
 
 

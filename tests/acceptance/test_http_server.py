@@ -41,9 +41,13 @@ def start(tmp_path):
 
 def command(server, *words):
     return subprocess.run(
-        [sys.executable, "-m", "twiceproof", *words], cwd=server.folder, env=server.environment, text=True,
-        capture_output=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-m", "twiceproof", *words],
+        cwd=server.folder,
+        env=server.environment,
+        text=True,
+        capture_output=True,
+        timeout=60,
+    )
 
 
 def until(condition, seconds=20.0):

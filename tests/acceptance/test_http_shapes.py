@@ -55,9 +55,24 @@ def statuses(server, data):
         POST + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n" + NEXT,
         b"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n" + NEXT,
     ],
-    ids=["length-and-chunked", "two-lengths", "gzip-chunked", "chunked-gzip", "chunked-twice", "xchunked", "http-1.0",
-         "folded", "blank-before-colon", "bare-newline", "bare-return", "nul", "upgrade", "upgrade-chunked", "connect"],
-)  # fmt: skip
+    ids=[
+        "length-and-chunked",
+        "two-lengths",
+        "gzip-chunked",
+        "chunked-gzip",
+        "chunked-twice",
+        "xchunked",
+        "http-1.0",
+        "folded",
+        "blank-before-colon",
+        "bare-newline",
+        "bare-return",
+        "nul",
+        "upgrade",
+        "upgrade-chunked",
+        "connect",
+    ],
+)
 def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_behind_it_is_read(server, request_):
     assert statuses(server, request_) == [400]
 
@@ -98,8 +113,21 @@ def test_a_header_that_may_come_once_is_refused_twice(server, name):
 
 @pytest.mark.parametrize(
     "path",
-    ["//healthz", "/./healthz", "/v1/../healthz", "/%2fhealthz", "/%68ealthz", "/healthz/", "/healthz%00",
-     "/healthz;a=b", "/v1/runs/%ff", "/v1/runs/%c0%af", "/v1/runs/a%0d%0ab", "/v1//runs", "/v1/runs/..%2f..%2fhealthz"],
-)  # fmt: skip
+    [
+        "//healthz",
+        "/./healthz",
+        "/v1/../healthz",
+        "/%2fhealthz",
+        "/%68ealthz",
+        "/healthz/",
+        "/healthz%00",
+        "/healthz;a=b",
+        "/v1/runs/%ff",
+        "/v1/runs/%c0%af",
+        "/v1/runs/a%0d%0ab",
+        "/v1//runs",
+        "/v1/runs/..%2f..%2fhealthz",
+    ],
+)
 def test_an_address_has_one_spelling(server, path):
     assert statuses(server, f"GET {path} HTTP/1.1\r\n".encode() + HOST + LAST) == [404]

@@ -99,8 +99,11 @@ class Shop:
     def worker(self, *words: str) -> subprocess.Popen[str]:
         worker = subprocess.Popen(
             [sys.executable, "-m", "twiceproof", "work", "workshop:app", *words],
-            cwd=self.folder, env=self.environment, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=self.folder,
+            env=self.environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.workers.append(worker)
         self.heard(worker, "serving")
         return worker

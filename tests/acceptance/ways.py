@@ -195,8 +195,13 @@ def django_connection(engine: str, *, given: str = "function") -> Callable[[Plac
         where = {"NAME": file_of(place)}
         if engine == "postgresql":
             found = psycopg.conninfo.conninfo_to_dict(place.url)
-            where = {"NAME": found["dbname"], "USER": found.get("user", ""), "PASSWORD": found.get("password", ""),
-                     "HOST": found.get("host", ""), "PORT": str(found.get("port", ""))}  # fmt: skip
+            where = {
+                "NAME": found["dbname"],
+                "USER": found.get("user", ""),
+                "PASSWORD": found.get("password", ""),
+                "HOST": found.get("host", ""),
+                "PORT": str(found.get("port", "")),
+            }
         alias = f"shop{len(connections.settings)}"
         added = connections.configure_settings(
             {"default": {"ENGINE": ""}, alias: {"ENGINE": f"django.db.backends.{engine}", **where}}
@@ -278,8 +283,13 @@ def by_object(session: Any, order: str) -> Any:
 WAYS = [
     Way("sqlite3", "sqlite", False, default, by_question_mark),
     Way("sqlite3 awaited", "sqlite", True, default, by_question_mark),
-    Way("sqlite3 of the user", "sqlite", False, lambda place: Plain(lambda: sqlite3.connect(file_of(place))),
-        by_question_mark),
+    Way(
+        "sqlite3 of the user",
+        "sqlite",
+        False,
+        lambda place: Plain(lambda: sqlite3.connect(file_of(place))),
+        by_question_mark,
+    ),
     Way("SQLAlchemy connection, SQLite", "sqlite", False, engine("sqlite"), by_text),
     Way("SQLAlchemy session, SQLite", "sqlite", False, engine("sqlite", session=True), by_object),
     Way("Django, SQLite", "sqlite", False, django_connection("sqlite3"), by_cursor),
@@ -297,4 +307,4 @@ WAYS = [
     Way("SQLAlchemy awaited, psycopg", "postgres", True, awaited_engine("psycopg"), by_text),
     Way("SQLAlchemy awaited, asyncpg", "postgres", True, awaited_engine("asyncpg"), by_text),
     Way("SQLAlchemy awaited session, asyncpg", "postgres", True, awaited_engine("asyncpg", session=True), by_object),
-]  # fmt: skip
+]

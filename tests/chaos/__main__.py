@@ -34,9 +34,7 @@ def main() -> int:
     given = arguments()
     seed = random.SystemRandom().randrange(1_000_000) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
-    plan = Plan(
-        given.runs, seed, kill_every=given.kill_every, database_kills=given.database_kills, bare=given.bare
-    )  # fmt: skip
+    plan = Plan(given.runs, seed, kill_every=given.kill_every, database_kills=given.database_kills, bare=given.bare)
     with directory(given.keep) as here, PostgresServer() as server:
         report = weather(plan, here, server, saying())
     print(report.table())

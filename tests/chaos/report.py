@@ -68,7 +68,13 @@ def weather(plan: Plan, directory: Path, server: PostgresServer, say: Say = lamb
         seconds = time.monotonic() - began
         traces = Traces.read(directory, storm.dsn)
         return Report(
-            plan, judge(traces, plan.runs), seconds, len(traces.killed), len(traces.database_killed),
-            storm.replies_lost, sum(traces.count(traces.lost).values()),
-            traces.count(traces.done), traces.count(traces.begun),
-        )  # fmt: skip
+            plan,
+            judge(traces, plan.runs),
+            seconds,
+            len(traces.killed),
+            len(traces.database_killed),
+            storm.replies_lost,
+            sum(traces.count(traces.lost).values()),
+            traces.count(traces.done),
+            traces.count(traces.begun),
+        )

@@ -28,9 +28,12 @@ HOW_TO = ROOT / "docs/how-to"
 PAGE = (ROOT / "docs/reference/http.md").read_text("utf-8")
 ROUTES = [*claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES]
 ANSWERS = {
-    "claim": (Claimed, Prior), "look_at_claim": (ClaimView,), "complete_claim": (Ended,), "fail_claim": (Ended,),
+    "claim": (Claimed, Prior),
+    "look_at_claim": (ClaimView,),
+    "complete_claim": (Ended,),
+    "fail_claim": (Ended,),
     "renew_claim": (Renewed,),
-}  # fmt: skip
+}
 RUN, ANOTHER = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"
 NO_CODE = sorted((HOW_TO / "no-code").glob("*.md"))
 
@@ -137,9 +140,12 @@ def test_every_route_is_in_a_table_with_its_scope_its_fields_and_its_statuses(ro
     assert ("proven" if scope is Scope.PROVEN else f"`{scope.value}`") in line
     for kind in (route.body, route.query):
         for field in msgspec.structs.fields(kind) if kind is not None else ():
-            assert f"`{field.name}`" in line or f"?{field.name}" in line or "as by id" in line or (
-                f"?{field.name}=" in PAGE
-            ), field.name  # fmt: skip
+            assert (
+                f"`{field.name}`" in line
+                or f"?{field.name}" in line
+                or "as by id" in line
+                or (f"?{field.name}=" in PAGE)
+            ), field.name
     for status in route.answers:
         assert str(status) in line or "as by id" in line, status
 
@@ -158,8 +164,15 @@ def test_the_page_names_no_route_that_there_is_not():
 
 def test_every_problem_of_a_door_has_a_next_move(shop):
     shop.start()
-    wrong = ["PUT /v1/claims/a%20b/k", "GET /v1/claims/a/k", "GET /v1/runs/run_x", "POST /v1/runs/none",
-             "POST /v1/callbacks/x", "GET /v1/approvals/x", "GET /v1/approvals/link/x"]  # fmt: skip
+    wrong = [
+        "PUT /v1/claims/a%20b/k",
+        "GET /v1/claims/a/k",
+        "GET /v1/runs/run_x",
+        "POST /v1/runs/none",
+        "POST /v1/callbacks/x",
+        "GET /v1/approvals/x",
+        "GET /v1/approvals/link/x",
+    ]
     for method, path in map(str.split, wrong):
         heard = shop(method, path)
         shape = json.loads(heard.body)

@@ -51,9 +51,12 @@ def main() -> int:
             tell(done.result())
     numbers = [number for number in FAULTS if number in trying]
     proof = Proof.now(
-        seed, TENTH if given.quick else 1.0, time.monotonic() - began,
-        [trying[number].result() for number in numbers], [found.result() for found in catching],
-    )  # fmt: skip
+        seed,
+        TENTH if given.quick else 1.0,
+        time.monotonic() - began,
+        [trying[number].result() for number in numbers],
+        [found.result() for found in catching],
+    )
     write(given, proof)
     print(proof.summary())
     return 0 if proof.holds else 1

@@ -27,9 +27,13 @@ def apart(
     """Try it in a process of its own; a process that ends without a finding is a finding."""
     words = [number, "--seed", str(seed), "--share", str(share), "--stores", ",".join(stores)]
     child = subprocess.Popen(
-        [sys.executable, "-m", "tests.prove.one", *words], cwd=ROOT, text=True, env=os.environ | planted.ordered(plant),
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-m", "tests.prove.one", *words],
+        cwd=ROOT,
+        text=True,
+        env=os.environ | planted.ordered(plant),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     try:
         out, err = child.communicate(timeout=patience)
     except subprocess.TimeoutExpired:

@@ -31,8 +31,24 @@ FAULTS = {
     "H2": "h2_real_histories",
 }  # F6 is MariaDB, which is no store of ours yet
 LONGEST_FIRST = [
-    "F1", "F16", "F7", "F4", "F9", "H1", "H2", "F2", "F11", "F5", "F3", "F10", "F8", "F13", "F12", "F14", "F15",
-]  # fmt: skip
+    "F1",
+    "F16",
+    "F7",
+    "F4",
+    "F9",
+    "H1",
+    "H2",
+    "F2",
+    "F11",
+    "F5",
+    "F3",
+    "F10",
+    "F8",
+    "F13",
+    "F12",
+    "F14",
+    "F15",
+]
 
 
 def module(number: str) -> ModuleType:
@@ -40,9 +56,14 @@ def module(number: str) -> ModuleType:
 
 
 def try_fault(
-    number: str, seed: int, share: float, stores: tuple[str, ...] = STORES, say: Callable[[str], None] = print,
-    *, one_is_enough: bool = False,
-) -> Finding:  # fmt: skip
+    number: str,
+    seed: int,
+    share: float,
+    stores: tuple[str, ...] = STORES,
+    say: Callable[[str], None] = print,
+    *,
+    one_is_enough: bool = False,
+) -> Finding:
     """In this process."""
     fault = module(number)
     finding = Finding(number, fault.TITLE, seed, share, one_is_enough)

@@ -15,9 +15,12 @@ TOLD = receipt(KEY)
 
 def accounts(done=1, heard=TOLD, unknown="", fences=()):
     return Accounts(
-        asked={KEY}, done=Counter({KEY: done}), heard={KEY: heard} if heard else {},
-        unknown={KEY: unknown} if unknown else {}, fences={"fences/0": list(fences)},
-    )  # fmt: skip
+        asked={KEY},
+        done=Counter({KEY: done}),
+        heard={KEY: heard} if heard else {},
+        unknown={KEY: unknown} if unknown else {},
+        fences={"fences/0": list(fences)},
+    )
 
 
 def first_words(complaints):
@@ -68,8 +71,12 @@ def test_the_accounts_are_read_from_the_files_of_all_writers(tmp_path):
 
     found = read_accounts(Here)
     assert (found.asked, found.done[KEY], found.heard, found.unknown, found.fences) == (
-        {KEY}, 2, {KEY: "receipt"}, {"once:1": "InProgress"}, {"fences/0": [7]},
-    )  # fmt: skip
+        {KEY},
+        2,
+        {KEY: "receipt"},
+        {"once:1": "InProgress"},
+        {"fences/0": [7]},
+    )
 
 
 def test_the_board_tells_where_somebody_is_and_how_many_answers_came():

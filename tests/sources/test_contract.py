@@ -129,9 +129,17 @@ class TestGeneric(SourceContract):
 class TestGenericWithTimeAndHeaderId(SourceContract):
     def make_source(self):
         return find_source(
-            "generic", id="header:X-Event-Id", type="header:X-Event-Type", signature="X-Signature", prefix="sha512=",
-            algorithm="sha512", encoding="base64", timestamp="X-Time", signs="{id}.{timestamp}.{url}.{body}", url=URL,
-        )  # fmt: skip
+            "generic",
+            id="header:X-Event-Id",
+            type="header:X-Event-Type",
+            signature="X-Signature",
+            prefix="sha512=",
+            algorithm="sha512",
+            encoding="base64",
+            timestamp="X-Time",
+            signs="{id}.{timestamp}.{url}.{body}",
+            url=URL,
+        )
 
 
 class TestGenericByFingerprint(SourceContract):

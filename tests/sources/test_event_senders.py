@@ -178,9 +178,12 @@ def test_a_sender_that_signs_nothing_needs_a_place_for_its_secret():
 def test_event_grids_validation_is_answered_with_its_code():
     source = find_source("event_grid")
     item = {
-        "id": "2d1781af", "topic": "/subscriptions/x", "subject": "", "data": {"validationCode": "512d38b6"},
+        "id": "2d1781af",
+        "topic": "/subscriptions/x",
+        "subject": "",
+        "data": {"validationCode": "512d38b6"},
         "eventType": "Microsoft.EventGrid.SubscriptionValidationEvent",
-    }  # fmt: skip
+    }
     sent = source.seal(msgspec.json.encode([item]), SECRET, NOW)
     sent = structs.replace(sent, headers={**sent.headers, "aeg-event-type": "SubscriptionValidation"})
     assert source.verify(sent, [SECRET], NOW) == ""
@@ -240,9 +243,12 @@ def test_a_dataverse_event_is_named_by_organisation_operation_message_row_and_st
     first = name_of(**base)
     assert first == name_of(**base)
     for other in (
-        {"OrganizationId": "o2"}, {"OperationId": "op2"}, {"MessageName": "Create"}, {"PrimaryEntityId": "e2"},
+        {"OrganizationId": "o2"},
+        {"OperationId": "op2"},
+        {"MessageName": "Create"},
+        {"PrimaryEntityId": "e2"},
         {"OwningExtension": {"Id": "step2"}},
-    ):  # fmt: skip
+    ):
         assert name_of(**{**base, **other}) != first
 
 

@@ -173,8 +173,13 @@ def test_while_a_certificate_is_fetched_others_are_answered():
         return payment
 
     app.webhook("paypal", secret=WEBHOOK, fetch=slow, start=pay)
-    forged = {"paypal-transmission-id": "1", "paypal-transmission-time": "2026-01-01T00:00:00Z",
-              "paypal-transmission-sig": "x", "paypal-auth-algo": "SHA256withRSA", "paypal-cert-url": URL}  # fmt: skip
+    forged = {
+        "paypal-transmission-id": "1",
+        "paypal-transmission-time": "2026-01-01T00:00:00Z",
+        "paypal-transmission-sig": "x",
+        "paypal-auth-algo": "SHA256withRSA",
+        "paypal-cert-url": URL,
+    }
 
     async def both():
         first = asyncio.create_task(app.receiving("paypal", b"{}", forged.items()))

@@ -98,9 +98,21 @@ def test_github_sends_the_same_event_as_a_form_which_is_its_default():
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"payload", b"payload=", b"other=%7B%7D", b"payload=%7B%7D&more=1", b"payload=%7B%7D&payload=%7B%7D",
-     b"payload=%FF", b"payload=%5B%5D", b"payload=%7B%22a%22%3A1%2C%22a%22%3A2%7D", b"a=1&b=2&c=3", b"\xff", b"{}"],
-)  # fmt: skip
+    [
+        b"",
+        b"payload",
+        b"payload=",
+        b"other=%7B%7D",
+        b"payload=%7B%7D&more=1",
+        b"payload=%7B%7D&payload=%7B%7D",
+        b"payload=%FF",
+        b"payload=%5B%5D",
+        b"payload=%7B%22a%22%3A1%2C%22a%22%3A2%7D",
+        b"a=1&b=2&c=3",
+        b"\xff",
+        b"{}",
+    ],
+)
 def test_a_form_of_githubs_that_holds_no_one_event_is_kept_aside(body):
     sent = find_source("github").sample(SECRET, NOW)
     assert isinstance(find_source("github").read(in_form(body, sent)), Poison)

@@ -211,8 +211,18 @@ if __name__ == "__main__":
     verbs = {
         verb.__name__: verb
         for verb in (
-            race, migrate, write_for_ever, hold, fill, open_and_close, second_store, second_store_closed, copied,
-            forked, forked_unheard, count_orders,
+            race,
+            migrate,
+            write_for_ever,
+            hold,
+            fill,
+            open_and_close,
+            second_store,
+            second_store_closed,
+            copied,
+            forked,
+            forked_unheard,
+            count_orders,
         )
-    }  # fmt: skip
+    }
     verbs[sys.argv[1]](*sys.argv[2:])

@@ -60,8 +60,11 @@ def test_what_is_written_lands_with_the_users_commit(site):
         db.commit()
     record = there(site, CLAIM)
     assert (record.body, record.state, record.version, record.fence) == (
-        "body", "held", answer.version, answer.fence,
-    )  # fmt: skip
+        "body",
+        "held",
+        answer.version,
+        answer.fence,
+    )
     assert record.lease_until == pytest.approx(record.updated_at + 5.0)
     assert record.updated_at == answer.now
 

@@ -178,8 +178,15 @@ def test_each_batch_of_a_group_has_its_own_end(engine, postgres_dsn):
         user.execute("SELECT twiceproof.twiceproof_hold(%s)", (spaces[3],))
         ends = engine.commit(group)
     assert [type(each) for each in ends] == [
-        Written, Conflict, Written, type(AGAIN), Written, Conflict, Conflict, Written
-    ]  # fmt: skip
+        Written,
+        Conflict,
+        Written,
+        type(AGAIN),
+        Written,
+        Conflict,
+        Conflict,
+        Written,
+    ]
     assert [ends[n].found.fence for n in (1, 5, 6)] == [claims[n].fence for n in (1, 5, 6)]
     found = engine.fetch([at(space, "one") for space in spaces])
     assert [each.record is not None for each in found] == [isinstance(each, Written) for each in ends]

@@ -132,10 +132,17 @@ def test_the_first_key_seals_and_all_open() -> None:
 @pytest.mark.parametrize(
     "keys",
     [
-        "nonsense", "a:b", "a:", ":QUFB", "a b", f"{TEXT},{TEXT}", "k:" + "QUFB" * 3, "k k:" + "QUFB" * 8,
+        "nonsense",
+        "a:b",
+        "a:",
+        ":QUFB",
+        "a b",
+        f"{TEXT},{TEXT}",
+        "k:" + "QUFB" * 3,
+        "k k:" + "QUFB" * 8,
         "é:" + "QUFB" * 8,
     ],
-)  # fmt: skip
+)
 def test_keys_that_cannot_be_used_are_refused_and_not_repeated(keys: str) -> None:
     with pytest.raises(Misuse, match="Key number") as refused:
         as_keyring(keys)
@@ -186,9 +193,12 @@ def test_one_row_that_does_not_open_harms_no_neighbour(caplog: Any) -> None:
     bad, good = AT, Address("default/charge/order:2", "claim", "self")
     engine(OLD, inner).commit([Batch([Insert(bad, "b", queue="q", due_in=0.0)], "n1")])
     store = engine(NEW, inner)
-    answers = store.commit([
-        Batch([Insert(bad, "x")], "n2"), Batch([Insert(good, "g", queue="q", due_in=0.0)], "n3"),
-    ])  # fmt: skip
+    answers = store.commit(
+        [
+            Batch([Insert(bad, "x")], "n2"),
+            Batch([Insert(good, "g", queue="q", due_in=0.0)], "n3"),
+        ]
+    )
     assert isinstance(answers[0], CannotOpen)
     assert isinstance(answers[1], Written)
     assert [record.at for record in store.due("claim", ["q"], 10, 5.0).records] == [good]

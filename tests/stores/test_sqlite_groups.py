@@ -77,10 +77,12 @@ def _kept(engine):
 
 def steps(spaces, fence):
     return [
-        Batch((Check(Address(space, "claim", "self"), fence=fence(space)), Insert(Address(space, "step", "pay"), "")),
-              f"step-{space}")
+        Batch(
+            (Check(Address(space, "claim", "self"), fence=fence(space)), Insert(Address(space, "step", "pay"), "")),
+            f"step-{space}",
+        )
         for space in spaces
-    ]  # fmt: skip
+    ]
 
 
 def test_of_steps_that_land_together_only_those_whose_claim_was_lost_are_refused(tmp_path):

@@ -21,12 +21,29 @@ CLOCK = (
 # What the machine notices of the broken stores, every time: conditions, fences, content and indexes. The order of
 # what is due takes luck to meet by chance; the contract's own tests look for it.
 NOTICED = [
-    "NoFenceCheck", "VersionIgnoredOnReplace", "VersionIgnoredOnRemove", "AbsenceNotChecked", "InsertOverwrites",
-    "ConflictWithoutWhatWasFound", "HalfABatchLands", "ConflictNamesTheLastMisfit", "DrawKeepsTheOldFence",
-    "CreatedAtOverwritten", "NotGivenIsKept", "DueNotHidden", "HidingKeepsTheVersion",
-    "OtherQueuesToo", "OtherKindsToo", "IndexOfWhatWasDue", "IndexNotMovedByReplace", "EmptyStateMeansAny",
-    "ScanIgnoresTheState", "StateIndexNotMended", "BodyNotGivenIsEmptied", "StaleRead",
-]  # fmt: skip
+    "NoFenceCheck",
+    "VersionIgnoredOnReplace",
+    "VersionIgnoredOnRemove",
+    "AbsenceNotChecked",
+    "InsertOverwrites",
+    "ConflictWithoutWhatWasFound",
+    "HalfABatchLands",
+    "ConflictNamesTheLastMisfit",
+    "DrawKeepsTheOldFence",
+    "CreatedAtOverwritten",
+    "NotGivenIsKept",
+    "DueNotHidden",
+    "HidingKeepsTheVersion",
+    "OtherQueuesToo",
+    "OtherKindsToo",
+    "IndexOfWhatWasDue",
+    "IndexNotMovedByReplace",
+    "EmptyStateMeansAny",
+    "ScanIgnoresTheState",
+    "StateIndexNotMended",
+    "BodyNotGivenIsEmptied",
+    "StaleRead",
+]
 
 
 def compare(store, advance, examples, steps=30):

@@ -131,7 +131,7 @@ def test_a_result_is_json_with_all_of_its_letters_and_digits(url, odd):
     last = "\\\ufffd" if url.startswith("postgres") else "\\\x00"
     assert document(given) == {
         "note": {"id": 1, "text": seen, "big": 2**64 - 1, "\\u0000": f"{LITERAL}{last}"},
-    }  # fmt: skip
+    }
     results = dict(asked(url, "SELECT operation, result FROM twiceproof_claims WHERE operation IN ('plain', 'fail')"))
     assert results == {"plain": '"fine"' if url.startswith("sqlite") else "fine", "fail": None}
     (fault,) = [document(row[0]) for row in asked(url, "SELECT fault FROM twiceproof_claims WHERE operation = 'fail'")]

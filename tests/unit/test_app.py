@@ -48,9 +48,14 @@ def play(folder: Path, store: str, **environment: str) -> subprocess.CompletedPr
     elsewhere.mkdir()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWICEPROOF_")}
     return subprocess.run(
-        [sys.executable, str(script)], cwd=elsewhere, env=inherited | environment, capture_output=True, text=True,
-        timeout=60, check=True,
-    )  # fmt: skip
+        [sys.executable, str(script)],
+        cwd=elsewhere,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
 
 
 @pytest.mark.parametrize(

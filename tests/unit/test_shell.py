@@ -37,8 +37,9 @@ def pasted(command: str, at: Path) -> subprocess.CompletedProcess[str]:
     """In a shell, in an empty directory of its own, with `twiceproof` there."""
     (at / "twiceproof").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m twiceproof "$@"\n')
     (at / "twiceproof").chmod(0o700)
-    return subprocess.run(["bash", "-c", f"PATH={shlex.quote(str(at))}:$PATH; {command}"], cwd=at, capture_output=True,
-                          text=True)  # fmt: skip
+    return subprocess.run(
+        ["bash", "-c", f"PATH={shlex.quote(str(at))}:$PATH; {command}"], cwd=at, capture_output=True, text=True
+    )
 
 
 def review_of(app: App, key: str) -> str:

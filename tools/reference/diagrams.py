@@ -12,8 +12,13 @@ CLAIM = Diagram(
     "States of a claim",
     (1000, 520),
     {
-        "held": (190, 250), "review": (500, 60), "done": (810, 250), "failed": (500, 440),
-        "(start)": (190, 60), "(end)": (810, 440), "(end 2)": (190, 440),
+        "held": (190, 250),
+        "review": (500, 60),
+        "done": (810, 250),
+        "failed": (500, 440),
+        "(start)": (190, 60),
+        "(end)": (810, 440),
+        "(end 2)": (190, 440),
     },
     (
         Arrow("(start)", "held", "take"),
@@ -33,14 +38,20 @@ CLAIM = Diagram(
         Loop("held", 'take after a lapse,\nrepeat="safe":\nnew fence', side=-1),
         Loop("done", "trim, after\nkeep_result"),
     ),
-)  # fmt: skip
+)
 
 RUN = Diagram(
     "States of a run",
     (1000, 560),
     {
-        "queued": (150, 270), "held": (520, 270), "waiting": (520, 60), "done": (890, 270),
-        "failed": (150, 490), "review": (520, 490), "(start)": (150, 60), "(start 2)": (800, 100),
+        "queued": (150, 270),
+        "held": (520, 270),
+        "waiting": (520, 60),
+        "done": (890, 270),
+        "failed": (150, 490),
+        "review": (520, 490),
+        "(start)": (150, 60),
+        "(start 2)": (800, 100),
     },
     (
         Arrow("(start)", "queued", "started,\nleft to a worker"),
@@ -59,14 +70,19 @@ RUN = Diagram(
         Arrow("review", "failed", "settled: abandon"),
     ),
     (Loop("held", "taken over after a lapse:\nthe ledger tells what is done"),),
-)  # fmt: skip
+)
 
 STEP = Diagram(
     "States of a step",
     (1000, 500),
     {
-        "started": (150, 240), "unknown": (500, 60), "done": (850, 240), "retry": (500, 430), "failed": (850, 430),
-        "(start)": (150, 60), "(start 2)": (850, 60),
+        "started": (150, 240),
+        "unknown": (500, 60),
+        "done": (850, 240),
+        "retry": (500, 430),
+        "failed": (850, 430),
+        "(start)": (150, 60),
+        "(start 2)": (850, 60),
     },
     (
         Arrow("(start)", "started", "check and never;\nany step after a crash"),
@@ -81,6 +97,6 @@ STEP = Diagram(
         Arrow("retry", "failed", "no attempts are left", shift=-12),
         Arrow("failed", "retry", "runs retry", shift=-12),
     ),
-)  # fmt: skip
+)
 
 DIAGRAMS: Mapping[str, Diagram] = {"claim": CLAIM, "run": RUN, "step": STEP}

@@ -37,7 +37,7 @@ OPTIONS = {
         f"with TLS {', '.join(f'`{name}=`' for name in sorted(TLS_OPTIONS))}",
     ],
     "memory": [],
-}  # fmt: skip
+}
 
 # Where what is found is a number or a word of the store's own: when it counts.
 WHEN = {

@@ -142,15 +142,13 @@ class DuplicatesApi:
 
     def duplicates(
         self, *, flow: str = "", source: str | None = None, since: float = 0.0, limit: int = 100
-    ) -> list[Blocked]:  # fmt: skip
+    ) -> list[Blocked]:
         """The keys with most blocked repeats, over all processes. `since` is in seconds since 1970, to the hour."""
         self.tally.flush()
         which = {"operation": flow, "source": source, "since": since, "limit": limit}
         return block(most_blocked(self.parts.store, self.parts.tenant, **which))  # type: ignore[arg-type]
 
-    def notify_duplicates(
-        self, hook: Hook, *, quiet: Duration = "10m", threshold: int = 10, name: str = ""
-    ) -> None:  # fmt: skip
+    def notify_duplicates(self, hook: Hook, *, quiet: Duration = "10m", threshold: int = 10, name: str = "") -> None:
         """Tell `hook` when repeats of a key were blocked `threshold` times in this process since it was last told.
 
         One message per key and quiet period, whichever process sends it. `name` tells hooks apart across processes;
@@ -159,14 +157,18 @@ class DuplicatesApi:
         name = name or str(len(self.tally.told))
         self.tally.told.append(
             Notifier(
-                self.parts.store, hook, name=name, quiet=seconds(quiet, name="quiet"), threshold=threshold,
+                self.parts.store,
+                hook,
+                name=name,
+                quiet=seconds(quiet, name="quiet"),
+                threshold=threshold,
                 clock=self.parts.clock,
             )
-        )  # fmt: skip
+        )
 
     def notify(
         self, hook: Hook, *, on: str | Collection[str] = EVENTS, quiet: Duration = "10m", name: str = ""
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Tell `hook` when a run or a claim waits for review ("review"), has failed for good ("failure"), or a delivery
         was kept aside because it could not be taken in ("dead-letter").
 
@@ -178,9 +180,13 @@ class DuplicatesApi:
         if not isinstance(store, GroupedStore):
             raise Misuse("This store does not tell what is written to it; open one by its URL: sqlite:///shop.db")
         incidents = Incidents(
-            store, hook, on=on, quiet=seconds(quiet, name="quiet"), name=name or str(len(self.incidents)),
+            store,
+            hook,
+            on=on,
+            quiet=seconds(quiet, name="quiet"),
+            name=name or str(len(self.incidents)),
             clock=self.parts.clock,
-        )  # fmt: skip
+        )
         self.incidents.append(incidents)
         store.heard.append(incidents.hear)
         self.duties.append(LookAround(incidents))

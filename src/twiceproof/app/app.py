@@ -78,7 +78,7 @@ R = TypeVar("R")
 
 class App(
     FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi, DoorApi
-):  # fmt: skip
+):
     """`App()` keeps its ledger in twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere.
 
     The path of a SQLite file that is relative is taken from the directory of the file that makes the app, whatever the
@@ -130,9 +130,14 @@ class App(
         self.tenants = Tenants(self.store, self.settings.tenant, clock)
         self._views: dict[str, App] = {}
         self.parts = Parts(
-            self.claims, self._heartbeat, owner=self._owner, tenant=self.settings.tenant, where=self._where,
-            best_effort=best_effort, url=self.settings.url,
-        )  # fmt: skip
+            self.claims,
+            self._heartbeat,
+            owner=self._owner,
+            tenant=self.settings.tenant,
+            where=self._where,
+            best_effort=best_effort,
+            url=self.settings.url,
+        )
         self.schedules = ScheduleDuty(self.store)
         self.polls = PollDuty(self.store, self._heartbeat)
         ranks = [RunDuty(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
@@ -173,10 +178,20 @@ class App(
             if not callable(function):  # `@app.once` without parentheses took the function for its key
                 raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
             policy = make_policy(
-                called, tenant=self.settings.tenant, on_duplicate=on_duplicate,
-                on_failure=on_failure, repeat=repeat, large=large, lease=lease, keep=keep, keep_result=keep_result,
-                keep_failed=keep_failed, ignore=ignore, where=self._where, not_done=not_done,
-            )  # fmt: skip
+                called,
+                tenant=self.settings.tenant,
+                on_duplicate=on_duplicate,
+                on_failure=on_failure,
+                repeat=repeat,
+                large=large,
+                lease=lease,
+                keep=keep,
+                keep_result=keep_result,
+                keep_failed=keep_failed,
+                ignore=ignore,
+                where=self._where,
+                not_done=not_done,
+            )
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
             return _wrapped(function, once, self.parts)
@@ -209,19 +224,35 @@ class App(
         like a time or a random id. `not_done` names the exceptions by which the block says that nothing was done.
         """
         policy = make_policy(
-            operation, tenant=self.parts.tenant if tenant is None else tenant, on_duplicate=on_duplicate,
-            on_failure=on_failure, repeat=repeat, lease=lease, keep=keep, not_done=not_done,
-        )  # fmt: skip
+            operation,
+            tenant=self.parts.tenant if tenant is None else tenant,
+            on_duplicate=on_duplicate,
+            on_failure=on_failure,
+            repeat=repeat,
+            lease=lease,
+            keep=keep,
+            not_done=not_done,
+        )
         valid = validate_key(key)
         if not stable:
             self._key_watch.look(operation, valid, self.clock.now(), say="stable=True", stacklevel=2)
         at = address_of(policy.tenant, policy.operation, valid)
         asked = "" if payload is UNSET else fingerprint({"payload": payload})
         ask = Ask(
-            at, policy.operation, valid, self._owner() if owner is None else validate_key(owner), policy.lease,
-            policy.tenant, asked, run_id(at.space), link and validate_key(link), policy.repeat,
-            where=self._where, reentrant=owner is not None, inline=True,
-        )  # fmt: skip
+            at,
+            policy.operation,
+            valid,
+            self._owner() if owner is None else validate_key(owner),
+            policy.lease,
+            policy.tenant,
+            asked,
+            run_id(at.space),
+            link and validate_key(link),
+            policy.repeat,
+            where=self._where,
+            reentrant=owner is not None,
+            inline=True,
+        )
         return ClaimBlock(self._guard(policy), ask)
 
     def settle(

@@ -159,21 +159,41 @@ class FlowApi:
             if not callable(function):
                 raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
             policy = make_policy(
-                called, tenant=self.parts.tenant, on_duplicate=on_duplicate, lease=lease, keep=keep,
-                keep_result=_history(keep_result, keep_history), keep_failed=keep_failed, ignore=ignore,
+                called,
+                tenant=self.parts.tenant,
+                on_duplicate=on_duplicate,
+                lease=lease,
+                keep=keep,
+                keep_result=_history(keep_result, keep_history),
+                keep_failed=keep_failed,
+                ignore=ignore,
                 where=self.parts.where,
-            )  # fmt: skip
+            )
             places = None if order is None else Places(order, inspect.signature(function))
             asking = make_asking(
-                function, policy, places, key=key, owner=self.parts.owner, clock=self.parts.clock, stable=stable,
-                link=link, kind=RUN,
-            )  # fmt: skip
+                function,
+                policy,
+                places,
+                key=key,
+                owner=self.parts.owner,
+                clock=self.parts.clock,
+                stable=stable,
+                link=link,
+                kind=RUN,
+            )
             per = one_per_object(limit_per, order)
             limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, per, rate)
             flow = Flow(
-                function, self.parts, policy, asking, version=version, accepts=tuple(accepts), limits=limits,
-                rank=rank_of(priority), order=None if places is None else Ordering(policy.operation, places),
-            )  # fmt: skip
+                function,
+                self.parts,
+                policy,
+                asking,
+                version=version,
+                accepts=tuple(accepts),
+                limits=limits,
+                rank=rank_of(priority),
+                order=None if places is None else Ordering(policy.operation, places),
+            )
             self._register_flow(flow)
             return _wrapped_flow(flow)
 
@@ -221,9 +241,7 @@ class FlowApi:
         plan = Plan(declare(repeat), as_retry(retry), limit, as_not_done(not_done))
 
         def declare_step(function: Callable[..., Any]) -> Any:
-            step = Step(
-                function, plan, name=name, own_id=id, undo=undo_step(undo), external=external_maker(external)
-            )  # fmt: skip
+            step = Step(function, plan, name=name, own_id=id, undo=undo_step(undo), external=external_maker(external))
             self.steps.append(step)
             return wrapped_step(step)
 
@@ -236,9 +254,12 @@ class FlowApi:
     def classify(self, *, not_done: NotDoneErrors) -> None: ...
 
     def classify(
-        self, error: type[BaseException] | None = None, verdict: Verdict | Judge | None = None, *,
+        self,
+        error: type[BaseException] | None = None,
+        verdict: Verdict | Judge | None = None,
+        *,
         not_done: NotDoneErrors = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Say what an exception of your client means: "clean" (nothing happened), "ambiguous", or "other".
 
         `app.classify(not_done=(CardDeclined, OutOfStock))` is the same as "clean" for each. It counts for the steps,
@@ -434,9 +455,14 @@ class TransactionApi:
         def declare_transaction(function: Callable[..., Any]) -> Any:
             transaction = Transaction(lambda: self.parts.store, function, connect, limit)
             step = Step(
-                transaction.plain(), plan, name=name, own_id=id, undo=undo_step(undo),
-                external=external_maker(external), transaction=transaction,
-            )  # fmt: skip
+                transaction.plain(),
+                plan,
+                name=name,
+                own_id=id,
+                undo=undo_step(undo),
+                external=external_maker(external),
+                transaction=transaction,
+            )
             return wrapped_step(step)
 
         return declare_transaction if function is None else declare_transaction(function)

@@ -272,9 +272,14 @@ class WaitApi:
         return cast(StrOrAwaitable, session.do(callback_url(session, name), names=("callback",)))
 
     def approve(
-        self, name: str, *, show: Any = None, timeout: Duration | None = None,
-        default: Literal["approve", "reject"] | None = None, requester: str = "",
-    ) -> DecisionOrAwaitable:  # fmt: skip
+        self,
+        name: str,
+        *,
+        show: Any = None,
+        timeout: Duration | None = None,
+        default: Literal["approve", "reject"] | None = None,
+        requester: str = "",
+    ) -> DecisionOrAwaitable:
         """Park the run until somebody has approved what is shown; the `Decision`. A no raises `Rejected`.
 
         `requester` is who asks: they cannot approve it themselves. Left out, it is who started the run, if known.
@@ -306,7 +311,7 @@ class WaitApi:
 
     def remote(
         self, *, start: Callable[..., Any], callback: str, timeout: Duration | None = None, retry: Retry | None = None
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """Start work elsewhere, once, and wait for its callback: `start(url)` is never repeated blindly.
 
         `start` may also take `effect_key`. If nobody knows whether it was started, the callback tells; only when
@@ -334,17 +339,22 @@ class WaitApi:
         prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
         return block(open_approvals(self.parts.store, prefix, limit))
 
-    def decide(
-        self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None
-    ) -> Decided:  # fmt: skip
+    def decide(self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None) -> Decided:
         """Somebody's word about an approval, once. `shown` is the digest of what they saw: another is refused."""
         if not isinstance(approved, bool):
             raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
         own_approval(self.parts.tenant, request_address(approval))
-        return block(decide(
-            self.parts.store, approval, approved=approved, by=validate_key(by), note=note[:LONGEST_NOTE],
-            shown=shown or "", mark=self.parts.owner(),
-        ))  # fmt: skip
+        return block(
+            decide(
+                self.parts.store,
+                approval,
+                approved=approved,
+                by=validate_key(by),
+                note=note[:LONGEST_NOTE],
+                shown=shown or "",
+                mark=self.parts.owner(),
+            )
+        )
 
 
 def _span(timeout: Duration | None, defaulted: bool = False) -> float | None:

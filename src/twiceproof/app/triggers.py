@@ -72,7 +72,7 @@ class DoorApi:
         span = None if wait is None else seconds(wait, name="wait")
         declared = Hook(
             title, known, _secrets(secret, known), _NOBODY, policy, None, span, checked(on_failed), tuple(redact)
-        )  # fmt: skip
+        )
         if start is not None:
             self._add_hook(structs.replace(declared, flow=_flow_of(start)))
 
@@ -92,13 +92,13 @@ class DoorApi:
 
     def receive(
         self, name: str, body: bytes, headers: Iterable[tuple[str, str]], *, url: str = "", method: str = "POST"
-    ) -> Reply:  # fmt: skip
+    ) -> Reply:
         """A delivery that came in at an endpoint of your own, and the answer to give."""
         return block(self._admission(name, body, headers, url, method))
 
     async def receiving(
         self, name: str, body: bytes, headers: Iterable[tuple[str, str]], *, url: str = "", method: str = "POST"
-    ) -> Reply:  # fmt: skip
+    ) -> Reply:
         """The same, awaited."""
         return await await_(self._admission(name, body, headers, url, method))
 
@@ -108,7 +108,7 @@ class DoorApi:
 
     def _admission(
         self, name: str, body: bytes, headers: Iterable[tuple[str, str]], url: str, method: str
-    ) -> Operation[Reply]:  # fmt: skip
+    ) -> Operation[Reply]:
         now = self.parts.clock.now()
         return self.admit(
             envelope(name, body, headers, tenant=self.parts.tenant, received_at=now, url=url, method=method)

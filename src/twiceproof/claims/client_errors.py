@@ -21,47 +21,132 @@ def said_by(error: object, name: str) -> Any:
 
 
 # What a server sends instead of acting. Every other status may come after it acted, or from a proxy on the way (499).
-REFUSED_STATUS = frozenset({
-    400, 401, 403, 404, 405, 406, 410, 411, 412, 413, 414, 415, 416, 417, 421, 422, 423, 426, 428, 429, 431, 451,
-})  # fmt: skip
+REFUSED_STATUS = frozenset(
+    {
+        400,
+        401,
+        403,
+        404,
+        405,
+        406,
+        410,
+        411,
+        412,
+        413,
+        414,
+        415,
+        416,
+        417,
+        421,
+        422,
+        423,
+        426,
+        428,
+        429,
+        431,
+        451,
+    }
+)
 # The same of gRPC. Not RESOURCE_EXHAUSTED: a client says so, too, of an answer that is larger than it takes. Not
 # ALREADY_EXISTS: what is there may be ours.
-REFUSED_CODES = frozenset({
-    "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION", "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-})  # fmt: skip
+REFUSED_CODES = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
+        "FAILED_PRECONDITION",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+    }
+)
 # Never sent, or refused. By the bare names of classes, which HTTP and mail clients share ...
-CLEAN_NAMES = frozenset({
-    "ConnectError", "ConnectTimeout", "PoolTimeout", "ClientConnectorError", "NewConnectionError",
-    "ConnectTimeoutError", "EndpointConnectionError", "SSLCertVerificationError", "SMTPConnectError", "SMTPHeloError",
-    "SMTPAuthenticationError", "SMTPSenderRefused", "SMTPRecipientsRefused", "SMTPDataError", "SMTPNotSupportedError",
-})  # fmt: skip
+CLEAN_NAMES = frozenset(
+    {
+        "ConnectError",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "ClientConnectorError",
+        "NewConnectionError",
+        "ConnectTimeoutError",
+        "EndpointConnectionError",
+        "SSLCertVerificationError",
+        "SMTPConnectError",
+        "SMTPHeloError",
+        "SMTPAuthenticationError",
+        "SMTPSenderRefused",
+        "SMTPRecipientsRefused",
+        "SMTPDataError",
+        "SMTPNotSupportedError",
+    }
+)
 # ... and in full, where other packages give the same name to other things.
-CLEAN_CLASSES = frozenset({
-    "requests.exceptions.InvalidURL", "requests.exceptions.MissingSchema", "requests.exceptions.InvalidSchema",
-    "requests.exceptions.InvalidHeader", "httpx.InvalidURL", "httpx.UnsupportedProtocol", "httpx2.InvalidURL",
-    "httpx2.UnsupportedProtocol", "aiohttp.client_exceptions.ConnectionTimeoutError",
-    "aiohttp.client_exceptions.InvalidUrlClientError", "aiohttp.client_exceptions.NonHttpUrlClientError",
-    "botocore.exceptions.NoCredentialsError", "botocore.exceptions.PartialCredentialsError",
-    "botocore.exceptions.CredentialRetrievalError", "botocore.exceptions.ParamValidationError",
-    "botocore.exceptions.NoRegionError", "google.auth.exceptions.RefreshError",
-    "google.auth.exceptions.DefaultCredentialsError", "azure.core.exceptions.ServiceRequestError",
-    "stripe.error.CardError", "stripe._error.CardError", "redis.exceptions.DataError",
-    "redis.exceptions.AuthenticationError", "redis.exceptions.BusyLoadingError",
-    "redis.exceptions.MaxConnectionsError",
-})  # fmt: skip
+CLEAN_CLASSES = frozenset(
+    {
+        "requests.exceptions.InvalidURL",
+        "requests.exceptions.MissingSchema",
+        "requests.exceptions.InvalidSchema",
+        "requests.exceptions.InvalidHeader",
+        "httpx.InvalidURL",
+        "httpx.UnsupportedProtocol",
+        "httpx2.InvalidURL",
+        "httpx2.UnsupportedProtocol",
+        "aiohttp.client_exceptions.ConnectionTimeoutError",
+        "aiohttp.client_exceptions.InvalidUrlClientError",
+        "aiohttp.client_exceptions.NonHttpUrlClientError",
+        "botocore.exceptions.NoCredentialsError",
+        "botocore.exceptions.PartialCredentialsError",
+        "botocore.exceptions.CredentialRetrievalError",
+        "botocore.exceptions.ParamValidationError",
+        "botocore.exceptions.NoRegionError",
+        "google.auth.exceptions.RefreshError",
+        "google.auth.exceptions.DefaultCredentialsError",
+        "azure.core.exceptions.ServiceRequestError",
+        "stripe.error.CardError",
+        "stripe._error.CardError",
+        "redis.exceptions.DataError",
+        "redis.exceptions.AuthenticationError",
+        "redis.exceptions.BusyLoadingError",
+        "redis.exceptions.MaxConnectionsError",
+    }
+)
 # Perhaps sent, and no answer, or one that could not be read.
-AMBIGUOUS_NAMES = frozenset({
-    "TransportError", "Timeout", "TimeoutError", "TimeoutExpired", "ConnectionError", "ConnectionClosedError",
-    "ClientConnectionError", "ClientPayloadError", "HTTPClientError", "SMTPServerDisconnected", "IncompleteRead",
-    "IncompleteReadError", "BadStatusLine", "SSLError", "ReadTimeoutError", "ProtocolError", "ProxyError",
-    "MaxRetryError", "ChunkedEncodingError", "APIConnectionError", "ServiceResponseError",
-})  # fmt: skip
-AMBIGUOUS_CLASSES = frozenset({
-    "requests.exceptions.ContentDecodingError", "requests.exceptions.RetryError", "urllib3.exceptions.DecodeError",
-    "urllib3.exceptions.ResponseError", "httpx.DecodingError", "httpx2.DecodingError",
-    "google.api_core.exceptions.RetryError",
-})  # fmt: skip
+AMBIGUOUS_NAMES = frozenset(
+    {
+        "TransportError",
+        "Timeout",
+        "TimeoutError",
+        "TimeoutExpired",
+        "ConnectionError",
+        "ConnectionClosedError",
+        "ClientConnectionError",
+        "ClientPayloadError",
+        "HTTPClientError",
+        "SMTPServerDisconnected",
+        "IncompleteRead",
+        "IncompleteReadError",
+        "BadStatusLine",
+        "SSLError",
+        "ReadTimeoutError",
+        "ProtocolError",
+        "ProxyError",
+        "MaxRetryError",
+        "ChunkedEncodingError",
+        "APIConnectionError",
+        "ServiceResponseError",
+    }
+)
+AMBIGUOUS_CLASSES = frozenset(
+    {
+        "requests.exceptions.ContentDecodingError",
+        "requests.exceptions.RetryError",
+        "urllib3.exceptions.DecodeError",
+        "urllib3.exceptions.ResponseError",
+        "httpx.DecodingError",
+        "httpx2.DecodingError",
+        "google.api_core.exceptions.RetryError",
+    }
+)
 STATUS_NAMES = ("status_code", "status", "code", "http_status")
 
 

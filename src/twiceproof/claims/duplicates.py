@@ -275,7 +275,7 @@ _decode = msgspec.json.Decoder(list[Blocked]).decode
 
 def most_blocked(
     store: Store, tenant: str, *, operation: str = "", source: str | None = None, since: float = 0.0, limit: int = 100
-) -> Operation[list[Blocked]]:  # fmt: skip
+) -> Operation[list[Blocked]]:
     """The keys with most blocked repeats, over all processes. `since` cuts between hours."""
     sums: dict[tuple[str, str, str], Blocked] = {}
     after: str | None = None
@@ -291,7 +291,7 @@ def most_blocked(
 
 def _add(
     sums: dict[tuple[str, str, str], Blocked], record: Record, operation: str, source: str | None, since: float
-) -> None:  # fmt: skip
+) -> None:
     for row in _decode(record.body):
         if row.last_at < since or (operation and row.operation != operation) or source not in (None, row.source):
             continue

@@ -32,10 +32,15 @@ __all__ = [
 
 
 # Exactly these: what descends from them carries the server's answer, or is a mistake in how the driver was called.
-UNANSWERED = frozenset({
-    "psycopg.OperationalError", "psycopg.InterfaceError", "psycopg2.OperationalError", "psycopg2.InterfaceError",
-    "asyncpg.exceptions._base.InterfaceError",
-})  # fmt: skip
+UNANSWERED = frozenset(
+    {
+        "psycopg.OperationalError",
+        "psycopg.InterfaceError",
+        "psycopg2.OperationalError",
+        "psycopg2.InterfaceError",
+        "asyncpg.exceptions._base.InterfaceError",
+    }
+)
 NEVER_CONNECTED = frozenset({"psycopg.errors.ConnectionTimeout", "sqlalchemy.exc.TimeoutError"})
 TURNED_AWAY_STATES = frozenset({"08001", "08004", "53300", "57P03"})
 # The server's last words before it hung up: a commit that it was at may have been made.

@@ -67,25 +67,34 @@ def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
         return InProgress(
             f"{named(ask)} is being worked on by {outcome.owner}; try again later "
             f"(its lease runs for another {outcome.retry_after:.1f} s).",
-            owner=outcome.owner, retry_after=outcome.retry_after, **data,
-        )  # fmt: skip
+            owner=outcome.owner,
+            retry_after=outcome.retry_after,
+            **data,
+        )
     if isinstance(outcome, Failed):
         return PriorFailure(
             f"{named(ask)} failed before with {outcome.fault.type}: {outcome.fault.message}; {_again(ask)}",
-            fault=outcome.fault, error=f"{outcome.fault.type}: {outcome.fault.message}", **data,
-        )  # fmt: skip
+            fault=outcome.fault,
+            error=f"{outcome.fault.type}: {outcome.fault.message}",
+            **data,
+        )
     if isinstance(outcome, InReview):
         return NeedsReview(
             f"{named(ask)} waits for a person: {outcome.reason}. Look at it with: {show(ask)}",
-            reason=outcome.reason, since=outcome.since, **data,
-        )  # fmt: skip
+            reason=outcome.reason,
+            since=outcome.since,
+            **data,
+        )
     if isinstance(outcome, Parked):
         return waiting(ask, outcome)
     return PayloadMismatch(
         f"{named(ask)} is known with another payload; use another key, send what was sent the first time, "
         f"or leave {'what varies out of payload=' if ask.inline else 'out what varies with ignore='}.",
-        found=outcome.found, asked=outcome.asked, state=outcome.state, **data,
-    )  # fmt: skip
+        found=outcome.found,
+        asked=outcome.asked,
+        state=outcome.state,
+        **data,
+    )
 
 
 def unknown_after(fault: Fault) -> str:
@@ -97,17 +106,25 @@ def in_doubt(ask: Ask, fault: Fault) -> NeedsReview:
     return NeedsReview(
         f"{named(ask)} waits for a person: {unknown_after(fault)} ({fault.type}: {fault.message}). "
         f"Look at it with: {show(ask)}",
-        operation=ask.operation, key=ask.key, run=ask.run, reason=unknown_after(fault), fault=fault,
-    )  # fmt: skip
+        operation=ask.operation,
+        key=ask.key,
+        run=ask.run,
+        reason=unknown_after(fault),
+        fault=fault,
+    )
 
 
 def waiting(ask: Ask, parked: Parked) -> Waiting:
     return Waiting(
         f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
         f"(twiceproof work), or call again later. Look at it with: {typed(*ask.where, 'runs', 'show', parked.run)}",
-        operation=ask.operation, key=ask.key, run=parked.run, state=parked.state, until=parked.until,
+        operation=ask.operation,
+        key=ask.key,
+        run=parked.run,
+        state=parked.state,
+        until=parked.until,
         why=parked.why,
-    )  # fmt: skip
+    )
 
 
 def refuse_other_payload(outer: Ask, ask: Ask) -> None:
@@ -127,24 +144,34 @@ def duplicate(ask: Ask, done: Done, value: Any, *, own: bool = False) -> Duplica
     """`own`: to a run that was at it when it crashed, this may be the result of its own call."""
     return Duplicate(
         f"{named(ask)} was done before; what it returned is in this error's .result.",
-        operation=ask.operation, key=ask.key, result=value, run=done.run, own=own,
-    )  # fmt: skip
+        operation=ask.operation,
+        key=ask.key,
+        result=value,
+        run=done.run,
+        own=own,
+    )
 
 
 def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
     known = "Nothing was done by this call" if when == BEFORE else "What it found out is kept as evidence"
     return ClaimLost(
         f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.ask)}",
-        operation=hold.ask.operation, key=hold.ask.key, state=lost.state, owner=lost.owner,
-    )  # fmt: skip
+        operation=hold.ask.operation,
+        key=hold.ask.key,
+        state=lost.state,
+        owner=lost.owner,
+    )
 
 
 def inherited(hold: Hold) -> ClaimLost:
     return ClaimLost(
         f"{named(hold.ask)} is held by the process that this one was forked from, which goes on with it; leave a "
         "forked child with os._exit(…), or give it a key of its own.",
-        operation=hold.ask.operation, key=hold.ask.key, state="held", owner=hold.held.owner,
-    )  # fmt: skip
+        operation=hold.ask.operation,
+        key=hold.ask.key,
+        state="held",
+        owner=hold.held.owner,
+    )
 
 
 def no_longer_fits(ask: Ask, done: Done, why: str) -> NeedsReview:
@@ -152,14 +179,20 @@ def no_longer_fits(ask: Ask, done: Done, why: str) -> NeedsReview:
     return NeedsReview(
         f"{named(ask)} was done, but {why}. Give what is new in that type a default; see what is on record: "
         f"{show(ask)}",
-        operation=ask.operation, key=ask.key, run=done.run, reason=why,
-    )  # fmt: skip
+        operation=ask.operation,
+        key=ask.key,
+        run=done.run,
+        reason=why,
+    )
 
 
 def result_not_kept(ask: Ask, done: Done) -> ResultNotKept:
     why = done.spill.reason if done.spill and done.spill.reason else "its time is over"
     return ResultNotKept(
         f"{named(ask)} was done, but its result is not kept ({why}); look at the claim with: {show(ask)}",
-        operation=ask.operation, key=ask.key, run=done.run,
-        digest=done.spill.digest if done.spill else "", size=done.spill.size if done.spill else 0,
-    )  # fmt: skip
+        operation=ask.operation,
+        key=ask.key,
+        run=done.run,
+        digest=done.spill.digest if done.spill else "",
+        size=done.spill.size if done.spill else 0,
+    )

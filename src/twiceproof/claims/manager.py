@@ -135,9 +135,16 @@ class Claims:
             return InReview(move.reason, ask.run, written.now)
         deadline = sent + ask.lease
         return Held(
-            ask.at, written.fence, ask.owner, move.attempt, ask.run, ask.lease, deadline, move.write.queue,
+            ask.at,
+            written.fence,
+            ask.owner,
+            move.attempt,
+            ask.run,
+            ask.lease,
+            deadline,
+            move.write.queue,
             written.now,
-        )  # fmt: skip
+        )
 
     def _give_back(self, ask: Ask, before: Found, error: BaseException) -> Operation[None]:
         """A store that is away must not turn a cancellation into something else: it would be caught and not heeded."""
@@ -293,9 +300,7 @@ def _undo(record: Record, before: Found) -> Remove | Replace | None:
     if old.state == HELD:
         return None
     due_in = None if old.due_at is None else max(0.0, old.due_at - before.now)
-    return Replace(
-        old.at, old.body, old.state, version=record.version, draw=True, queue=old.queue, due_in=due_in
-    )  # fmt: skip
+    return Replace(old.at, old.body, old.state, version=record.version, draw=True, queue=old.queue, due_in=due_in)
 
 
 def is_beckoned(found: Record | None, held: Held) -> TypeGuard[Record]:

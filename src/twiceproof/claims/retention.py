@@ -282,9 +282,14 @@ def _tombstone(record: Record, now: float) -> Remove | Replace:
     if until is not None and until <= now:
         return Remove(record.at, version=record.version)
     left = structs.replace(
-        claim, result=NO_RESULT, spill=None, tombstone=None, keep=None, finished_at=record.updated_at,
+        claim,
+        result=NO_RESULT,
+        spill=None,
+        tombstone=None,
+        keep=None,
+        finished_at=record.updated_at,
         work=TRIMMED if claim.work else NO_RESULT,
-    )  # fmt: skip
+    )
     return Replace(
         record.at,
         body_of(left),
@@ -368,9 +373,9 @@ def park_unfinished(store: Store) -> Operation[int]:
             break
     if parked:
         log.warning(
-            "%d claims were taken over HTTP and never ended, and wait for review now; look: twiceproof review "
-            "list", parked,
-        )  # fmt: skip
+            "%d claims were taken over HTTP and never ended, and wait for review now; look: twiceproof review list",
+            parked,
+        )
     return parked
 
 

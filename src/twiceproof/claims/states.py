@@ -215,9 +215,7 @@ def _take_over(ask: Ask, record: Record, attempt: int) -> Begin:
 
 def claim_for(ask: Ask, attempt: int) -> Claim:
     """The claim that this ask writes."""
-    return Claim(
-        ask.operation, ask.key, ask.owner, ask.tenant, ask.fingerprint, attempt, ask.run, ask.link
-    )  # fmt: skip
+    return Claim(ask.operation, ask.key, ask.owner, ask.tenant, ask.fingerprint, attempt, ask.run, ask.link)
 
 
 def _park(record: Record, claim: Claim, reason: str) -> Replace:

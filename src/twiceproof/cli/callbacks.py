@@ -60,10 +60,16 @@ def deliver(target: Target, run: str, name: str, payload: str) -> None:
         told: Delivered = block(deliver_arrival(store, at, raw, mark=secrets.token_hex(8)))
         awaited = store.read(Address(at.space, STEP, at.key)).block().record is not None
     if target.json:
-        show_json({
-            "run": run, "name": name, "first": told.first, "state": told.state, "answer": told.answer,
-            "awaited": awaited,
-        })  # fmt: skip
+        show_json(
+            {
+                "run": run,
+                "name": name,
+                "first": told.first,
+                "state": told.state,
+                "answer": told.answer,
+                "awaited": awaited,
+            }
+        )
     else:
         show_text(f"{run}, {name}: {_came_to(target, run, awaited) if told.first else WORDS[told.state]}")
     if not told.first:

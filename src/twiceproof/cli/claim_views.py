@@ -180,9 +180,12 @@ def list_claims(
 ) -> Operation[ClaimPage]:
     """Claims whose space begins with `prefix`, one state after the other."""
     listed = yield from list_records(
-        store, [(CLAIM, state) for state in states], lambda record: record.at.space.startswith(prefix), limit=limit,
+        store,
+        [(CLAIM, state) for state in states],
+        lambda record: record.at.space.startswith(prefix),
+        limit=limit,
         after=after,
-    )  # fmt: skip
+    )
     return ClaimPage([short_shape(record, listed.now) for record in listed.records], listed.after)
 
 

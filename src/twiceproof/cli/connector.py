@@ -43,9 +43,10 @@ def _options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 @connector.command(
-    "power-automate", epilog=ONE.format(name="power-automate", file="twiceproof.swagger.json"),
+    "power-automate",
+    epilog=ONE.format(name="power-automate", file="twiceproof.swagger.json"),
     short_help="A custom connector for Power Automate.",
-)  # fmt: skip
+)
 @_options
 def power_automate(host: str | None, url: str | None, output: str | None) -> None:
     """A custom connector for Power Automate, Power Apps and Logic Apps."""

@@ -132,9 +132,11 @@ def _step(held: Sequence[Record], now: float, drift: float) -> Finding:
     ahead = max((record.updated_at - now for record in held), default=0.0)
     if ahead > MOST_SKEW:
         return Finding(
-            "warn", "clock step", f"a claim was written {ahead:.0f} s in the future: the clock was set back",
+            "warn",
+            "clock step",
+            f"a claim was written {ahead:.0f} s in the future: the clock was set back",
             "Let the time service slew the clock, not step it.",
-        )  # fmt: skip
+        )
     if abs(drift) > MOST_SKEW:
         return Finding("warn", "clock step", f"the clock jumped {drift:+.1f} s just now", "Look at the time service.")
     return Finding("ok", "clock step", "none seen")

@@ -50,9 +50,7 @@ def duplicates(target: Target, flow: str, source: str | None, since: str | None,
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
         begin, _ = between(since, None, store.read(NOWHERE).block().now)
-        found = block(
-            most_blocked(store, tenant, operation=flow, source=source, since=begin or 0.0, limit=limit)
-        )  # fmt: skip
+        found = block(most_blocked(store, tenant, operation=flow, source=source, since=begin or 0.0, limit=limit))
     rows = [Row(b.count, b.source, b.operation, b.key, b.first_at, b.last_at) for b in found]
     if target.json:
         show_json({"duplicates": rows})
@@ -64,5 +62,10 @@ def duplicates(target: Target, flow: str, source: str | None, since: str | None,
 
 def _shown(row: Row) -> tuple[object, ...]:
     return (
-        row.blocked, row.source or "-", row.operation, row.key or OTHER_KEYS, moment(row.first_at), moment(row.last_at)
-    )  # fmt: skip
+        row.blocked,
+        row.source or "-",
+        row.operation,
+        row.key or OTHER_KEYS,
+        moment(row.first_at),
+        moment(row.last_at),
+    )

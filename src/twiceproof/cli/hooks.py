@@ -358,11 +358,13 @@ def _payload(path: Path | None) -> Any:
 
 def _show_answer(sender: Source, answer: Answer, secret_env: str) -> None:
     late = f"  (late: {sender.name} waits {sender.deadline:g} s)" if answer.seconds > sender.deadline else ""
-    show_pairs([
-        ("status", answer.status),
-        ("took", f"{answer.seconds:.3f} s{late}"),
-        ("answer", answer.text or "-"),
-    ])  # fmt: skip
+    show_pairs(
+        [
+            ("status", answer.status),
+            ("took", f"{answer.seconds:.3f} s{late}"),
+            ("answer", answer.text or "-"),
+        ]
+    )
     if answer.status == 401:
         show_text(f"It was not believed: is the server's secret the one in {secret_env}, and is this its webhook?")
     elif answer.status == 404:

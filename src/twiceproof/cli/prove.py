@@ -211,10 +211,22 @@ Exit codes: 0 safe to repeat, 1 not, 2 one clean run proves nothing.
 @options_about(STORE_HELP)
 @click.pass_context
 def prove(
-    ctx: click.Context, /, flow: str, event: tuple[str, ...], callback: tuple[str, ...], approve: tuple[str, ...],
-    real: tuple[str, ...], ends: str, budget: str | None, depth: int, processes: bool, scene: str, every: bool,
-    junit: str | None, **looked_at: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    /,
+    flow: str,
+    event: tuple[str, ...],
+    callback: tuple[str, ...],
+    approve: tuple[str, ...],
+    real: tuple[str, ...],
+    ends: str,
+    budget: str | None,
+    depth: int,
+    processes: bool,
+    scene: str,
+    every: bool,
+    junit: str | None,
+    **looked_at: Any,
+) -> None:
     """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
 
     After each play the outside must be as after one clean run, or the run must wait for a person.
@@ -233,9 +245,15 @@ def prove(
         _write(junit, "")
     with Progress("Playing", quiet=target.json) as progress, _ended_in_order(), ExitStack() as stack:
         report = Prover(
-            proved, Worlds(outside.open(stack)), store=store, only=scene, budget=span, depth=depth,
-            processes=processes, shown=progress.show,
-        ).run()  # fmt: skip
+            proved,
+            Worlds(outside.open(stack)),
+            store=store,
+            only=scene,
+            budget=span,
+            depth=depth,
+            processes=processes,
+            shown=progress.show,
+        ).run()
     if junit:
         from ..prove.report import junit as written
 
@@ -281,9 +299,7 @@ def _proved(flow: str, event: tuple[str, ...], callback: tuple[str, ...], approv
     function = load(flow)
     (args, kwargs), *then = [spread(function, read_json(name, "--event")) for name in event]
     callbacks = dict(_callback(one) for one in callback)
-    return structs.replace(
-        target_of(function, *args, **kwargs), then=tuple(then), callbacks=callbacks, approve=approve
-    )  # fmt: skip
+    return structs.replace(target_of(function, *args, **kwargs), then=tuple(then), callbacks=callbacks, approve=approve)
 
 
 def _words(several: dict[str, tuple[str, ...]]) -> list[str]:

@@ -45,9 +45,7 @@ Examples:
 @click.option("--after", metavar="CURSOR", help="Go on where an earlier answer ended.")
 @target_options
 @click.pass_obj
-def list_(
-    target: Target, flow: str, since: str | None, until: str | None, limit: int, after: str | None
-) -> None:  # fmt: skip
+def list_(target: Target, flow: str, since: str | None, until: str | None, limit: int, after: str | None) -> None:
     """List what waits for a person: runs, and claims of guarded functions and of tools over HTTP."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
@@ -205,9 +203,16 @@ class Many(Struct, frozen=True):
 @target_options
 @click.pass_obj
 def settle(
-    target: Target, /, run: str | None, flow: str, since: str | None, until: str | None, yes: bool, dry_run: bool,
+    target: Target,
+    /,
+    run: str | None,
+    flow: str,
+    since: str | None,
+    until: str | None,
+    yes: bool,
+    dry_run: bool,
     **given: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Settle a run in review: what happened, what did not, undo it, or leave it."""
     if bool(run) == bool(flow):
         raise click.UsageError("Name one RUN, or say which are meant with --flow (and --since, --until).")
@@ -223,9 +228,18 @@ def settle(
 
 
 def _word(
-    *, happened: bool, did_not_happen: bool, retry: bool, undo: bool, abandon: bool, step: str, result: str | None,
-    evidence: str, note: str, by: str | None,
-) -> Word:  # fmt: skip
+    *,
+    happened: bool,
+    did_not_happen: bool,
+    retry: bool,
+    undo: bool,
+    abandon: bool,
+    step: str,
+    result: str | None,
+    evidence: str,
+    note: str,
+    by: str | None,
+) -> Word:
     alone = retry or abandon
     if (happened and did_not_happen) or (retry and abandon) or (alone and (happened or did_not_happen or undo)):
         raise click.UsageError("These words contradict each other; say one of them.")
@@ -242,10 +256,18 @@ def _word(
 
 def _tell_one(target: Target, run: str, settled: Settled, word: Word) -> None:
     if target.json:
-        show_json({"settled": {
-            "run": settled.run, "state": settled.state, "verdict": settled.verdict, "step": settled.step,
-            "by": word.by, "note": word.note,
-        }})  # fmt: skip
+        show_json(
+            {
+                "settled": {
+                    "run": settled.run,
+                    "state": settled.state,
+                    "verdict": settled.verdict,
+                    "step": settled.step,
+                    "by": word.by,
+                    "note": word.note,
+                }
+            }
+        )
     else:
         show_text(f"{run} {WORDS[settled.state]}")
 

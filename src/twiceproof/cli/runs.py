@@ -174,9 +174,16 @@ Examples:
 @target_options
 @click.pass_obj
 def list_(
-    target: Target, flow: str, state: str | None, key: str, prefix: str, since: str | None, until: str | None,
-    limit: int, after: str | None,
-) -> None:  # fmt: skip
+    target: Target,
+    flow: str,
+    state: str | None,
+    key: str,
+    prefix: str,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    after: str | None,
+) -> None:
     """List runs: what is not done, reviews first; done ones if asked for."""
     tenant = validate_name("tenant", target.tenant)
     states = EVERY_STATE if state == ALL else (state,) if state else (*OPEN_STATES, FAILED)

@@ -45,9 +45,13 @@ def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.command(epilog=WORK_EPILOG, short_help="Carry out runs, until told to stop.")
 @click.argument("app", metavar="MODULE:APP")
 @click.option(
-    "--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
     help="How many runs at once.",
-)  # fmt: skip
+)
 @click.option(
     "--drain",
     metavar="TIME",
@@ -56,27 +60,41 @@ def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="How long running steps may take to end after SIGTERM or Ctrl-C.",
 )
 @click.option(
-    "--flow", "flows", metavar="NAME", multiple=True,
+    "--flow",
+    "flows",
+    metavar="NAME",
+    multiple=True,
     help="Serve only this flow, its schedules and polls; may be given several times. Default: all of the app's.",
-)  # fmt: skip
+)
 @click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
 @click.option(
-    "--metrics-port", metavar="N", type=click.IntRange(0, 65535),
+    "--metrics-port",
+    metavar="N",
+    type=click.IntRange(0, 65535),
     help="Serve /metrics for Prometheus there; 0 takes any that is free, and the log says which.",
-)  # fmt: skip
+)
 @click.option(
-    "--metrics-host", metavar="HOST", default="127.0.0.1", show_default=True,
+    "--metrics-host",
+    metavar="HOST",
+    default="127.0.0.1",
+    show_default=True,
     help="Where /metrics is served; whoever reaches it may read the counts.",
-)  # fmt: skip
+)
 @click.option(
     "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines, on stderr."
 )
 @no_target
 @click.pass_context
 def work(
-    ctx: click.Context, app: str, concurrency: int, drain: str, flows: tuple[str, ...], until_idle: bool,
-    metrics_port: int | None, metrics_host: str,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    app: str,
+    concurrency: int,
+    drain: str,
+    flows: tuple[str, ...],
+    until_idle: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+) -> None:
     """Carry out runs: what was started, has slept long enough, or was left behind.
 
     Run as many of these as you like, on as many machines: they meet in the store. On SIGTERM or Ctrl-C nothing new is
@@ -181,9 +199,13 @@ when their leases are over; 2 refused to start.
 )
 @click.option("--no-worker", is_flag=True, help="Leave runs to `twiceproof work`.")
 @click.option(
-    "--concurrency", metavar="N", type=click.IntRange(1, 10_000), default=10, show_default=True,
+    "--concurrency",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=10,
+    show_default=True,
     help="How many runs at once.",
-)  # fmt: skip
+)
 @click.option(
     "--drain",
     metavar="TIME",
@@ -206,26 +228,51 @@ when their leases are over; 2 refused to start.
     help="In which a request's head and body must be here.",
 )
 @click.option(
-    "--rate", metavar="N", type=click.IntRange(0), default=1000, show_default=True,
+    "--rate",
+    metavar="N",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
     help="Requests per second of one token, and of one address without. 0: no limit.",
-)  # fmt: skip
+)
 @click.option(
     "--connections", metavar="N", type=click.IntRange(1), default=2000, show_default=True, help="Connections at once."
 )
 @click.option("--behind-proxy", is_flag=True, help="Believe the last address in X-Forwarded-For; needs a token, too.")
 @click.option("--no-access-log", is_flag=True, help="No line per request.")
 @click.option(
-    "--open", "--insecure", "everybody", is_flag=True,
+    "--open",
+    "--insecure",
+    "everybody",
+    is_flag=True,
     help="Without any token, whoever reaches it may do everything, from elsewhere and through proxies, too.",
-)  # fmt: skip
-@click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json,
-              help="Tell the address as one JSON line on stdout, log in JSON lines on stderr.")  # fmt: skip
+)
+@click.option(
+    "--json",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=take_json,
+    help="Tell the address as one JSON line on stdout, log in JSON lines on stderr.",
+)
 @no_target
 @click.pass_context
 def serve(
-    ctx: click.Context, app: str, host: str, port: int, no_worker: bool, concurrency: int, drain: str, lame_duck: str,
-    deadline: str, rate: int, connections: int, behind_proxy: bool, no_access_log: bool, everybody: bool,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    app: str,
+    host: str,
+    port: int,
+    no_worker: bool,
+    concurrency: int,
+    drain: str,
+    lame_duck: str,
+    deadline: str,
+    rate: int,
+    connections: int,
+    behind_proxy: bool,
+    no_access_log: bool,
+    everybody: bool,
+) -> None:
     """Serve an app over HTTP: webhooks, claims, runs, callbacks and approvals, with a worker inside.
 
     While no token exists, only calls straight from this machine are believed: make one with `twiceproof tokens create`

@@ -38,9 +38,13 @@ Examples:
 @click.command(epilog=CREATE_EPILOG)
 @click.argument("name")
 @click.option(
-    "--scope", "scopes", type=click.Choice([scope.value for scope in GRANTS]), multiple=True, required=True,
+    "--scope",
+    "scopes",
+    type=click.Choice([scope.value for scope in GRANTS]),
+    multiple=True,
+    required=True,
     help="What it may do; several times for several. admin is all of them.",
-)  # fmt: skip
+)
 @click.option("--expires", metavar="TIME", help="For how long it is good: 90d. Default: until it is revoked.")
 @target_options
 @click.pass_obj
@@ -60,8 +64,16 @@ def create(target: Target, name: str, scopes: tuple[str, ...], expires: str | No
     if target.json:
         show_json({**token_shape(token), "token": secret})
         return
-    show_pairs([("token", secret), ("id", token.id), ("name", token.name), ("tenant", token.tenant),
-                ("scopes", " ".join(token.scopes)), ("expires", shown_time(token.expires_at))])  # fmt: skip
+    show_pairs(
+        [
+            ("token", secret),
+            ("id", token.id),
+            ("name", token.name),
+            ("tenant", token.tenant),
+            ("scopes", " ".join(token.scopes)),
+            ("expires", shown_time(token.expires_at)),
+        ]
+    )
     show_text("Keep it now: it cannot be shown again. Callers send it as  Authorization: Bearer TOKEN")
 
 
@@ -85,10 +97,21 @@ def list_(target: Target) -> None:
     if target.json:
         show_json({"tokens": [token_shape(token) for token in found]})
     elif found:
-        show_table(HEAD, [
-            (t.id, t.name, t.tenant, " ".join(t.scopes), t.state, shown_time(t.created_at), shown_time(t.expires_at))
-            for t in found
-        ])  # fmt: skip
+        show_table(
+            HEAD,
+            [
+                (
+                    t.id,
+                    t.name,
+                    t.tenant,
+                    " ".join(t.scopes),
+                    t.state,
+                    shown_time(t.created_at),
+                    shown_time(t.expires_at),
+                )
+                for t in found
+            ],
+        )
     else:
         show_text("No tokens. On loopback everybody may do everything; make one with: twiceproof tokens create")
 

@@ -58,10 +58,14 @@ def _show(found: Sequence[WorkerShape], now: float) -> None:
         return
     rows = [
         (
-            worker.name, "gone" if worker.gone else "alive", moment(worker.since),
-            f"{span(max(0.0, now - worker.last_heartbeat))} ago", worker.concurrency, worker.release,
+            worker.name,
+            "gone" if worker.gone else "alive",
+            moment(worker.since),
+            f"{span(max(0.0, now - worker.last_heartbeat))} ago",
+            worker.concurrency,
+            worker.release,
             " ".join(worker.flows) or "-",
         )
         for worker in found
-    ]  # fmt: skip
+    ]
     show_table(HEAD, rows)

@@ -257,12 +257,16 @@ class Evening:
         stage = self._stage
         sides = {
             side: Side(
-                deliveries=stage.shop[side]["sent"], repeats=stage.shop[side]["repeats"],
-                given_up=stage.shop[side]["given_up"], kills=stage.kills[side], answers_lost=stage.lost[side],
-                billed_unasked=self._unasked[side], did=count(self._place, self._plan, side),
+                deliveries=stage.shop[side]["sent"],
+                repeats=stage.shop[side]["repeats"],
+                given_up=stage.shop[side]["given_up"],
+                kills=stage.kills[side],
+                answers_lost=stage.lost[side],
+                billed_unasked=self._unasked[side],
+                did=count(self._place, self._plan, side),
             )
             for side in SIDES
-        }  # fmt: skip
+        }
         waiting = len(self._app.review()) + len(self._app.approvals()) + self._person.open_runs()
         seconds = round(self._clock.monotonic() - self._began, 2)
         return Report(self._plan, sides, self._approved, self._settled, waiting, seconds)

@@ -80,9 +80,13 @@ class Member:
         with self._log.open("ab") as log:
             # A session of its own: Ctrl-C is for us, and we end our children ourselves.
             self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own words
-                [*self._command, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                env={**os.environ, **environment}, start_new_session=True,
-            )  # fmt: skip
+                [*self._command, *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
         threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
 
     def _hear(self, process: subprocess.Popen[bytes]) -> None:

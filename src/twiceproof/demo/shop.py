@@ -86,9 +86,12 @@ class Sender:
 
     def count(self) -> dict[str, int]:
         return {
-            "open": self.open, "sent": self.sent, "acknowledged": self.acknowledged, "repeats": self.repeats,
+            "open": self.open,
+            "sent": self.sent,
+            "acknowledged": self.acknowledged,
+            "repeats": self.repeats,
             "given_up": self.given_up,
-        }  # fmt: skip
+        }
 
 
 def post(port: int, delivery: Delivery) -> bytes | None:

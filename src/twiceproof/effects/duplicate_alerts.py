@@ -46,8 +46,11 @@ __all__ = [
 DUPLICATE, REVIEW, FAILURE, DEAD_LETTER = "duplicate", "review", "failure", "dead-letter"
 EVENTS = (REVIEW, FAILURE, DEAD_LETTER)  # that `app.notify` tells of
 TYPES = {
-    DUPLICATE: "duplicates.blocked", REVIEW: "review.needed", FAILURE: "run.failed", DEAD_LETTER: "letter.kept",
-}  # fmt: skip
+    DUPLICATE: "duplicates.blocked",
+    REVIEW: "review.needed",
+    FAILURE: "run.failed",
+    DEAD_LETTER: "letter.kept",
+}
 
 
 class Notice(Struct, frozen=True):
@@ -113,9 +116,13 @@ def to_log(logger: str = "", level: int = logging.WARNING) -> Hook:
 
 
 def to_webhook(
-    url: str, secret: Secret, *, allow: Collection[str] = (), sender: Outbound | None = None,
+    url: str,
+    secret: Secret,
+    *,
+    allow: Collection[str] = (),
+    sender: Outbound | None = None,
     now: Callable[[], float] = time.time,
-) -> Hook:  # fmt: skip
+) -> Hook:
     """Signed as Standard Webhooks; only to public https addresses, and to what `allow` opens."""
     from .http import (
         Outbound,  # HTTP and TLS, for those who send
@@ -137,9 +144,16 @@ def to_webhook(
 
 
 def to_email(
-    to: str | Sequence[str], *, sender: str, host: str, port: int = 587, user: str = "", password: Secret = "",
-    tls: Literal["starttls", "tls", "none"] = "starttls", timeout: float = 10.0,
-) -> Hook:  # fmt: skip
+    to: str | Sequence[str],
+    *,
+    sender: str,
+    host: str,
+    port: int = 587,
+    user: str = "",
+    password: Secret = "",
+    tls: Literal["starttls", "tls", "none"] = "starttls",
+    timeout: float = 10.0,
+) -> Hook:
     """By SMTP. `tls="none"` only for a relay on the same machine or network."""
     from .mail import (
         Relay,
@@ -246,9 +260,10 @@ def claim_notice(store: Store, at: Address, quiet: float) -> Operation[Written |
         return left
     times = {"lease": quiet, "queue": EXPIRE, "due_in": quiet + SLACK}
     write = (
-        Insert(at, "{}", **times) if found.record is None  # type: ignore[arg-type]
+        Insert(at, "{}", **times)
+        if found.record is None  # type: ignore[arg-type]
         else Replace(at, "{}", version=found.record.version, **times)  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
     written = yield from store.write(write)
     if isinstance(written, Written):
         return written

@@ -105,8 +105,9 @@ class Outbound:
             if why:
                 raise NotAllowed(
                     f"{target.host} is not called: {why}. Use a public address, or open this one with allow=.",
-                    url=target.host, reason=why,
-                )  # fmt: skip
+                    url=target.host,
+                    reason=why,
+                )
 
     def _connect(self, target: Target, address: str, deadline: float) -> http.client.HTTPConnection:
         try:
@@ -129,9 +130,13 @@ class Outbound:
         return context.wrap_socket(sock, server_hostname=target.host)
 
     def _exchange(
-        self, connection: http.client.HTTPConnection, target: Target, body: bytes, headers: Mapping[str, str],
+        self,
+        connection: http.client.HTTPConnection,
+        target: Target,
+        body: bytes,
+        headers: Mapping[str, str],
         deadline: float,
-    ) -> Sent:  # fmt: skip
+    ) -> Sent:
         try:
             connection.sock.settimeout(self._left(deadline))
             _request(connection, target, body, headers)

@@ -41,9 +41,12 @@ __all__ = ["Incidents"]
 log = logging.getLogger("twiceproof")
 
 WATCHED = {
-    (CLAIM, "review"): REVIEW, (CLAIM, "failed"): FAILURE, (RUN, "review"): REVIEW, (RUN, "failed"): FAILURE,
+    (CLAIM, "review"): REVIEW,
+    (CLAIM, "failed"): FAILURE,
+    (RUN, "review"): REVIEW,
+    (RUN, "failed"): FAILURE,
     ("letter", "kept"): DEAD_LETTER,
-}  # fmt: skip
+}
 SOON = 1.0  # seconds after which it is told: what else happens meanwhile is in the same message
 AGAIN = 60.0  # after a message that could not be sent, or while the store is away
 GRACE = 2.0  # for the last message when the app is closed
@@ -76,9 +79,7 @@ class Heap(Struct, frozen=True):
 class Incidents:
     """`hear` is given to a store; `flush` looks at what was heard and tells it. `name` tells hooks apart."""
 
-    def __init__(
-        self, store: Store, hook: Hook, *, on: Collection[str], quiet: float, name: str, clock: Clock
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Store, hook: Hook, *, on: Collection[str], quiet: float, name: str, clock: Clock) -> None:
         wanted = (on,) if isinstance(on, str) else tuple(on)
         if not wanted or not set(wanted) <= set(EVENTS):
             raise Misuse(f"on={on!r} names what nobody tells of; give some of {', '.join(EVENTS)}.")
@@ -206,9 +207,17 @@ class Incidents:
         if not isinstance(written, Written):
             return written
         notice = Notice(
-            f"{event}_{at.key[:24]}_{written.version}", tenant, "", operation, heap.key, heap.count, heap.first_at,
-            heap.last_at, event, heap.reason,
-        )  # fmt: skip
+            f"{event}_{at.key[:24]}_{written.version}",
+            tenant,
+            "",
+            operation,
+            heap.key,
+            heap.count,
+            heap.first_at,
+            heap.last_at,
+            event,
+            heap.reason,
+        )
         try:
             self._hook(notice)
         except NotDone as error:

@@ -73,7 +73,7 @@ def _run(work: Any) -> None:
 
 async def _start(
     host: str, script: str, told: str, connect_timeout: float, timeout: float, options: dict[str, Any]
-) -> None:  # fmt: skip
+) -> None:
     asyncssh = _asyncssh()
     try:
         connection = await asyncssh.connect(host, connect_timeout=connect_timeout, **options)

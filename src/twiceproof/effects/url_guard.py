@@ -122,15 +122,45 @@ LONGEST = 2_048
 PORTS = {"https": 443, "http": 80}
 METADATA = frozenset(
     {
-        "metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal",
-        "metadata.azure.com", "metadata.azure.internal", "metadata.packet.net", "metadata.platformequinix.com",
-        "metadata.tencentyun.com", "metadata.oraclecloud.com", "rancher-metadata", "kubernetes", "kubernetes.default",
-        "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+        "metadata",
+        "metadata.google.internal",
+        "metadata.goog",
+        "instance-data",
+        "instance-data.ec2.internal",
+        "metadata.azure.com",
+        "metadata.azure.internal",
+        "metadata.packet.net",
+        "metadata.platformequinix.com",
+        "metadata.tencentyun.com",
+        "metadata.oraclecloud.com",
+        "rancher-metadata",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
     }
-)  # fmt: skip
+)
 # Names that never lead to the public internet, whatever a resolver on this network makes of them.
-LOCAL = ("localhost", "local", "localdomain", "internal", "intranet", "lan", "home", "corp", "private", "home.arpa",
-         "onion", "invalid", "test", "example", "in-addr.arpa", "ip6.arpa", "svc", "svc.cluster.local")  # fmt: skip
+LOCAL = (
+    "localhost",
+    "local",
+    "localdomain",
+    "internal",
+    "intranet",
+    "lan",
+    "home",
+    "corp",
+    "private",
+    "home.arpa",
+    "onion",
+    "invalid",
+    "test",
+    "example",
+    "in-addr.arpa",
+    "ip6.arpa",
+    "svc",
+    "svc.cluster.local",
+)
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _DOTTED = re.compile(r"(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2})){3}")
@@ -160,9 +190,7 @@ class Target(Struct, frozen=True):
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def read_target(
-    url: str, allowed: Allowed, *, http: bool = False, ports: Collection[int] | None = None
-) -> Target:  # fmt: skip
+def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collection[int] | None = None) -> Target:
     """Raises NotAllowed, saying why. `http`: plain http is taken too. `ports`: only these."""
     why = _refuse_form(url)
     if why:

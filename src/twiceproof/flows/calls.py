@@ -175,8 +175,12 @@ class FlowCall:
         return NeedsReview(
             f"{name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
             f"{typed(*ask.where, 'review', 'show', ask.run)}",
-            operation=name, key=ask.key, run=ask.run, state=REVIEW, reason=reason,
-        )  # fmt: skip
+            operation=name,
+            key=ask.key,
+            run=ask.run,
+            state=REVIEW,
+            reason=reason,
+        )
 
     def _waiting(self, parked: Parked) -> Waiting:
         error = waiting(self._ask, parked)
@@ -231,9 +235,18 @@ def _go_on(flow: Flow, claim: Claim, record: Record, slots: Sequence[Hold] = ())
 def _ask(flow: Flow, claim: Claim, record: Record) -> Ask:
     policy = flow.policy
     return Ask(
-        record.at, flow.name, claim.key, flow.parts.owner(), policy.lease, claim.tenant, "", claim.run,
-        claim.link, policy.repeat, where=policy.where,
-    )  # fmt: skip
+        record.at,
+        flow.name,
+        claim.key,
+        flow.parts.owner(),
+        policy.lease,
+        claim.tenant,
+        "",
+        claim.run,
+        claim.link,
+        policy.repeat,
+        where=policy.where,
+    )
 
 
 MOST_AT_ONCE = 32  # their writes meet in one commit

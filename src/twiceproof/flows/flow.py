@@ -106,9 +106,15 @@ class Flow:
     # -- what is asked -----------------------------------------------------------------------------
 
     def request(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False, heard: bool = False,
-        plain: bool = False, **work: Any,
-    ) -> Operation[tuple[Ask, Raw]]:  # fmt: skip
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        retry: bool = False,
+        heard: bool = False,
+        plain: bool = False,
+        **work: Any,
+    ) -> Operation[tuple[Ask, Raw]]:
         """What is asked of the claim, and what a new run would keep of the call. Large inputs are laid out for it."""
         arguments = self.asking.arguments.bind(args, kwargs)
         ask = self.asking.ask(self._declared(arguments) if plain else arguments, retry=retry)
@@ -195,9 +201,13 @@ class Flow:
         if self.order is None:
             return run_flow(self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments))
         return self.order.run(
-            self.parts, taken, self.policy, arguments, self.inputs.call,
+            self.parts,
+            taken,
+            self.policy,
+            arguments,
+            self.inputs.call,
             lambda body: run_flow(self.parts, taken, self.policy, self.results, body),
-        )  # fmt: skip
+        )
 
     def refuse_best_effort(self) -> None:
         if self.parts.store.best_effort and not self.parts.best_effort:
@@ -210,7 +220,7 @@ class Flow:
 
     def start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
-    ) -> Operation[Handle]:  # fmt: skip
+    ) -> Operation[Handle]:
         """Leave it to a worker. A second start of the same run is the first one's handle.
 
         `heard`: somebody is there to hear of arguments that do not fit. Where nobody is, the run fails and can be seen.
@@ -220,7 +230,7 @@ class Flow:
 
     def begin(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
-    ) -> Operation[tuple[Handle, bool]]:  # fmt: skip
+    ) -> Operation[tuple[Handle, bool]]:
         """The same, and whether this start was the first."""
         self.refuse_best_effort()
         ask, packed = yield from self.request(args, kwargs, **work)

@@ -70,8 +70,11 @@ class Handle:
         parked = outcome if isinstance(outcome, Parked) else Parked(HELD, "is being worked on", self.id)
         raise Waiting(
             f"{self.id} is under way; look at it with: twiceproof runs show {self.id}",
-            run=self.id, state=parked.state, until=parked.until, why=parked.why,
-        )  # fmt: skip
+            run=self.id,
+            state=parked.state,
+            until=parked.until,
+            why=parked.why,
+        )
 
     def cancel(self, by: str = "") -> Operation[str]:
         """Stop it before its next step, and undo what was done. Says the state it is in then."""
@@ -113,22 +116,27 @@ class Handle:
             raise NeedsReview(
                 f"{self.id} is done, but {misfit}. Give what is new in that type a default; see what is on record: "
                 f"{self._show('runs')}",
-                run=self.id, reason=str(misfit),
-            ) from None  # fmt: skip
+                run=self.id,
+                reason=str(misfit),
+            ) from None
 
     def _failed(self, failed: Failed) -> PriorFailure:
         fault = failed.fault
         return PriorFailure(
             f"{self.id} failed with {fault.type}: {fault.message}; what can be done: {self._show('runs')}",
-            run=self.id, fault=fault, error=f"{fault.type}: {fault.message}",
-        )  # fmt: skip
+            run=self.id,
+            fault=fault,
+            error=f"{fault.type}: {fault.message}",
+        )
 
     def _in_review(self, review: InReview) -> NeedsReview:
         reason = review.reason.rstrip(".")
         return NeedsReview(
             f"{self.id} waits for a person: {reason}. Look at it with: {self._show('review')}",
-            run=self.id, state=REVIEW, reason=review.reason,
-        )  # fmt: skip
+            run=self.id,
+            state=REVIEW,
+            reason=review.reason,
+        )
 
 
 class AnyHandle:

@@ -96,7 +96,7 @@ _around: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("twiceproof_sl
 
 def take_slot(
     parts: Parts, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
-) -> Operation[Hold | None]:  # fmt: skip
+) -> Operation[Hold | None]:
     """One of `size` slots, or None: all are taken. A slot whose holder died is free when its lease is over."""
     first = int(roll() * size)
     for i in range(size):
@@ -195,7 +195,7 @@ class Limits:
 
     def _enter(
         self, parts: Parts, arguments: Mapping[str, Any], holds: list[Hold], rate: Rate | None
-    ) -> Operation[Entered | Full]:  # fmt: skip
+    ) -> Operation[Entered | Full]:
         for group, size in self.groups(arguments):
             hold = yield from take_slot(parts, self._name, group, size, self._lease)
             if hold is None:
@@ -223,7 +223,7 @@ class Limits:
 
 def make_limits(
     name: str, lease: float, signature: Signature, limit: int | None, per: Mapping[str, int] | None, rate: str | None
-) -> Limits | None:  # fmt: skip
+) -> Limits | None:
     if limit is None and not per and rate is None:
         return None
     for what, size in (("limit", limit), *(("limit_per", size) for size in (per or {}).values())):

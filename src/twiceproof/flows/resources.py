@@ -77,8 +77,9 @@ def _open(resource: Resource, app: HasParts | None) -> Operation[IO[bytes]]:
     if record is None:
         raise ResultNotKept(
             f"{resource.ref} is no longer kept: it goes when its run is forgotten. Keep the run longer (keep=…).",
-            digest=resource.digest, size=resource.size,
-        )  # fmt: skip
+            digest=resource.digest,
+            size=resource.size,
+        )
     return (yield from load(record))
 
 

@@ -134,7 +134,7 @@ class Transaction:
 
     def __init__(
         self, store: Callable[[], Store], function: Callable[..., Any], connect: Any, limit: float | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._store = store
         self._function = function
         self._connect = connect
@@ -146,7 +146,7 @@ class Transaction:
 
     def attempt(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None, give_up: Act = _nothing
-    ) -> Operation[Ran]:  # fmt: skip
+    ) -> Operation[Ran]:
         """Open, work, record, commit. What ends with `Raised` was rolled back.
 
         When its time is over the connection is cut, so that whoever waits on it hears of it. `give_up` is called if it
@@ -194,7 +194,7 @@ class Transaction:
 
     def _within(
         self, join: Join, args: tuple[Any, ...], kwargs: dict[str, Any], record: Record | None
-    ) -> Operation[Ran]:  # fmt: skip
+    ) -> Operation[Ran]:
         """What is not committed when this returns is rolled back by the caller."""
         finding = yield from self._call(join.handle, args, kwargs)
         if isinstance(finding, Raised):

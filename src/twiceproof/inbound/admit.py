@@ -130,9 +130,14 @@ class Admission:
         first = next((one for one in refused if not one.event), refused[0])
         events = [one.event for one in refused] if first.event else []
         letter = yield from keep_letter(
-            self.parts.claims, self.hook.name, self.envelope, first.reason, events=events,
-            allowed=self.hook.source.needs, instead=self._instead(read),
-        )  # fmt: skip
+            self.parts.claims,
+            self.hook.name,
+            self.envelope,
+            first.reason,
+            events=events,
+            allowed=self.hook.source.needs,
+            instead=self._instead(read),
+        )
         log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, first.reason)
         return letter
 
@@ -162,9 +167,15 @@ class Admission:
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
         return Ask(
-            at, policy.operation, key, self.parts.owner(), policy.lease, policy.tenant, self._asked(event),
+            at,
+            policy.operation,
+            key,
+            self.parts.owner(),
+            policy.lease,
+            policy.tenant,
+            self._asked(event),
             repeat=policy.repeat,
-        )  # fmt: skip
+        )
 
     def _asked(self, event: Event) -> str:
         """Without what is redacted: from a hash of all the rest, a card's number can be guessed."""
@@ -334,9 +345,11 @@ def _read(source: Source, envelope: Envelope) -> Reading:
 def _unbelieved() -> Reply:
     """The same for an unknown address and a wrong signature: nobody learns which addresses there are."""
     return problem(
-        401, "not-believed", "There is no such webhook, or its signature does not fit.",
+        401,
+        "not-believed",
+        "There is no such webhook, or its signature does not fit.",
         next_move="Check the address, and that the sender's secret is the one that this server was given.",
-    )  # fmt: skip
+    )
 
 
 def _too_large(most: int) -> Reply:

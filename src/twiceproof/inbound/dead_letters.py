@@ -149,9 +149,15 @@ class Letter(Struct, frozen=True, omit_defaults=True):
 
 
 def keep_letter(
-    claims: Claims, hook: str, envelope: Envelope, reason: str, *, allowed: Sequence[str] = (),
-    events: Sequence[str] = (), instead: bytes | None = None,
-) -> Operation[Letter]:  # fmt: skip
+    claims: Claims,
+    hook: str,
+    envelope: Envelope,
+    reason: str,
+    *,
+    allowed: Sequence[str] = (),
+    events: Sequence[str] = (),
+    instead: bytes | None = None,
+) -> Operation[Letter]:
     """Once per body and headers that it is read by: neither a sender that insists nor an array fills the store.
 
     `instead` is kept in place of the body. Then its own digest counts: beside all the rest, from that of the body a
@@ -166,10 +172,20 @@ def keep_letter(
     body = kept if fits(claims.store, len(kept)) else b""
     beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is
     letter = Letter(
-        name, hook, reason[:500], inline(body) if len(body) <= INLINE else "", digest, len(envelope.body),
-        _allowed(envelope.headers, tuple(allowed)), "", envelope.received_at, envelope.tenant, len(beside),
-        _within(events), bool(instead),
-    )  # fmt: skip
+        name,
+        hook,
+        reason[:500],
+        inline(body) if len(body) <= INLINE else "",
+        digest,
+        len(envelope.body),
+        _allowed(envelope.headers, tuple(allowed)),
+        "",
+        envelope.received_at,
+        envelope.tenant,
+        len(beside),
+        _within(events),
+        bool(instead),
+    )
     return (yield from _put(claims.store, at, letter, beside))
 
 

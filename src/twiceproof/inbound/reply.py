@@ -51,9 +51,14 @@ def json_reply(status: int, value: Any, headers: Iterable[tuple[str, str]] = ())
 
 
 def problem(
-    status: int, kind: str, detail: str, *, next_move: str, headers: Iterable[tuple[str, str]] = (),
+    status: int,
+    kind: str,
+    detail: str,
+    *,
+    next_move: str,
+    headers: Iterable[tuple[str, str]] = (),
     more: Mapping[str, Any] | None = None,
-) -> Reply:  # fmt: skip
+) -> Reply:
     """An error as RFC 9457 writes it. `kind` is a stable word for programs; `next_move` is for people."""
     shape = {
         "type": f"urn:twiceproof:{kind}",
@@ -157,9 +162,11 @@ def _text(body: bytes, content_type: str) -> str:
     if body and media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
         shown = repr(media) if media else "no type"
         reply = problem(
-            415, "not-json", f"The body has {shown}, and only JSON is read.",
+            415,
+            "not-json",
+            f"The body has {shown}, and only JSON is read.",
             next_move="Send the header Content-Type: application/json.",
-        )  # fmt: skip
+        )
         raise Unreadable(reply)
     try:
         return body.decode()
@@ -206,11 +213,11 @@ def _checked(key: str) -> str | Malformed:
     return key
 
 
-def malformed_key(
-    reason: str, *, what: str = "The Idempotency-Key", headers: Iterable[tuple[str, str]] = ()
-) -> Reply:  # fmt: skip
+def malformed_key(reason: str, *, what: str = "The Idempotency-Key", headers: Iterable[tuple[str, str]] = ()) -> Reply:
     return problem(
-        400, "idempotency-key-malformed", f"{what} cannot be read: {reason}.",
+        400,
+        "idempotency-key-malformed",
+        f"{what} cannot be read: {reason}.",
         next_move='Send one key of up to 255 visible characters, bare or in quotes: Idempotency-Key: "8e03978e".',
         headers=headers,
-    )  # fmt: skip
+    )

@@ -181,9 +181,17 @@ class Door:
         operation, key = rule.operation(visit.method), self._identity.key(visit)
         at = address_of(tenant, operation, key)
         return Ask(
-            at, operation, key, self._parts.owner(), rule.lease, tenant, self._identity.fingerprint(visit, body),
-            run_id(at.space), "", "safe" if rule.reruns else "never",
-        )  # fmt: skip
+            at,
+            operation,
+            key,
+            self._parts.owner(),
+            rule.lease,
+            tenant,
+            self._identity.fingerprint(visit, body),
+            run_id(at.space),
+            "",
+            "safe" if rule.reruns else "never",
+        )
 
     def _wait(self, ask: Ask, rule: Rule, outcome: TakeOutcome) -> Operation[TakeOutcome]:
         until, pause = self._claims.clock.monotonic() + rule.wait, FIRST_PAUSE

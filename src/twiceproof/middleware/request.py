@@ -143,9 +143,18 @@ class Reader:
         if principal is None:
             return problems.anonymous(path, required=rule.route.required)
         return Visit(
-            rule, method, path, query, principal, sent.source, sent.key, sent.echo, headers.get("content-type", ""),
-            sent.source == FORM and "text/html" in headers.get("accept", ""), sent.at is not None,
-        )  # fmt: skip
+            rule,
+            method,
+            path,
+            query,
+            principal,
+            sent.source,
+            sent.key,
+            sent.echo,
+            headers.get("content-type", ""),
+            sent.source == FORM and "text/html" in headers.get("accept", ""),
+            sent.at is not None,
+        )
 
     def _sent(self, rule: Rule, headers: Mapping[str, str]) -> Sent | Malformed | None:
         value, request_id, first_sent = headers.get(KEY), headers.get(REQUEST_ID), headers.get(FIRST_SENT)

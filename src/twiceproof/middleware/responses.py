@@ -31,10 +31,18 @@ Headers = list[tuple[str, str]]
 # Of one connection, of one moment, or of one caller alone: never replayed.
 HOP_BY_HOP = frozenset(
     {
-        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-        "trailers", "transfer-encoding", "upgrade",
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "trailers",
+        "transfer-encoding",
+        "upgrade",
     }
-)  # fmt: skip
+)
 NOT_KEPT = HOP_BY_HOP | {"set-cookie", "set-cookie2", "date", "server", "age", "content-length"}
 OURS = frozenset({"idempotency-key", "idempotent-replayed", "repeatability-result"})
 LONG = 64 * 1024

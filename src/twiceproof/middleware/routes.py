@@ -217,10 +217,14 @@ FORM: Source = "form"
 # The headers that a door looks at; the others are the app's business.
 LOOKED_AT = frozenset(
     {
-        "idempotency-key", "repeatability-request-id", "repeatability-first-sent", "content-type", "authorization",
+        "idempotency-key",
+        "repeatability-request-id",
+        "repeatability-first-sent",
+        "content-type",
+        "authorization",
         "accept",
     }
-)  # fmt: skip
+)
 
 REPLAYED, FIRST = ("idempotent-replayed", "true"), ("idempotent-replayed", "false")
 EXPOSED = ("access-control-expose-headers", "Idempotency-Key, Idempotent-Replayed")

@@ -184,9 +184,7 @@ class WsgiIdempotencyKey:
             return _answer(start_response, body)
         return self._visit(visit, body, environ, start_response)
 
-    def _visit(
-        self, visit: Visit, body: bytes, environ: Environ, start_response: StartResponse
-    ) -> Iterable[bytes]:  # fmt: skip
+    def _visit(self, visit: Visit, body: bytes, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         entered = block(self._door.enter(visit, body))
         if isinstance(entered, Reply):
             return _answer(start_response, entered)

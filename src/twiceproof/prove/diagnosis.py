@@ -161,7 +161,7 @@ def declarations(acting: Iterable[Step | Once]) -> dict[str, Kind]:
 
 def wrong_declarations(
     kinds: Mapping[str, Kind], bad: Sequence[tuple[Verdict, ScenarioOutcome, ScenarioOutcome]]
-) -> tuple[Wrong, ...]:  # fmt: skip
+) -> tuple[Wrong, ...]:
     """From what was played: each bad verdict with its play, and the play that it was compared with."""
     found: dict[tuple[str, str], tuple[str, list[str], list[str]]] = {}
     for verdict, played, beside in bad:

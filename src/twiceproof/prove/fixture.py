@@ -54,9 +54,13 @@ def prove(
     """
     budget = None if time is None else seconds(time, name="time")
     target = structs.replace(
-        target_of(flow, *args, **kwargs), then=tuple(spread(flow, event) for event in then),
-        callbacks=dict(callbacks or {}), approve=approve, ends=ends, real=real,
-    )  # fmt: skip
+        target_of(flow, *args, **kwargs),
+        then=tuple(spread(flow, event) for event in then),
+        callbacks=dict(callbacks or {}),
+        approve=approve,
+        ends=ends,
+        real=real,
+    )
     report = Prover(target, _outside(world, reset), store=store, budget=budget, depth=depth, processes=processes).run()
     if not report.good:
         raise NotSafe(report)

@@ -218,16 +218,24 @@ class Prover:
         beats: tuple[Beat, ...] = self._outcomes[worst.scene].beats if worst else ()
         flow = self._target.flow
         return Report(
-            flow.name, flow.key(self._target.args, self._target.kwargs), _shown(self._store), planned, tuple(verdicts),
-            gained(before, clean.seen), _unobserved(clean), self._wrong(verdicts), beats, worst.scene if worst else "",
-            drawn_in_key(flow.asking), "kernel" if self._asks_kernel else "python", self._compares_result,
-        )  # fmt: skip
+            flow.name,
+            flow.key(self._target.args, self._target.kwargs),
+            _shown(self._store),
+            planned,
+            tuple(verdicts),
+            gained(before, clean.seen),
+            _unobserved(clean),
+            self._wrong(verdicts),
+            beats,
+            worst.scene if worst else "",
+            drawn_in_key(flow.asking),
+            "kernel" if self._asks_kernel else "python",
+            self._compares_result,
+        )
 
     def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:
         bad = [(one, self._outcomes[one.scene], self._outcomes[self._compared[one.scene]]) for one in verdicts]
-        return wrong_declarations(
-            declarations(self._target.acting), [found for found in bad if not found[0].good]
-        )  # fmt: skip
+        return wrong_declarations(declarations(self._target.acting), [found for found in bad if not found[0].good])
 
     # -- scenes ----------------------------------------------------------------------------------
 
@@ -295,9 +303,11 @@ class Prover:
         try:
             with self._losing(scene) as lost:
                 outcome = apart(
-                    lambda: self._perform(scene, name, real or self._processes, begins), ScenarioOutcome,
-                    aloud=bool(self._only), guard=guard,
-                )  # fmt: skip
+                    lambda: self._perform(scene, name, real or self._processes, begins),
+                    ScenarioOutcome,
+                    aloud=bool(self._only),
+                    guard=guard,
+                )
             outcome = structs.replace(outcome, fired=outcome.fired + sum(lost))
         except Vanished as error:
             outcome = ScenarioOutcome("", error=str(error))

@@ -143,10 +143,20 @@ class Handling:
             desk.station.metrics.refused("busy")
             return _too_many()
         call = Call(
-            app, principal, method=self.scope["method"], root=self.root, path=self.path, params=params,
-            raw_headers=self.scope["headers"], body=body, raw_query=self.scope["query_string"].decode("latin-1"),
-            client=self.client, scheme=self.scope.get("scheme", "http"), now=app.clock.now(), station=desk.station,
-        )  # fmt: skip
+            app,
+            principal,
+            method=self.scope["method"],
+            root=self.root,
+            path=self.path,
+            params=params,
+            raw_headers=self.scope["headers"],
+            body=body,
+            raw_query=self.scope["query_string"].decode("latin-1"),
+            client=self.client,
+            scheme=self.scope.get("scheme", "http"),
+            now=app.clock.now(),
+            station=desk.station,
+        )
         require_known(call, route)
         desk.under_way += 1
         try:
@@ -222,22 +232,32 @@ def _not_allowed(route: Route, principal: Principal) -> Reply:
 
 def _too_many() -> Reply:
     return problem(
-        503, "busy", "This server has as many requests under way as it takes.",
-        next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
-    )  # fmt: skip
+        503,
+        "busy",
+        "This server has as many requests under way as it takes.",
+        next_move="Send the same request again; it is safe.",
+        headers=[retry_after(1)],
+    )
 
 
 def _too_often(seconds: float) -> Reply:
     return problem(
-        429, "too-often", "More requests came than one caller may send.",
-        next_move="Send the same request again, after the time in Retry-After.", headers=[retry_after(seconds)],
-    )  # fmt: skip
+        429,
+        "too-often",
+        "More requests came than one caller may send.",
+        next_move="Send the same request again, after the time in Retry-After.",
+        headers=[retry_after(seconds)],
+    )
 
 
 def make_application(
-    app: App, routes: Iterable[Route] = ROUTES, *, limits: Limits | None = None, trust: Trust = "loopback",
+    app: App,
+    routes: Iterable[Route] = ROUTES,
+    *,
+    limits: Limits | None = None,
+    trust: Trust = "loopback",
     behind_proxy: bool = False,
-) -> Application:  # fmt: skip
+) -> Application:
     """For any ASGI server; `twiceproof serve` also keeps slow senders away, which an application cannot."""
     return Application(app, tuple(routes), limits or Limits(), trust, behind_proxy=behind_proxy)
 

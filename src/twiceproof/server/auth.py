@@ -38,17 +38,52 @@ Trust = Literal["nobody", "loopback", "everybody"]
 
 FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
 # What proxies, tunnels and content networks add. Whoever calls through one is not on this machine, though the proxy is.
-FORWARDED = frozenset((
-    b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"x-cluster-client-ip", b"x-proxyuser-ip", b"true-client-ip",
-    b"x-original-host", b"x-original-url", b"x-original-forwarded-for", b"x-originating-ip", b"x-remote-ip",
-    b"x-scheme", b"x-nginx-proxy", b"x-varnish", b"x-haproxy-server-state", b"x-cloud-trace-context", b"cdn-loop",
-    b"max-forwards", b"surrogate-capability", b"x-request-start", b"x-ssl-client-verify",
-))  # fmt: skip
+FORWARDED = frozenset(
+    (
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-proxyuser-ip",
+        b"true-client-ip",
+        b"x-original-host",
+        b"x-original-url",
+        b"x-original-forwarded-for",
+        b"x-originating-ip",
+        b"x-remote-ip",
+        b"x-scheme",
+        b"x-nginx-proxy",
+        b"x-varnish",
+        b"x-haproxy-server-state",
+        b"x-cloud-trace-context",
+        b"cdn-loop",
+        b"max-forwards",
+        b"surrogate-capability",
+        b"x-request-start",
+        b"x-ssl-client-verify",
+    )
+)
 FORWARDED_BY = (
-    b"x-forwarded", b"cf-", b"x-amzn-", b"x-amz-cf-", b"x-azure-", b"x-arr-", b"x-appengine-", b"x-envoy-", b"fly-",
-    b"x-vercel-", b"x-akamai-", b"akamai-", b"fastly-", b"x-real-", b"x-proxy-", b"ngrok-", b"tailscale-",
+    b"x-forwarded",
+    b"cf-",
+    b"x-amzn-",
+    b"x-amz-cf-",
+    b"x-azure-",
+    b"x-arr-",
+    b"x-appengine-",
+    b"x-envoy-",
+    b"fly-",
+    b"x-vercel-",
+    b"x-akamai-",
+    b"akamai-",
+    b"fastly-",
+    b"x-real-",
+    b"x-proxy-",
+    b"ngrok-",
+    b"tailscale-",
     b"x-traefik-",
-)  # fmt: skip
+)
 OLD = ("1.0", "0.9")
 MOST = 4_096  # tokens remembered, wrong ones among them
 

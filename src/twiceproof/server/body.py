@@ -41,10 +41,13 @@ class Share:
         if self._room.taken + more > self._room.most:
             raise Refused(
                 problem(
-                    503, "busy", "This server holds as many bytes as it has room for.",
-                    next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
+                    503,
+                    "busy",
+                    "This server holds as many bytes as it has room for.",
+                    next_move="Send the same request again; it is safe.",
+                    headers=[retry_after(1)],
                 )
-            )  # fmt: skip
+            )
         self._room.taken += more
         self._taken = self._size
 
@@ -68,7 +71,7 @@ class Gone(Exception):
 
 async def read_body(
     headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int | None, share: Share
-) -> bytes:  # fmt: skip
+) -> bytes:
     """Without `depth`, brackets are not counted: in a picture they mean nothing."""
     declared = headers.get(b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > largest:
@@ -147,9 +150,11 @@ def too_deep(body: bytes, most: int) -> bool:
 
 def _too_large(largest: int) -> Reply:
     return problem(
-        413, "too-large", f"A body may have {largest:,} bytes here, unpacked.",
+        413,
+        "too-large",
+        f"A body may have {largest:,} bytes here, unpacked.",
         next_move="Send less, or a reference to where the rest can be had.",
-    )  # fmt: skip
+    )
 
 
 def _too_deep(depth: int) -> Reply:
@@ -160,14 +165,18 @@ def _too_deep(depth: int) -> Reply:
 
 def _unknown_encoding() -> Reply:
     return problem(
-        415, "unknown-encoding", "The body is packed in a way that is not known here.",
+        415,
+        "unknown-encoding",
+        "The body is packed in a way that is not known here.",
         next_move="Send it as it is, or with Content-Encoding: gzip or deflate.",
         headers=[("accept-encoding", "gzip, deflate")],
-    )  # fmt: skip
+    )
 
 
 def _not_packed() -> Reply:
     return problem(
-        400, "not-packed", "The body is not what its Content-Encoding says.",
+        400,
+        "not-packed",
+        "The body is not what its Content-Encoding says.",
         next_move="Send one whole gzip or zlib stream, or leave Content-Encoding out.",
-    )  # fmt: skip
+    )

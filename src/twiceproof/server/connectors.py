@@ -55,24 +55,56 @@ def n8n(url: str) -> dict[str, Any]:
         _node("Start", "manualTrigger", 1, 0, 0, {}),
         _node("What and which", "set", 3.4, 220, 0, _asked()),
         # In a node of its own: the claim's own next try evaluates its fields anew, and must send the same id.
-        _node(REQUEST, "crypto", 1, 440, 0,
-              {"action": "generate", "encodingType": "uuid", "dataPropertyName": "request_id"}),
-        _request(CLAIM, 660, 0, "PUT", f"={base}{CLAIM_URL}",
-                 "={{ JSON.stringify({ payload: $json.payload, lease: '5m', request_id: $json.request_id }) }}"),
+        _node(
+            REQUEST,
+            "crypto",
+            1,
+            440,
+            0,
+            {"action": "generate", "encodingType": "uuid", "dataPropertyName": "request_id"},
+        ),
+        _request(
+            CLAIM,
+            660,
+            0,
+            "PUT",
+            f"={base}{CLAIM_URL}",
+            "={{ JSON.stringify({ payload: $json.payload, lease: '5m', request_id: $json.request_id }) }}",
+        ),
         _node(IS_OURS, "if", 2.2, 880, 0, _conditions(("$json.claimed", "boolean", "true", ""))),
         {**_node(WORK, "noOp", 1, 1100, -120, {}), "onError": "continueErrorOutput"},
-        _request("Mark as done", 1320, -200, "POST", f"={base}{END_URL}/complete",
-                 f"={{{{ JSON.stringify({{ token: {N8N_TOKEN}, result: $json }}) }}}}"),
-        _request("Mark as failed", 1320, 0, "POST", f"={base}{END_URL}/fail",
-                 f"={{{{ JSON.stringify({{ token: {N8N_TOKEN}, error: 'the work failed', retryable: true }}) }}}}"),
+        _request(
+            "Mark as done",
+            1320,
+            -200,
+            "POST",
+            f"={base}{END_URL}/complete",
+            f"={{{{ JSON.stringify({{ token: {N8N_TOKEN}, result: $json }}) }}}}",
+        ),
+        _request(
+            "Mark as failed",
+            1320,
+            0,
+            "POST",
+            f"={base}{END_URL}/fail",
+            f"={{{{ JSON.stringify({{ token: {N8N_TOKEN}, error: 'the work failed', retryable: true }}) }}}}",
+        ),
         # One that ended in green would hide what nobody does any more.
-        _node(IS_CARED_FOR, "if", 2.2, 1100, 160, _conditions(
-            ("$json.status", "number", "notEquals", 422), ("$json.state", "string", "notEquals", "review"),
-            ("$json.state", "string", "notEquals", "failed"),
-        )),
+        _node(
+            IS_CARED_FOR,
+            "if",
+            2.2,
+            1100,
+            160,
+            _conditions(
+                ("$json.status", "number", "notEquals", 422),
+                ("$json.state", "string", "notEquals", "review"),
+                ("$json.state", "string", "notEquals", "failed"),
+            ),
+        ),
         _node(NOT_OURS, "noOp", 1, 1320, 160, {}),
         _node(STUCK, "stopAndError", 1, 1320, 320, {"errorMessage": "={{ $json.next }}"}),
-    ]  # fmt: skip
+    ]
     return {
         "id": _own_id(),
         "name": "Twiceproof: claim once",
@@ -99,9 +131,13 @@ def _own_id() -> str:
 
 def _node(name: str, kind: str, version: float, x: int, y: int, parameters: dict[str, Any]) -> Node:
     return {
-        "id": str(uuid5(NAMESPACE_URL, f"twiceproof:{name}")), "name": name, "type": f"n8n-nodes-base.{kind}",
-        "typeVersion": version, "position": [x, y], "parameters": parameters,
-    }  # fmt: skip
+        "id": str(uuid5(NAMESPACE_URL, f"twiceproof:{name}")),
+        "name": name,
+        "type": f"n8n-nodes-base.{kind}",
+        "typeVersion": version,
+        "position": [x, y],
+        "parameters": parameters,
+    }
 
 
 def _asked() -> dict[str, Any]:
@@ -157,19 +193,31 @@ def _to(*names: str) -> dict[str, Any]:
 
 
 OPERATION = {
-    "name": "operation", "in": "path", "required": True, "type": "string", "x-ms-summary": "What is done",
+    "name": "operation",
+    "in": "path",
+    "required": True,
+    "type": "string",
+    "x-ms-summary": "What is done",
     "description": "A short name for this work, like ship or invoice: letters, digits, _ . - @",
     "x-ms-url-encoding": "single",
-}  # fmt: skip
+}
 KEY = {
-    "name": "key", "in": "path", "required": True, "type": "string", "x-ms-summary": "Key",
+    "name": "key",
+    "in": "path",
+    "required": True,
+    "type": "string",
+    "x-ms-summary": "Key",
     "description": "What makes two requests the same: an order's number, a message's id. Never a time.",
     "x-ms-url-encoding": "single",
-}  # fmt: skip
+}
 ALWAYS = {
-    "name": "always200", "in": "query", "required": True, "type": "boolean", "default": True,
+    "name": "always200",
+    "in": "query",
+    "required": True,
+    "type": "boolean",
+    "default": True,
     "x-ms-visibility": "internal",
-}  # fmt: skip
+}
 CONNECTOR_TOKEN = ("token", "Token", "The token that Claim once gave you.", True)
 
 
@@ -179,7 +227,8 @@ def power_automate(url: str) -> dict[str, Any]:
     return {
         "swagger": "2.0",
         "info": {
-            "title": "Twiceproof", "version": "1.0",
+            "title": "Twiceproof",
+            "version": "1.0",
             "description": "Claim something before you do it, so that it happens once, however often the flow runs.",
         },
         "host": parts.netloc,
@@ -192,7 +241,7 @@ def power_automate(url: str) -> dict[str, Any]:
         },
         "security": [{"token": []}],
         "paths": _paths(),
-    }  # fmt: skip
+    }
 
 
 def _paths() -> dict[str, Any]:
@@ -211,19 +260,29 @@ def _paths() -> dict[str, Any]:
         f"{path}/renew": {
             "post": _action("HoldOn", "Hold on", "The work takes longer than you said.", _renewed()),
         },
-    }  # fmt: skip
+    }
 
 
 def _claim() -> list[dict[str, Any]]:
     return [
         _field("payload", "What it is about", "The order itself: another under the same key is refused.", kind=None),
         _field("lease", "For how long", 'How long the work may take: "5m", "2h".', default="5m"),
-        _field("request_id", "Request id", "Outputs of a Compose action before this one, with the expression guid(). "
-               "Power Automate sends a request again by itself; by this we know it again."),
-        _field("repeat", "If a run was lost", '"never": ask a person. "safe": doing it twice does no harm.',
-               default="never", choices=["never", "safe"], advanced=True),
+        _field(
+            "request_id",
+            "Request id",
+            "Outputs of a Compose action before this one, with the expression guid(). "
+            "Power Automate sends a request again by itself; by this we know it again.",
+        ),
+        _field(
+            "repeat",
+            "If a run was lost",
+            '"never": ask a person. "safe": doing it twice does no harm.',
+            default="never",
+            choices=["never", "safe"],
+            advanced=True,
+        ),
         _field("link", "Link", "Where to look at this run.", advanced=True),
-    ]  # fmt: skip
+    ]
 
 
 def _done() -> list[dict[str, Any]]:
@@ -239,9 +298,14 @@ def _failed() -> list[dict[str, Any]]:
         _field(*CONNECTOR_TOKEN[:3], required=True),
         _field("error", "Why", "For whoever looks at it."),
         _field("retryable", "Try again", "Yes: the next run may try again.", kind="boolean", default=True),
-        _field("unknown", "Not known", "Yes: nobody knows whether it happened; a person must say.", kind="boolean",
-               default=False),
-    ]  # fmt: skip
+        _field(
+            "unknown",
+            "Not known",
+            "Yes: nobody knows whether it happened; a person must say.",
+            kind="boolean",
+            default=False,
+        ),
+    ]
 
 
 def _renewed() -> list[dict[str, Any]]:
@@ -249,9 +313,16 @@ def _renewed() -> list[dict[str, Any]]:
 
 
 def _field(
-    name: str, summary: str, about: str, *, kind: str | None = "string", default: Any = None,
-    choices: list[str] | None = None, required: bool = False, advanced: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    name: str,
+    summary: str,
+    about: str,
+    *,
+    kind: str | None = "string",
+    default: Any = None,
+    choices: list[str] | None = None,
+    required: bool = False,
+    advanced: bool = False,
+) -> dict[str, Any]:
     """One field of a body. `kind=None` is anything at all."""
     schema: dict[str, Any] = {"x-ms-summary": summary, "description": about}
     if kind is not None:
@@ -266,15 +337,18 @@ def _field(
 
 def _action(
     name: str, summary: str, about: str, fields: list[dict[str, Any]] | None, answer: dict[str, Any] | None = None
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     parameters = [OPERATION, KEY, ALWAYS]
     if fields is not None:
         parameters = [*parameters, _body(fields)]
     return {
-        "operationId": name, "summary": summary, "description": about, "x-ms-visibility": "important",
+        "operationId": name,
+        "summary": summary,
+        "description": about,
+        "x-ms-visibility": "important",
         "parameters": parameters,
         "responses": {"200": {"description": "What became of it.", "schema": answer or ANSWERED}},
-    }  # fmt: skip
+    }
 
 
 def _body(fields: list[dict[str, Any]]) -> dict[str, Any]:

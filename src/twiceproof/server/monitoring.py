@@ -86,9 +86,13 @@ DOCUMENTED = {
     "twiceproof_dead_letters": "Deliveries that were kept aside, of all tenants; counted up to 1,000",
 }
 WORK = (
-    "twiceproof_runs_begun_total", "twiceproof_runs_under_way", "twiceproof_runs_queued", "twiceproof_runs",
-    "twiceproof_claims", "twiceproof_dead_letters",
-)  # fmt: skip
+    "twiceproof_runs_begun_total",
+    "twiceproof_runs_under_way",
+    "twiceproof_runs_queued",
+    "twiceproof_runs",
+    "twiceproof_claims",
+    "twiceproof_dead_letters",
+)
 
 
 class WorkMetrics:
@@ -130,9 +134,12 @@ class Metrics(WorkMetrics):
         super().__init__()
         self._requests = self._counter("twiceproof_requests_total", "route", "status")
         self._seconds = Histogram(
-            "twiceproof_request_seconds", DOCUMENTED["twiceproof_request_seconds"], ["route"],
-            buckets=BUCKETS, registry=self.registry,
-        )  # fmt: skip
+            "twiceproof_request_seconds",
+            DOCUMENTED["twiceproof_request_seconds"],
+            ["route"],
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
         self._outcomes = self._counter("twiceproof_outcomes_total", "door", "outcome")
         self._duplicates = self._counter("twiceproof_duplicates_blocked_total", "door")
         self._refused = self._counter("twiceproof_refused_total", "reason")
@@ -253,13 +260,20 @@ class Traces:
     @contextmanager
     def span(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Iterator[Any]:
         """Named for the route, never for the address: that may hold a secret."""
-        carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()
-                   if name in (b"traceparent", b"tracestate", b"baggage")}  # fmt: skip
+        carrier = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in headers.items()
+            if name in (b"traceparent", b"tracestate", b"baggage")
+        }
         attributes = {"http.request.method": method, "http.route": path}
         with self._tracer.start_as_current_span(
-            f"{method} {path}", context=self._propagate.extract(carrier), kind=self._kind, attributes=attributes,
-            record_exception=False, set_status_on_exception=False,
-        ) as span:  # fmt: skip
+            f"{method} {path}",
+            context=self._propagate.extract(carrier),
+            kind=self._kind,
+            attributes=attributes,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span:
             yield span
 
     @staticmethod

@@ -55,8 +55,9 @@ def _below(number: int) -> str:
     digits = str(number)
     less = [
         f"{digits[:place]}[0-{int(digit) - 1}][0-9]{{{len(digits) - place - 1}}}"
-        for place, digit in enumerate(digits) if digit != "0"
-    ]  # fmt: skip
+        for place, digit in enumerate(digits)
+        if digit != "0"
+    ]
     return "|".join([f"[0-9]{{1,{len(digits) - 1}}}", *less])
 
 
@@ -183,11 +184,14 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
     names = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")]
     return [
         {
-            "name": name, "in": "path", "required": True, "description": route.params.get(name, ""),
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": route.params.get(name, ""),
             "schema": dict(route.shapes.get(name, {"type": "string", "minLength": 1})),
         }
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def _header_parameters(route: Route) -> list[dict[str, Any]]:
@@ -224,8 +228,9 @@ def _responses(route: Route, scope: Scope, schemas: Schemas) -> dict[str, Any]:
 
 def _problem(text: str, status: int, schemas: Schemas) -> dict[str, Any]:
     shape: dict[str, Any] = {
-        "description": text, "content": {"application/problem+json": {"schema": schemas.of(Problem)}},
-    }  # fmt: skip
+        "description": text,
+        "content": {"application/problem+json": {"schema": schemas.of(Problem)}},
+    }
     return {**shape, "headers": LATER} if status in (429, 503) else shape
 
 

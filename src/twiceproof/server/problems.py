@@ -55,21 +55,24 @@ def ambiguous() -> Reply:
 
 def unauthorized(detail: str) -> Reply:
     return problem(
-        401, "unauthorized", detail,
+        401,
+        "unauthorized",
+        detail,
         next_move="Send Authorization: Bearer TOKEN; make a token with: twiceproof tokens create",
         headers=[("www-authenticate", "Bearer")],
-    )  # fmt: skip
+    )
 
 
 def through_a_proxy(sign: str) -> Reply:
     """Before any token exists. Who is told this may be anybody: nothing of the machine is named."""
     return problem(
-        401, "through-a-proxy",
+        401,
+        "through-a-proxy",
         f"No token exists, so only calls straight from this machine are believed; this one is not: {sign}.",
         next_move="On the server run: twiceproof tokens create NAME --scope admin, then send Authorization: Bearer "
         "TOKEN; or serve with --open, if whoever reaches it may do everything",
         headers=[("www-authenticate", "Bearer")],
-    )  # fmt: skip
+    )
 
 
 def forbidden(scope: Scope) -> Reply:
@@ -79,16 +82,20 @@ def forbidden(scope: Scope) -> Reply:
         Scope.PROVEN: (", or none at all", Scope.INGEST),
     }.get(scope, ("", scope))
     return problem(
-        403, "forbidden", "This token may not do that.",
+        403,
+        "forbidden",
+        "This token may not do that.",
         next_move=f"Use a token that may{more}: twiceproof tokens create NAME --scope {grant}",
-    )  # fmt: skip
+    )
 
 
 def broken() -> Reply:
     return problem(
-        500, "broken", "Something broke here; nothing is known about what was done.",
+        500,
+        "broken",
+        "Something broke here; nothing is known about what was done.",
         next_move="Look into the server's log, then send the same request again: what was done is not done twice.",
-    )  # fmt: skip
+    )
 
 
 # The first that fits, by the error's own name; other doors say the same word. What is not here is none of the caller's
@@ -118,9 +125,12 @@ def of_error(error: TwiceproofError) -> Reply | None:
 
 def store_unavailable() -> Reply:
     return problem(
-        503, "store-unavailable", "The ledger cannot be reached right now.",
-        next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
-    )  # fmt: skip
+        503,
+        "store-unavailable",
+        "The ledger cannot be reached right now.",
+        next_move="Send the same request again; it is safe.",
+        headers=[retry_after(1)],
+    )
 
 
 def _of(status: int, kind: str, error: TwiceproofError, headers: Iterable[tuple[str, str]] = ()) -> Reply:

@@ -41,9 +41,12 @@ class GuardedProtocol(HttpToolsProtocol):
     metrics: Metrics
 
     def __init__(
-        self, config: Config, server_state: ServerState, app_state: dict[str, Any],
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.phase = HEAD
         self.since = self.loop.time()
@@ -226,17 +229,20 @@ class GuardedProtocol(HttpToolsProtocol):
 
 def _too_slow(limits: Limits) -> Reply:
     return problem(
-        408, "too-slow", f"The request was not here within {limits.deadline:g} s.",
+        408,
+        "too-slow",
+        f"The request was not here within {limits.deadline:g} s.",
         next_move="Send it again, in one go; it is safe.",
-    )  # fmt: skip
+    )
 
 
 def _head_too_large(limits: Limits) -> Reply:
     return problem(
-        431, "head-too-large",
+        431,
+        "head-too-large",
         f"A request may have {limits.headers} headers and {limits.head:,} bytes in all before its body.",
         next_move="Send fewer or shorter headers.",
-    )  # fmt: skip
+    )
 
 
 def _malformed() -> Reply:
@@ -245,13 +251,18 @@ def _malformed() -> Reply:
 
 def _upgrading() -> Reply:
     return problem(
-        400, "upgrading", "A request with a body asks for another protocol (Upgrade), and here is only HTTP/1.1.",
+        400,
+        "upgrading",
+        "A request with a body asks for another protocol (Upgrade), and here is only HTTP/1.1.",
         next_move="Send it without the Upgrade header; for Java's HttpClient: version(HTTP_1_1).",
-    )  # fmt: skip
+    )
 
 
 def _full() -> Reply:
     return problem(
-        503, "full", "This server has as many connections as it takes.",
-        next_move="Send the same request again; it is safe.", headers=[retry_after(1)],
-    )  # fmt: skip
+        503,
+        "full",
+        "This server has as many connections as it takes.",
+        next_move="Send the same request again; it is safe.",
+        headers=[retry_after(1)],
+    )

@@ -36,10 +36,22 @@ class Call:
     """`app` is the view of the caller's tenant: what is done with it cannot touch another's."""
 
     def __init__(
-        self, app: App, principal: Principal, *, method: str, path: str, params: Mapping[str, str],
-        raw_headers: Sequence[tuple[bytes, bytes]], body: bytes = b"", raw_query: str = "", client: str = "",
-        scheme: str = "http", root: str = "", now: float = 0.0, station: Station | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        app: App,
+        principal: Principal,
+        *,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        raw_headers: Sequence[tuple[bytes, bytes]],
+        body: bytes = b"",
+        raw_query: str = "",
+        client: str = "",
+        scheme: str = "http",
+        root: str = "",
+        now: float = 0.0,
+        station: Station | None = None,
+    ) -> None:
         self.app = app
         self.principal = principal
         self.method = method

@@ -53,9 +53,18 @@ class Serving(uvicorn.Server):
         self._stays_until: float | None = None
         protocol = guarded(application.limits, application.station.metrics)
         config = uvicorn.Config(
-            application, http=protocol, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
-            server_header=False, proxy_headers=False, timeout_graceful_shutdown=max(1, round(drain)), backlog=BACKLOG,
-        )  # fmt: skip
+            application,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=max(1, round(drain)),
+            backlog=BACKLOG,
+        )
         super().__init__(config)
         self._announce = announce
 
@@ -193,15 +202,20 @@ def warn_of_open_door(app: App, trust: Trust, url: str) -> None:
     if trust == "nobody" or _has_token(app):
         return
     if trust == "everybody":
-        log.warning("INSECURE: no token exists, and with --open whoever reaches %s may do everything, from anywhere; "
-                    "make a token: %s", url, _create(app))  # fmt: skip
+        log.warning(
+            "INSECURE: no token exists, and with --open whoever reaches %s may do everything, from anywhere; "
+            "make a token: %s",
+            url,
+            _create(app),
+        )
         return
     log.warning(
         "OPEN: no token exists, so whoever reaches %s is the operator and may do everything, through a proxy or a "
         "tunnel on this machine, too; what shows signs of one is refused, but not every one shows any; make a "
         "token: %s",
-        url, _create(app),
-    )  # fmt: skip
+        url,
+        _create(app),
+    )
 
 
 def _has_token(app: App) -> bool:

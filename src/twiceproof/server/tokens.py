@@ -109,9 +109,13 @@ def create_token(
     now = (yield from store.read(_address(hash_of(secret)))).now
     ordered = tuple(scope for scope in GRANTS if scope in set(scopes))
     token = Token(
-        f"tok_{hash_of(secret)[:16]}", validate_name("token", name), validate_name("tenant", tenant), ordered, now,
+        f"tok_{hash_of(secret)[:16]}",
+        validate_name("token", name),
+        validate_name("tenant", tenant),
+        ordered,
+        now,
         None if lasts is None else now + lasts,
-    )  # fmt: skip
+    )
     yield from note_tenant(store, tenant)
     yield from store.write(Insert(_address(hash_of(secret)), body_of(token), LIVE))
     return secret, token

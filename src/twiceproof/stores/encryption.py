@@ -42,8 +42,9 @@ class Keyring:
             raise Misuse("A keyring needs a key; make one with: twiceproof keys new")
         for name, key in keys.items():
             if not _ID.fullmatch(name) or len(key) not in SIZES:
-                raise Misuse("A key is an id (letters, digits, _ . -) and 16, 24 or 32 bytes; make one with: "
-                             "twiceproof keys new")  # fmt: skip
+                raise Misuse(
+                    "A key is an id (letters, digits, _ . -) and 16, 24 or 32 bytes; make one with: twiceproof keys new"
+                )
         self._ciphers = {name: _cipher(key) for name, key in keys.items()}
         self.current = next(iter(keys))
         self.plain = plain
@@ -67,22 +68,27 @@ class Keyring:
             raise CannotOpen(
                 f"{_named(at)} is not sealed, and TWICEPROOF_KEYS says {SEALED_ONLY}; find out who wrote it. If it is "
                 "your own, from before there were keys: leave that word out, run twiceproof keys rotate, put it back.",
-                at=at, key_id=name,
-            )  # fmt: skip
+                at=at,
+                key_id=name,
+            )
         cipher = self._ciphers.get(name)
         if cipher is None:
             raise CannotOpen(
                 f"{_named(at)} is sealed with the key {name!r}, which is not here; put it into TWICEPROOF_KEYS, behind "
-                "the current one.", at=at, key_id=name,
-            )  # fmt: skip
+                "the current one.",
+                at=at,
+                key_id=name,
+            )
         try:
             data = b64decode(body[len(PREFIX) + len(name) + 1 :], validate=True)
             return str(cipher.decrypt(data[:NONCE], data[NONCE:], bound_to(at)), "utf-8")
         except (binascii.Error, ValueError, _invalid_tag()):
             raise CannotOpen(
                 f"{_named(at)} does not open with the key {name!r}: it was changed, or moved here from another row; "
-                "restore it from a backup.", at=at, key_id=name,
-            ) from None  # fmt: skip
+                "restore it from a backup.",
+                at=at,
+                key_id=name,
+            ) from None
 
     def misses(self, error: CannotOpen) -> bool:
         """Whether a key is wanting, for whoever runs this to add. Otherwise it is the row that is bad."""

@@ -53,9 +53,7 @@ def _is_plain(write: Write) -> bool:
     return type(write) is Check and _is_plain_check(write)
 
 
-def _is_plain_put(
-    at: Address, body: str, state: str, queue: str, lease: float | None, due_in: float | None
-) -> bool:  # fmt: skip
+def _is_plain_put(at: Address, body: str, state: str, queue: str, lease: float | None, due_in: float | None) -> bool:
     try:
         text = "".join((at.space, at.kind, at.key, state, queue, body))
     except TypeError:

@@ -127,9 +127,7 @@ def remembered(shop: HttpShop, accounts: Accounts) -> Iterator[str]:
 # -- the network ---------------------------------------------------------------------------------
 
 
-def let_loose(
-    trial: Trial, finding: Finding | None, where: str, plan: Plan, lane: Callable[[int], Lane]
-) -> list[str]:  # fmt: skip
+def let_loose(trial: Trial, finding: Finding | None, where: str, plan: Plan, lane: Callable[[int], Lane]) -> list[str]:
     """All the runs, on several lanes at once, as most of the time is spent waiting."""
     lanes: SimpleQueue[Lane] = SimpleQueue()
     opened = [lane(nth) for nth in range(min(LANES, len(plan)))]

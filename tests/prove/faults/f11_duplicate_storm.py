@@ -48,9 +48,7 @@ def run(trial: Trial, finding: Finding) -> None:
     control(trial, finding)
 
 
-def report(
-    trial: Trial, finding: Finding, where: str, keys: int, place: Place, answers: Answers, late: int
-) -> None:  # fmt: skip
+def report(trial: Trial, finding: Finding, where: str, keys: int, place: Place, answers: Answers, late: int) -> None:
     calls = keys * (CALLERS + late)
     for wrong in judged(keys, calls, place.effects(), answers):
         finding.violated(f"{where}, seed {trial.seed}: {wrong}")

@@ -58,7 +58,7 @@ def through(trial: Trial, finding: Finding, store: str, door: Any, times: int) -
 
 def visit(
     trial: Trial, store: str, door: Any, times: int, first: Callable[[], object] = lambda: None
-) -> tuple[dict[str, int], list[str]]:  # fmt: skip
+) -> tuple[dict[str, int], list[str]]:
     """In a process of its own, which is ended if it hangs."""
     with trial.place(store) as place:
 

@@ -68,7 +68,7 @@ def look_around(trial: Trial, finding: Finding, store: str, version: str, schema
 
 def visited(
     trial: Trial, store: str, version: str, schema: int = 0, first: Callable[[], object] = lambda: None
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     about = json.loads((LEDGERS / version / "about.json").read_text())[store]
     with trial.place(store) as place:
         load(store, LEDGERS / version, place)
@@ -116,8 +116,9 @@ def lower(store: str, place: Place, schema: int) -> None:
         for row in copy:
             db.execute(
                 "INSERT INTO twiceproof.twiceproof_records OVERRIDING SYSTEM VALUE"
-                " SELECT * FROM json_populate_record(NULL::twiceproof.twiceproof_records, %s::json)", row,
-            )  # fmt: skip
+                " SELECT * FROM json_populate_record(NULL::twiceproof.twiceproof_records, %s::json)",
+                row,
+            )
         db.execute("SELECT setval('twiceproof.twiceproof_number', %s)", (last,))
         ids = "pg_get_serial_sequence('twiceproof.twiceproof_records', 'id')"
         db.execute(f"SELECT setval({ids}, max(id)) FROM twiceproof.twiceproof_records")

@@ -41,7 +41,7 @@ def run(trial: Trial, finding: Finding) -> None:
 
 def played(
     trial: Trial, store: str, scenes: Any, races: int, wrap: Any = lambda engine: engine, begin: int = 0
-) -> tuple[dict[str, int], list[str]]:  # fmt: skip
+) -> tuple[dict[str, int], list[str]]:
     """In a process of its own."""
     with trial.place(store) as place:
 

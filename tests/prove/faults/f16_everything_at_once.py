@@ -17,9 +17,11 @@ CONTROL_RUNS, FEWEST = 900, 300  # a hundred of them are cut off at the wrong mo
 def run(trial: Trial, finding: Finding) -> None:
     whole = trial.share >= 1
     plan = Plan(
-        RUNS if whole else trial.times(SHORTER, 1_200), trial.seed, kill_every=0.8 if whole else 0.4,
+        RUNS if whole else trial.times(SHORTER, 1_200),
+        trial.seed,
+        kill_every=0.8 if whole else 0.4,
         database_kills=trial.times(DATABASE_KILLS, 2),
-    )  # fmt: skip
+    )
     report = rage(trial, plan, "storm")
     for violation in report.verdict.violations:
         finding.violated(f"PostgreSQL, seed {trial.seed}: {violation}")
@@ -35,9 +37,14 @@ def run(trial: Trial, finding: Finding) -> None:
 
 def control(trial: Trial, finding: Finding) -> None:
     plan = Plan(
-        trial.times(CONTROL_RUNS, FEWEST), trial.seed, kill_every=0.3, database_kills=1, lose_every=0.1,
-        lost_share=0.03, bare=True,
-    )  # fmt: skip
+        trial.times(CONTROL_RUNS, FEWEST),
+        trial.seed,
+        kill_every=0.3,
+        database_kills=1,
+        lose_every=0.1,
+        lost_share=0.03,
+        bare=True,
+    )
     twice = rage(trial, plan, "control").verdict.twice
     finding.control("steps without their protection", ", ".join(f"{n} {kind} twice" for kind, n in twice.items()))
 

@@ -65,15 +65,29 @@ VALUES: dict[str, Callable[[Dice], Any]] = {
     "minus nothing": lambda dice: -0.0,
     "text that looks like ours": lambda dice: dice.choice(OURS) + word(dice),
     "nothing": lambda dice: dice.choice([None, "", [], {}]),
-}  # fmt: skip
+}
 KEPT = {  # whatever else happens, these are ordinary
-    "NUL", "NUL in a name", "around 2^63", "one megabyte", "control characters", "no characters",
-    "right to left", "text that looks like ours", "nothing", "minus nothing",
-}  # fmt: skip
+    "NUL",
+    "NUL in a name",
+    "around 2^63",
+    "one megabyte",
+    "control characters",
+    "no characters",
+    "right to left",
+    "text that looks like ours",
+    "nothing",
+    "minus nothing",
+}
 REFUSED = {  # and these have no one text
-    "half a surrogate pair", "half a surrogate pair in a name", "NaN", "infinity", "10,000 deep", "within itself",
-    "an object", "names that fold into one",
-}  # fmt: skip
+    "half a surrogate pair",
+    "half a surrogate pair in a name",
+    "NaN",
+    "infinity",
+    "10,000 deep",
+    "within itself",
+    "an object",
+    "names that fold into one",
+}
 NOT_KEPT = REFUSED - {"names that fold into one"}  # as a result: JSON has no word for it
 
 KEYS: dict[str, Callable[[Dice], Any]] = {
@@ -92,9 +106,15 @@ KEYS: dict[str, Callable[[Dice], Any]] = {
     "right to left": among("\N{RIGHT-TO-LEFT OVERRIDE}"),
 }
 REFUSED_KEYS = {
-    "blank", "white space around", "NUL", "half a surrogate pair", "one megabyte", "one byte too long",
-    "control characters", "no text",
-}  # fmt: skip
+    "blank",
+    "white space around",
+    "NUL",
+    "half a surrogate pair",
+    "one megabyte",
+    "one byte too long",
+    "control characters",
+    "no text",
+}
 TWINS = [  # two ways to write one text
     (f"caf{COMPOSED} ", f"caf{APART} "),
     ("\N{ANGSTROM SIGN}", "\N{LATIN CAPITAL LETTER A WITH RING ABOVE}"),

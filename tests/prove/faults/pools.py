@@ -125,7 +125,7 @@ def by_text(db: Any, order: str) -> None:
 def pool(url: str, **options: Any) -> Iterator[Any]:
     made = sqlalchemy.create_engine(
         f"postgresql+psycopg://{url.partition('://')[2]}", pool_size=2, max_overflow=0, **options
-    )  # fmt: skip
+    )
     try:
         yield made
     finally:
@@ -145,7 +145,7 @@ def hogged(server: PostgresServer, url: str) -> Iterator[None]:
         database = conninfo_to_dict(url)["dbname"]
         ended = taken[0].execute(
             "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (database,)
-        )  # fmt: skip
+        )
         _wait_until_gone(taken[0], [pid for pid, _ in ended])
         _take_all(server, taken)
         yield

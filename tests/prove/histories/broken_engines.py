@@ -116,8 +116,10 @@ class StaleReads(MemoryEngine):
         now = self._clock.now()
         if not hasattr(self, "_copy") or now - self._copied_at > 0.05:
             self._copy, self._copied_at = dict(self._records), now
-        return [structs.replace(found, record=self._copy.get(found.record.at)) if found.record else found
-                for found in super().fetch(addresses)]  # fmt: skip
+        return [
+            structs.replace(found, record=self._copy.get(found.record.at)) if found.record else found
+            for found in super().fetch(addresses)
+        ]
 
 
 class PurgesHeld(MemoryEngine):

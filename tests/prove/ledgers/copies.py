@@ -92,8 +92,11 @@ def command(server: Any, key: bytes) -> list[Any]:
     if kind == b"hash":
         return ["HSET", key, *(word for pair in sorted(server.hgetall(key).items()) for word in pair)]
     if kind == b"zset":
-        return ["ZADD", key, *(word for name, score in server.zrange(key, 0, -1, withscores=True)
-                               for word in (repr(score), name))]  # fmt: skip
+        return [
+            "ZADD",
+            key,
+            *(word for name, score in server.zrange(key, 0, -1, withscores=True) for word in (repr(score), name)),
+        ]
     if kind == b"set":
         return ["SADD", key, *sorted(server.smembers(key))]
     raise ValueError(f"{key!r} is a {kind!r}: say how it is kept")

@@ -199,9 +199,13 @@ class Museum:
     def _check_effects(self, before: list[str]) -> Iterator[str]:
         """Only what had not been done; what a provider knows by its key, with the same key."""
         expected = Counter(
-            ["now it works", "fail no", "pack queued", *(f"pay {order}" for order in
-             ("queued", "killed", "timer", "callback", "approval"))]
-        )  # fmt: skip
+            [
+                "now it works",
+                "fail no",
+                "pack queued",
+                *(f"pay {order}" for order in ("queued", "killed", "timer", "callback", "approval")),
+            ]
+        )
         seen = [" ".join(line.split()[:2]) if line.startswith("pay") else line for line in self.place.effects()]
         if Counter(seen) != expected:
             yield f"effects: expected {dict(expected)}, seen {dict(Counter(seen))}"

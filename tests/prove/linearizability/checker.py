@@ -209,9 +209,7 @@ def draw(operations: Iterable[Operation]) -> str:
     bars = [_bar(one, column, len(moments)) for one in ordered]
     words = [str(one).partition(" → ") for one in ordered]
     width = max((len(asked) for asked, _, _ in words), default=0)
-    return "\n".join(
-        f"{asked:{width}}  {bar}  {told}" for bar, (asked, _, told) in zip(bars, words, strict=True)
-    )  # fmt: skip
+    return "\n".join(f"{asked:{width}}  {bar}  {told}" for bar, (asked, _, told) in zip(bars, words, strict=True))
 
 
 def _bar(one: Operation, column: dict[int, int], width: int) -> str:

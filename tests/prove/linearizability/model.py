@@ -141,10 +141,7 @@ class NotSettled(Struct, frozen=True, tag="not settled", gc=False):
     """There was nothing to settle: gone, done, or somebody was at work."""
 
 
-Answer = (
-    Held | Busy | Done | Failed | InReview | Mismatch | Absent
-    | Renewed | Ended | Refused | Settled | NotSettled
-)  # fmt: skip
+Answer = Held | Busy | Done | Failed | InReview | Mismatch | Absent | Renewed | Ended | Refused | Settled | NotSettled
 
 
 CHANGING = (Held, Renewed, Ended, InReview, Settled)  # a take that says "in review" may have parked the claim
@@ -305,9 +302,15 @@ class Model(Struct, frozen=True):
     def _held(self, state: State, act: Take, when: When, drawn: int, attempt: int) -> Move:
         earliest, latest = self._until(when, act.lease)
         after = State(
-            "held", act.owner, drawn, attempt, act.fingerprint,
-            earliest=earliest, latest=latest, highest=max(drawn, state.highest),
-        )  # fmt: skip
+            "held",
+            act.owner,
+            drawn,
+            attempt,
+            act.fingerprint,
+            earliest=earliest,
+            latest=latest,
+            highest=max(drawn, state.highest),
+        )
         return Held(drawn, attempt), after
 
     def _hold(self, state: State, act: Renew | Complete | Fail | Park | Release, when: When, drawn: int) -> Move:
@@ -325,9 +328,15 @@ class Model(Struct, frozen=True):
         phase, value, retryable, keep = _ending(act)
         earliest, latest = self._until(when, keep)
         return structs.replace(
-            state, phase=phase, fence=0, value=value, retryable=retryable,
-            earliest=earliest, latest=latest, highest=highest,
-        )  # fmt: skip
+            state,
+            phase=phase,
+            fence=0,
+            value=value,
+            retryable=retryable,
+            earliest=earliest,
+            latest=latest,
+            highest=highest,
+        )
 
     def _settle(self, state: State, act: Settle, when: When) -> Iterator[Move]:
         if state.phase in ("", "done"):
@@ -338,9 +347,18 @@ class Model(Struct, frozen=True):
         if state.phase != "held" or when.latest >= state.earliest:
             earliest, latest = self._until(when, act.keep)
             phase, value = ("done", act.result) if act.happened else ("failed", "Settled")
-            yield Settled(), structs.replace(
-                state, phase=phase, fence=0, value=value, retryable=not act.happened, earliest=earliest, latest=latest
-            )  # fmt: skip
+            yield (
+                Settled(),
+                structs.replace(
+                    state,
+                    phase=phase,
+                    fence=0,
+                    value=value,
+                    retryable=not act.happened,
+                    earliest=earliest,
+                    latest=latest,
+                ),
+            )
 
 
 def _ending(act: Complete | Fail | Park) -> tuple[str, str, bool, int | None]:

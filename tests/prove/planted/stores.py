@@ -51,9 +51,15 @@ def check_then_insert() -> None:
     def change(engine: Any, write: Write) -> Iterator[Write]:
         if isinstance(write, Insert) and write.draw and (found := _there(engine, write)):
             yield Replace(
-                write.at, write.body, write.state, version=found.version, draw=True,
-                lease=write.lease, queue=write.queue, due_in=write.due_in,
-            )  # fmt: skip
+                write.at,
+                write.body,
+                write.state,
+                version=found.version,
+                draw=True,
+                lease=write.lease,
+                queue=write.queue,
+                due_in=write.due_in,
+            )
         else:
             yield write
 

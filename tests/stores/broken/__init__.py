@@ -18,6 +18,19 @@ from tests.stores.broken import (
 from tests.stores.broken.catalogue import BROKEN, Broken
 
 __all__ = [
-    "BROKEN", "Broken", "addresses", "batches", "bodies", "conditions", "due", "fences", "grouping", "life",
-    "lost", "reads", "refusals", "scans", "times",
-]  # fmt: skip
+    "BROKEN",
+    "Broken",
+    "addresses",
+    "batches",
+    "bodies",
+    "conditions",
+    "due",
+    "fences",
+    "grouping",
+    "life",
+    "lost",
+    "reads",
+    "refusals",
+    "scans",
+    "times",
+]

@@ -5,9 +5,23 @@ from twiceproof.records import Found
 from twiceproof.stores.memory import MemoryEngine
 
 EVERYWHERE = (
-    "batches", "checks", "due", "fences", "hidden", "inserts", "leases", "life", "lost", "places", "races",
-    "reads", "refusals", "removes", "replaces", "scans",
-)  # fmt: skip
+    "batches",
+    "checks",
+    "due",
+    "fences",
+    "hidden",
+    "inserts",
+    "leases",
+    "life",
+    "lost",
+    "places",
+    "races",
+    "reads",
+    "refusals",
+    "removes",
+    "replaces",
+    "scans",
+)
 
 
 @breaks("concurrency", "refusals", "writes", "reads", "fences")

@@ -77,8 +77,11 @@ class LongKeysCut(GroupedStore):
     """Cut instead of refused: two long keys become one."""
 
     def write(self, *writes):
-        cut = [structs.replace(w, at=structs.replace(w.at, key=w.at.key[: validate.MOST_KEY])) for w in writes
-               if isinstance(w, Insert) and isinstance(w.at.key, str)]  # fmt: skip
+        cut = [
+            structs.replace(w, at=structs.replace(w.at, key=w.at.key[: validate.MOST_KEY]))
+            for w in writes
+            if isinstance(w, Insert) and isinstance(w.at.key, str)
+        ]
         return super().write(*(cut if len(cut) == len(writes) else writes))
 
 

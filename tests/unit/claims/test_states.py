@@ -94,7 +94,7 @@ ANSWERS: list[tuple[str, Record, dict[str, Any], Any]] = [
     ("in review", IN_REVIEW, {}, InReview("nobody knows", "run_1", 990.0)),
     ("in review, safe", IN_REVIEW, {"repeat": "safe"}, InReview("nobody knows", "run_1", 990.0)),
     ("in review, a person's retry", IN_REVIEW, {"retry": True}, InReview("nobody knows", "run_1", 990.0)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("found", "how", "answer"), [row[1:] for row in ANSWERS], ids=[row[0] for row in ANSWERS])

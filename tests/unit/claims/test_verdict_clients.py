@@ -273,9 +273,12 @@ class Cache:
 
     def error(self, retries: int = 0) -> Exception:
         client = redis.Redis(
-            port=self.port, protocol=2, retry=redis.retry.Retry(redis.backoff.NoBackoff(), retries),
-            driver_info=None, socket_timeout=5,
-        )  # fmt: skip
+            port=self.port,
+            protocol=2,
+            retry=redis.retry.Retry(redis.backoff.NoBackoff(), retries),
+            driver_info=None,
+            socket_timeout=5,
+        )
         with client, pytest.raises(redis.RedisError) as told:
             client.set("paid", 1)
         self._socket.close()

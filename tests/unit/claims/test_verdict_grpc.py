@@ -23,13 +23,25 @@ with warnings.catch_warnings():  # it warns of each Python that will be too old 
 pytestmark = pytest.mark.filterwarnings("ignore:Please install grpcio-status:ImportWarning")
 
 CLEAN = {
-    "INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION", "OUT_OF_RANGE",
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "FAILED_PRECONDITION",
+    "OUT_OF_RANGE",
     "UNIMPLEMENTED",
-}  # fmt: skip
+}
 AMBIGUOUS = {
-    "CANCELLED", "UNKNOWN", "DEADLINE_EXCEEDED", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "ABORTED", "INTERNAL",
-    "UNAVAILABLE", "DATA_LOSS",
-}  # fmt: skip
+    "CANCELLED",
+    "UNKNOWN",
+    "DEADLINE_EXCEEDED",
+    "ALREADY_EXISTS",
+    "RESOURCE_EXHAUSTED",
+    "ABORTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+}
 
 
 class Bank(grpc.GenericRpcHandler):  # type: ignore[misc]

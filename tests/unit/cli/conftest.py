@@ -18,9 +18,21 @@ from twiceproof.operations import block
 
 LONG_AGO = 1_000.0
 CLAIM_KEYS = {
-    "operation", "key", "tenant", "state", "lapsed", "attempt", "owner", "run", "link", "created_at", "updated_at",
-    "age", "lease_until", "lease_left",
-}  # fmt: skip
+    "operation",
+    "key",
+    "tenant",
+    "state",
+    "lapsed",
+    "attempt",
+    "owner",
+    "run",
+    "link",
+    "created_at",
+    "updated_at",
+    "age",
+    "lease_until",
+    "lease_left",
+}
 
 
 class Ledger:

@@ -121,9 +121,17 @@ def test_an_answer_that_nobody_reads_is_no_negative_answer_and_no_traceback(word
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [("Misuse", 2), ("KeyRefused", 2), ("StoreUnsafe", 2), ("BadWrite", 2), ("StoreUnavailable", 3), ("StoreFull", 3),
-     ("SchemaMismatch", 3), ("StoreError", 3)],
-)  # fmt: skip
+    [
+        ("Misuse", 2),
+        ("KeyRefused", 2),
+        ("StoreUnsafe", 2),
+        ("BadWrite", 2),
+        ("StoreUnavailable", 3),
+        ("StoreFull", 3),
+        ("SchemaMismatch", 3),
+        ("StoreError", 3),
+    ],
+)
 def test_errors_have_their_exit_codes(error, code):
     assert exit_code(getattr(errors, error)("x")) == code
 

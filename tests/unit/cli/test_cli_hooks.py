@@ -102,9 +102,17 @@ def test_the_webhooks_of_an_app_are_listed_without_their_secrets(here):
 def test_a_listed_webhook_has_a_stable_shape(here):
     stripe, code = hooks_json("list", "hookshop:app", code=1)["hooks"]
     assert stripe == {
-        "name": "stripe", "path": "/hooks/stripe", "source": "stripe", "flow": "take", "signed": True, "deadline": 10.0,
-        "horizon": 259200.0, "keep": 2592000.0, "kept_long_enough": True, "secret": True,
-    }  # fmt: skip
+        "name": "stripe",
+        "path": "/hooks/stripe",
+        "source": "stripe",
+        "flow": "take",
+        "signed": True,
+        "deadline": 10.0,
+        "horizon": 259200.0,
+        "keep": 2592000.0,
+        "kept_long_enough": True,
+        "secret": True,
+    }
     assert (code["secret"], code["keep"], code["kept_long_enough"]) == (False, None, True)
 
 
@@ -255,8 +263,10 @@ def test_an_unknown_letter_does_not_stop_the_others(letter):
 def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter):
     """A ledger that was named would be passed over, and the app's own be written to."""
     forget()
-    for words in (["--store", "other", "hooks", "replay", "hookshop:app", "--all"],
-                  ["hooks", "replay", "hookshop:app", "--all", "--store", "other"]):  # fmt: skip
+    for words in (
+        ["--store", "other", "hooks", "replay", "hookshop:app", "--all"],
+        ["hooks", "replay", "hookshop:app", "--all", "--store", "other"],
+    ):
         told = CliRunner().invoke(cli, words)
         assert told.exit_code == 2 and "An app names its own store" in told.output
     assert hooks_json("dead-letters")["dead_letters"][0]["id"] == letter

@@ -46,9 +46,20 @@ def test_every_public_name_can_still_be_had():
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("claims",), ("claims", "list"), ("claims", "show"), ("claims", "settle"), ("claims", "release"),
-              ("claims", "sweep"), ("doctor",), ("demo",), ("version",)],
-)  # fmt: skip
+    "words",
+    [
+        (),
+        ("claims",),
+        ("claims", "list"),
+        ("claims", "show"),
+        ("claims", "settle"),
+        ("claims", "release"),
+        ("claims", "sweep"),
+        ("doctor",),
+        ("demo",),
+        ("version",),
+    ],
+)
 def test_every_command_has_help(run, words):
     for flag in ("-h", "--help"):
         text = run(*words, flag).stdout

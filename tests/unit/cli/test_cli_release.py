@@ -21,8 +21,11 @@ def test_a_released_key_is_taken_again(run, ledger):
 
 def test_the_json_shape_is_exact(run_json):
     assert run_json(*release("order:done", "--yes")) == {
-        "released": True, "operation": "ship", "key": "order:done", "tenant": "default",
-    }  # fmt: skip
+        "released": True,
+        "operation": "ship",
+        "key": "order:done",
+        "tenant": "default",
+    }
 
 
 def test_without_a_terminal_and_without_yes_nothing_is_done(run, ledger):

@@ -10,17 +10,57 @@ import pytest
 from twiceproof import NotDone, Retry
 
 RUN_KEYS = {
-    "run", "flow", "version", "key", "tenant", "state", "lapsed", "reason", "attempt", "owner", "correlation", "link",
-    "created_at", "updated_at", "age", "due_at",
-}  # fmt: skip
+    "run",
+    "flow",
+    "version",
+    "key",
+    "tenant",
+    "state",
+    "lapsed",
+    "reason",
+    "attempt",
+    "owner",
+    "correlation",
+    "link",
+    "created_at",
+    "updated_at",
+    "age",
+    "due_at",
+}
 WHOLE_KEYS = {
-    "run", "input", "result_kept", "result", "fault", "settled", "undoing", "forked_from", "fence", "lease_until",
-    "steps", "evidence", "pieces", "next",
-}  # fmt: skip
+    "run",
+    "input",
+    "result_kept",
+    "result",
+    "fault",
+    "settled",
+    "undoing",
+    "forked_from",
+    "fence",
+    "lease_until",
+    "steps",
+    "evidence",
+    "pieces",
+    "next",
+}
 STEP_KEYS = {
-    "name", "state", "repeat", "starts", "order", "began_at", "recorded_at", "took", "not_before", "result_kept",
-    "result", "spill", "fault", "reason", "settled", "external",
-}  # fmt: skip
+    "name",
+    "state",
+    "repeat",
+    "starts",
+    "order",
+    "began_at",
+    "recorded_at",
+    "took",
+    "not_before",
+    "result_kept",
+    "result",
+    "spill",
+    "fault",
+    "reason",
+    "settled",
+    "external",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -241,8 +281,10 @@ def test_a_run_with_an_unknown_outcome_is_settled_not_tried_again(run):
 def test_a_run_is_cancelled(run_json, run):
     assert run_json("runs", "cancel", "buy/order:queued", "--by", "ann")["state"] == "failed"
     assert run_json("runs", "cancel", "buy/order:sleep") == {
-        "run": "buy/order:sleep", "state": "queued", "cancelled": True,
-    }  # fmt: skip
+        "run": "buy/order:sleep",
+        "state": "queued",
+        "cancelled": True,
+    }
     assert "had ended before" in run("runs", "cancel", "buy/order:done", code=1).stdout
     assert "settle it instead" in run("runs", "cancel", "buy/order:timeout", code=2).stderr
 
@@ -262,8 +304,15 @@ def test_a_fork_is_asked_about_and_named(run, run_json):
 def test_runs_under_way_are_counted_by_version(run_json):
     (count,) = run_json("flows", "list")["flows"]
     assert count == {
-        "flow": "buy", "version": "1", "held": 0, "queued": 1, "waiting": 1, "review": 1, "open": 3, "here": None,
-    }  # fmt: skip
+        "flow": "buy",
+        "version": "1",
+        "held": 0,
+        "queued": 1,
+        "waiting": 1,
+        "review": 1,
+        "open": 3,
+        "here": None,
+    }
 
 
 APP = """

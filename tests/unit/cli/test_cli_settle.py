@@ -50,10 +50,16 @@ def test_the_json_shape_is_exact(run_json):
     answer = run_json(*settle("order:timeout", "--happened", "--note", "asked", "--by", "ann"))
     assert answer == {
         "settled": {
-            "operation": "ship", "key": "order:timeout", "tenant": "default", "state": "done", "verdict": "happened",
-            "by": "ann", "note": "asked", "result_kept": False,
+            "operation": "ship",
+            "key": "order:timeout",
+            "tenant": "default",
+            "state": "done",
+            "verdict": "happened",
+            "by": "ann",
+            "note": "asked",
+            "result_kept": False,
         }
-    }  # fmt: skip
+    }
 
 
 def test_who_settled_and_why_is_kept(run, run_json):

@@ -13,9 +13,17 @@ from twiceproof.claims.states import Ask, claim_for
 from twiceproof.operations import block
 
 MORE_KEYS = {
-    "fingerprint", "fence", "reason", "result_kept", "result", "spill", "fault", "settled", "result_until",
+    "fingerprint",
+    "fence",
+    "reason",
+    "result_kept",
+    "result",
+    "spill",
+    "fault",
+    "settled",
+    "result_until",
     "kept_until",
-}  # fmt: skip
+}
 
 
 @pytest.fixture(autouse=True)

@@ -124,8 +124,14 @@ def test_the_key_of_a_schedule_is_no_cause_for_a_warning():
 # -- words that are refused ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("work", "x:app", "--store", "s"), ("--store", "sqlite:///s", "work", "x:app"),
-                                   ("work", "x:app", "--tenant", "t")])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("work", "x:app", "--store", "s"),
+        ("--store", "sqlite:///s", "work", "x:app"),
+        ("work", "x:app", "--tenant", "t"),
+    ],
+)
 def test_a_worker_is_told_no_store_wherever_it_stands_on_the_line(words):
     result = CliRunner().invoke(cli, words)
     assert result.exit_code == 2

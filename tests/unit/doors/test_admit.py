@@ -375,9 +375,16 @@ def test_a_webhook_needs_a_flow_and_a_secret(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("secret", "why"),
-    [(None, "give its secret"), (b"a secret", "not text"), ([5], "not text"), (" ", "blank"), ("\t\n", "blank"),
-     (["good", "  "], "blank"), ("\u200b", "blank")],
-)  # fmt: skip
+    [
+        (None, "give its secret"),
+        (b"a secret", "not text"),
+        ([5], "not text"),
+        (" ", "blank"),
+        ("\t\n", "blank"),
+        (["good", "  "], "blank"),
+        ("\u200b", "blank"),
+    ],
+)
 def test_a_secret_that_is_none_is_refused_when_it_is_declared(stage: Stage, secret: Any, why: str) -> None:
     """`os.environ.get` of a name that is not set, or bytes: at the door, every delivery would be forged."""
     app = shop(stage)

@@ -52,9 +52,14 @@ class Shop:
         said = []
         runs = [run.run for run in self.app.runs()]
         for words in (
-            ["claims", "list", "--state", "all"], ["runs", "list", "--state", "all"], ["review", "list"], ["doctor"],
-            ["duplicates"], *(["runs", "show", run] for run in runs), ["claims", "show", "hook.post", "one"],
-        ):  # fmt: skip
+            ["claims", "list", "--state", "all"],
+            ["runs", "list", "--state", "all"],
+            ["review", "list"],
+            ["doctor"],
+            ["duplicates"],
+            *(["runs", "show", run] for run in runs),
+            ["claims", "show", "hook.post", "one"],
+        ):
             for json_ in ([], ["--json"]):
                 said.append(CliRunner().invoke(cli, ["--store", self.url, *words, *json_]).output)
         return "\n".join(said)

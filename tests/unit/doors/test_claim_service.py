@@ -178,10 +178,20 @@ def test_the_same_request_after_its_lease_is_as_lost_as_any(desk):
     assert said(desk.take(request_id=RUN_7), 409)["state"] == "review"
 
 
-@pytest.mark.parametrize("known", [
-    "17-0", "run-7", "08586073612345678901234567890CU12", "00000000-0000-0000-0000-000000000017",
-    "886313e1-3b8a-5372-9b90-0c9aee199e5d", "prod-n8n execution 17 item 0", " ", RUN_7[:-1], RUN_7.replace("-", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "known",
+    [
+        "17-0",
+        "run-7",
+        "08586073612345678901234567890CU12",
+        "00000000-0000-0000-0000-000000000017",
+        "886313e1-3b8a-5372-9b90-0c9aee199e5d",
+        "prod-n8n execution 17 item 0",
+        " ",
+        RUN_7[:-1],
+        RUN_7.replace("-", ""),
+    ],
+)
 def test_a_request_id_that_a_second_caller_could_come_to_by_itself_is_refused(desk, known):
     """A counter, the name of a run, a UUID made of a name: whoever sent it too would be handed the token."""
     with pytest.raises(Misuse, match="random UUID"):

@@ -344,10 +344,15 @@ def test_a_letter_of_an_earlier_form_is_read_replayed_and_removed(shop: Shop, ev
     _, body, _ = posted([{"id": "17"}, {"id": "18"}])
     name = "ltr_" + sha256(f"post {sha256(body).hexdigest()} {event}".encode()).hexdigest()[:24]
     old = {
-        "id": name, "hook": "post", "reason": "KeyError: 'customer'", "body": b64encode(body).decode(),
-        "digest": sha256(body).hexdigest(), "size": len(body), "received_at": 1.0,
+        "id": name,
+        "hook": "post",
+        "reason": "KeyError: 'customer'",
+        "body": b64encode(body).decode(),
+        "digest": sha256(body).hexdigest(),
+        "size": len(body),
+        "received_at": 1.0,
         **({"event": event} if event else {}),
-    }  # fmt: skip
+    }
     at = Address(f"default/hook@letters/{name}", "letter", "self")
     shop.app.store.write(Insert(at, msgspec.json.encode(old).decode(), "kept")).block()
     (letter,) = shop.letters()

@@ -54,7 +54,7 @@ def test_declared_fields_are_hidden_and_the_rest_stays() -> None:
         ("text", ("a",), "text"),
         (None, ("a",), None),
     ],
-)  # fmt: skip
+)
 def test_wherever_a_field_is_it_is_found(value: Any, paths: Any, found: Any) -> None:
     assert redact(value, paths) == found
 
@@ -136,9 +136,12 @@ def test_a_url_is_kept_without_its_secrets(url: str, kept: str) -> None:
 
 def test_an_envelope_keeps_none_of_them() -> None:
     came = envelope(
-        "shop", b'{"card":{"number":"CANARY"}}', [("Authorization", "CANARY"), ("Content-Type", "application/json")],
-        url="https://x.io/h?code=CANARY", query="code=CANARY",
-    )  # fmt: skip
+        "shop",
+        b'{"card":{"number":"CANARY"}}',
+        [("Authorization", "CANARY"), ("Content-Type", "application/json")],
+        url="https://x.io/h?code=CANARY",
+        query="code=CANARY",
+    )
     kept = redact_envelope(came, ("card.number",))
     assert "CANARY" not in str([kept.body, kept.headers, kept.url, kept.query])
     assert kept.headers == {"content-type": "application/json"}

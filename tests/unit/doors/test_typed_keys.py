@@ -38,9 +38,13 @@ class Order:
 BERLIN = timezone(timedelta(hours=2))
 ORDER = Order("17", datetime(2026, 3, 4, 14, tzinfo=BERLIN), Decimal("12.50"), date(2026, 3, 4), UUID(int=7))
 SENT = {
-    "id": "17", "at": "2026-03-04T14:00:00+02:00", "total": "12.50", "day": "2026-03-04", "number": str(UUID(int=7)),
+    "id": "17",
+    "at": "2026-03-04T14:00:00+02:00",
+    "total": "12.50",
+    "day": "2026-03-04",
+    "number": str(UUID(int=7)),
     "seen_by": "a proxy",
-}  # fmt: skip
+}
 FIELDS = ["at", "total", "day", "number", "channel"]
 
 
@@ -110,7 +114,7 @@ def test_what_was_sent_is_kept_as_it_was_sent(stage: Stage) -> None:
 )
 def test_what_is_not_declared_or_asked_for_as_plain_data_stays_plain(
     stage: Stage, declared: Any, key: Any, sent: Any, expected: str
-) -> None:  # fmt: skip
+) -> None:
     app = stage.process()
 
     def sync(order: Any) -> None: ...

@@ -43,9 +43,13 @@ class Keys:
         """What `ssh_start` needs to reach a server with these keys, and to know it again."""
         known = asyncssh.import_known_hosts(f"[127.0.0.1]:{port} {(self.folder / 'host.pub').read_text()}")
         return {
-            "port": port, "username": _login(), "client_keys": [str(self.folder / "client")], "known_hosts": known,
-            "config": None, "agent_path": None,
-        }  # fmt: skip
+            "port": port,
+            "username": _login(),
+            "client_keys": [str(self.folder / "client")],
+            "known_hosts": known,
+            "config": None,
+            "agent_path": None,
+        }
 
 
 def _login() -> str:
@@ -103,9 +107,12 @@ def asyncssh_server(keys: Keys, handle: Any = None) -> Iterator[int]:
 
     async def listen() -> Any:
         return await asyncssh.listen(
-            "127.0.0.1", 0, server_host_keys=[str(keys.folder / "host")],
-            authorized_client_keys=str(keys.folder / "client.pub"), process_factory=handle or _obey,
-        )  # fmt: skip
+            "127.0.0.1",
+            0,
+            server_host_keys=[str(keys.folder / "host")],
+            authorized_client_keys=str(keys.folder / "client.pub"),
+            process_factory=handle or _obey,
+        )
 
     async def stop(server: Any) -> None:
         server.close()

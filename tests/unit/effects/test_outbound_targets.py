@@ -117,10 +117,16 @@ def test_allow_is_named_where_it_opens_the_way(url: str, opened: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "http://127.0.0.1:9999/x", "http://hooks.internal/x", "https://user:pw@hooks.internal/", "https://hooks.internal/x#f",
-        "https:///x", "https://hooks.internal\\x", "https://[fe80::1%25eth0]/", "https://hooks.internal:0/",
+        "http://127.0.0.1:9999/x",
+        "http://hooks.internal/x",
+        "https://user:pw@hooks.internal/",
+        "https://hooks.internal/x#f",
+        "https:///x",
+        "https://hooks.internal\\x",
+        "https://[fe80::1%25eth0]/",
+        "https://hooks.internal:0/",
     ],
-)  # fmt: skip
+)
 def test_allow_is_not_named_where_it_opens_nothing(url: str) -> None:
     with pytest.raises(NotAllowed) as refused:
         Outbound(allow=("127.0.0.1", "hooks.internal", "fe80::/10")).check(url)

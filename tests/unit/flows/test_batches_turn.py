@@ -217,11 +217,13 @@ AT, OTHER = Address("s", "arrival", "a"), Address("s", "arrival", "b")
 
 
 def test_the_earliest_wait_counts_and_none_of_the_conditions_is_lost() -> None:
-    stop = merged([
-        Wait("a callback", None, (Check(AT, absent=True),)),
-        Wait("a timer", 3_600.0),
-        Wait("another", 7_200.0, (Check(OTHER, absent=True), Check(AT, absent=True))),
-    ])  # fmt: skip
+    stop = merged(
+        [
+            Wait("a callback", None, (Check(AT, absent=True),)),
+            Wait("a timer", 3_600.0),
+            Wait("another", 7_200.0, (Check(OTHER, absent=True), Check(AT, absent=True))),
+        ]
+    )
     assert isinstance(stop, Wait)
     assert stop.seconds == 3_600.0
     assert stop.why == "a timer, and 2 more"

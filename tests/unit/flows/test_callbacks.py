@@ -18,7 +18,7 @@ from .waits import URL, deliver, park, process, token_of, work
 
 def inviting(
     stage: Stage, app: App, urls: list[str], style: Style | None = None, timeout: str = "7d", **options: Any
-) -> Any:  # fmt: skip
+) -> Any:
     """A flow that hands out a URL and waits for it."""
     style = style or Style("def")
 

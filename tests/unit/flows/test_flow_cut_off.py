@@ -106,7 +106,7 @@ def test_an_unknown_outcome_is_for_a_person_though_the_flow_swallowed_the_interr
 @pytest.mark.parametrize("kind", ["keyed", "safe", "check"])
 def test_what_may_be_repeated_is_gone_on_with_where_the_flow_swallowed_the_interrupt(
     stage: Stage, shop: Shop, kind: str
-) -> None:  # fmt: skip
+) -> None:
     app = stage.process()
     sync = shop(stage, app, KINDS[kind])
     with pytest.raises(Waiting, match="cut off by"):

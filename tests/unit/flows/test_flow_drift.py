@@ -117,7 +117,7 @@ def test_the_same_steps_are_answered(stage: Stage, style: Style, shape: Any) -> 
 @pytest.mark.parametrize("shape", [gathered_without_ids, gathered, batch])
 def test_of_an_earlier_release_nobody_knows_which_ran_beside_which(
     stage: Stage, style: Style, shape: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """Its runs hold no places: a flow that has not changed goes on with them."""
     note = carry.Note
     with monkeypatch.context() as earlier:

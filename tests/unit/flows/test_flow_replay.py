@@ -126,7 +126,7 @@ def charging(stage: Stage, app: App, names: str) -> Any:
 @pytest.mark.parametrize(("names", "gone"), [("a", "b"), ("ac", "b"), ("", "a, b")])
 def test_what_was_begun_is_not_tried_again_where_the_flow_before_it_changed(
     stage: Stage, names: str, gone: str
-) -> None:  # fmt: skip
+) -> None:
     with pytest.raises(Waiting):
         charging(stage, stage.process(), "ab")(1)
     stage.clock.advance(3_601)

@@ -137,7 +137,7 @@ def test_a_replay_may_call_what_it_called_the_first_time(stage: Stage, style: St
 
 def test_a_run_of_an_earlier_release_goes_on_as_it_began(
     stage: Stage, style: Style, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     """There the second call was answered with what the first returned. Refused now, the whole run would be undone."""
     with monkeypatch.context() as earlier:
         earlier.setattr(carry, "has_id", lambda name: False)

@@ -147,7 +147,7 @@ def started_at(stage: Stage, style: Style, repeat: Any, error: Exception, retry:
 @pytest.mark.parametrize("repeat", ["safe", "keyed", "check"])
 def test_what_is_tried_again_keeps_to_the_pause_that_the_other_side_asked_for(
     stage: Stage, style: Style, repeat: str
-) -> None:  # fmt: skip
+) -> None:
     kind = check(lambda order: Absent, settling=0) if repeat == "check" else repeat
     found = started_at(stage, style, kind, Busy(600.0), Retry(attempts=4, first=10.0), every=60.0)
     assert found == pytest.approx([0.0, 600.0, 1_200.0, 1_800.0], abs=100.0)
@@ -201,7 +201,7 @@ def left_alone(stage: Stage, style: Style, repeat: Any, error: Exception, hours:
 @pytest.mark.parametrize("repeat", ["safe", "keyed", "never"])
 def test_what_was_due_while_nobody_was_there_fails_when_its_time_is_over(
     stage: Stage, style: Style, repeat: str
-) -> None:  # fmt: skip
+) -> None:
     assert "pay failed: NotDone: no" in left_alone(stage, style, repeat, NotDone("no"), 10)
     assert stage.effects == {"pay": 1}
     assert stage.entries("sync", "order:1")["pay"].state == "failed"
@@ -263,7 +263,7 @@ HALF_HOURLY = Retry(attempts=8, first="30m", most="30m", within="9d")
 
 def test_a_bug_in_a_keyed_step_is_not_repeated_after_the_provider_has_forgotten_the_key(
     stage: Stage, style: Style
-) -> None:  # fmt: skip
+) -> None:
     """Say, its answer could not be read: then it was done, and sent once more it would be done again."""
     found = started_at(stage, style, keyed(window="1h"), KeyError("id"), HALF_HOURLY, every=600.0)
     assert found == pytest.approx([0.0, 1_800.0, 3_600.0], abs=10.0)
@@ -285,7 +285,7 @@ def test_a_bug_is_repeated_by_policy_where_that_does_no_harm(stage: Stage, style
 )
 def test_a_key_that_was_forgotten_while_nobody_was_there_is_used_again_only_if_nothing_was_done(
     stage: Stage, style: Style, errors: list[Exception], pays: int
-) -> None:  # fmt: skip
+) -> None:
     app = stage.process()
     app.parts.roll = lambda: 1.0
     left = list(errors)

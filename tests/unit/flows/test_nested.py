@@ -154,7 +154,7 @@ def in_review(stage: Stage, app: App) -> None:
 )
 def test_what_a_person_says_about_the_inner_run_moves_the_outer_one_too(
     stage: Stage, verdict: Any, result: bytes
-) -> None:  # fmt: skip
+) -> None:
     app = stage.process()
     in_review(stage, app)
     app.settle_run("pay/payment:1", verdict, by="ann", result=None)

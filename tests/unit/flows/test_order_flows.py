@@ -81,9 +81,11 @@ def by_delivery(app: App, outside: Outside) -> Any:
     """The key is the delivery's: the same version can come under two keys."""
 
     @app.flow(
-        key="evt:{order[event]}", name="sync", ignore=("order.event",),
+        key="evt:{order[event]}",
+        name="sync",
+        ignore=("order.event",),
         order=by(object="{order[id]}", version="{order[v]}"),
-    )  # fmt: skip
+    )
     def sync(order: dict[str, Any]) -> None:
         outside.set(order["id"], order["v"])
 

@@ -19,8 +19,10 @@ from .test_order_flows import drain, newest
 
 REPEATS = ("safe", "keyed", "never", check(lambda order: Absent()))
 ORDERED: dict[str, Any] = {
-    "key": "order:{order[id]}", "name": "sync", "order": by(object="{order[id]}", version="{order[v]}")
-}  # fmt: skip
+    "key": "order:{order[id]}",
+    "name": "sync",
+    "order": by(object="{order[id]}", version="{order[v]}"),
+}
 
 
 def evidence(app: App, version: int) -> list[tuple[str, bytes]]:
@@ -61,7 +63,7 @@ def frozen(stage: Stage, outside: Outside, repeat: Any, meanwhile: Callable[[App
 @pytest.mark.parametrize("repeat", REPEATS, ids=["safe", "keyed", "never", "check"])
 def test_a_step_that_a_newer_version_came_past_is_for_a_person_and_not_taken_as_done(
     stage: Stage, style: Style, repeat: Any
-) -> None:  # fmt: skip
+) -> None:
     """Its effect was on its way: nobody could hold it back. That it may have landed last is not passed over."""
     outside = Outside()
     away, sync = frozen(stage, outside, repeat, lambda app: declare(app, outside)(event(3)), style)

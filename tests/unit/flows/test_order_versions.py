@@ -37,10 +37,19 @@ def test_a_kind_without_doubt_is_seen_from_the_value(value: Any, kind: str, text
 @pytest.mark.parametrize(
     "value",
     [
-        None, True, 1.5, "10", "v10", "", "01HZX", [1], "2026-05-01T12:00:00", datetime(2026, 5, 1),
+        None,
+        True,
+        1.5,
+        "10",
+        "v10",
+        "",
+        "01HZX",
+        [1],
+        "2026-05-01T12:00:00",
+        datetime(2026, 5, 1),
         "2026-13-01T12:00:00Z",
     ],
-)  # fmt: skip
+)
 def test_what_has_no_order_of_its_own_is_refused_with_what_to_say(value: Any) -> None:
     with pytest.raises(KeyRefused, match="compare="):
         read_version(value, None, "v")

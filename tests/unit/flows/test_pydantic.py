@@ -51,9 +51,11 @@ class Parcel:
 
 
 ORDER = Order(
-    id=7, placed_at=datetime(2026, 3, 1, 9, 30, tzinfo=UTC), lines=[Line(sku="A1", price=Decimal("1.50"))],
+    id=7,
+    placed_at=datetime(2026, 3, 1, 9, 30, tzinfo=UTC),
+    lines=[Line(sku="A1", price=Decimal("1.50"))],
     customerNote="ring twice",
-)  # fmt: skip
+)
 
 
 def test_a_model_comes_back_as_a_model_the_first_time_and_in_a_replay(stage: Stage, style: Style) -> None:

@@ -123,8 +123,10 @@ def test_the_moves_of_a_run_that_broke_off_are_retry_undo_and_abandon(stage: Sta
     broken(stage)
     moves = stage.process().history(RUN).next
     assert [move.words[:2] + move.words[3:] for move in moves] == [
-        ("runs", "retry"), ("review", "settle", "--undo"), ("review", "settle", "--abandon"),
-    ]  # fmt: skip
+        ("runs", "retry"),
+        ("review", "settle", "--undo"),
+        ("review", "settle", "--abandon"),
+    ]
     assert moves[0].why == "Once its code is repaired, go on:"
 
 

@@ -265,8 +265,11 @@ def test_what_a_resource_can_be_made_of(world: World, tmp_path: Path, kind: str)
     app = world.process()
     (tmp_path / "source").write_bytes(b"hello")
     sources: dict[str, Any] = {
-        "bytes": b"hello", "text": "hello", "path": tmp_path / "source", "file": io.BytesIO(b"hello"),
-    }  # fmt: skip
+        "bytes": b"hello",
+        "text": "hello",
+        "path": tmp_path / "source",
+        "file": io.BytesIO(b"hello"),
+    }
 
     @app.step(repeat="safe")
     def make(order: int) -> Resource:

@@ -56,7 +56,7 @@ def test_a_cancellation_that_comes_before_a_run_lies_down_is_heeded(stage: Stage
 @pytest.mark.parametrize("where", ["first", "last"])
 def test_a_cancellation_in_any_step_is_heeded_also_in_the_last(
     stage: Stage, style: Style, where: str, kind: Any
-) -> None:  # fmt: skip
+) -> None:
     app = stage.process()
 
     def unreserve(result: str) -> None:

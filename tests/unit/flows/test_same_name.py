@@ -39,8 +39,10 @@ class Programs:
         self.function, self.flow = function, flow
 
     def states(self) -> dict[str, str]:
-        records = [self.after.store.read(address_of("default", "charge", "order:1", kind)).block().record
-                   for kind in ("claim", "run")]  # fmt: skip
+        records = [
+            self.after.store.read(address_of("default", "charge", "order:1", kind)).block().record
+            for kind in ("claim", "run")
+        ]
         return {record.at.kind: record.state for record in records if record is not None}
 
 

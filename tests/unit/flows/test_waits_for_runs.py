@@ -254,7 +254,7 @@ def test_a_run_with_a_turn_lies_down_rather_than_waiting_for_anothers_with_it_in
 @pytest.mark.parametrize("what", ["a flow", "a function", "a result", "a handle"])
 def test_an_answer_that_will_always_be_the_same_ends_the_step_and_is_not_asked_for_again(
     stage: Stage, what: str
-) -> None:  # fmt: skip
+) -> None:
     """It was asked for a thousand times, for weeks."""
     app = stage.process()
 
@@ -289,7 +289,7 @@ def test_an_answer_that_will_always_be_the_same_ends_the_step_and_is_not_asked_f
 @pytest.mark.parametrize("kind", ["flow", "once"])
 def test_a_run_that_calls_again_what_it_called_before_it_was_killed_is_no_duplicate(
     stage: Stage, commit: int, landed: bool, kind: str
-) -> None:  # fmt: skip
+) -> None:
     def shop(app: App) -> Any:
         guarded = app.flow if kind == "flow" else functools.partial(app.once, repeat="safe")
 

@@ -76,8 +76,17 @@ def test_validating_twice_changes_nothing(key):
 
 
 INVISIBLE = [
-    "\u200b", "\ufeff", "\u2060\u200d", "\u3164", "\u2800", "\ufe0f", "\u115f \u200b", "\u00ad", "\u2065", "\ufff0",
-]  # fmt: skip
+    "\u200b",
+    "\ufeff",
+    "\u2060\u200d",
+    "\u3164",
+    "\u2800",
+    "\ufe0f",
+    "\u115f \u200b",
+    "\u00ad",
+    "\u2065",
+    "\ufff0",
+]
 
 
 @pytest.mark.parametrize("key", INVISIBLE, ids=ascii)

@@ -194,7 +194,7 @@ def test_a_budget_ends_the_proof_before_scenes_are_found_out_that_it_has_no_time
     proved = target_of(mailed, {"id": 1})
     report = Prover(
         proved, CallableWorld(seen), budget=4, clock=Ticking(), shown=lambda done, planned, name: played.append(name)
-    ).run()  # fmt: skip
+    ).run()
     assert played == [verdict.scene for verdict in report.verdicts] == ["twice", "at-once", "later"]
     assert report.good and not report.complete and report.planned > 10
     assert "Safe to repeat as far as it went: 3 scenes played of at least" in closing_line(report)

@@ -240,8 +240,18 @@ def welcome(order):
     mail(order)
     keep(order)
 """
-WORDS = ("--http", "pay.test", "--smtp", "mail.test", "--table", "sqlite:///shop.db#orders",
-         "--callback", "paid=paid.json", "--approve", "charge")  # fmt: skip
+WORDS = (
+    "--http",
+    "pay.test",
+    "--smtp",
+    "mail.test",
+    "--table",
+    "sqlite:///shop.db#orders",
+    "--callback",
+    "paid=paid.json",
+    "--approve",
+    "charge",
+)
 
 
 @pytest.fixture

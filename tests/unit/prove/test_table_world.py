@@ -38,8 +38,11 @@ def _change_and_put_back(shop: sqlite3.Connection, world: TableWorld) -> None:
     shop.execute("UPDATE orders SET name = 'Eve' WHERE id = 1")
     shop.execute("DELETE FROM orders WHERE id = 2")
     assert world.look() == {
-        "orders: 3 | Bob": 1, "orders: 1 | Eve": 1, "orders, gone: 1 | Ada": 1, "orders, gone: 2 | NULL": 1,
-    }  # fmt: skip
+        "orders: 3 | Bob": 1,
+        "orders: 1 | Eve": 1,
+        "orders, gone: 1 | Ada": 1,
+        "orders, gone: 2 | NULL": 1,
+    }
     world.reset()
     assert world.look() == {}
     shop.execute("INSERT INTO orders (name) VALUES ('Bob')")

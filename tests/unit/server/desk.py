@@ -58,19 +58,33 @@ class Desk:
         return block(create_token(self.app.store, name, tenant, scopes, lasts))[0]
 
     def call(
-        self, method: str, path: str, body: bytes | Iterable[bytes] = b"", headers: Iterable[tuple[str, str]] = (),
-        *, token: str = "", host: tuple[str, str] | None = HERE, client: str = "127.0.0.1", version: str = "1.1",
-    ) -> Answer:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] = b"",
+        headers: Iterable[tuple[str, str]] = (),
+        *,
+        token: str = "",
+        host: tuple[str, str] | None = HERE,
+        client: str = "127.0.0.1",
+        version: str = "1.1",
+    ) -> Answer:
         given = [*headers, *([host] if host else []), *([("authorization", f"Bearer {token}")] if token else [])]
         return asyncio.run(self._call(method, path, body, given, client, version))
 
     async def _call(self, method, path, body, headers, client, version):
         raw_path, _, query = path.partition("?")
         scope = {
-            "type": "http", "http_version": version, "method": method, "path": raw_path,
-            "raw_path": raw_path.encode("latin-1"), "query_string": query.encode(), "client": (client, 50_000),
-            "scheme": "http", "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
-        }  # fmt: skip
+            "type": "http",
+            "http_version": version,
+            "method": method,
+            "path": raw_path,
+            "raw_path": raw_path.encode("latin-1"),
+            "query_string": query.encode(),
+            "client": (client, 50_000),
+            "scheme": "http",
+            "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
+        }
         pieces = iter([body] if isinstance(body, bytes) else body)
         whole = isinstance(body, bytes)
         sent: list[dict[str, Any]] = []

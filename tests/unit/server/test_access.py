@@ -254,13 +254,37 @@ def nobody():
 @pytest.mark.parametrize(
     "name",
     [
-        "x-forwarded-for", "forwarded", "x-forwarded-host", "x-real-ip", "via", "x-forwarded-proto", "x-forwarded-port",
-        "x-client-ip", "x-original-host", "cf-connecting-ip", "true-client-ip", "fly-client-ip",
-        "x-envoy-external-address", "x-forwarded-server", "cf-ray", "cf-visitor", "x-amzn-trace-id", "x-azure-clientip",
-        "x-azure-fdid", "x-arr-ssl", "x-cluster-client-ip", "cdn-loop", "x-cloud-trace-context", "x-appengine-user-ip",
-        "x-vercel-forwarded-for", "fastly-client-ip", "tailscale-user-login", "x-forwarded", "x-varnish",
+        "x-forwarded-for",
+        "forwarded",
+        "x-forwarded-host",
+        "x-real-ip",
+        "via",
+        "x-forwarded-proto",
+        "x-forwarded-port",
+        "x-client-ip",
+        "x-original-host",
+        "cf-connecting-ip",
+        "true-client-ip",
+        "fly-client-ip",
+        "x-envoy-external-address",
+        "x-forwarded-server",
+        "cf-ray",
+        "cf-visitor",
+        "x-amzn-trace-id",
+        "x-azure-clientip",
+        "x-azure-fdid",
+        "x-arr-ssl",
+        "x-cluster-client-ip",
+        "cdn-loop",
+        "x-cloud-trace-context",
+        "x-appengine-user-ip",
+        "x-vercel-forwarded-for",
+        "fastly-client-ip",
+        "tailscale-user-login",
+        "x-forwarded",
+        "x-varnish",
     ],
-)  # fmt: skip
+)
 def test_who_calls_through_a_proxy_is_not_on_this_machine(desk, name):
     """A proxy on this machine lets everybody through, and may say our own address as the host."""
     answer = desk.call("GET", METRICS, headers=[(name, "127.0.0.1")])

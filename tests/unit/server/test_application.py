@@ -102,9 +102,7 @@ def test_a_route_sees_its_parameters_query_headers_and_body(serving):
     async def echo(call):
         return json_reply(200, [call.params["name"], call.query, call.headers["x-one"], call.body.decode(), call.now])
 
-    answer = serving(echo).call(
-        "POST", "/v1/test/a%2Fb?x=1&y=%20", b"body", [("x-one", "1"), ("x-one", "2")]
-    )  # fmt: skip
+    answer = serving(echo).call("POST", "/v1/test/a%2Fb?x=1&y=%20", b"body", [("x-one", "1"), ("x-one", "2")])
     assert answer.json == ["a/b", {"x": "1", "y": " "}, "1, 2", "body", 1_700_000_000.0]
 
 

@@ -62,9 +62,14 @@ def test_a_caller_that_hangs_up_is_not_answered(desk):
             sent.append(message)
 
         scope = {
-            "type": "http", "method": "POST", "path": "/hooks/shop", "raw_path": b"/hooks/shop", "query_string": b"",
-            "client": None, "headers": [(HERE[0].encode(), HERE[1].encode())],
-        }  # fmt: skip
+            "type": "http",
+            "method": "POST",
+            "path": "/hooks/shop",
+            "raw_path": b"/hooks/shop",
+            "query_string": b"",
+            "client": None,
+            "headers": [(HERE[0].encode(), HERE[1].encode())],
+        }
         await scope_only(scope, receive, send)
         return sent
 

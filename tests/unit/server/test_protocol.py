@@ -80,9 +80,15 @@ async def settled():
 async def line():
     made = Line()
     config = Config(
-        made.app, interface="asgi3", proxy_headers=False, ws="none", lifespan="off", log_config=None, log_level="error",
+        made.app,
+        interface="asgi3",
+        proxy_headers=False,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
         access_log=False,
-    )  # fmt: skip
+    )
     config.load()
     protocol = guarded(LIMITS, Metrics())
     loop = asyncio.get_running_loop()

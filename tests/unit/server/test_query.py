@@ -34,8 +34,12 @@ def test_where_senders_add_their_own_nothing_is_refused_for_it(desk, route):
 
 def test_only_addresses_that_outsiders_are_given_and_probes_are_tolerant():
     assert {route.path for route in TOLERANT} == {
-        "/hooks/{name}", "/v1/callbacks/{token}", "/v1/approvals/link/{token}", "/healthz", "/readyz",
-    }  # fmt: skip
+        "/hooks/{name}",
+        "/v1/callbacks/{token}",
+        "/v1/approvals/link/{token}",
+        "/healthz",
+        "/readyz",
+    }
 
 
 def test_what_is_described_is_taken(desk):

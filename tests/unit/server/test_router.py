@@ -38,8 +38,9 @@ def test_each_method_names_its_own_parameters():
 
 def test_a_slash_in_a_parameter_is_part_of_it_when_it_is_encoded():
     assert found("PUT", "/v1/claims/ship/a%2Fb") == (
-        "/v1/claims/{operation}/{key}", {"operation": "ship", "key": "a/b"},
-    )  # fmt: skip
+        "/v1/claims/{operation}/{key}",
+        {"operation": "ship", "key": "a/b"},
+    )
 
 
 def test_a_parameter_is_decoded_once():

@@ -39,8 +39,12 @@ def gather_of(work, **options):
     """A gather whose pauses take no time and move its clock."""
     clock = ManualClock()
     options = {
-        "limit": 500, "hand": Hand("the hand"), "sleep": clock.sleep, "monotonic": clock.monotonic, "patience": 1.0
-    } | options  # fmt: skip
+        "limit": 500,
+        "hand": Hand("the hand"),
+        "sleep": clock.sleep,
+        "monotonic": clock.monotonic,
+        "patience": 1.0,
+    } | options
     return Gather(work, **options)
 
 

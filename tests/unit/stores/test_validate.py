@@ -39,7 +39,7 @@ def refusal(*writes, limit=100):
         (Remove(AT, fence=0), "never drawn"),
         (Remove(AT, fence=2**63), "never drawn"),
     ],
-)  # fmt: skip
+)
 def test_a_refusal_says_what_is_wrong_in_one_line_and_what_to_do(write, words):
     message = refusal(write)
     assert words in message

@@ -24,8 +24,12 @@ def test_mypy_finds_what_is_wrong_and_nothing_else() -> None:
         pytest.skip("mypy is not installed: pip install --editable '.[lint]'")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", str(SHOP)],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=600,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=600,
+    )
     found = {int(line): text for line, text in re.findall(r"typed_shop\.py:(\d+): error: (.*)", done.stdout)}
     assert set(found) == WRONG, done.stdout + done.stderr
 
@@ -37,7 +41,11 @@ def test_pyright_finds_what_is_wrong_and_nothing_else() -> None:
         pytest.skip("pyright is not installed: npm install --global pyright")
     done = subprocess.run(
         [pyright, "--outputjson", "--pythonpath", sys.executable, str(SHOP)],
-        capture_output=True, text=True, check=False, cwd=ROOT, timeout=600,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        timeout=600,
+    )
     errors = [one for one in json.loads(done.stdout)["generalDiagnostics"] if one["severity"] == "error"]
     assert {one["range"]["start"]["line"] + 1 for one in errors} == WRONG, errors

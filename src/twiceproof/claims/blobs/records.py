@@ -187,8 +187,9 @@ def _digest(file: IO[bytes]) -> str:
 def _gone(away: Away, what: str) -> ResultNotKept:
     return ResultNotKept(
         f"The resource {away.path} {what}; restore it from a backup of {away.shelf.partition('?')[0]}.",
-        digest=away.digest, size=away.size,
-    )  # fmt: skip
+        digest=away.digest,
+        size=away.size,
+    )
 
 
 # -- forgetting ----------------------------------------------------------------------------------

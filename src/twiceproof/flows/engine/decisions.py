@@ -89,9 +89,7 @@ After = Later | Refuse | Park
 Looked = Adopt | Act | Refuse | Park
 
 
-def before(
-    plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0
-) -> Before:  # fmt: skip
+def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0) -> Before:
     """What to do about a step that the flow has reached.
 
     `crashed`: the run was taken over from a holder that stopped without a word, and this is the first step it may
@@ -183,10 +181,18 @@ def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
 
 
 def after(
-    plan: Plan, starts: int, first_at: float, verdict: Verdict, now: float, *,
-    asked: float | None = None, roll: Callable[[], float], doubt: bool = False, untold: bool = False,
+    plan: Plan,
+    starts: int,
+    first_at: float,
+    verdict: Verdict,
+    now: float,
+    *,
+    asked: float | None = None,
+    roll: Callable[[], float],
+    doubt: bool = False,
+    untold: bool = False,
     final: bool = False,
-) -> After:  # fmt: skip
+) -> After:
     """What follows from an attempt that raised. `asked` is the other side's Retry-After. `final`: no retry cures it.
 
     `doubt`: this attempt or one before it ended without an answer. `untold`: with an error that says nothing about its

@@ -49,7 +49,7 @@ class Next(Struct, frozen=True, gc=False):
 
 def missed(
     call: Next, entries: Mapping[str, Entry], unvisited: Unvisited, called: Collection[tuple[str, str]]
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """What must have been called before this, and was not. `called`: places and stems of the calls of this replay.
 
     A loop may go in another order. So before a call that has an id, the others that have one are missed only where

@@ -23,7 +23,7 @@ ASK_AGAIN = Plan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"
 
 def guarding(
     function: Callable[..., Any], name: str, key: Callable[..., str], call: Callable[..., Operation[Any]]
-) -> Callable[..., Any]:  # fmt: skip
+) -> Callable[..., Any]:
     """`function` as it is called by everybody: through `call`, and in a flow as a step of that flow."""
     if inspect.iscoroutinefunction(function):
 

@@ -101,9 +101,15 @@ def entry_write(space: str, entry: Entry) -> Insert | Replace:
 def tried_anew(entry: Entry) -> Entry:
     """A failure that is tried again by a person's word: counted from the beginning."""
     note = structs.replace(
-        entry.note, starts=0, first_at=None, began_at=None, not_before=None, doubt=False,
-        untold=False, final=False,
-    )  # fmt: skip
+        entry.note,
+        starts=0,
+        first_at=None,
+        began_at=None,
+        not_before=None,
+        doubt=False,
+        untold=False,
+        final=False,
+    )
     return structs.replace(entry, state=RETRY, note=note)
 
 

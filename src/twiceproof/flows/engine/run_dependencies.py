@@ -112,9 +112,15 @@ def beckoned(record: Record, claim: Claim, now: float) -> Replace:
     left = (record.lease_until or now) - now
     lease = max(0.001, left)
     return Replace(
-        record.at, body_of(claim), HELD, version=record.version, draw=True,
-        lease=lease, queue=record.queue, due_in=lease,
-    )  # fmt: skip
+        record.at,
+        body_of(claim),
+        HELD,
+        version=record.version,
+        draw=True,
+        lease=lease,
+        queue=record.queue,
+        due_in=lease,
+    )
 
 
 def _is_known(work: Work, waiter: str) -> bool:

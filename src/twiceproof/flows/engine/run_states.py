@@ -171,15 +171,19 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
     if record.state == HELD and work.crashes >= MOST_CRASHES:
         why = f"whoever took it stopped without a word, {work.crashes + 1} times now"
         return _park(record, with_work(claim, adrift=True), why)
-    claim = structs.replace(
-        claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT
-    )  # fmt: skip
+    claim = structs.replace(claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT)
     claim = with_work(claim, **_news(record, work, now))
     queue = queue_of(claim.tenant, claim.operation, work.version)
     write = Replace(
-        record.at, body_of(claim), HELD, version=record.version, draw=True,
-        lease=ask.lease, queue=queue, due_in=ask.lease,
-    )  # fmt: skip
+        record.at,
+        body_of(claim),
+        HELD,
+        version=record.version,
+        draw=True,
+        lease=ask.lease,
+        queue=queue,
+        due_in=ask.lease,
+    )
     return BeginRun(write, claim.attempt, claim, record.state)
 
 

@@ -206,10 +206,10 @@ class Taken:
 
 def run_flow(
     parts: Parts, taken: Taken, policy: Policy, results: ResultType, body: Callable[[], Any]
-) -> Operation[Ended]:  # fmt: skip
+) -> Operation[Ended]:
     session = Session(
         parts, taken.hold, taken.claim, taken.work, crashed=taken.crashed, patience=taken.patience, drive=taken.drive
-    )  # fmt: skip
+    )
     session.slots, session.newer = taken.slots, taken.newer
     outer = session_var.get()
     if outer is not None and outer.open:
@@ -254,9 +254,7 @@ def _call(session: Session, body: Callable[[], Any]) -> Operation[Returned | Rai
     return finding
 
 
-def _finish(
-    session: Session, policy: Policy, results: ResultType, finding: Returned | Raised
-) -> Operation[Ended]:  # fmt: skip
+def _finish(session: Session, policy: Policy, results: ResultType, finding: Returned | Raised) -> Operation[Ended]:
     """A stop counts for more than what the function made of it."""
     if session.hold.lost is INHERITED:
         raise _of_a_child(session, finding)

@@ -39,7 +39,7 @@ class Session:
 
     def __init__(
         self, parts: Parts, hold: Hold, claim: Claim, work: Work, *, crashed: bool, patience: float, drive: Drive
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.parts = parts
         self.drive = drive  # how the flow's function waits: blocking, or awaiting
         self.hold = hold
@@ -89,7 +89,7 @@ class Session:
 
     def step(
         self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str | None = None
-    ) -> Operation[Any]:  # fmt: skip
+    ) -> Operation[Any]:
         """Carry out a step, or answer it from the ledger."""
         self.refuse_if_stopped()
         step.results.prepare()

@@ -67,10 +67,17 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     doubt, untold = note.doubt or verdict == "ambiguous", note.untold or verdict == "other"
     final = verdict == "final" or plan.retry.gives_up_on(error)
     move = after(
-        plan, note.starts, first, verdict, now,
-        asked=retry_after(error, now), roll=session.parts.roll, doubt=doubt, untold=untold,
+        plan,
+        note.starts,
+        first,
+        verdict,
+        now,
+        asked=retry_after(error, now),
+        roll=session.parts.roll,
+        doubt=doubt,
+        untold=untold,
         final=final,
-    )  # fmt: skip
+    )
     if circle is not None or _is_final(calling, error):
         move = Refuse()
     if _is_at_work(error, calling) and isinstance(move, Later) and move.seconds > session.patience:
@@ -181,8 +188,10 @@ def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
     return StepFailed(
         f"{name} failed: {fault.type}: {fault.message}; catch StepFailed to go another way, or look at "
         f"the run: twiceproof runs show {session.claim.run}",
-        step=name, fault=fault, run=session.claim.run,
-    )  # fmt: skip
+        step=name,
+        fault=fault,
+        run=session.claim.run,
+    )
 
 
 def failed_before(session: Session, calling: Calling, entry: Entry | None) -> StepFailed:
@@ -196,9 +205,18 @@ def failed_before(session: Session, calling: Calling, entry: Entry | None) -> St
 
 # What Python raises about code that is wrong. A class of somebody's own that descends from one is raised on purpose.
 MISTAKES = (
-    AttributeError, TypeError, NameError, KeyError, IndexError, ImportError, AssertionError, NotImplementedError,
-    ZeroDivisionError, RecursionError, SyntaxError,
-)  # fmt: skip
+    AttributeError,
+    TypeError,
+    NameError,
+    KeyError,
+    IndexError,
+    ImportError,
+    AssertionError,
+    NotImplementedError,
+    ZeroDivisionError,
+    RecursionError,
+    SyntaxError,
+)
 
 
 def is_mistake(error: BaseException) -> bool:

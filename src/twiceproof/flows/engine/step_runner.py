@@ -41,7 +41,7 @@ __all__ = ["attempt", "carry_out", "place_of", "probe"]
 
 def attempt(
     session: Session, calling: Calling, note: Note, record: Callable[[Session, Calling, Note, Any], Any]
-) -> Operation[Returned | Raised | Joined]:  # fmt: skip
+) -> Operation[Returned | Raised | Joined]:
     """`record` says what is written about a result, for a step that writes it in its own transaction."""
     token = attempt_var.set(Attempt(session.space, calling.name, note.starts))
     try:
@@ -236,10 +236,17 @@ def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act)
     fault = entry.note.fault if entry else None
     doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
     return Note(
-        calling.asked, repeat, act.starts,
-        first_at=first, began_at=now, fault=fault, doubt=doubt, untold=entry is not None and entry.note.untold,
-        sole=sole, place=place,
-    )  # fmt: skip
+        calling.asked,
+        repeat,
+        act.starts,
+        first_at=first,
+        began_at=now,
+        fault=fault,
+        doubt=doubt,
+        untold=entry is not None and entry.note.untold,
+        sole=sole,
+        place=place,
+    )
 
 
 def _still_ours(session: Session) -> Operation[None]:
@@ -289,7 +296,7 @@ def _heard_overdue(session: Session, calling: Calling, entry: Entry) -> Operatio
 
 def _outlive(
     session: Session, calling: Calling, note: Note, attempts: list[Overdue], finding: Raised | None
-) -> Operation[Returned | Raised | Park]:  # fmt: skip
+) -> Operation[Returned | Raised | Park]:
     """What an attempt says in the end, if that comes soon. A check asks meanwhile; anything else is for a person.
 
     The run is not left meanwhile: another process, which knows nothing of the thread, would go on with it.
@@ -334,9 +341,17 @@ def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[N
     packed = pack(value, session.hold.held, mark=calling.name, most=session.parts.claims.room)
     external = _external(calling, value)
     done = structs.replace(
-        note, result=packed.inline, spill=packed.spill, fault=None, external=external, not_before=None, doubt=False,
-        untold=False, final=False, unfit=not calling.step.results.fits(packed),
-    )  # fmt: skip
+        note,
+        result=packed.inline,
+        spill=packed.spill,
+        fault=None,
+        external=external,
+        not_before=None,
+        doubt=False,
+        untold=False,
+        final=False,
+        unfit=not calling.step.results.fits(packed),
+    )
     return done, packed
 
 
@@ -410,8 +425,10 @@ def _not_kept(session: Session, calling: Calling, note: Note) -> NoReturn:
     if session.compensating:
         raise ResultNotKept(
             f"{calling.name} was done, but its result could not be kept ({why}); {advice}.",
-            operation=session.claim.operation, key=session.claim.key, step=calling.name,
-        )  # fmt: skip
+            operation=session.claim.operation,
+            key=session.claim.key,
+            step=calling.name,
+        )
     refuse_if_undoing(session)
     _ask_for_result(session, calling, f"it was done, but its result could not be kept ({why}); {advice}")
 

@@ -117,7 +117,7 @@ class Outlive(Request[Returned | Raised | None]):
 
 def limited(
     function: Callable[..., Any], seconds: float, args: tuple[Any, ...], kwargs: dict[str, Any], place: Place
-) -> Callable[[], Any]:  # fmt: skip
+) -> Callable[[], Any]:
     if inspect.iscoroutinefunction(function):
         return lambda: _awaited(function(*args, **kwargs), seconds)
     return lambda: _watched(lambda: function(*args, **kwargs), seconds, place)

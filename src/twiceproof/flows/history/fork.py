@@ -157,13 +157,27 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
     if not given:
         raise Misuse("The input of this run is no longer kept; start it with its arguments instead.")
     new = Work(
-        work.version, work.input, work.spill, correlation=work.correlation, born=f"{plan.run}@{now}",
-        forked_from=claim.run, ordered=work.ordered,
-    )  # fmt: skip
+        work.version,
+        work.input,
+        work.spill,
+        correlation=work.correlation,
+        born=f"{plan.run}@{now}",
+        forked_from=claim.run,
+        ordered=work.ordered,
+    )
     return Claim(
-        claim.operation, plan.key, "", claim.tenant, claim.fingerprint, 0, plan.run, claim.link,
-        result=NO_RESULT, reason=BEING_FORKED, work=encoded(new),
-    )  # fmt: skip
+        claim.operation,
+        plan.key,
+        "",
+        claim.tenant,
+        claim.fingerprint,
+        0,
+        plan.run,
+        claim.link,
+        result=NO_RESULT,
+        reason=BEING_FORKED,
+        work=encoded(new),
+    )
 
 
 def _copy(store: Store, old: Address, ours: Check, entries: Sequence[Entry]) -> Operation[None]:

@@ -30,9 +30,30 @@ __all__ = ["KINDS", "Rotated", "as_stored", "keys_in_use", "rotate"]
 log = logging.getLogger("twiceproof")
 
 # Every kind of record there is. A test looks for those that are missing.
-KINDS = (CLAIM, RUN, "step", "evidence", "resource", "arrival", "approval", "undo", "schedule", "poll", "rate", "mark",
-         "duplicates", "notice", "letter", "link", "signing", "token", "tenant", "clock", "worker",
-         *POINTERS)  # fmt: skip
+KINDS = (
+    CLAIM,
+    RUN,
+    "step",
+    "evidence",
+    "resource",
+    "arrival",
+    "approval",
+    "undo",
+    "schedule",
+    "poll",
+    "rate",
+    "mark",
+    "duplicates",
+    "notice",
+    "letter",
+    "link",
+    "signing",
+    "token",
+    "tenant",
+    "clock",
+    "worker",
+    *POINTERS,
+)
 PAGE = 100
 COUNTED = 1_000  # at a time
 
@@ -137,9 +158,14 @@ def _rewrite(record: Record, now: float) -> Replace:
     if record.at.kind in (CLAIM, RUN) and record.state == DONE and claim_of(record).finished_at is None:
         body = body_of(structs.replace(claim_of(record), finished_at=record.updated_at))
     return Replace(
-        record.at, body, record.state, version=record.version, queue=record.queue,
-        lease=_left(record.lease_until, now), due_in=None if record.due_at is None else max(0.0, record.due_at - now),
-    )  # fmt: skip
+        record.at,
+        body,
+        record.state,
+        version=record.version,
+        queue=record.queue,
+        lease=_left(record.lease_until, now),
+        due_in=None if record.due_at is None else max(0.0, record.due_at - now),
+    )
 
 
 def _left(until: float | None, now: float) -> float | None:

@@ -115,7 +115,7 @@ class RunPage(Struct, frozen=True):
 
 def list_runs(
     store: Store, which: Filter, states: Sequence[str] = EVERY_STATE, *, limit: int = 100, after: str | None = None
-) -> Operation[RunPage]:  # fmt: skip
+) -> Operation[RunPage]:
     listed: Listed = yield from list_records(
         store, [(RUN, state) for state in states], which.fits, limit=limit, after=after
     )
@@ -153,12 +153,20 @@ def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
     given = yield from unpack(store, at, work.input, work.spill)
     result = yield from unpack(store, at, claim.result, claim.spill)
     whole = WholeRun(
-        run=run_shape(record, found.now), input=Raw(given) if given else None, result_kept=bool(result),
-        result=Raw(result) if result else None, fault=fields(claim.fault), settled=fields(claim.settled),
-        undoing=work.undoing, forked_from=work.forked_from, fence=record.fence, lease_until=record.lease_until,
-        steps=(yield from _steps(store, at)), evidence=(yield from _evidence(store, at)),
+        run=run_shape(record, found.now),
+        input=Raw(given) if given else None,
+        result_kept=bool(result),
+        result=Raw(result) if result else None,
+        fault=fields(claim.fault),
+        settled=fields(claim.settled),
+        undoing=work.undoing,
+        forked_from=work.forked_from,
+        fence=record.fence,
+        lease_until=record.lease_until,
+        steps=(yield from _steps(store, at)),
+        evidence=(yield from _evidence(store, at)),
         pieces=(yield from _pieces(store, at)),
-    )  # fmt: skip
+    )
     return next_moves(whole)
 
 
@@ -175,10 +183,18 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
     for record in (yield from scan_all(store, EVIDENCE, space=at.space)):
         piece = read_evidence(record)
         result = yield from unpack(store, at, piece.result, piece.spill)
-        shapes.append(EvidenceShape(
-            id=record.at.key, step=piece.step, owner=piece.owner, fence=piece.fence, seen_at=piece.seen_at,
-            result_kept=bool(result), result=Raw(result) if result else None, fault=fields(piece.fault),
-        ))  # fmt: skip
+        shapes.append(
+            EvidenceShape(
+                id=record.at.key,
+                step=piece.step,
+                owner=piece.owner,
+                fence=piece.fence,
+                seen_at=piece.seen_at,
+                result_kept=bool(result),
+                result=Raw(result) if result else None,
+                fault=fields(piece.fault),
+            )
+        )
     return sorted(shapes, key=lambda shape: (shape.seen_at, shape.fence))
 
 
@@ -194,9 +210,13 @@ def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
 
 def _piece_shape(record: Record) -> PieceShape:
     return PieceShape(
-        kind=record.at.kind, key=record.at.key, state=record.state, created_at=record.created_at,
-        updated_at=record.updated_at, body=Raw(record.body or "null"),
-    )  # fmt: skip
+        kind=record.at.kind,
+        key=record.at.key,
+        state=record.state,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        body=Raw(record.body or "null"),
+    )
 
 
 COUNTED = (*OPEN_STATES, FAILED)  # what is done needs nobody

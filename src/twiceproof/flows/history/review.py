@@ -81,7 +81,7 @@ class Settled(Struct, frozen=True):
 
 def settle_run(
     store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EVER, where: Sequence[str] = ()
-) -> Operation[Settled]:  # fmt: skip
+) -> Operation[Settled]:
     """Step and run in one write, on condition that both are as they were looked at. Draws a fence."""
     if word.verdict not in get_args(Verdict):
         raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
@@ -190,9 +190,14 @@ def _named(name: str, entries: Sequence[Entry]) -> Entry:
 
 
 def _settled_entry(
-    store: Store, at: Address, word: Word, settlement: Settlement, entry: Entry | None, entries: Sequence[Entry],
+    store: Store,
+    at: Address,
+    word: Word,
+    settlement: Settlement,
+    entry: Entry | None,
+    entries: Sequence[Entry],
     where: Sequence[str],
-) -> Operation[Entry | None]:  # fmt: skip
+) -> Operation[Entry | None]:
     if entry is None or word.happened is None:
         return None
     settlement = structs.replace(settlement, verdict="happened" if word.happened else "did-not-happen")
@@ -200,16 +205,31 @@ def _settled_entry(
         if entry.state == STEP_DONE:
             raise Misuse(f"{entry.name} is on record as done; say what it returned (--happened --result), or undo it.")
         note = structs.replace(
-            entry.note, settled=settlement, starts=0, first_at=None, began_at=None, not_before=None, reason="",
-            doubt=False, untold=False, final=False,
-        )  # fmt: skip
+            entry.note,
+            settled=settlement,
+            starts=0,
+            first_at=None,
+            began_at=None,
+            not_before=None,
+            reason="",
+            doubt=False,
+            untold=False,
+            final=False,
+        )
         return structs.replace(entry, state=RETRY, note=note)
     result, spill = yield from _outcome(store, at, word, entry, where)
     order = entry.note.order or 1 + max(other.note.order for other in entries)  # undo goes backwards by it
     note = structs.replace(
-        entry.note, settled=settlement, result=result, spill=spill, fault=None, not_before=None, reason="", order=order,
+        entry.note,
+        settled=settlement,
+        result=result,
+        spill=spill,
+        fault=None,
+        not_before=None,
+        reason="",
+        order=order,
         unfit=False,
-    )  # fmt: skip
+    )
     return structs.replace(entry, state=STEP_DONE, note=note)
 
 

@@ -135,12 +135,23 @@ def run_shape(record: Record, now: float) -> RunShape:
     work = work_of(claim)
     held = record.state == HELD
     return RunShape(
-        run=claim.run, flow=claim.operation, version=work.version, key=claim.key, tenant=claim.tenant,
-        state=record.state, lapsed=held and is_lapsed(record, now), reason=claim.reason or _fault_text(claim),
-        attempt=claim.attempt, owner=claim.owner, correlation=work.correlation, link=claim.link,
-        created_at=record.created_at, updated_at=record.updated_at, age=max(0.0, now - record.created_at),
+        run=claim.run,
+        flow=claim.operation,
+        version=work.version,
+        key=claim.key,
+        tenant=claim.tenant,
+        state=record.state,
+        lapsed=held and is_lapsed(record, now),
+        reason=claim.reason or _fault_text(claim),
+        attempt=claim.attempt,
+        owner=claim.owner,
+        correlation=work.correlation,
+        link=claim.link,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        age=max(0.0, now - record.created_at),
         due_at=None if held or record.state in (STEP_DONE, STEP_FAILED) else record.due_at,
-    )  # fmt: skip
+    )
 
 
 def _fault_text(claim: Claim) -> str:
@@ -151,12 +162,23 @@ def step_shape(entry: Entry, result: Raw | str) -> StepShape:
     note = entry.note
     ended = entry.state in (STEP_DONE, STEP_FAILED, UNKNOWN) and note.began_at is not None and note.settled is None
     return StepShape(
-        name=entry.name, state=entry.state, repeat=note.repeat, starts=note.starts, order=note.order,
-        began_at=note.began_at, recorded_at=entry.at,
-        took=max(0.0, entry.at - (note.began_at or 0.0)) if ended else None, not_before=note.not_before,
-        result_kept=bool(result), result=Raw(result) if result else None, spill=fields(note.spill),
-        fault=fields(note.fault), reason=note.reason, settled=fields(note.settled), external=note.external,
-    )  # fmt: skip
+        name=entry.name,
+        state=entry.state,
+        repeat=note.repeat,
+        starts=note.starts,
+        order=note.order,
+        began_at=note.began_at,
+        recorded_at=entry.at,
+        took=max(0.0, entry.at - (note.began_at or 0.0)) if ended else None,
+        not_before=note.not_before,
+        result_kept=bool(result),
+        result=Raw(result) if result else None,
+        spill=fields(note.spill),
+        fault=fields(note.fault),
+        reason=note.reason,
+        settled=fields(note.settled),
+        external=note.external,
+    )
 
 
 def fields(struct: Struct | None) -> dict[str, Any] | None:
@@ -237,10 +259,10 @@ def _of_lacking(step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]
     """It was done: only what it returned is asked for."""
     yield MoveShape(
         f"To go on with what {step.name} returned, said by hand:", (*settle, "--happened", "--result", "JSON")
-    )  # fmt: skip
+    )
     yield MoveShape(
         f"To go on without what {step.name} returned (the flow gets None):", (*settle, "--happened", "--result", "null")
-    )  # fmt: skip
+    )
 
 
 def _in_its_way(reason: str, lacking: StepShape | None) -> str:
@@ -263,11 +285,11 @@ def _of_unknown(whole: WholeRun, step: StepShape, settle: tuple[str, ...]) -> It
             yield MoveShape(
                 f"If what {piece.owner} reported about {step.name} is right:",
                 (*settle, "--happened", "--evidence", piece.id),
-            )  # fmt: skip
+            )
     yield MoveShape(
         f"If {step.name} happened (with what it returned; null for nothing):",
         (*settle, "--happened", "--result", "JSON"),
-    )  # fmt: skip
+    )
     yield MoveShape(f"If {step.name} did not happen, and may be tried again:", (*settle, "--did-not-happen"))
 
 
@@ -278,10 +300,10 @@ def _of_undo(unknown: list[StepShape], settle: tuple[str, ...]) -> Iterator[Move
         what = unknown[0].name
         yield MoveShape(
             f"To undo what is done, and stop ({what} did not happen):", (*settle, "--undo", "--did-not-happen")
-        )  # fmt: skip
+        )
         yield MoveShape(
             f"To undo what is done, {what} too, and stop:", (*settle, "--undo", "--happened", "--result", "JSON")
-        )  # fmt: skip
+        )
 
 
 def _of_failure(whole: WholeRun, name: str) -> Iterator[MoveShape]:

@@ -179,9 +179,15 @@ def by(
     if first is not None and (isinstance(first, bool) or not isinstance(first, int)):
         raise Misuse(f"first={first!r} is not an integer; give the version that an object begins with.")
     return By(
-        object, version, "integer" if gap == "park" else compare, gap,
-        seconds(patience, name="patience", positive=False), first, fetch, lifetime(keep, name="keep"),
-    )  # fmt: skip
+        object,
+        version,
+        "integer" if gap == "park" else compare,
+        gap,
+        seconds(patience, name="patience", positive=False),
+        first,
+        fetch,
+        lifetime(keep, name="keep"),
+    )
 
 
 class Places:

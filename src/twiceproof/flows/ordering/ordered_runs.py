@@ -116,9 +116,14 @@ def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequen
     return Stale(
         f"{operation} for {key!r} is stale: {what.why}. There is nothing to do; look at that run with: "
         f"{typed(*where, 'runs', 'show', what.applied_by)}",
-        operation=operation, key=key, run=run, object=what.object, version=what.version, newest=what.newest,
+        operation=operation,
+        key=key,
+        run=run,
+        object=what.object,
+        version=what.version,
+        newest=what.newest,
         applied_by=what.applied_by,
-    )  # fmt: skip
+    )
 
 
 MISSING = "waits for version "  # begins the words of a run that waits for one in between
@@ -169,9 +174,14 @@ class Ordering:
         return self._places.object(arguments), version.kind, version.text
 
     def run(
-        self, parts: Parts, taken: Taken, policy: Policy, arguments: dict[str, Any], call: Callable[[Any], Any],
+        self,
+        parts: Parts,
+        taken: Taken,
+        policy: Policy,
+        arguments: dict[str, Any],
+        call: Callable[[Any], Any],
         carry: Callable[[Body], Operation[Ended]],
-    ) -> Operation[Ended]:  # fmt: skip
+    ) -> Operation[Ended]:
         """The flow's function under `carry`, if this version may be applied."""
         thing, version = self._places.object(arguments), self._places.version(arguments)
         at = mark_at(parts.tenant, self._flow, thing)
@@ -204,7 +214,7 @@ class Ordering:
             event = structs.replace(event, waited=_is_over(told.patience, gap_until, found.now))
             decision = decide(
                 mark_of(found.record), event, park=told.gap == "park", first=told.first, fetch=told.fetch is not None
-            )  # fmt: skip
+            )
             if isinstance(decision, Go):
                 return decision.mark
             if not isinstance(decision, Apply | Park):
@@ -219,9 +229,14 @@ class Ordering:
     # -- what is not applied ---------------------------------------------------------------------
 
     def _refuse(
-        self, parts: Parts, taken: Taken, policy: Policy, decision: Drop | Clash | Mixed | Park, thing: str,
+        self,
+        parts: Parts,
+        taken: Taken,
+        policy: Policy,
+        decision: Drop | Clash | Mixed | Park,
+        thing: str,
         event: Event,
-    ) -> Operation[Ended]:  # fmt: skip
+    ) -> Operation[Ended]:
         held, claim = taken.hold.held, taken.claim
         if isinstance(decision, Drop):
             what = dropped(thing, event.version, decision)
@@ -246,9 +261,14 @@ class Ordering:
     # -- what is undone --------------------------------------------------------------------------
 
     def _undo(
-        self, parts: Parts, taken: Taken, policy: Policy, at: Address, body: Callable[[bool], Body],
+        self,
+        parts: Parts,
+        taken: Taken,
+        policy: Policy,
+        at: Address,
+        body: Callable[[bool], Body],
         carry: Callable[[Body], Operation[Ended]],
-    ) -> Operation[Ended]:  # fmt: skip
+    ) -> Operation[Ended]:
         """By somebody's word, whoever came since. The mark stays where it is: what is undone is not applied."""
         mark = mark_of((yield from parts.store.read(at)).record)
         if mark is not None and mark.run == taken.claim.run:
@@ -269,9 +289,14 @@ class Ordering:
     # -- after a gap -----------------------------------------------------------------------------
 
     def _body(
-        self, parts: Parts, at: Address, arguments: dict[str, Any], call: Callable[[Any], Any], taken: Taken,
+        self,
+        parts: Parts,
+        at: Address,
+        arguments: dict[str, Any],
+        call: Callable[[Any], Any],
+        taken: Taken,
         fetched: bool,
-    ) -> Body:  # fmt: skip
+    ) -> Body:
         fetch = self._places.told.fetch
         if fetch is None or not fetched:
             return lambda: call(arguments)
@@ -287,9 +312,7 @@ class Ordering:
 
         return awaiting if taken.drive is await_ else blocking
 
-    def _newer(
-        self, parts: Parts, at: Address, arguments: dict[str, Any], state: Any
-    ) -> Operation[dict[str, Any]]:  # fmt: skip
+    def _newer(self, parts: Parts, at: Address, arguments: dict[str, Any], state: Any) -> Operation[dict[str, Any]]:
         """The current state in place of the event, unless the source is behind it. The mark goes along."""
         current = {**arguments, self._places.argument: state}
         version = self._places.version(current)

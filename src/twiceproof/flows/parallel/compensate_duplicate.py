@@ -121,9 +121,16 @@ def _run(parts: Parts, space: str) -> Operation[Claim]:
 def _take(parts: Parts, space: str, claim: Claim, duplicate: Duplicate) -> Operation[Hold]:
     """A claim of its own in the run's space: the run itself may be over, or somebody may be at it."""
     ask = Ask(
-        Address(space, LOCK, duplicate.name), claim.operation, claim.key, parts.owner(), LEASE, claim.tenant,
-        run=claim.run, repeat="safe", where=parts.where,
-    )  # fmt: skip
+        Address(space, LOCK, duplicate.name),
+        claim.operation,
+        claim.key,
+        parts.owner(),
+        LEASE,
+        claim.tenant,
+        run=claim.run,
+        repeat="safe",
+        where=parts.where,
+    )
     taken = yield from parts.claims.take(ask)
     if isinstance(taken, Held):
         return Hold(ask, taken)
@@ -215,12 +222,18 @@ def _stopped(session: Session, duplicate: Duplicate) -> Exception:
     if isinstance(stop, Wait):
         return Waiting(
             f"The undo of a duplicate {duplicate.step.name} is put off: {stop.why}. Ask again then.",
-            operation=claim.operation, key=claim.key, run=claim.run, why=stop.why,
+            operation=claim.operation,
+            key=claim.key,
+            run=claim.run,
+            why=stop.why,
             until=_now(session) + (stop.seconds or 0.0),
-        )  # fmt: skip
+        )
     reason = stop.reason if isinstance(stop, Review) else "it was stopped"
     return NeedsReview(
         f"Whether the duplicate {duplicate.step.name} was undone is unknown: {reason}. Look at its destination, then "
         "call again with undone=True or undone=False.",
-        operation=claim.operation, key=claim.key, run=claim.run, reason=reason,
-    )  # fmt: skip
+        operation=claim.operation,
+        key=claim.key,
+        run=claim.run,
+        reason=reason,
+    )

@@ -52,7 +52,7 @@ class Batch:
 
     def __init__(
         self, step: Step, items: Sequence[Any], key: ItemKey, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.step = step
         self.items = items
         self.args = args  # the same for every item, after it
@@ -131,8 +131,11 @@ def _failure(step: str, failed: list[tuple[str, Fault]], count: int, run: str, *
         )
     return BatchFailed(
         f"{len(failed)} of {count} items of {step} failed ({first}{more}); {move}",
-        step=step, failed=failed, done=count - len(failed), run=run,
-    )  # fmt: skip
+        step=step,
+        failed=failed,
+        done=count - len(failed),
+        run=run,
+    )
 
 
 log = logging.getLogger("twiceproof")

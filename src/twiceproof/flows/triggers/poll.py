@@ -55,7 +55,7 @@ class Poll:
 
     def __init__(
         self, name: str, function: Callable[..., Any], ticks: Ticks, flow: Flow, overlap: float, since: datetime | None
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.function = function
         self.ticks = ticks
@@ -171,9 +171,7 @@ class PollDuty(Duty):
         now = (yield from self._store.read(poll.at)).now
         due_in = max(0.0, note.next - now)
         # It draws a fence: a renewal that straggles in after it cannot undo it.
-        after = Replace(
-            poll.at, body_of(note), fence=hold.held.fence, draw=True, queue=poll.queue, due_in=due_in
-        )  # fmt: skip
+        after = Replace(poll.at, body_of(note), fence=hold.held.fence, draw=True, queue=poll.queue, due_in=due_in)
         while True:
             written = yield from self._store.write(after)
             if isinstance(written, Written) or written.found is None or not polled:

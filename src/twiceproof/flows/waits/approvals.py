@@ -65,7 +65,7 @@ class _Asked(Pending):
 
     def __init__(
         self, name: str, seconds: float | None, shown: Raw, digest: str, default: bool | None, requester: str
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(_wait_name(name), f"waits for somebody to approve {name}", seconds, asked=f"show={digest}")
         self._word = validate_key(name)
         self._shown = shown
@@ -77,9 +77,14 @@ class _Asked(Pending):
         """In one write with the wait itself. What an earlier run of the same key asked is written over."""
         claim, entry = session.claim, session.ledger.entries[self.name]
         request = Request(
-            session.work.born, claim.operation, claim.key, self._digest, self._shown, entry.note.not_before,
+            session.work.born,
+            claim.operation,
+            claim.key,
+            self._digest,
+            self._shown,
+            entry.note.not_before,
             requester=self._requester or session.work.starter,
-        )  # fmt: skip
+        )
         at, body = Address(session.space, APPROVAL_KIND, self._word), body_of(request)
         refused = yield from session.ledger.flush(Insert(at, body, OPEN))
         if refused is not None and refused.found is not None:
@@ -103,9 +108,14 @@ def _wait_name(name: str) -> str:
 
 
 def approve(
-    session: Session, name: str, shown: Raw, digest: str, seconds: float | None, default: bool | None,
+    session: Session,
+    name: str,
+    shown: Raw,
+    digest: str,
+    seconds: float | None,
+    default: bool | None,
     requester: str = "",
-) -> Operation[Decision]:  # fmt: skip
+) -> Operation[Decision]:
     """The decision, if it is yes. The same in a replay; a replay that shows something else stops in review."""
     note = yield from awaited(session, _Asked(name, seconds, shown, digest, default, requester))
     if not note.result:
@@ -115,8 +125,10 @@ def approve(
         raise Rejected(
             f"{name} was rejected by {decision.by or 'nobody, in time'}{decision.note and ': ' + decision.note}; "
             "catch Rejected to go another way, or start under another key.",
-            name=name, decision=decision, run=session.claim.run,
-        )  # fmt: skip
+            name=name,
+            decision=decision,
+            run=session.claim.run,
+        )
     return decision
 
 
@@ -125,7 +137,7 @@ def approve(
 
 def decide(
     store: Store, approval: str, *, approved: bool, by: str, note: str = "", shown: str = "", mark: str, born: str = ""
-) -> Operation[Decided]:  # fmt: skip
+) -> Operation[Decided]:
     """A person's word, once. Whoever comes second is told what the first said. `born`: which start's question it is."""
     at = request_address(approval)
     wait = Address(at.space, ARRIVAL, _wait_name(at.key))
@@ -160,8 +172,11 @@ def _refuse_other_shown(request: Request, shown: str, born: str) -> None:
     if (shown and shown != request.digest) or (born and born != request.born):
         raise PayloadMismatch(
             "What was shown is not what this approval is about; look at it again, and decide anew.",
-            operation=request.flow, key=request.key, found=request.digest, asked=shown,
-        )  # fmt: skip
+            operation=request.flow,
+            key=request.key,
+            found=request.digest,
+            asked=shown,
+        )
 
 
 def _refuse_requester(request: Request, approved: bool, by: str) -> None:

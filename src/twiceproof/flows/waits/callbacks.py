@@ -164,7 +164,7 @@ class _Proof(Pending):
 
 def remote(
     session: Session, start: Callable[..., Any], name: str, seconds: float | None, retry: Retry
-) -> Operation[Any]:  # fmt: skip
+) -> Operation[Any]:
     """What the callback said. The start is a step that is never repeated blindly."""
     step_name = f"start:{name}"
     url = yield from callback_url(session, name)

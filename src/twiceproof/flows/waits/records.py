@@ -115,10 +115,19 @@ def request_of(record: Record) -> Request:
 def approval_of(record: Record) -> Approval:
     request = request_of(record)
     return Approval(
-        approval_id(record.at), record.at.key, request.flow, request.key, run_id(record.at.space), record.state,
-        msgspec.json.decode(request.shown), request.digest, record.created_at, request.until, request.decision,
+        approval_id(record.at),
+        record.at.key,
+        request.flow,
+        request.key,
+        run_id(record.at.space),
+        record.state,
+        msgspec.json.decode(request.shown),
+        request.digest,
+        record.created_at,
+        request.until,
+        request.decision,
         request.requester,
-    )  # fmt: skip
+    )
 
 
 def approval_id(at: Address) -> str:

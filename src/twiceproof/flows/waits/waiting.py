@@ -53,7 +53,7 @@ class Pending:
 
     def __init__(
         self, name: str, why: str, seconds: float | None, *, otherwise: Raw = NO_RESULT, asked: str = ""
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self.why = why
         self.seconds = seconds
@@ -87,8 +87,9 @@ def timed_out(session: Session, what: str, name: str) -> WaitTimedOut:
     return WaitTimedOut(
         f"{session.claim.operation} for {session.claim.key!r}: {what}; catch WaitTimedOut to go another way, or "
         "give a default=.",
-        name=name, run=session.claim.run,
-    )  # fmt: skip
+        name=name,
+        run=session.claim.run,
+    )
 
 
 def awaited(session: Session, pending: Pending) -> Operation[Note]:

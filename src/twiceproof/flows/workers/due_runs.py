@@ -34,7 +34,7 @@ class RunDuty(Duty):
 
     def __init__(
         self, store: Store, flows: Mapping[str, Flow], tenants: Callable[[], Iterable[str]], rank: int = NORMAL
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rank = rank
         self._store = store
         self._flows = flows

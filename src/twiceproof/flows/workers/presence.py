@@ -134,8 +134,11 @@ class Presence:
             if self._warned.get(name) is None:
                 log.warning(
                     "%d due runs of %s are carried out by no worker that is there; start one that declares it, or say "
-                    'accepts=("%s",) on its flow; see: twiceproof workers list', count, name, name.rpartition("@")[2],
-                )  # fmt: skip
+                    'accepts=("%s",) on its flow; see: twiceproof workers list',
+                    count,
+                    name,
+                    name.rpartition("@")[2],
+                )
         self._warned = found
 
 
@@ -155,9 +158,16 @@ def _shape(record: Record, now: float) -> WorkerShape:
     note = msgspec.json.decode(record.body, type=WorkerNote)
     gone = record.lease_until is None or record.lease_until <= now
     return WorkerShape(
-        record.at.key, note.host, note.pid, note.concurrency, note.flows, note.release, record.created_at,
-        record.updated_at, gone,
-    )  # fmt: skip
+        record.at.key,
+        note.host,
+        note.pid,
+        note.concurrency,
+        note.flows,
+        note.release,
+        record.created_at,
+        record.updated_at,
+        gone,
+    )
 
 
 def stranded(store: Store, here: Collection[str] = ()) -> Operation[dict[str, int]]:

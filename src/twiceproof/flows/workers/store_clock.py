@@ -79,8 +79,9 @@ class StoreClock:
         if latest > found.now + TOLERANCE:
             log.warning(
                 "the store's clock was set back from %s to %s; what was written ahead is brought back",
-                moment(latest), moment(found.now),
-            )  # fmt: skip
+                moment(latest),
+                moment(found.now),
+            )
             brought = yield from bring_back(self._store)
             log.warning("%d runs and claims were brought back", brought)
         elif not (stepped or (first and known < found.now - EVERY)):
@@ -121,11 +122,14 @@ def _bring_back(store: Store, record: Record) -> Operation[bool]:
         steps = yield from _steps(store, record.at.space)
     written_at = record.updated_at
     again = Replace(
-        record.at, None, record.state, version=record.version,
+        record.at,
+        None,
+        record.state,
+        version=record.version,
         lease=None if record.lease_until is None else max(0.001, record.lease_until - written_at),
         queue=record.queue,
         due_in=None if record.due_at is None else max(0.0, record.due_at - written_at),
-    )  # fmt: skip
+    )
     written = yield from store.write(again, *steps[: store.batch_limit - 1])
     return isinstance(written, Written)
 

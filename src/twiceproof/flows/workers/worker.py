@@ -74,9 +74,14 @@ class Worker:
     """One thread looks and hands out; the places do the work."""
 
     def __init__(
-        self, parts: Parts, duties: Sequence[Duty], *, concurrency: int = 10, flows: Collection[str] = (),
+        self,
+        parts: Parts,
+        duties: Sequence[Duty],
+        *,
+        concurrency: int = 10,
+        flows: Collection[str] = (),
         presence: Presence | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if concurrency < 1:
             raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
         self.parts = parts

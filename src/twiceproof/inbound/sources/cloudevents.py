@@ -103,9 +103,15 @@ def _is_time(text: str) -> bool:
 
 
 FORMS: dict[str, Callable[[str], object]] = {
-    "id": bool, "source": bool, "type": bool, "specversion": bool, "subject": bool, "time": _is_time,
-    "dataschema": URI.fullmatch, "datacontenttype": MEDIA_TYPE.fullmatch,
-}  # fmt: skip
+    "id": bool,
+    "source": bool,
+    "type": bool,
+    "specversion": bool,
+    "subject": bool,
+    "time": _is_time,
+    "dataschema": URI.fullmatch,
+    "datacontenttype": MEDIA_TYPE.fullmatch,
+}
 WORDS = {
     **dict.fromkeys(FORMS, "text that is not empty"),
     "time": "time as RFC 3339 writes it",
@@ -161,7 +167,7 @@ class CloudEvents(SharedSecret):
 
     def __init__(
         self, *, parameter: str = "code", header: str = "", origins: Collection[str] = (), horizon: float = 0.0
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(parameter=parameter, header=header)
         self.origins = frozenset(origins)
         self.horizon = horizon or self.horizon

@@ -55,9 +55,7 @@ class Certificate:
 
 
 class Certificates:
-    def __init__(
-        self, given: Collection[str], fetch: Callable[[str], bytes] | None, hosts: Collection[str]
-    ) -> None:  # fmt: skip
+    def __init__(self, given: Collection[str], fetch: Callable[[str], bytes] | None, hosts: Collection[str]) -> None:
         self._given = [Certificate(pem.encode()) for pem in given]
         self._fetch = fetch
         self._hosts = frozenset(hosts)

@@ -88,9 +88,12 @@ def begins_tasks(source: Source, call: ast.Call) -> str:
 def never_awaitable(source: Source) -> Iterator[tuple[ast.Call, str]]:
     """In a `def` flow: calls of `async def` steps, but those that are given to `asyncio.run`."""
     run = {
-        id(inner) for call in source.calls() if RUNS.fullmatch(source.path(call.func))
-        for root in call.args for inner in source.calls(root)
-    }  # fmt: skip
+        id(inner)
+        for call in source.calls()
+        if RUNS.fullmatch(source.path(call.func))
+        for root in call.args
+        for inner in source.calls(root)
+    }
     for call in source.calls():
         what = is_awaited_call(source, call, awaits=False)
         if what and id(call) not in run:

@@ -149,10 +149,23 @@ WRITES = re.compile(
 )
 OPENS = re.compile(r"_?io\.open|pathlib(\._local)?\.(Path|PosixPath|WindowsPath)\.open")
 MADE_ANEW = {
-    "time.time", "time.time_ns", "time.monotonic", "time.perf_counter", "time.localtime", "time.gmtime",
-    "datetime.datetime.now", "datetime.datetime.utcnow", "datetime.datetime.today", "datetime.date.today",
-    "uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "os.urandom", "os.getpid",
-}  # fmt: skip
+    "time.time",
+    "time.time_ns",
+    "time.monotonic",
+    "time.perf_counter",
+    "time.localtime",
+    "time.gmtime",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "datetime.datetime.today",
+    "datetime.date.today",
+    "uuid.uuid1",
+    "uuid.uuid4",
+    "uuid.uuid6",
+    "uuid.uuid7",
+    "os.urandom",
+    "os.getpid",
+}
 THREADS = re.compile(
     r"(concurrent\.futures|multiprocessing)\.(.*\.)?(\w*Executor|\w*Pool|Process|submit|map|starmap|apply_async)"
     r"|threading\.(Thread|Timer)|_thread\.start_new_thread|(.*\.)?run_in_executor"

@@ -64,18 +64,27 @@ def _filter(machine: Machine) -> bytes:
     def line(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return struct.pack("HBBI", code, yes, no, value)
 
-    return b"".join([
-        line(LOAD, 4), line(EQUALS, machine.audit, 0, 13),
-        line(LOAD, number), line(EQUALS, machine.connect, 12, 0),
-        line(EQUALS, machine.sendmmsg, 11, 0),
-        line(EQUALS, machine.sendmsg, 2, 0),
-        line(EQUALS, machine.sendto, 3, 0),
-        line(EQUALS, machine.io_uring_setup, 6, 7),  # its requests are not seen here: programs do without it
-        line(LOAD, flags), line(EQUALS, HANDING_OVER, 5, 6),
-        line(LOAD, low), line(EQUALS, 0, 0, 4),  # most of what is sent is sent without an address
-        line(LOAD, high), line(EQUALS, 0, 1, 2),
-        line(RETURN, REFUSE | errno.ENOSYS), line(RETURN, ALLOW), line(RETURN, NOTIFY),
-    ])  # fmt: skip
+    return b"".join(
+        [
+            line(LOAD, 4),
+            line(EQUALS, machine.audit, 0, 13),
+            line(LOAD, number),
+            line(EQUALS, machine.connect, 12, 0),
+            line(EQUALS, machine.sendmmsg, 11, 0),
+            line(EQUALS, machine.sendmsg, 2, 0),
+            line(EQUALS, machine.sendto, 3, 0),
+            line(EQUALS, machine.io_uring_setup, 6, 7),  # its requests are not seen here: programs do without it
+            line(LOAD, flags),
+            line(EQUALS, HANDING_OVER, 5, 6),
+            line(LOAD, low),
+            line(EQUALS, 0, 0, 4),  # most of what is sent is sent without an address
+            line(LOAD, high),
+            line(EQUALS, 0, 1, 2),
+            line(RETURN, REFUSE | errno.ENOSYS),
+            line(RETURN, ALLOW),
+            line(RETURN, NOTIFY),
+        ]
+    )
 
 
 class _Program(ctypes.Structure):

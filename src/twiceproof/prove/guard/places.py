@@ -20,10 +20,17 @@ UNIX = "unix:"
 SYSTEM = tuple(
     UNIX + path
     for path in (
-        "/var/run/nscd/", "/run/nscd/", "/run/systemd/resolve/", "/run/systemd/userdb/", "/run/systemd/journal/",
-        "/run/nslcd/", "/var/run/nslcd/", "/var/lib/sss/pipes/", "/dev/log",
+        "/var/run/nscd/",
+        "/run/nscd/",
+        "/run/systemd/resolve/",
+        "/run/systemd/userdb/",
+        "/run/systemd/journal/",
+        "/run/nslcd/",
+        "/var/run/nslcd/",
+        "/var/lib/sss/pipes/",
+        "/dev/log",
     )
-)  # fmt: skip
+)
 WHOLE_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a connection to them ends
 
 

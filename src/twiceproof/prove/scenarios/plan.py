@@ -50,16 +50,22 @@ def _kills(clean: ScenarioOutcome, refused: Scene | None = None, writes: int = 0
             when = "as soon as it landed" if after else "before it landed"
             yield Scene(
                 f"{prefix}kill-write-{number}{'-after' if after else '-before'}",
-                f"killed at ledger write {number}, {when}", ((kill,),), beside=beside, refuses=refuses,
-            )  # fmt: skip
+                f"killed at ledger write {number}, {when}",
+                ((kill,),),
+                beside=beside,
+                refuses=refuses,
+            )
     for number, step in enumerate(clean.effects[effects:], effects + 1):
         for after in (False, True):
             kill = Fault("kill", "effect", number, after)
             when = f"between the effect of {step} and its record" if after else f"just before {step} acted"
             yield Scene(
-                f"{prefix}kill-effect-{number}{'-after' if after else '-before'}", f"killed {when}",
-                ((kill,),), beside=beside, refuses=refuses,
-            )  # fmt: skip
+                f"{prefix}kill-effect-{number}{'-after' if after else '-before'}",
+                f"killed {when}",
+                ((kill,),),
+                beside=beside,
+                refuses=refuses,
+            )
 
 
 def around_waits(clean: ScenarioOutcome) -> Iterator[Scene]:
@@ -112,9 +118,12 @@ def during_recovery(scene: Scene, outcome: ScenarioOutcome) -> Iterator[Scene]:
         return
     for second in _kills(outcome):
         yield Scene(
-            f"{scene.name}+{second.name}", f"{scene.says}; then {second.says} in the recovery",
-            (*scene.scripts, *second.scripts), beside=scene.beside, refuses=scene.refuses,
-        )  # fmt: skip
+            f"{scene.name}+{second.name}",
+            f"{scene.says}; then {second.says} in the recovery",
+            (*scene.scripts, *second.scripts),
+            beside=scene.beside,
+            refuses=scene.refuses,
+        )
 
 
 Played = Callable[[Scene], ScenarioOutcome | None]  # None: not yet

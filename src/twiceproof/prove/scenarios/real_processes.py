@@ -162,9 +162,13 @@ class RealPlay:
             return ScenarioOutcome("", error="the last process ended without a word", beats=tuple(self._beats))
         seen = self._look()
         return structs.replace(
-            end, seen=seen, beats=tuple(self._beats), fired=self._fired, answers=tuple(self._answers),
+            end,
+            seen=seen,
+            beats=tuple(self._beats),
+            fired=self._fired,
+            answers=tuple(self._answers),
             error="" if seen == end.seen else IN_MEMORY,
-        )  # fmt: skip
+        )
 
     def _crowd(self) -> None:
         gate = self._gate = Gate()

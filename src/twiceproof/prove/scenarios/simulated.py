@@ -173,10 +173,19 @@ class Play:
         last = self._processes[-1]
         last.notice()
         return ScenarioOutcome(
-            state, result, self._look(), tuple(self._stage.beats), last.writes, tuple(last.effects),
-            self._stage.fired, "", dict(self._senders.arrivals), tuple(self._senders.awaited.values()),
-            tuple(self._answers), self._why,
-        )  # fmt: skip
+            state,
+            result,
+            self._look(),
+            tuple(self._stage.beats),
+            last.writes,
+            tuple(last.effects),
+            self._stage.fired,
+            "",
+            dict(self._senders.arrivals),
+            tuple(self._senders.awaited.values()),
+            tuple(self._answers),
+            self._why,
+        )
 
     def _to_the_end(self) -> tuple[str, str]:
         self._senders.come_early()

@@ -112,7 +112,7 @@ class SourceCase:
 
     def refusal(
         self, source: Source, envelope: Envelope, secrets: Sequence[str] | None = None, now: float = NOW
-    ) -> str:  # fmt: skip
+    ) -> str:
         return source.verify(envelope, [self.secret] if secrets is None else secrets, now)
 
     def events(self, source: Source, envelope: Envelope) -> list[Event]:

@@ -94,11 +94,21 @@ class Arrays(SourceCase):
 
 # What senders and proxies write anew at each try.
 PER_TRY = {
-    "x-slack-retry-num": "2", "x-slack-retry-reason": "http_timeout", "square-retry-number": "2",
-    "square-retry-reason": "http_timeout", "aeg-delivery-count": "3", "x-request-id": "b1", "traceparent": "00-b-1-01",
-    "date": "Mon, 21 Sep 2026 12:00:00 GMT", "user-agent": "sender/2", "x-attempt": "2", "x-forwarded-for": "192.0.2.1",
-    "x-ms-correlation-request-id": "b2", "x-ms-request-id": "b3", "x-retry-count": "2",
-}  # fmt: skip
+    "x-slack-retry-num": "2",
+    "x-slack-retry-reason": "http_timeout",
+    "square-retry-number": "2",
+    "square-retry-reason": "http_timeout",
+    "aeg-delivery-count": "3",
+    "x-request-id": "b1",
+    "traceparent": "00-b-1-01",
+    "date": "Mon, 21 Sep 2026 12:00:00 GMT",
+    "user-agent": "sender/2",
+    "x-attempt": "2",
+    "x-forwarded-for": "192.0.2.1",
+    "x-ms-correlation-request-id": "b2",
+    "x-ms-request-id": "b3",
+    "x-retry-count": "2",
+}
 AN_HOUR = 3_600.0
 
 

@@ -45,8 +45,25 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"
         for module in (
-            "asking", "batches", "case", "checks", "due", "durable", "fences", "hidden", "inserts", "leases",
-            "life", "lost", "places", "races", "reads", "refusals", "removes", "replaces", "scans",
+            "asking",
+            "batches",
+            "case",
+            "checks",
+            "due",
+            "durable",
+            "fences",
+            "hidden",
+            "inserts",
+            "leases",
+            "life",
+            "lost",
+            "places",
+            "races",
+            "reads",
+            "refusals",
+            "removes",
+            "replaces",
+            "scans",
         )
     )
-)  # fmt: skip
+)

@@ -9,6 +9,11 @@ __all__ = ["ROUTES"]
 
 
 ROUTES: tuple[Route, ...] = (
-    *webhooks.ROUTES, *claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES,
+    *webhooks.ROUTES,
+    *claims.ROUTES,
+    *runs.ROUTES,
+    *callbacks.ROUTES,
+    *approvals.ROUTES,
+    *reviews.ROUTES,
     *health.ROUTES,
-)  # fmt: skip
+)

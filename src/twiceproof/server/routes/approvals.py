@@ -145,24 +145,59 @@ ID, TOKEN = {"id": "An approval's id"}, {"token": "The end of the link that was 
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET", "/v1/approvals", "list_approvals", asked, "What waits for somebody's word", query=ApprovalsQuery,
-        tag="approvals", answers={200: Answer("The oldest first.", Approvals)},
+        "GET",
+        "/v1/approvals",
+        "list_approvals",
+        asked,
+        "What waits for somebody's word",
+        query=ApprovalsQuery,
+        tag="approvals",
+        answers={200: Answer("The oldest first.", Approvals)},
     ),
     Route(
-        "GET", BY_ID, "look_at_approval", show, "What is asked; changes nothing", params=ID, tag="approvals",
+        "GET",
+        BY_ID,
+        "look_at_approval",
+        show,
+        "What is asked; changes nothing",
+        params=ID,
+        tag="approvals",
         answers={200: SHOWN, 404: GONE},
     ),
     Route(
-        "POST", BY_ID, "decide_approval", decide, "Say yes or no, once", body=DecideBody, params=ID, tag="approvals",
+        "POST",
+        BY_ID,
+        "decide_approval",
+        decide,
+        "Say yes or no, once",
+        body=DecideBody,
+        params=ID,
+        tag="approvals",
         answers=DECIDED,
     ),
     Route(
-        "GET", BY_LINK, "open_link", show, "What a link's owner is asked; changes nothing", params=TOKEN,
-        tag="approvals", answers={200: SHOWN, 404: GONE, 422: CHANGED},
-        tolerant=True, handed_out=True,  # mail services add theirs
+        "GET",
+        BY_LINK,
+        "open_link",
+        show,
+        "What a link's owner is asked; changes nothing",
+        params=TOKEN,
+        tag="approvals",
+        answers={200: SHOWN, 404: GONE, 422: CHANGED},
+        tolerant=True,
+        handed_out=True,  # mail services add theirs
     ),
     Route(
-        "POST", BY_LINK, "decide_by_link", decide, "Say yes or no, once", body=DecideBody, params=TOKEN,
-        tag="approvals", answers=DECIDED, tolerant=True, handed_out=True,  # the form goes to where its page was opened
+        "POST",
+        BY_LINK,
+        "decide_by_link",
+        decide,
+        "Say yes or no, once",
+        body=DecideBody,
+        params=TOKEN,
+        tag="approvals",
+        answers=DECIDED,
+        tolerant=True,
+        handed_out=True,  # the form goes to where its page was opened
     ),
-)  # fmt: skip
+)

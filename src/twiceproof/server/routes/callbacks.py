@@ -48,9 +48,11 @@ def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation
 
 def _nowhere() -> Reply:
     return problem(
-        404, "no-such-callback", "There is no such callback, or its time is over.",
+        404,
+        "no-such-callback",
+        "There is no such callback, or its time is over.",
         next_move="Check the URL that the run handed out.",
-    )  # fmt: skip
+    )
 
 
 PATH = "/v1/callbacks/{token}"
@@ -64,11 +66,19 @@ async def deliver(call: Call) -> Reply:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST", PATH, "call_back", deliver, "End a wait, once", params=PARAMS, tag="waits", largest=MOST,
-        tolerant=True, handed_out=True,  # what calls back may add to the URL that it was given
+        "POST",
+        PATH,
+        "call_back",
+        deliver,
+        "End a wait, once",
+        params=PARAMS,
+        tag="waits",
+        largest=MOST,
+        tolerant=True,
+        handed_out=True,  # what calls back may add to the URL that it was given
         answers={
             200: Answer("The payload that counts: the first one's.", CallbackAnswer),
             404: Answer("There is no such callback.", None, PROBLEM),
         },
     ),
-)  # fmt: skip
+)

@@ -71,9 +71,13 @@ def _service(call: Call) -> ClaimService:
         return known.policy.life if known else None
 
     return ClaimService(
-        app.claims, app.settings.tenant, best_effort=app.settings.best_effort, life_of=life_of, flows=app.flows,
+        app.claims,
+        app.settings.tenant,
+        best_effort=app.settings.best_effort,
+        life_of=life_of,
+        flows=app.flows,
         caller=call.principal.name,
-    )  # fmt: skip
+    )
 
 
 def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:
@@ -93,37 +97,80 @@ async def look(call: Call) -> Reply:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "PUT", PATH, "claim", _ending(ClaimService.take, TakeBody), "Claim a key before any work is done",
-        body=TakeBody, query=ClaimQuery, params=PARAMS, shapes=SHAPES, tag="claims",
+        "PUT",
+        PATH,
+        "claim",
+        _ending(ClaimService.take, TakeBody),
+        "Claim a key before any work is done",
+        body=TakeBody,
+        query=ClaimQuery,
+        params=PARAMS,
+        shapes=SHAPES,
+        tag="claims",
         answers={
             201: Answer("It is yours: do the work, then complete it.", Claimed),
             200: Answer("It was done before, with this result.", (Prior, Outcome)),
-            409: Answer("Somebody is at work on it, or a person must say what happened.", None, PROBLEM,
-                        headers={"Retry-After": "seconds, while somebody is at work"}),
+            409: Answer(
+                "Somebody is at work on it, or a person must say what happened.",
+                None,
+                PROBLEM,
+                headers={"Retry-After": "seconds, while somebody is at work"},
+            ),
             422: Answer("The key was claimed with another payload.", None, PROBLEM),
         },
     ),
     Route(
-        "GET", PATH, "look_at_claim", look, "Look at a claim; changes nothing", query=ClaimQuery, params=PARAMS,
-        shapes=SHAPES, tag="claims",
+        "GET",
+        PATH,
+        "look_at_claim",
+        look,
+        "Look at a claim; changes nothing",
+        query=ClaimQuery,
+        params=PARAMS,
+        shapes=SHAPES,
+        tag="claims",
         answers={
-            200: Answer("As it is.", (ClaimView, Outcome)), 404: Answer("Nobody has claimed it.", None, PROBLEM),
+            200: Answer("As it is.", (ClaimView, Outcome)),
+            404: Answer("Nobody has claimed it.", None, PROBLEM),
         },
     ),
     Route(
-        "POST", f"{PATH}/complete", "complete_claim", _ending(ClaimService.complete, CompleteBody),
-        "Say that the work is done, and what came of it", body=CompleteBody, query=ClaimQuery, params=PARAMS,
-        shapes=SHAPES, tag="claims",
+        "POST",
+        f"{PATH}/complete",
+        "complete_claim",
+        _ending(ClaimService.complete, CompleteBody),
+        "Say that the work is done, and what came of it",
+        body=CompleteBody,
+        query=ClaimQuery,
+        params=PARAMS,
+        shapes=SHAPES,
+        tag="claims",
         answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
     ),
     Route(
-        "POST", f"{PATH}/fail", "fail_claim", _ending(ClaimService.fail, FailBody),
-        "Say that the work failed, or that nobody knows", body=FailBody, query=ClaimQuery, params=PARAMS, shapes=SHAPES,
-        tag="claims", answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
+        "POST",
+        f"{PATH}/fail",
+        "fail_claim",
+        _ending(ClaimService.fail, FailBody),
+        "Say that the work failed, or that nobody knows",
+        body=FailBody,
+        query=ClaimQuery,
+        params=PARAMS,
+        shapes=SHAPES,
+        tag="claims",
+        answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
     ),
     Route(
-        "POST", f"{PATH}/renew", "renew_claim", _ending(ClaimService.renew, RenewBody),
-        "Hold on for another lease", body=RenewBody, query=ClaimQuery, params=PARAMS, shapes=SHAPES, tag="claims",
+        "POST",
+        f"{PATH}/renew",
+        "renew_claim",
+        _ending(ClaimService.renew, RenewBody),
+        "Hold on for another lease",
+        body=RenewBody,
+        query=ClaimQuery,
+        params=PARAMS,
+        shapes=SHAPES,
+        tag="claims",
         answers={200: Answer("It is held until then.", (Renewed, Outcome)), 403: FOREIGN, 409: LOST},
     ),
-)  # fmt: skip
+)

@@ -46,19 +46,41 @@ async def openapi(call: Call) -> Reply:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "GET", "/healthz", "healthz", healthz, "Whether this process is alive", tag="operations",
-        answers={200: Answer("It is.", Health)}, tolerant=True,  # monitors add a number, past caches
+        "GET",
+        "/healthz",
+        "healthz",
+        healthz,
+        "Whether this process is alive",
+        tag="operations",
+        answers={200: Answer("It is.", Health)},
+        tolerant=True,  # monitors add a number, past caches
     ),
     Route(
-        "GET", "/readyz", "readyz", readyz, "Whether work may be sent here", tag="operations",
-        answers={200: Answer("The ledger answers.", Health)}, tolerant=True,
+        "GET",
+        "/readyz",
+        "readyz",
+        readyz,
+        "Whether work may be sent here",
+        tag="operations",
+        answers={200: Answer("The ledger answers.", Health)},
+        tolerant=True,
     ),
     Route(
-        "GET", "/metrics", "metrics", metrics, "What this process has done, for Prometheus", tag="operations",
+        "GET",
+        "/metrics",
+        "metrics",
+        metrics,
+        "What this process has done, for Prometheus",
+        tag="operations",
         answers={200: Answer("Counts, in Prometheus' text format.", media=CONTENT_TYPE.partition(";")[0])},
     ),
     Route(
-        "GET", "/openapi.json", "openapi", openapi, "This description", tag="operations",
+        "GET",
+        "/openapi.json",
+        "openapi",
+        openapi,
+        "This description",
+        tag="operations",
         answers={200: Answer("OpenAPI 3.1.", dict[str, Any])},
     ),
-)  # fmt: skip
+)

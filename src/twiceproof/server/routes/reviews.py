@@ -62,7 +62,7 @@ def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetim
 
 def _settle_claim(
     claims: Claims, at: Address, body: SettleBody, word: Settlement, result: Raw, life: Lifetime | None
-) -> Operation[Reply]:  # fmt: skip
+) -> Operation[Reply]:
     if body.verdict in ("retry", "undo") or body.step or body.evidence or body.did is not None:
         raise Misuse("This is a claim, and has no steps; say happened (with its result), did-not-happen or abandon.")
     kept = result if body.verdict == "happened" else NO_RESULT
@@ -88,12 +88,18 @@ def _life(call: Call, operation: str) -> Lifetime | None:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST", "/v1/reviews/{name}", "settle", settle_review, "Say what happened, and have it go on", body=SettleBody,
-        params={"name": "The id of a run, or of a claim: `run` in its answers"}, tag="reviews",
+        "POST",
+        "/v1/reviews/{name}",
+        "settle",
+        settle_review,
+        "Say what happened, and have it go on",
+        body=SettleBody,
+        params={"name": "The id of a run, or of a claim: `run` in its answers"},
+        tag="reviews",
         answers={
             200: Answer("What it is now.", Settled),
             404: Answer("There is no such run or claim.", None, PROBLEM),
             409: Answer("There is nothing to settle now, or too little was said.", None, PROBLEM),
         },
     ),
-)  # fmt: skip
+)

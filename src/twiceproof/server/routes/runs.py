@@ -83,21 +83,33 @@ def _ask(flow: Flow, request: str, body: Raw) -> Ask:
     operation, tenant = f"start.{flow.name}"[:128], flow.policy.tenant
     at: Address = address_of(tenant, operation, request)
     return Ask(
-        at, operation, request, flow.parts.owner(), LEASE, tenant, body_hash(bytes(body)), run_id(at.space),
+        at,
+        operation,
+        request,
+        flow.parts.owner(),
+        LEASE,
+        tenant,
+        body_hash(bytes(body)),
+        run_id(at.space),
         repeat="safe",
-    )  # fmt: skip
+    )
 
 
 def _refused(taken: TakeOutcome) -> Reply:
     if isinstance(taken, Busy):
         return problem(
-            409, "in-progress", "The same request is being answered right now.", next_move="Send it again in a moment.",
+            409,
+            "in-progress",
+            "The same request is being answered right now.",
+            next_move="Send it again in a moment.",
             headers=[retry_after(1)],
-        )  # fmt: skip
+        )
     return problem(
-        422, "payload-mismatch", "This Idempotency-Key came before, with another body.",
+        422,
+        "payload-mismatch",
+        "This Idempotency-Key came before, with another body.",
         next_move="Use a new key for a new request, or send the same body.",
-    )  # fmt: skip
+    )
 
 
 LONGEST_WAIT = 60.0
@@ -216,7 +228,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
     )
     return StartedRun(
         begun.run, flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
-    )  # fmt: skip
+    )
 
 
 def _key_of(at: Address) -> str:
@@ -309,9 +321,11 @@ async def runs(call: Call) -> Reply:
 def _no_page() -> Reply:
     """A cursor is a name that we hand out, as a run's id is: no description can say which there are."""
     return problem(
-        404, "no-such-page", "`after` is no place in this list.",
+        404,
+        "no-such-page",
+        "`after` is no place in this list.",
         next_move="Take it from the answer before, with the same filters, or leave it out.",
-    )  # fmt: skip
+    )
 
 
 async def show(call: Call) -> Reply:
@@ -352,8 +366,15 @@ NOT_NOW = Answer("The run's state does not allow it.", None, PROBLEM)
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST", "/v1/runs/{name}", "start_run", start, "Start a run, or hear of the one that is there",
-        query=StartQuery, params=NAME, headers=HEADERS, tag="runs",
+        "POST",
+        "/v1/runs/{name}",
+        "start_run",
+        start,
+        "Start a run, or hear of the one that is there",
+        query=StartQuery,
+        params=NAME,
+        headers=HEADERS,
+        tag="runs",
         answers={
             202: Answer("Begun: a worker carries it out.", StartedRun, headers={"Location": "where to look at it"}),
             200: Answer("It was there before, or has ended within the wait.", StartedRun),
@@ -363,23 +384,48 @@ ROUTES: tuple[Route, ...] = (
         },
     ),
     Route(
-        "GET", "/v1/runs", "list_runs", runs, "List runs, those in review first", query=RunsQuery, tag="runs",
+        "GET",
+        "/v1/runs",
+        "list_runs",
+        runs,
+        "List runs, those in review first",
+        query=RunsQuery,
+        tag="runs",
         answers={
             200: Answer("Part of the list.", RunPage),
             404: Answer("There is no such place in the list to go on from.", None, PROBLEM),
         },
     ),
     Route(
-        "GET", "/v1/runs/{name}", "look_at_run", show, "Everything about one run", params=NAME, tag="runs",
+        "GET",
+        "/v1/runs/{name}",
+        "look_at_run",
+        show,
+        "Everything about one run",
+        params=NAME,
+        tag="runs",
         answers={200: Answer("As it is.", WholeRun), 404: GONE},
     ),
     Route(
-        "POST", "/v1/runs/{name}/cancel", "cancel_run", stop, "Stop a run, and undo what it did", body=WordBody,
-        params=RUN_ID_PARAM, tag="runs", answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
-    ),
-    Route(
-        "POST", "/v1/runs/{name}/retry", "retry_run", again, "Try a failed run again; what is done stays done",
-        body=WordBody, params=RUN_ID_PARAM, tag="runs",
+        "POST",
+        "/v1/runs/{name}/cancel",
+        "cancel_run",
+        stop,
+        "Stop a run, and undo what it did",
+        body=WordBody,
+        params=RUN_ID_PARAM,
+        tag="runs",
         answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
     ),
-)  # fmt: skip
+    Route(
+        "POST",
+        "/v1/runs/{name}/retry",
+        "retry_run",
+        again,
+        "Try a failed run again; what is done stays done",
+        body=WordBody,
+        params=RUN_ID_PARAM,
+        tag="runs",
+        answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
+    ),
+)

@@ -39,11 +39,30 @@ ANSWERS = {
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        "POST", "/hooks/{name}", "receive_webhook", receive, "Take in what a sender posts", tag="webhooks",
-        media=ANY, params=NAME, answers=ANSWERS, room=room, signs_on=signs_on, tolerant=True,
+        "POST",
+        "/hooks/{name}",
+        "receive_webhook",
+        receive,
+        "Take in what a sender posts",
+        tag="webhooks",
+        media=ANY,
+        params=NAME,
+        answers=ANSWERS,
+        room=room,
+        signs_on=signs_on,
+        tolerant=True,
     ),
     Route(
-        "OPTIONS", "/hooks/{name}", "greet_webhook", receive, "Answer a sender that asks whether it may post",
-        tag="webhooks", params=NAME, answers=ANSWERS, room=room, signs_on=signs_on, tolerant=True,
+        "OPTIONS",
+        "/hooks/{name}",
+        "greet_webhook",
+        receive,
+        "Answer a sender that asks whether it may post",
+        tag="webhooks",
+        params=NAME,
+        answers=ANSWERS,
+        room=room,
+        signs_on=signs_on,
+        tolerant=True,
     ),
-)  # fmt: skip
+)

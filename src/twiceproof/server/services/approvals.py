@@ -123,9 +123,11 @@ def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
 
 def _nothing() -> Reply:
     return problem(
-        404, "no-such-approval", "There is no such approval, or its time is over.",
+        404,
+        "no-such-approval",
+        "There is no such approval, or its time is over.",
         next_move="Ask whoever sent you here for a new link, or list what waits: twiceproof approvals list",
-    )  # fmt: skip
+    )
 
 
 def _not_yet() -> Reply:
@@ -139,9 +141,11 @@ def _not_yet() -> Reply:
 
 def _other(link: Link) -> Reply:
     return problem(
-        422, "asked-anew", "What is asked now is not what this link was made for.",
+        422,
+        "asked-anew",
+        "What is asked now is not what this link was made for.",
         next_move="Ask for a new link, and look at it again.",
-    )  # fmt: skip
+    )
 
 
 LONGEST_NOTE = 2_000
@@ -227,12 +231,14 @@ STYLE = (
 _HASH = b64encode(sha256(STYLE.encode()).digest()).decode()
 HEADERS = (
     ("content-type", "text/html; charset=utf-8"),
-    ("content-security-policy",
-     f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"),
+    (
+        "content-security-policy",
+        f"default-src 'none'; style-src 'sha256-{_HASH}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    ),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
     ("cache-control", "no-store"),
-)  # fmt: skip
+)
 
 
 def page_of_view(shown: Shown, by: str, referrer: str = "no-referrer") -> Reply:
@@ -265,9 +271,11 @@ def _asked(approval: Approval) -> str:
 
 def _form(nonces: Nonces, digest: str, by: str) -> str:
     """No answer is chosen beforehand: whatever presses buttons without reading has decided nothing."""
-    who = f"<p>You decide as <b>{_text(by)}</b>.</p>" if by else (
-        '<label>Your name <input type="text" name="by" required maxlength="200" autocomplete="name"></label>'
-    )  # fmt: skip
+    who = (
+        f"<p>You decide as <b>{_text(by)}</b>.</p>"
+        if by
+        else ('<label>Your name <input type="text" name="by" required maxlength="200" autocomplete="name"></label>')
+    )
     return (
         f'<form method="post"><h2>Your decision</h2>{who}'
         f'<input type="hidden" name="shown" value="{escape(digest)}">'

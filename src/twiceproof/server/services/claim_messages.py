@@ -109,33 +109,56 @@ def refused(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
             return _busy(ask, outcome)
         case InReview():
             return _problem(
-                409, "needs-review", outcome.reason or "Whether this was done is not known.", "review", outcome.run,
-                f"{settling(ask)} If doing it twice does no harm, claim it with \"repeat\": \"safe\".",
-            )  # fmt: skip
+                409,
+                "needs-review",
+                outcome.reason or "Whether this was done is not known.",
+                "review",
+                outcome.run,
+                f'{settling(ask)} If doing it twice does no harm, claim it with "repeat": "safe".',
+            )
         case Failed():
             return _problem(
-                409, "prior-failure", f"It failed before: {outcome.fault.message or outcome.fault.type}", "failed",
-                outcome.run, f"It is not tried again by itself. {settling(ask)}", error=outcome.fault.message,
-            )  # fmt: skip
+                409,
+                "prior-failure",
+                f"It failed before: {outcome.fault.message or outcome.fault.type}",
+                "failed",
+                outcome.run,
+                f"It is not tried again by itself. {settling(ask)}",
+                error=outcome.fault.message,
+            )
         case Mismatch():
             return _problem(
-                422, "payload-mismatch", "This key was claimed with another payload.", outcome.state, outcome.run,
+                422,
+                "payload-mismatch",
+                "This key was claimed with another payload.",
+                outcome.state,
+                outcome.run,
                 "Use another key for another intent, or send the same payload.",
-            )  # fmt: skip
+            )
         case Parked():
             return _problem(
-                409, "waiting", outcome.why or "It waits for a worker.", outcome.state, outcome.run,
+                409,
+                "waiting",
+                outcome.why or "It waits for a worker.",
+                outcome.state,
+                outcome.run,
                 "Look at the run.",
-            )  # fmt: skip
+            )
 
 
 def _busy(ask: Ask, busy: Busy) -> Reply:
     pause = retry_after(min(busy.retry_after, LONGEST_PAUSE))
     return _problem(
-        409, "in-progress", "Somebody else is at work on this key.", "held", busy.run,
-        f"Come back in {pause[1]} s; do nothing meanwhile.", headers=[pause],
-        retry_after=int(pause[1]), lease_left=busy.retry_after,
-    )  # fmt: skip
+        409,
+        "in-progress",
+        "Somebody else is at work on this key.",
+        "held",
+        busy.run,
+        f"Come back in {pause[1]} s; do nothing meanwhile.",
+        headers=[pause],
+        retry_after=int(pause[1]),
+        lease_left=busy.retry_after,
+    )
 
 
 def lost(ask: Ask, state: str, kept: bool) -> Reply:
@@ -149,18 +172,22 @@ def lost(ask: Ask, state: str, kept: bool) -> Reply:
 
 def not_ours(ask: Ask) -> Reply:
     return problem(
-        403, "wrong-token", "This token does not belong to this claim.",
+        403,
+        "wrong-token",
+        "This token does not belong to this claim.",
         next_move="Send the token that the claim itself was answered with, to the same operation and key.",
-    )  # fmt: skip
+    )
 
 
 def unsafe() -> Reply:
     """Nothing was claimed, and trying again would not help."""
     return problem(
-        501, "store-unsafe", "The server's store can lose acknowledged writes on failover.",
+        501,
+        "store-unsafe",
+        "The server's store can lose acknowledged writes on failover.",
         next_move='Claim with "repeat": "safe", or have the server use PostgreSQL or SQLite, or accept it with '
         "App(best_effort=True).",
-    )  # fmt: skip
+    )
 
 
 def settling(ask: Ask) -> str:
@@ -175,7 +202,7 @@ def settling(ask: Ask) -> str:
 
 def _problem(
     status: int, kind: str, detail: str, state: str, run: str, move: str, headers: Any = (), **more: Any
-) -> Reply:  # fmt: skip
+) -> Reply:
     fields = {"claimed": False, "state": state, "run": run, **more}
     return problem(status, kind, detail, next_move=move, headers=headers, more=fields)
 
@@ -270,9 +297,12 @@ def look_at_claim(store: Store, at: Address) -> Operation[Reply]:
     record = found.record
     if record is None or is_expired(record, found.now):
         return problem(
-            404, "unclaimed", "Nobody has claimed this key, or its time is over.",
-            next_move="Claim it with PUT.", more={"claimed": False, "state": "unclaimed"},
-        )  # fmt: skip
+            404,
+            "unclaimed",
+            "Nobody has claimed this key, or its time is over.",
+            next_move="Claim it with PUT.",
+            more={"claimed": False, "state": "unclaimed"},
+        )
     return json_reply(200, (yield from _view(store, record, found.now)))
 
 
@@ -281,10 +311,22 @@ def _view(store: Store, record: Record, now: float) -> Operation[ClaimView]:
     result = yield from unpack(store, record.at, claim.result, claim.spill)
     evidence = yield from evidence_of(store, record.at.space)
     return ClaimView(
-        claim.operation, claim.key, record.state, record.state == HELD and is_lapsed(record, now), claim.attempt,
-        claim.owner, claim.run, claim.link, record.lease_until, record.updated_at, Raw(result) if result else None,
-        bool(result), claim.fault.message if claim.fault else "", claim.reason, [_report(piece) for piece in evidence],
-    )  # fmt: skip
+        claim.operation,
+        claim.key,
+        record.state,
+        record.state == HELD and is_lapsed(record, now),
+        claim.attempt,
+        claim.owner,
+        claim.run,
+        claim.link,
+        record.lease_until,
+        record.updated_at,
+        Raw(result) if result else None,
+        bool(result),
+        claim.fault.message if claim.fault else "",
+        claim.reason,
+        [_report(piece) for piece in evidence],
+    )
 
 
 def _report(piece: Evidence) -> Report:

@@ -169,19 +169,29 @@ LONGEST_ERROR = 500
 DEFAULT_LIFE = Lifetime(keep=lifetime(DEFAULT_KEEP, name="keep"))
 # What the log and the metrics call an outcome: the words that webhooks are counted by.
 WORDS = {
-    Held: "new", Done: "duplicate", Busy: "busy", Parked: "busy", Failed: "failed", InReview: "review",
+    Held: "new",
+    Done: "duplicate",
+    Busy: "busy",
+    Parked: "busy",
+    Failed: "failed",
+    InReview: "review",
     Mismatch: "mismatch",
-}  # fmt: skip
+}
 
 
 class ClaimService:
     """For one caller of one tenant. `life_of` is how long an operation's claims are kept, where its code says so."""
 
     def __init__(
-        self, claims: Claims, tenant: str, *, best_effort: bool = False,
-        life_of: Callable[[str], Lifetime | None] = lambda operation: None, flows: Container[str] = (),
+        self,
+        claims: Claims,
+        tenant: str,
+        *,
+        best_effort: bool = False,
+        life_of: Callable[[str], Lifetime | None] = lambda operation: None,
+        flows: Container[str] = (),
         caller: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._claims = claims
         self._store = claims.store
         self._tenant = tenant
@@ -199,10 +209,13 @@ class ClaimService:
             return unsafe()
         secret = self._secret(ask, body.request_id)
         ask = structs.replace(
-            ask, lease=seconds(body.lease, name="lease"), repeat=body.repeat, fingerprint=_fingerprint(body.payload),
+            ask,
+            lease=seconds(body.lease, name="lease"),
+            repeat=body.repeat,
+            fingerprint=_fingerprint(body.payload),
             link=body.link and validate_key(body.link),
             owner=owner_of(secret),
-        )  # fmt: skip
+        )
         outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
         tell("claims", WORDS[type(outcome)], key=key, run=ask.run)
         if not isinstance(outcome, Held | Mismatch):
@@ -223,7 +236,7 @@ class ClaimService:
         text = yield from unpack(self._store, done.at, done.result, done.spill)
         return json_reply(
             200, Prior(False, "done", Raw(text) if text else None, bool(text), done.finished_at, done.run)
-        )  # fmt: skip
+        )
 
     def look(self, operation: str, key: str) -> Operation[Reply]:
         return (yield from look_at_claim(self._store, self._ask(operation, key).at))

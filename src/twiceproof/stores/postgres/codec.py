@@ -34,9 +34,22 @@ CONTENT_TYPES = (TEXT, TEXT, "boolean", "double precision", "double precision", 
 INSERT_TYPES = (TEXT, TEXT, TEXT, TEXT, *CONTENT_TYPES)
 REPLACE_TYPES = (TEXT, TEXT, TEXT, "bigint", TEXT, *CONTENT_TYPES)
 COMMIT_TYPES = (
-    TEXT, TEXT, TEXT, TEXT, "int[]", "bigint[]", TEXT, TEXT,
-    "int[]", TEXT, TEXT, "boolean[]", "double precision[]", "double precision[]", TEXT,
-)  # fmt: skip
+    TEXT,
+    TEXT,
+    TEXT,
+    TEXT,
+    "int[]",
+    "bigint[]",
+    TEXT,
+    TEXT,
+    "int[]",
+    TEXT,
+    TEXT,
+    "boolean[]",
+    "double precision[]",
+    "double precision[]",
+    TEXT,
+)
 FETCH_TYPES = (TEXT, TEXT, TEXT, TEXT)
 BESIDE_TYPES = (TEXT, TEXT, TEXT, "int")
 DUE_TYPES = (TEXT, TEXT, TEXT, "int", "double precision")
@@ -119,9 +132,22 @@ def commit_values(batches: Sequence[Batch]) -> Values:
     draws = ["t" if put.draw else "f" for put in puts]
     leases, dues = _seconds([put.lease for put in puts]), _seconds([put.due_in for put in puts])
     return [
-        mark, spaces, nonces, acts.encode(), _array(places), _array(known), kinds, keys,
-        _array(which), states, queues, _array(draws), leases, dues, bodies,
-    ]  # fmt: skip
+        mark,
+        spaces,
+        nonces,
+        acts.encode(),
+        _array(places),
+        _array(known),
+        kinds,
+        keys,
+        _array(which),
+        states,
+        queues,
+        _array(draws),
+        leases,
+        dues,
+        bodies,
+    ]
 
 
 PUTS = "irR"

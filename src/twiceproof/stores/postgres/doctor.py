@@ -129,14 +129,18 @@ def _synchronous_commit(settings: Settings) -> Finding:
     value = settings.synchronous_commit
     if value == "off":
         return Finding(
-            "refuse", "synchronous_commit", "off: a crash loses the last acknowledged writes",
+            "refuse",
+            "synchronous_commit",
+            "off: a crash loses the last acknowledged writes",
             "Set synchronous_commit=on, at least for this role.",
-        )  # fmt: skip
+        )
     if value == "local" and settings.standbys:
         return Finding(
-            "refuse", "synchronous_commit", "local: a failover loses acknowledged writes",
+            "refuse",
+            "synchronous_commit",
+            "local: a failover loses acknowledged writes",
             "Set synchronous_commit=on, at least for this role.",
-        )  # fmt: skip
+        )
     return Finding("ok", "synchronous_commit", value)
 
 
@@ -144,9 +148,11 @@ def _isolation(level: str) -> Finding:
     if level == "read committed":
         return Finding("ok", "isolation", level)
     return Finding(
-        "refuse", "isolation", f"{level}: conditions would be checked against an old snapshot",
+        "refuse",
+        "isolation",
+        f"{level}: conditions would be checked against an old snapshot",
         "Set default_transaction_isolation to 'read committed' for this role.",
-    )  # fmt: skip
+    )
 
 
 # -- for the doctor alone ------------------------------------------------------------------------
@@ -180,18 +186,22 @@ def _facts(ask: Ask) -> Facts:
 def _replicas(facts: Facts, settings: Settings) -> Finding:
     if facts.replicas and not settings.standbys:
         return Finding(
-            "warn", "replication", f"{facts.replicas} asynchronous: a failover can lose acknowledged writes",
+            "warn",
+            "replication",
+            f"{facts.replicas} asynchronous: a failover can lose acknowledged writes",
             "Set synchronous_standby_names, or do not promote automatically.",
-        )  # fmt: skip
+        )
     return Finding("ok", "replication", f"{facts.replicas} replicas, synchronous: {settings.standbys or 'none'}")
 
 
 def _pooler(facts: Facts, db: psycopg.Connection, later: int) -> Finding:
     if not facts.pid == later == db.info.backend_pid:
         return Finding(
-            "warn", "pooler", "the connection goes through a pooler: waiters are not woken, they poll",
+            "warn",
+            "pooler",
+            "the connection goes through a pooler: waiters are not woken, they poll",
             "Harmless; point the URL at the server itself to have waiters woken.",
-        )  # fmt: skip
+        )
     return Finding("ok", "pooler", "none seen")
 
 
@@ -199,23 +209,29 @@ def _timeout(name: str, milliseconds: int) -> Finding:
     seconds = milliseconds / 1000
     if not seconds:
         return Finding(
-            "warn", name, "unset: a forgotten transaction can hold its spaces for ever",
+            "warn",
+            name,
+            "unset: a forgotten transaction can hold its spaces for ever",
             f"Set {name} for the roles that join twiceproof's transactions.",
-        )  # fmt: skip
+        )
     if seconds > LEASE:
         return Finding(
-            "warn", name, f"{seconds:g} s: a forgotten transaction can hold its spaces for longer than a lease lasts",
+            "warn",
+            name,
+            f"{seconds:g} s: a forgotten transaction can hold its spaces for longer than a lease lasts",
             f"Set {name} to {LEASE:g} s or less for the roles that join twiceproof's transactions.",
-        )  # fmt: skip
+        )
     return Finding("ok", name, f"{seconds:g} s")
 
 
 def _skew(seconds: float) -> Finding:
     if abs(seconds) > MOST_SKEW:
         return Finding(
-            "warn", "clock", f"the server's differs from ours by {seconds:+.1f} s",
+            "warn",
+            "clock",
+            f"the server's differs from ours by {seconds:+.1f} s",
             "Leases use the server's; run NTP on both.",
-        )  # fmt: skip
+        )
     return Finding("ok", "clock", f"{seconds:+.3f} s from ours")
 
 
@@ -248,14 +264,18 @@ def _server(ask: Ask, schema: str) -> Finding:
     seen = now if noted is None else Server.read(noted.decode()).name
     if seen != now:
         return Finding(
-            "warn", "server", f"another server or timeline than before ({seen}, now {now})",
+            "warn",
+            "server",
+            f"another server or timeline than before ({seen}, now {now})",
             "So that no number is drawn twice: twiceproof doctor --accept-server",
-        )  # fmt: skip
+        )
     if restored:
         return Finding(
-            "warn", "server", f"the ledger was restored or copied, noticed {restored.decode()}",
+            "warn",
+            "server",
+            f"the ledger was restored or copied, noticed {restored.decode()}",
             "What was done since the backup may be done again: settle it, then run twiceproof doctor --accept-server",
-        )  # fmt: skip
+        )
     return Finding("ok", "server", now)
 
 
@@ -309,9 +329,11 @@ def _objects(strangers: Sequence[str]) -> Finding:
     if strangers:
         more = f" and {len(strangers) - SHOWN} more" if len(strangers) > SHOWN else ""
         return Finding(
-            "warn", "foreign objects", f"in the ledger's schema: {', '.join(strangers[:SHOWN])}{more}",
+            "warn",
+            "foreign objects",
+            f"in the ledger's schema: {', '.join(strangers[:SHOWN])}{more}",
             "They are never called. Find out who put them there, and drop them.",
-        )  # fmt: skip
+        )
     return Finding("ok", "foreign objects", "none in the ledger's schema")
 
 
@@ -319,7 +341,9 @@ def _rights(creators: Sequence[str], schema: str) -> Finding:
     if creators:
         who = ", ".join(creators)
         return Finding(
-            "warn", "create rights", f"others may put objects into the ledger's schema: {who}",
+            "warn",
+            "create rights",
+            f"others may put objects into the ledger's schema: {who}",
             f"REVOKE CREATE ON SCHEMA {schema} FROM {who}; or keep the ledger in a schema of its own.",
-        )  # fmt: skip
+        )
     return Finding("ok", "create rights", f"only the owner's, in {schema}")

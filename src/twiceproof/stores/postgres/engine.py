@@ -45,8 +45,13 @@ BY_ID, BY_KEY = "(page.r).id", "(page.r).key"
 
 # $1: the kind, $2: what was met last, $3: how many, $4: the space or the state, $5: the state in a space.
 KIND, KEY, ID, MOST, FOURTH, FIFTH = (
-    f"$1::{TEXT}", f"$2::{TEXT}", "$2::bigint", "$3::bigint", f"$4::{TEXT}", f"$5::{TEXT}",
-)  # fmt: skip
+    f"$1::{TEXT}",
+    f"$2::{TEXT}",
+    "$2::bigint",
+    "$3::bigint",
+    f"$4::{TEXT}",
+    f"$5::{TEXT}",
+)
 IN_SPACE = f"""
 SELECT r FROM {{schema}}.twiceproof_records AS r
 WHERE (space, kind, key) {GT} ({FOURTH}, {KIND}, {KEY}) AND (space, kind) {LE} ({FOURTH}, {KIND}){{narrow}}
@@ -84,7 +89,7 @@ class Scan:
 
     def __init__(
         self, kind: str, space: str | None, state: str | None, after: str | None, limit: int, *, schema: str = SCHEMA
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._by_key = space is not None
         self._limit = limit
         met = after_key(after) if self._by_key else str(after_id(after))

@@ -106,9 +106,11 @@ def _refuse_anothers(db: psycopg.Connection, schema: str) -> None:
     row = db.execute(NOT_OURS, (schema,)).fetchone()
     if row is not None:
         finding = Finding(
-            "refuse", "owner", f"{schema}.twiceproof_migrations belongs to {row[0]}",
+            "refuse",
+            "owner",
+            f"{schema}.twiceproof_migrations belongs to {row[0]}",
             f"Open the store with the role {row[0]}, or drop the table if it is not the ledger's.",
-        )  # fmt: skip
+        )
         raise StoreUnsafe(
             f"{finding.found}, so that it cannot be brought up to date. {finding.advice}", findings=[finding]
         )

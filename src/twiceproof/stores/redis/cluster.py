@@ -310,9 +310,11 @@ class Nodes:
 
 def _taken_over(node: Node) -> StoreUnsafe:
     finding = Finding(
-        "refuse", "failover", f"{node.name} was a replica and took over from another server",
+        "refuse",
+        "failover",
+        f"{node.name} was a replica and took over from another server",
         f"{BEFORE_ACCEPTING} {ACCEPT}",
-    )  # fmt: skip
+    )
     return StoreUnsafe(f"{finding.found}: acknowledged writes may be lost. {finding.advice}", findings=[finding])
 
 

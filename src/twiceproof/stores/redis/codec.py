@@ -177,10 +177,21 @@ def _packed(write: Write, last: bool, mark: str | None, lane: str, nonce: str) -
         return [encode((last, mark, lane, op, at.kind, name, *_condition(write))), b""]  # type: ignore[arg-type]
     lease, due_in = write.lease, write.due_in
     fields = (
-        last, mark, lane, PUT, at.kind, name, by, value, write.draw, write.state,
-        None if lease is None else round(lease * 1_000_000), write.queue,
-        None if due_in is None else round(due_in * 1_000_000), keep,
-    )  # fmt: skip
+        last,
+        mark,
+        lane,
+        PUT,
+        at.kind,
+        name,
+        by,
+        value,
+        write.draw,
+        write.state,
+        None if lease is None else round(lease * 1_000_000),
+        write.queue,
+        None if due_in is None else round(due_in * 1_000_000),
+        keep,
+    )
     # Without a body, the old one is put behind the end of the record.
     end = (write.state, write.queue, nonce) if keep else (write.state, write.queue, nonce, write.body)
     return [encode(fields), encode(end)[1:]]

@@ -118,27 +118,31 @@ def _persistence(target: Target, facts: Facts) -> Finding:
     if facts.info.get("aof_enabled") == "1":
         return Finding("ok", "persistence", "append-only file")
     return Finding(
-        "refuse" if target.durable else "warn", "persistence",
+        "refuse" if target.durable else "warn",
+        "persistence",
         "no append-only file: when the server dies, acknowledged writes are gone",
         "Set appendonly yes and appendfsync always on the server; or, if it may forget, add ?durability=cache.",
-    )  # fmt: skip
+    )
 
 
 def _sync(facts: Facts) -> Finding:
     found = facts.settings.get("appendfsync")
     if found is None:
         return Finding(
-            "warn", "appendfsync", "cannot be seen: CONFIG GET is forbidden or renamed on this server",
+            "warn",
+            "appendfsync",
+            "cannot be seen: CONFIG GET is forbidden or renamed on this server",
             "Ask its keeper for appendfsync always, and for the right to +config|get.",
-        )  # fmt: skip
+        )
     if found == "always":
         return Finding("ok", "appendfsync", "always: acknowledged writes survive a power cut")
     lost = "the last second" if found == "everysec" else "up to half a minute"
     return Finding(
-        "warn", "appendfsync",
+        "warn",
+        "appendfsync",
         f"{found}: acknowledged writes survive a crash of the server; a power cut loses {lost}",
         "Set appendfsync always: with group commit it costs little.",
-    )  # fmt: skip
+    )
 
 
 def _eviction(target: Target, facts: Facts) -> Finding:
@@ -146,9 +150,11 @@ def _eviction(target: Target, facts: Facts) -> Finding:
     if found == "noeviction":
         return Finding("ok", "maxmemory-policy", found)
     return Finding(
-        "refuse" if target.durable else "warn", "maxmemory-policy",
-        f"{found}: when memory is short the server throws records away", "Set maxmemory-policy noeviction.",
-    )  # fmt: skip
+        "refuse" if target.durable else "warn",
+        "maxmemory-policy",
+        f"{found}: when memory is short the server throws records away",
+        "Set maxmemory-policy noeviction.",
+    )
 
 
 def _replicas(target: Target, facts: Facts) -> Finding:
@@ -158,9 +164,11 @@ def _replicas(target: Target, facts: Facts) -> Finding:
     told = f"{'cluster, ' if target.cluster else ''}{count} replicas: best effort, a failover can lose writes"
     if count and target.durable and facts.settings.get("min-replicas-to-write", "0") == "0":
         return Finding(
-            "refuse", "replicas", f"{told}, and a master cut off from its replicas goes on taking them",
+            "refuse",
+            "replicas",
+            f"{told}, and a master cut off from its replicas goes on taking them",
             "Set min-replicas-to-write 1 on the server; or, if writes may be lost, add ?durability=cache.",
-        )  # fmt: skip
+        )
     return Finding("warn", "replicas", told, "Use postgresql:// for what must never be lost.")
 
 
@@ -189,9 +197,11 @@ def _lanes(target: Target, meta: Meta) -> Finding:
     if target.lanes == meta.lanes:
         return Finding("ok", "lanes", str(meta.lanes))
     return Finding(
-        "ok", "lanes", f"{meta.lanes}, as the store was created, not {target.lanes}",
+        "ok",
+        "lanes",
+        f"{meta.lanes}, as the store was created, not {target.lanes}",
         "The number cannot be changed; leave lanes= out of the URL.",
-    )  # fmt: skip
+    )
 
 
 def _epoch(nodes: Nodes, *, best_effort: bool) -> Finding:
@@ -202,7 +212,8 @@ def _epoch(nodes: Nodes, *, best_effort: bool) -> Finding:
     if text is None:
         return Finding("ok", "epoch", "the same server process since the store was created")
     return Finding(
-        "warn" if best_effort else "ok", "epoch",
+        "warn" if best_effort else "ok",
+        "epoch",
         f"another server process took over {text.decode()} times (restart or failover); fences skipped ahead",
         "Settle what was under way then: its last writes may be lost." if best_effort else "",
-    )  # fmt: skip
+    )

@@ -116,9 +116,11 @@ class SameFile:
         """Before another connection to it is opened."""
         if self._known is not None and self._identity() != self._known:
             finding = Finding(
-                "refuse", "file", f"{self._path} was replaced or removed while the store was open",
+                "refuse",
+                "file",
+                f"{self._path} was replaced or removed while the store was open",
                 "Bring it back; or settle what was under way, then open the store again.",
-            )  # fmt: skip
+            )
             raise StoreUnsafe(f"{finding.found}: what is written now is lost. {finding.advice}", findings=[finding])
 
     def look(self, now: float) -> None:

@@ -47,15 +47,18 @@ def _file_system(path: Path) -> Finding:
     kind = mount_kind(path)
     if kind.startswith(NETWORK_FILE_SYSTEMS):
         return Finding(
-            "refuse", "file system",
+            "refuse",
+            "file system",
             f"{kind} is a network or user-space file system, where SQLite's log can lose writes",
             "Put the file on a local disk, or use postgresql://.",
-        )  # fmt: skip
+        )
     if kind == "overlay":
         return Finding(
-            "warn", "file system", "overlay: the container's own layer, gone when the container is removed",
+            "warn",
+            "file system",
+            "overlay: the container's own layer, gone when the container is removed",
             "Put the file on a mounted volume.",
-        )  # fmt: skip
+        )
     if kind == "tmpfs":
         return Finding("warn", "file system", "tmpfs: memory, gone after a reboot", "Put the file on a disk.")
     return Finding("ok", "file system", kind)
@@ -90,9 +93,11 @@ def _synchronous(db: sqlite3.Connection) -> Finding:
     (level,) = db.execute("PRAGMA synchronous").fetchone()
     if level < 2:
         return Finding(
-            "warn", "synchronous", "below FULL: acknowledged writes survive a crash, not a power cut",
+            "warn",
+            "synchronous",
+            "below FULL: acknowledged writes survive a crash, not a power cut",
             "Leave out ?durability=process to sync every commit.",
-        )  # fmt: skip
+        )
     return Finding("ok", "synchronous", "FULL: acknowledged writes survive a power cut")
 
 
@@ -125,9 +130,11 @@ def _log_size(path: Path) -> Finding:
     size = log.stat().st_size if log.exists() else 0
     if size > 100 * 1024**2:
         return Finding(
-            "warn", "log", f"{size / 1024**2:.0f} MiB of write-ahead log: something keeps a read open",
+            "warn",
+            "log",
+            f"{size / 1024**2:.0f} MiB of write-ahead log: something keeps a read open",
             "Find the process that holds a long read on the file.",
-        )  # fmt: skip
+        )
     return Finding("ok", "log", f"{size / 1024**2:.1f} MiB")
 
 
@@ -168,7 +175,8 @@ def _hosts(db: sqlite3.Connection, clock: Clock) -> Iterator[Finding]:
             continue
         recent = now - float(seen) < 600
         yield Finding(
-            "refuse" if recent else "warn", "hosts",
+            "refuse" if recent else "warn",
+            "hosts",
             f"another machine opened this file {'just now' if recent else 'before'}",
             "Let one machine use the file, or use postgresql://.",
-        )  # fmt: skip
+        )

@@ -174,10 +174,12 @@ def carried_over(path: Path) -> None:
 
 def _forked(path: Path) -> StoreUnsafe:
     finding = Finding(
-        "refuse", "fork", f"this process was forked while its parent was at work on {path}",
+        "refuse",
+        "fork",
+        f"this process was forked while its parent was at work on {path}",
         "Fork when no call is under way, or open the app only in the children (multiprocessing: the start method "
         '"spawn"; uWSGI: lazy-apps), or use postgresql://.',
-    )  # fmt: skip
+    )
     return StoreUnsafe(
         f"This process was forked while its parent was at work on {path}; SQLite would take the parent's locks for its "
         f"own, and lose what is written. {finding.advice}",

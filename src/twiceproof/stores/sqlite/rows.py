@@ -92,7 +92,7 @@ SIZED = {  # statements for one row, and the same for many
     (one, size): one if size == 1 else _many(f"{REPLACE_MANY}{by}=w.column13", size)
     for by, one in REPLACE_BY.items()
     for size in CHUNKS
-}  # fmt: skip
+}
 MISFITS = (  # given a fence, or a version, or neither: then nothing may be there
     "SELECT count(*) FROM (VALUES {rows}) AS w LEFT JOIN twiceproof_records AS r INDEXED BY twiceproof_records_at"
     " ON r.space=w.column1 AND r.kind=w.column2 AND r.key=w.column3 WHERE CASE"
@@ -155,9 +155,7 @@ def _plain(batches: Sequence[Batch]) -> tuple[list[int], list[int]]:
     return lone, several
 
 
-def _rows(
-    batches: Sequence[Batch], places: list[int], number: int, now: float
-) -> dict[str, list[tuple[int, Row]]]:  # fmt: skip
+def _rows(batches: Sequence[Batch], places: list[int], number: int, now: float) -> dict[str, list[tuple[int, Row]]]:
     """What these batches put, by statement."""
     groups: dict[str, list[tuple[int, Row]]] = {}
     for place in places:
@@ -230,17 +228,36 @@ def _values(write: Write, number: int, nonce: str, now: float) -> Row:
     at = write.at
     if isinstance(write, Insert):
         return (
-            at.space, at.kind, at.key, write.state, number, number if write.draw else 0, nonce, now, now,
+            at.space,
+            at.kind,
+            at.key,
+            write.state,
+            number,
+            number if write.draw else 0,
+            nonce,
+            now,
+            now,
             None if write.lease is None else now + write.lease,
-            write.queue, None if write.due_in is None else now + write.due_in, write.body,
-        )  # fmt: skip
+            write.queue,
+            None if write.due_in is None else now + write.due_in,
+            write.body,
+        )
     if isinstance(write, Replace):
         return (
-            write.state, number, number if write.draw else None, nonce, now,
+            write.state,
+            number,
+            number if write.draw else None,
+            nonce,
+            now,
             None if write.lease is None else now + write.lease,
-            write.queue, None if write.due_in is None else now + write.due_in, write.body,
-            at.space, at.kind, at.key, _condition(write),
-        )  # fmt: skip
+            write.queue,
+            None if write.due_in is None else now + write.due_in,
+            write.body,
+            at.space,
+            at.kind,
+            at.key,
+            _condition(write),
+        )
     return at.space, at.kind, at.key, _condition(write)
 
 

@@ -126,9 +126,13 @@ class Held(Scene):
 
     def block(self, order: int) -> ClaimBlock:
         return self.app.claim(
-            self.name, f"order:{order}", lease=LEASE, repeat=self.repeat, on_duplicate="return_prior",
+            self.name,
+            f"order:{order}",
+            lease=LEASE,
+            repeat=self.repeat,
+            on_duplicate="return_prior",
             on_failure="release",
-        )  # fmt: skip
+        )
 
     def leave_behind(self, order: int) -> None:
         self.block(order).__enter__()
@@ -291,5 +295,13 @@ class Failed(Scene):
 
 
 CLAIM_SCENES: tuple[type[Scene], ...] = (
-    Charge, Large, Refused, Failed, TakenOver, Renewed, Released, Parked, Settled,
-)  # fmt: skip
+    Charge,
+    Large,
+    Refused,
+    Failed,
+    TakenOver,
+    Renewed,
+    Released,
+    Parked,
+    Settled,
+)

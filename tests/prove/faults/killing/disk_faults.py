@@ -46,9 +46,11 @@ class Injected(Struct, frozen=True):
     def around(self, work: Work, database: Path) -> int:
         when = f"{self.nth}+" if self.lasting else str(self.nth)
         traced = Traced(
-            work, f"trace={self.call}", f"inject={self.call}:error={self.error}:when={when}",
+            work,
+            f"trace={self.call}",
+            f"inject={self.call}:error={self.error}:when={when}",
             output=str(database.with_name("strace")),
-        )  # fmt: skip
+        )
         return traced.end() if traced.attached else 1
 
     def is_sure(self, database: Path) -> bool:

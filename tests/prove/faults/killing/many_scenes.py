@@ -54,7 +54,7 @@ class Ordered(Run):
     def declare(self, app: App) -> None:
         @app.flow(
             key="order:{order}@{version}", name=self.name, lease=LEASE, order=by(object="{order}", version="{version}")
-        )  # fmt: skip
+        )
         def sync(order: int, version: int) -> str:
             return put(order, version)
 

@@ -61,11 +61,16 @@ class Run(Scene):
 
 MAIL = "effect of a step never repeated"
 UNSURE = {  # where nobody can know whether the mail was sent: its intent had landed, and its record had not
-    ("record of a checked step", LANDED), ("record of a checked step", AFTER),
-    ("intent of a step never repeated", LANDED), ("intent of a step never repeated", AFTER),
-    (MAIL, BEFORE), (MAIL, LANDED), (MAIL, AFTER),
-    ("record of a step never repeated", BEFORE), ("run complete", BEFORE),
-}  # fmt: skip
+    ("record of a checked step", LANDED),
+    ("record of a checked step", AFTER),
+    ("intent of a step never repeated", LANDED),
+    ("intent of a step never repeated", AFTER),
+    (MAIL, BEFORE),
+    (MAIL, LANDED),
+    (MAIL, AFTER),
+    ("record of a step never repeated", BEFORE),
+    ("run complete", BEFORE),
+}
 
 
 class Errand(Run):

@@ -13,5 +13,11 @@ from tests.prove.faults.killing.wait_scenes import WAIT_SCENES
 __all__ = ["SCENES"]
 
 SCENES = (
-    *CLAIM_SCENES, *RUN_SCENES, *UNDO_SCENES, *MANY_SCENES, *WAIT_SCENES, *TRIGGER_SCENES, *KEEPING_SCENES,
-)  # fmt: skip
+    *CLAIM_SCENES,
+    *RUN_SCENES,
+    *UNDO_SCENES,
+    *MANY_SCENES,
+    *WAIT_SCENES,
+    *TRIGGER_SCENES,
+    *KEEPING_SCENES,
+)

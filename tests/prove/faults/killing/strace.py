@@ -32,8 +32,11 @@ class Traced:
         told = [part for expression in expressions for part in ("-e", expression)]
         self._strace = subprocess.Popen(
             ["strace", "-qq", "-f", "-o", output, *told, "-p", str(self.pid)],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.attached = self._wait_attached()
         os.kill(self.pid, signal.SIGCONT)
 

@@ -114,9 +114,17 @@ class Client:
         )
 
     def ask(
-        self, body: bytes = b"{}", *, key: str | None = "k-1", who: str | None = "Bearer ann", method: str = "POST",
-        path: str = "/pay", query: str = "", headers: Iterable[tuple[str, str]] = (), listener: Any = None,
-    ) -> Heard:  # fmt: skip
+        self,
+        body: bytes = b"{}",
+        *,
+        key: str | None = "k-1",
+        who: str | None = "Bearer ann",
+        method: str = "POST",
+        path: str = "/pay",
+        query: str = "",
+        headers: Iterable[tuple[str, str]] = (),
+        listener: Any = None,
+    ) -> Heard:
         sent = [("content-type", "application/json"), ("content-length", str(len(body)))]
         given = {name for name, _ in headers}
         sent = [pair for pair in sent if pair[0] not in given] + list(headers)
@@ -147,9 +155,12 @@ class Client:
                 heard.body += message.get("body", b"")
 
         scope = {
-            "type": "http", "method": method, "path": path, "query_string": query.encode(),
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent],
-        }  # fmt: skip
+        }
         await self.door(scope, receive, send)
         return heard
 
@@ -158,10 +169,16 @@ class Client:
     ) -> Heard:
         heard = Heard(0, [], b"")
         environ = {
-            "REQUEST_METHOD": method, "SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": query,
-            "wsgi.version": (1, 0), "wsgi.input": io.BytesIO(body), "wsgi.url_scheme": "http",
-            "SERVER_NAME": "shop", "SERVER_PORT": "80",
-        }  # fmt: skip
+            "REQUEST_METHOD": method,
+            "SCRIPT_NAME": "",
+            "PATH_INFO": path,
+            "QUERY_STRING": query,
+            "wsgi.version": (1, 0),
+            "wsgi.input": io.BytesIO(body),
+            "wsgi.url_scheme": "http",
+            "SERVER_NAME": "shop",
+            "SERVER_PORT": "80",
+        }
         for name, value in sent:
             variable = name.upper().replace("-", "_")
             variable = variable if variable in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + variable

@@ -343,9 +343,13 @@ def test_the_path_is_read_as_it_was_written(app, shop):
 def test_a_server_that_never_iterates_still_leaves_a_record(app, shop):
     client = Client("wsgi", shop, app=app)
     environ = {
-        "REQUEST_METHOD": "POST", "PATH_INFO": "/pay", "wsgi.version": (1, 0), "wsgi.input": io.BytesIO(b""),
-        "HTTP_IDEMPOTENCY_KEY": "k-1", "HTTP_AUTHORIZATION": "Bearer ann",
-    }  # fmt: skip
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": "/pay",
+        "wsgi.version": (1, 0),
+        "wsgi.input": io.BytesIO(b""),
+        "HTTP_IDEMPOTENCY_KEY": "k-1",
+        "HTTP_AUTHORIZATION": "Bearer ann",
+    }
     client.door(environ, lambda *args: None).close()
     assert state(app) == "done"
 

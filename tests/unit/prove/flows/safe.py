@@ -144,6 +144,14 @@ def changing_result(order: Order) -> str:
 
 
 FLOWS = (
-    safe_that_is_not, keyed_with_changing_key, probe_that_never_finds, probe_that_always_finds, effect_in_the_body,
-    two_effects_in_one_step, batch_with_one_marker, counting_down, undo_that_repeats, changing_result,
-)  # fmt: skip
+    safe_that_is_not,
+    keyed_with_changing_key,
+    probe_that_never_finds,
+    probe_that_always_finds,
+    effect_in_the_body,
+    two_effects_in_one_step,
+    batch_with_one_marker,
+    counting_down,
+    undo_that_repeats,
+    changing_result,
+)

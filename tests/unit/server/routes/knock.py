@@ -57,9 +57,15 @@ class Knock:
         path, _, query = path.partition("?")
         named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         scope = {
-            "type": "http", "method": method, "raw_path": path.encode(), "path": path, "query_string": query.encode(),
-            "headers": [(b"host", b"localhost"), *named], "client": ("127.0.0.1", 1), "scheme": "http",
-        }  # fmt: skip
+            "type": "http",
+            "method": method,
+            "raw_path": path.encode(),
+            "path": path,
+            "query_string": query.encode(),
+            "headers": [(b"host", b"localhost"), *named],
+            "client": ("127.0.0.1", 1),
+            "scheme": "http",
+        }
         sent: list[Any] = []
 
         async def receive() -> Any:
