@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twiceproof.claims.claim import address_of, body_of, run_id
-from twiceproof.claims.states import Ask, claim_for
+from twiceproof.claims.states import ClaimRequest, claim_for
 from twiceproof.clock import Ids
 from twiceproof.keys import fingerprint
 
@@ -48,12 +48,12 @@ class Asks:
         self._keys = keys
         self._owner = Ids(lambda: "bench:")
 
-    def __call__(self) -> Ask:
+    def __call__(self) -> ClaimRequest:
         return self.of(self._keys())
 
-    def of(self, key: str) -> Ask:
+    def of(self, key: str) -> ClaimRequest:
         at = address_of(TENANT, self._operation, key)
-        return Ask(
+        return ClaimRequest(
             at, self._operation, key, self._owner(), LEASE, TENANT, fingerprint({"order": order(key)}), run_id(at.space)
         )
 

@@ -132,24 +132,24 @@ def main(url: str) -> None:
     from twiceproof.cli.output import set_up_logs
     from twiceproof.server import auth as policy
     from twiceproof.server.app import make_application
-    from twiceproof.server.limits import Limits
-    from twiceproof.server.request import Call
+    from twiceproof.server.limits import ServerLimits
+    from twiceproof.server.request import ApiRequest
     from twiceproof.server.routes import ROUTES
-    from twiceproof.server.routing import Route
-    from twiceproof.server.serve import Serving, bound, url_of
+    from twiceproof.server.routing import ApiRoute
+    from twiceproof.server.serve import DrainingServer, bound, url_of
     from twiceproof.server.tokens import Scope
 
-    async def nothing(call: Call) -> Reply:
+    async def nothing(call: ApiRequest) -> Reply:
         return json_reply(200, ANSWER)
 
     policy.POLICY["POST", "/nothing"] = Scope.PROVEN
     set_up_logs(as_json=False)
     with make_app(url) as app:
-        routes = (*ROUTES, Route("POST", "/nothing", "nothing", nothing))
-        application = make_application(app, routes, limits=Limits(deadline=10.0))
+        routes = (*ROUTES, ApiRoute("POST", "/nothing", "nothing", nothing))
+        application = make_application(app, routes, limits=ServerLimits(deadline=10.0))
         made = bound("127.0.0.1", 0)
         threading.Thread(target=_end_with_input, daemon=True).start()
-        Serving(application, drain=1.0, announce=lambda: print(url_of(made), flush=True)).run(sockets=[made])
+        DrainingServer(application, drain=1.0, announce=lambda: print(url_of(made), flush=True)).run(sockets=[made])
 
 
 def _end_with_input() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from twiceproof import App
 from twiceproof.claims.claim import Done, Held
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.claims.results import pack
-from twiceproof.claims.states import Ask, Lifetime, claim_for
+from twiceproof.claims.states import ClaimRequest, Lifetime, claim_for
 from twiceproof.operations import Operation, await_, block
 from twiceproof.records import Written
 
@@ -84,13 +84,13 @@ def finish(app: App, asks: Asks, count: int) -> list[str]:
 # -- the operations ------------------------------------------------------------------------------
 
 
-def _take(claims: Claims, ask: Ask) -> Operation[object]:
+def _take(claims: ClaimManager, ask: ClaimRequest) -> Operation[object]:
     outcome = yield from claims.take(ask)
     assert type(outcome) is Held, outcome
     return outcome
 
 
-def _take_and_complete(claims: Claims, ask: Ask) -> Operation[object]:
+def _take_and_complete(claims: ClaimManager, ask: ClaimRequest) -> Operation[object]:
     held = yield from claims.take(ask)
     assert type(held) is Held, held
     written = yield from claims.complete(held, claim_for(ask, held.attempt), pack(RESULT, held), LIFE)
@@ -98,7 +98,7 @@ def _take_and_complete(claims: Claims, ask: Ask) -> Operation[object]:
     return written
 
 
-def _replay(claims: Claims, asks: Asks, keys: Iterator[str]) -> Operation[object]:
+def _replay(claims: ClaimManager, asks: Asks, keys: Iterator[str]) -> Operation[object]:
     outcome = yield from claims.take(asks.of(next(keys)))
     assert type(outcome) is Done, outcome
     return outcome

@@ -15,20 +15,20 @@ from msgspec import Struct
 from .clock import Clock
 
 __all__ = [
-    "Aside",
-    "Call",
-    "Carried",
+    "Concurrently",
+    "InThread",
     "Inline",
-    "Insist",
-    "Nap",
     "Operation",
     "Raised",
     "Request",
     "Returned",
-    "Together",
+    "Sleep",
+    "StopIterationCarrier",
+    "Uncancellable",
+    "UserCall",
     "await_",
     "block",
-    "thrown",
+    "carry_stop_iteration",
 ]
 
 
@@ -81,7 +81,7 @@ class Raised(Struct, frozen=True):
     error: BaseException
 
 
-class Call(Request[Returned | Raised]):
+class UserCall(Request[Returned | Raised]):
     """The user's own function: called by the blocking driver, awaited by the other."""
 
     __slots__ = ("_work",)
@@ -104,16 +104,16 @@ class Call(Request[Returned | Raised]):
             return Raised(error)
 
 
-class Carried(BaseException):
+class StopIterationCarrier(BaseException):
     """The user's StopIteration on its way out: Python would make a RuntimeError of it in each generator."""
 
     def __init__(self, error: StopIteration) -> None:
         self.error = error
 
 
-def thrown(error: BaseException) -> BaseException:
+def carry_stop_iteration(error: BaseException) -> BaseException:
     """What an operation raises to hand on the user's own error: the drivers unpack it."""
-    return Carried(error) if isinstance(error, StopIteration) else error
+    return StopIterationCarrier(error) if isinstance(error, StopIteration) else error
 
 
 def block(operation: Operation[R]) -> R:
@@ -129,7 +129,7 @@ def block(operation: Operation[R]) -> R:
                 request = operation.send(answer)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    except Carried as carried:
+    except StopIterationCarrier as carried:
         own = carried.error
     raise own
 
@@ -147,12 +147,12 @@ async def await_(operation: Operation[R]) -> R:
                 request = operation.send(answer)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    except Carried as carried:
+    except StopIterationCarrier as carried:
         own = carried.error
     raise own
 
 
-class Aside(Request[R]):
+class InThread(Request[R]):
     __slots__ = ("_work",)
 
     def __init__(self, work: Callable[[], R]) -> None:
@@ -167,7 +167,7 @@ class Aside(Request[R]):
         return await asyncio.to_thread(self._work)
 
 
-class Insist(Request[R]):
+class Uncancellable(Request[R]):
     """For an event loop on a thread: tasks are cancelled again when a loop shuts down, threads are waited for."""
 
     __slots__ = ("_operation",)
@@ -191,7 +191,7 @@ class Insist(Request[R]):
         return work.result()
 
 
-class Together(Request[list[R]]):
+class Concurrently(Request[list[R]]):
     """Side by side for an awaiting caller, in turn for a blocking one."""
 
     __slots__ = ("_operations",)
@@ -210,7 +210,7 @@ class Together(Request[list[R]]):
         return list(await asyncio.gather(*map(await_, self._operations)))
 
 
-class Nap(Request[None]):
+class Sleep(Request[None]):
     __slots__ = ("_clock", "_seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:

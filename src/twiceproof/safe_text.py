@@ -7,7 +7,16 @@ import shlex
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["UNSEEN", "has_password", "quoted", "redacted", "shown_url", "store_words", "typed", "written_out"]
+__all__ = [
+    "INVISIBLE",
+    "escape_invisible",
+    "has_password",
+    "quoted",
+    "redacted",
+    "shown_url",
+    "store_words",
+    "suggested_command",
+]
 
 
 HIDDEN = "***"
@@ -64,23 +73,23 @@ def _passwords(url: str) -> list[str]:
 # C0 and C1 controls, line separators, everything that turns the direction of writing, half surrogates, and everything
 # that Unicode has shown as nothing (Default_Ignorable_Code_Point): fillers, joiners, variation selectors, tags. A blank
 # of Braille, too.
-UNSEEN = re.compile(
+INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     "\U000e0000-\U000e0fff]"
 )
 
 
-def written_out(text: str, *, but: str = "") -> str:
+def escape_invisible(text: str, *, but: str = "") -> str:
     """Each of them as `\\x1b`: two keys that differ must also look different. Those in `but` stay."""
-    return UNSEEN.sub(lambda found: found[0] if found[0] in but else _written(ord(found[0])), text)
+    return INVISIBLE.sub(lambda found: found[0] if found[0] in but else _written(ord(found[0])), text)
 
 
 def _written(code: int) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def typed(*words: str, about: Sequence[str] = ()) -> str:
+def suggested_command(*words: str, about: Sequence[str] = ()) -> str:
     """`twiceproof … words`, then what it is about. A key that begins with a dash is no option."""
     dashes = ["--"] if any(word.startswith("-") for word in about) else []
     return " ".join(["twiceproof", *map(quoted, [*words, *dashes, *about])])
@@ -92,8 +101,8 @@ def store_words(url: str) -> tuple[str, ...]:
 
 
 def quoted(word: str) -> str:
-    if not UNSEEN.search(word):
+    if not INVISIBLE.search(word):
         return shlex.quote(word)
     # $'…' is read by bash, zsh and ksh: the letter that cannot be seen is still the letter that is meant.
     safe = word.replace("\\", "\\\\").replace("'", "\\'")
-    return f"$'{written_out(safe)}'"
+    return f"$'{escape_invisible(safe)}'"

@@ -13,10 +13,17 @@ from queue import SimpleQueue
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar
 
-__all__ = ["Errand", "Glances", "Hand", "at_fork", "is_a_signals", "let_signals_through"]
+__all__ = [
+    "AdaptiveSpin",
+    "DelayedCall",
+    "SerialThread",
+    "at_fork",
+    "raised_by_signal_handler",
+    "reraise_signal_exception",
+]
 
 
-class Errand(threading.Thread):
+class DelayedCall(threading.Thread):
     """As `threading.Timer`, and it can be told to hurry: a process that is ending may start no thread, and has this."""
 
     def __init__(self, seconds: float, do: Callable[[], None], name: str) -> None:
@@ -31,7 +38,7 @@ class Errand(threading.Thread):
         if not self._cancelled:
             self._do()
 
-    def hurry(self) -> None:
+    def run_now(self) -> None:
         self._word.set()
 
     def cancel(self) -> None:
@@ -90,7 +97,7 @@ os.register_at_fork(
 LONGEST_REST = 1024  # answers
 
 
-class Glances:
+class AdaptiveSpin:
     """Of one connection, for whoever asks alone on it.
 
     A server on this machine answers while its caller is still falling asleep, and whoever has slept finds the caches
@@ -119,7 +126,7 @@ log = logging.getLogger("twiceproof")
 Tasks = SimpleQueue["Callable[[], None] | None"]
 
 
-class Hand:
+class SerialThread:
     """One daemon thread, started when first needed, that does what it is handed, in order."""
 
     def __init__(self, name: str) -> None:
@@ -170,7 +177,7 @@ def _run(tasks: Tasks) -> None:
         del task  # it knows the store, which need not live for as long as nothing else comes
 
 
-def is_a_signals(error: BaseException) -> bool:
+def raised_by_signal_handler(error: BaseException) -> bool:
     """Whether a signal's handler is on the way to where it was raised."""
     if threading.current_thread() is not threading.main_thread():
         return False
@@ -178,13 +185,13 @@ def is_a_signals(error: BaseException) -> bool:
     return any(code in handlers for code in _way(error))
 
 
-def let_signals_through(error: BaseException) -> None:
+def reraise_signal_exception(error: BaseException) -> None:
     """For whoever takes an error for a broken connection. A time limit may well be told by a TimeoutError, and a driver
     makes an error of its own of that.
     """
     inner: BaseException | None = error
     while inner is not None:
-        if is_a_signals(inner):
+        if raised_by_signal_handler(inner):
             raise inner
         inner = _made_of(inner)
 

@@ -6,7 +6,7 @@ import pytest
 
 from twiceproof import NeedsReview
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.retention import PIECES, sweep
+from twiceproof.claims.retention import RUN_RECORD_KINDS, sweep
 from twiceproof.operations import block
 
 DAY = 86_400.0
@@ -45,7 +45,7 @@ def test_a_run_is_settled_found_and_forgotten(place):
         place.advance(DAY + 1)
         assert block(sweep(app.store)).forgotten == 1
         space = address_of("default", "buy", "order:1").space
-        for kind in ("run", *PIECES):
+        for kind in ("run", *RUN_RECORD_KINDS):
             assert list(app.store.scan(kind, space=space).block().records) == []
         assert app.ids("bank:ch_1") == []
     finally:

@@ -17,7 +17,7 @@ from tests.acceptance.no_code import PowerAutomate
 from twiceproof.server.auth import POLICY
 from twiceproof.server.connectors import power_automate
 from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
-from twiceproof.server.services.claim_messages import Claimed, ClaimView, Ended, Prior, Renewed
+from twiceproof.server.services.claim_messages import Claimed, ClaimEnded, ClaimView, PriorClaim, Renewed
 from twiceproof.server.tokens import Scope
 
 from .blocks import ROOT, blocks, commands, says
@@ -28,10 +28,10 @@ HOW_TO = ROOT / "docs/how-to"
 PAGE = (ROOT / "docs/reference/http.md").read_text("utf-8")
 ROUTES = [*claims.ROUTES, *runs.ROUTES, *callbacks.ROUTES, *approvals.ROUTES, *reviews.ROUTES]
 ANSWERS = {
-    "claim": (Claimed, Prior),
+    "claim": (Claimed, PriorClaim),
     "look_at_claim": (ClaimView,),
-    "complete_claim": (Ended,),
-    "fail_claim": (Ended,),
+    "complete_claim": (ClaimEnded,),
+    "fail_claim": (ClaimEnded,),
     "renew_claim": (Renewed,),
 }
 RUN, ANOTHER = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"

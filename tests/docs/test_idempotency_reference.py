@@ -13,7 +13,7 @@ from twiceproof.middleware import problems
 from .blocks import ROOT
 
 PAGE = (ROOT / "docs/reference/idempotency-key.md").read_text("utf-8")
-KINDS = re.findall(r'problem\(\s*(?:\d{3}|status), "([a-z-]+)"', inspect.getsource(problems))
+KINDS = re.findall(r'problem\(\s*(?:\d{3}|status),\s*"([a-z-]+)"', inspect.getsource(problems))
 
 
 @pytest.mark.parametrize("name", idempotency.Route.__struct_fields__[1:])

@@ -13,12 +13,8 @@ PAGE = ROOT / "docs/reference/server.md"
 
 def test_every_kind_of_refusal_is_on_the_servers_page():
     page = PAGE.read_text("utf-8")
-    paths = [
-        path
-        for place in ("server", "inbound", "middleware")
-        for path in (ROOT / "src/twiceproof" / place).rglob("*.py")
-    ]
-    sources = [path.read_text("utf-8") for path in paths if path.parent.name != "idempotency"]  # has its own page
+    paths = [path for place in ("server", "inbound") for path in (ROOT / "src/twiceproof" / place).rglob("*.py")]
+    sources = [path.read_text("utf-8") for path in paths]
     kinds = {found for text in sources for found in re.findall(r'\w\(\s*(\d{3}),\s*"([a-z-]+)"', text)}
     kinds |= {(str(status), word) for _, status, word in MEANINGS}
     rows = [line for line in page.splitlines() if line.startswith("| ")]

@@ -240,7 +240,7 @@ def test_an_app_closes_while_it_sweeps_beats_and_counts(place, silence, caplog):
         silence()
         under_way(place[0])
         app._housekeeper._swept_at = float("-inf")
-        app._housekeeper.tidy_up_if_due()
+        app._housekeeper.sweep_if_due()
         took = seconds_to_close(app)
         lines = complaints(caplog)
     assert took < PATIENCE + 2 * SOON

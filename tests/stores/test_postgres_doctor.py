@@ -9,12 +9,12 @@ from twiceproof.claims.policy import DEFAULT_LEASE
 from twiceproof.clock import Clock
 from twiceproof.errors import StoreUnsafe
 from twiceproof.stores.postgres import doctor as postgres_doctor
-from twiceproof.stores.postgres.doctor import Settings, promises
+from twiceproof.stores.postgres.doctor import PostgresSettings, promises
 from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
 
-SAFE = Settings("on", "on", "on", "", "read committed", "off", 150_000, False, 3)
+SAFE = PostgresSettings("on", "on", "on", "", "read committed", "off", 150_000, False, 3)
 
 
 def findings(engine):
@@ -71,7 +71,7 @@ def test_a_database_set_to_lose_or_confuse_writes_is_refused(postgres_dsn, setti
     ],
 )
 def test_each_promise_is_judged(change, level):
-    settings = Settings(**{**{name: getattr(SAFE, name) for name in SAFE.__struct_fields__}, **change})
+    settings = PostgresSettings(**{**{name: getattr(SAFE, name) for name in SAFE.__struct_fields__}, **change})
     worst = {finding.level for finding in promises(settings)} - {"ok"} or {"ok"}
     assert worst == {level}
 

@@ -15,7 +15,7 @@ from twiceproof.errors import Misuse, SchemaMismatch, StoreError, StoreFull, Sto
 from twiceproof.records import Address, Conflict, Insert, Lost, Replace, Written
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres.connection import Link, Refused, named
+from twiceproof.stores.postgres.connection import PostgresConnection, StatementRefused, named
 from twiceproof.stores.postgres.engine import PostgresEngine
 
 pytestmark = pytest.mark.server
@@ -115,7 +115,7 @@ def test_a_server_that_reads_nothing_is_given_up_on_in_the_middle_of_sending(pos
     if not postgres_server.ours:
         pytest.skip("a session can only be stopped on a server of our own")
     patience_of_tcp = {"tcp_user_timeout": 0}  # as of a local socket
-    link = Link(
+    link = PostgresConnection(
         lambda: psycopg.connect(postgres_dsn, autocommit=True, **patience_of_tcp),
         system_clock,
         patience=20.0,
@@ -172,7 +172,7 @@ def test_a_session_ended_by_an_administrator_is_opened_again(store, postgres_dsn
 
 def test_an_answer_that_never_comes_is_given_up(postgres_dsn, proxy):
     dsn = proxy.url(postgres_dsn)
-    link = Link(lambda: psycopg.connect(dsn, autocommit=True), system_clock, patience=0.2)
+    link = PostgresConnection(lambda: psycopg.connect(dsn, autocommit=True), system_clock, patience=0.2)
     assert link.ask(b"SELECT 1") == [[b"1"]]
     proxy.hold()
     with pytest.raises(Disconnected, match=r"no answer for 0\.2 s"):
@@ -191,7 +191,7 @@ def test_a_server_that_falls_silent_before_it_has_said_who_we_are_is_given_up(po
         proxy.hold()
         return db
 
-    link = Link(connect_and_lose, system_clock, patience=0.2, writes=True)
+    link = PostgresConnection(connect_and_lose, system_clock, patience=0.2, writes=True)
     told = []
     asking = threading.Thread(target=lambda: told.append(_fault_of(link)), daemon=True)
     asking.start()
@@ -372,7 +372,7 @@ def used(dsn):
     ],
 )
 def test_each_refusal_has_its_name_and_its_next_move(code, kind, move):
-    error = named(Refused(code, "what the server said"))
+    error = named(StatementRefused(code, "what the server said"))
     assert type(error) is kind
     assert move in str(error)
 

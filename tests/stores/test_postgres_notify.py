@@ -12,7 +12,7 @@ from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Remove, Replace
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.postgres.notify import MOST_SPACES, Notifier, meant_by
+from twiceproof.stores.postgres.notify import MOST_SPACES, PostgresNotifier, meant_by
 
 pytestmark = pytest.mark.server
 
@@ -135,7 +135,7 @@ def test_changes_are_told_together_and_many_as_everyone():
         told.append(values[0].decode())
         hurry.wait(10)
 
-    notifier = Notifier(ask, lambda seconds: None)
+    notifier = PostgresNotifier(ask, lambda seconds: None)
     notifier.tell(["a"])
     wait_until(lambda: told)
     notifier.tell(["b", "c"])

@@ -14,13 +14,13 @@ from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, 
 from twiceproof.stores.base import AGAIN
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import primary as postgres_schema
-from twiceproof.stores.postgres.codec import Calls, commit_call, due_of, due_values, fetch_values
+from twiceproof.stores.postgres.codec import ServerFunctions, commit_call, due_of, due_values, fetch_values
 from twiceproof.stores.postgres.engine import PostgresEngine
 from twiceproof.stores.sql import migrations
 
 pytestmark = pytest.mark.server
 
-CALLS = Calls(postgres_schema.SCHEMA)
+CALLS = ServerFunctions(postgres_schema.SCHEMA)
 
 KEYS = 1_200
 

@@ -4,7 +4,7 @@ import psycopg
 import pytest
 
 from twiceproof.errors import BadWrite
-from twiceproof.stores.postgres.engine import PostgresEngine, Scan
+from twiceproof.stores.postgres.engine import PostgresEngine, PostgresScan
 
 pytestmark = pytest.mark.server
 
@@ -75,12 +75,12 @@ def _read(plan):
     ],
 )
 def test_a_page_reads_no_more_than_a_few_times_what_it_shows(db, narrow):
-    assert rows_read(db, Scan(*narrow, PAGE)) <= 5 * (PAGE + 1)
+    assert rows_read(db, PostgresScan(*narrow, PAGE)) <= 5 * (PAGE + 1)
 
 
 def test_a_scan_reads_all_where_the_question_leaves_it_to_guesses(db):
     """The control: the same page asked by kind and id alone."""
-    scan = Scan("step", None, None, None, PAGE)
+    scan = PostgresScan("step", None, None, None, PAGE)
     scan.sql = (
         b"SELECT * FROM twiceproof.twiceproof_records WHERE kind = $1 AND id > $2 AND id > 0 ORDER BY id LIMIT $3"
     )
@@ -104,4 +104,4 @@ def test_every_record_is_met_once_and_in_order(dsn, narrow):
 @pytest.mark.parametrize(("space", "after"), [(None, "key:a"), (None, "x"), ("large", "17")])
 def test_a_cursor_of_another_scan_is_refused_before_anything_is_asked(space, after):
     with pytest.raises(BadWrite, match="begin it again"):
-        Scan("claim", space, None, after, PAGE)
+        PostgresScan("claim", space, None, after, PAGE)

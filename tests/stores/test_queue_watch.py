@@ -5,10 +5,10 @@ import threading
 import pytest
 
 from twiceproof.records import Address, Insert, Replace
-from twiceproof.stores.notifications import queue_place
+from twiceproof.stores.notifications import queue_channel
 from twiceproof.stores.open import open_store
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.postgres.notify import UNHEARD, Listener
+from twiceproof.stores.postgres.notify import UNHEARD, PostgresListener
 
 PATIENT = 15.0
 HERE = Address("t/order/17", "claim", "self")
@@ -30,7 +30,7 @@ def stores(request, tmp_path):
 
 def listening(store):
     """A watch that is known to hear."""
-    watch = store.watch([queue_place("q")])
+    watch = store.watch([queue_channel("q")])
     for _ in range(1_000):
         watch.wait(0.01)
         if store.engine.listen(store.bell.ring_where) is None:
@@ -83,7 +83,7 @@ def test_a_listener_that_hears_no_echo_does_not_vouch_for_hearing(postgres_dsn):
     """As behind a transaction pooler, where LISTEN succeeds and nothing ever comes."""
     engine = PostgresEngine(postgres_dsn)
     began = threading.Event()
-    deaf = Listener(engine._connect, lambda sql, values: began.set())
+    deaf = PostgresListener(engine._connect, lambda sql, values: began.set())
     assert deaf.start(lambda meant: None) == UNHEARD
     assert began.wait(PATIENT)
     assert deaf.start(lambda meant: None) == UNHEARD
@@ -115,7 +115,7 @@ def test_where_no_thread_is_to_be_had_nobody_relies_on_hearing_and_the_next_one_
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    watch = here.watch([queue_place("q")])
+    watch = here.watch([queue_channel("q")])
     with monkeypatch.context() as patch:
         patch.setattr("threading.Thread.start", exhausted)
         here.pause("space", 0.001).block()

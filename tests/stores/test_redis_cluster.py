@@ -14,7 +14,7 @@ from twiceproof.stores.base import Again
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import url as redis_target
 from twiceproof.stores.redis.codec import META_KEY, lane_of
-from twiceproof.stores.redis.connection import Link
+from twiceproof.stores.redis.connection import RedisConnection
 from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
@@ -67,7 +67,7 @@ def test_an_interrupted_group_leaves_no_connection_with_work_on_it_alive(store, 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Link, "receive", interrupted)
+        patch.setattr(RedisConnection, "receive", interrupted)
         store.engine.commit(batches)
     assert [len(node._doomed) for node in store.engine._nodes.all()] == [1, 1, 1]
     assert all(isinstance(answer, Written | Conflict) for answer in store.engine.commit(batches))

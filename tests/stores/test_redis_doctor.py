@@ -7,9 +7,9 @@ from twiceproof.errors import Misuse, StoreError, StoreUnavailable, StoreUnsafe
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis.connection import named
-from twiceproof.stores.redis.doctor import Facts, findings, is_best_effort, refuse_unsafe
+from twiceproof.stores.redis.doctor import RedisFacts, findings, is_best_effort, refuse_unsafe
 from twiceproof.stores.redis.engine import RedisEngine
-from twiceproof.stores.redis.url import Target
+from twiceproof.stores.redis.url import RedisUrl
 
 SOUND = {
     "redis_version": "7.2.4",
@@ -27,17 +27,17 @@ LOCAL = "redis://127.0.0.1:6379/0"
 
 
 def facts(settings=SETTINGS, **changes):
-    return Facts("127.0.0.1:6379", SOUND | {name: str(value) for name, value in changes.items()}, settings)
+    return RedisFacts("127.0.0.1:6379", SOUND | {name: str(value) for name, value in changes.items()}, settings)
 
 
 def level(name, found, url=LOCAL):
-    return next(finding.level for finding in findings(Target.of(url), found) if finding.name == name)
+    return next(finding.level for finding in findings(RedisUrl.of(url), found) if finding.name == name)
 
 
 def test_a_sound_server_is_taken():
-    assert {finding.level for finding in findings(Target.of(LOCAL), facts())} == {"ok"}
-    refuse_unsafe(Target.of(LOCAL), [facts()])
-    assert not is_best_effort(Target.of(LOCAL), [facts()])
+    assert {finding.level for finding in findings(RedisUrl.of(LOCAL), facts())} == {"ok"}
+    refuse_unsafe(RedisUrl.of(LOCAL), [facts()])
+    assert not is_best_effort(RedisUrl.of(LOCAL), [facts()])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_sound_server_is_taken():
 def test_what_would_lose_acknowledged_writes_is_refused(name, bad):
     assert level(name, facts(**bad)) == "refuse"
     with pytest.raises(StoreUnsafe) as error:
-        refuse_unsafe(Target.of(LOCAL), [facts(), facts(**bad)])
+        refuse_unsafe(RedisUrl.of(LOCAL), [facts(), facts(**bad)])
     assert error.value.findings[0].name == name
     assert error.value.findings[0].advice in str(error.value)
 
@@ -66,13 +66,13 @@ def test_every_later_version_is_taken(version):
 def test_a_cache_may_forget_and_says_so():
     url = LOCAL + "?durability=cache"
     forgetful = facts(aof_enabled=0, maxmemory_policy="allkeys-lru")
-    refuse_unsafe(Target.of(url), [forgetful])
+    refuse_unsafe(RedisUrl.of(url), [forgetful])
     assert level("persistence", forgetful, url) == "warn"
-    assert is_best_effort(Target.of(url), [forgetful])
+    assert is_best_effort(RedisUrl.of(url), [forgetful])
 
 
 def test_replicas_make_it_best_effort():
-    assert is_best_effort(Target.of(LOCAL), [facts(connected_slaves=1)])
+    assert is_best_effort(RedisUrl.of(LOCAL), [facts(connected_slaves=1)])
     assert level("replicas", facts(connected_slaves=1)) == "refuse"
     assert level("replicas", facts({**SETTINGS, "min-replicas-to-write": "1"}, connected_slaves=1)) == "warn"
     assert level("replicas", facts(connected_slaves=0)) == "ok"
@@ -114,12 +114,12 @@ def test_a_disk_that_failed_is_refused():
 )
 def test_a_bad_url_is_refused_without_a_word_about_the_password(bad):
     with pytest.raises(Misuse) as error:
-        Target.of(bad)
+        RedisUrl.of(bad)
     assert "hunter2" not in str(error.value)
 
 
 def test_a_good_url_is_read():
-    target = Target.of("rediss+cluster://joe:hunter%232@h:7000?lanes=64&durability=cache&ssl_ca_certs=ca.pem")
+    target = RedisUrl.of("rediss+cluster://joe:hunter%232@h:7000?lanes=64&durability=cache&ssl_ca_certs=ca.pem")
     assert (target.host, target.port, target.cluster, target.tls) == ("h", 7000, True, True)
     assert (target.lanes, target.durable) == (64, False)
     assert target.settings["password"] == "hunter#2"
@@ -129,7 +129,7 @@ def test_a_good_url_is_read():
 
 @pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("[::1]", True), ("db", False)])
 def test_loopback(host, local):
-    assert Target.of(f"redis://{host}/0").loopback is local
+    assert RedisUrl.of(f"redis://{host}/0").loopback is local
 
 
 # -- real servers --------------------------------------------------------------------------------
@@ -238,12 +238,12 @@ def test_a_change_of_the_serving_process_is_noted(killable_valkey: ValkeyServer)
 @pytest.mark.parametrize("database", ["abc", "1/2", "0x", "-1"])
 def test_a_database_that_is_no_number_is_refused_and_not_taken_for_another(database):
     with pytest.raises(Misuse, match="the database by its number"):
-        Target.of(f"redis://127.0.0.1:6379/{database}")
+        RedisUrl.of(f"redis://127.0.0.1:6379/{database}")
 
 
 @pytest.mark.parametrize(("path", "number"), [("/3", 3), ("/0", 0), ("/", 0), ("", 0)])
 def test_a_database_is_named_by_its_number(path, number):
-    assert Target.of(f"redis://127.0.0.1:6379{path}").settings.get("db", 0) == number
+    assert RedisUrl.of(f"redis://127.0.0.1:6379{path}").settings.get("db", 0) == number
 
 
 @pytest.mark.parametrize(

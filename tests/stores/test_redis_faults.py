@@ -12,7 +12,7 @@ from twiceproof.records import Address, Batch, Conflict, Insert, Lost, Remove, R
 from twiceproof.stores.base import Disconnected
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import url as redis_target
-from twiceproof.stores.redis.connection import Node
+from twiceproof.stores.redis.connection import RedisServer
 from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
@@ -115,7 +115,7 @@ def test_a_straggler_cannot_bring_back_what_was_removed(
     engine = RedisEngine(proxy.url(redis_url))
     engine.fetch([AT])
     if not silenced:
-        monkeypatch.setattr(Node, "_silence", lambda node, link: None)
+        monkeypatch.setattr(RedisServer, "_silence", lambda node, link: None)
     proxy.hold(replies=False)
     with pytest.raises(Disconnected) as broken:
         engine.commit([Batch([claim()], "nonce-1")])

@@ -17,7 +17,7 @@ from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Conflict, Insert, Replace, Written
 from twiceproof.server.tokens import Scope, create_token, find_token, hash_of
-from twiceproof.stores.encryption import Keyring, SealedEngine, as_keyring, key_id_of
+from twiceproof.stores.encryption import EncryptedEngine, Keyring, as_keyring, key_id_of
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.open import open_store
@@ -168,8 +168,8 @@ def test_settings_do_not_show_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the engine ----------------------------------------------------------------------------------
 
 
-def engine(keys: dict[str, bytes], inner: Any) -> SealedEngine:
-    return SealedEngine(inner, Keyring(keys))
+def engine(keys: dict[str, bytes], inner: Any) -> EncryptedEngine:
+    return EncryptedEngine(inner, Keyring(keys))
 
 
 def test_the_engine_below_sees_no_plain_body() -> None:

@@ -8,7 +8,7 @@ from tests.stores.test_postgres import class_database  # noqa: F401 - a fixture
 from tests.stores.test_redis_contract import TestRedis as Redis
 from twiceproof.prove.clocks import ShiftedClock
 from twiceproof.prove.store_contract import StoreContract
-from twiceproof.stores.encryption import Keyring, SealedEngine
+from twiceproof.stores.encryption import EncryptedEngine, Keyring
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -16,7 +16,7 @@ KEYS = Keyring({"new": b"n" * 32, "old": b"o" * 32}, plain=False)  # a body that
 
 
 def sealed(store: GroupedStore) -> GroupedStore:
-    return GroupedStore(SealedEngine(store.engine, KEYS), clock=store._clock)
+    return GroupedStore(EncryptedEngine(store.engine, KEYS), clock=store._clock)
 
 
 class TestSealedMemory(StoreContract):

@@ -9,7 +9,7 @@ from twiceproof.prove.store_contract.case import met
 from twiceproof.records import Address, Batch, Insert
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite.engine import SqliteEngine
-from twiceproof.stores.sqlite.rows import Scan
+from twiceproof.stores.sqlite.rows import SqliteScan
 
 STATES = ("done", "failed", "held")
 
@@ -33,7 +33,7 @@ def fill(engine, count, *, kind="claim", space=None, since=0):
 def cost(engine, *narrow):
     """How many instructions SQLite carries out for one page of ten."""
     steps = []
-    asked = Scan(*narrow, 10)
+    asked = SqliteScan(*narrow, 10)
     db = sqlite3.connect(engine.path)
     db.set_progress_handler(lambda: steps.append(1), 10)
     rows = db.execute(asked.sql, asked.values).fetchall()

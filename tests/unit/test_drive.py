@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from twiceproof.operations import Call, Inline, Operation, Raised, Request, Returned, await_, block
+from twiceproof.operations import Inline, Operation, Raised, Request, Returned, UserCall, await_, block
 
 
 class Asked(Request[int]):
@@ -96,7 +96,7 @@ def test_whatever_the_users_function_raises_is_a_value_to_the_operation(error: B
         raise error
 
     def call(work: Callable[[], Any]) -> Operation[Any]:
-        return (yield from Call(work))
+        return (yield from UserCall(work))
 
     assert block(call(fail)) == Raised(error)
     assert asyncio.run(await_(call(fail_later))) == Raised(error)
@@ -107,7 +107,7 @@ def test_what_the_users_function_returns_is_a_value_to_the_operation() -> None:
         return 5
 
     def call(work: Callable[[], Any]) -> Operation[Any]:
-        return (yield from Call(work))
+        return (yield from UserCall(work))
 
     assert block(call(lambda: 5)) == Returned(5)
     assert asyncio.run(await_(call(later))) == Returned(5)
@@ -119,7 +119,7 @@ def test_an_operation_cleans_up_when_its_coroutine_is_thrown_away() -> None:
 
     def careful() -> Operation[Any]:
         try:
-            return (yield from Call(lambda: asyncio.sleep(100)))
+            return (yield from UserCall(lambda: asyncio.sleep(100)))
         finally:
             log.append("cleaned up")
 

@@ -13,8 +13,8 @@ import pytest
 
 from twiceproof import App, NeedsReview, Waiting
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.states import Ask
-from twiceproof.safe_text import quoted, store_words, typed
+from twiceproof.claims.states import ClaimRequest
+from twiceproof.safe_text import quoted, store_words, suggested_command
 from twiceproof.server.services.claim_messages import settling
 
 KEYS = [
@@ -84,7 +84,7 @@ def test_another_tenants_claim_is_shown_to_that_tenant(tmp_path: Path) -> None:
 
 def test_the_claim_service_suggests_a_command_that_can_be_pasted() -> None:
     key = "o'$(touch PWNED)"
-    ask = Ask(address_of("default", "pay", key), "pay", key, "ann", 30.0)
+    ask = ClaimRequest(address_of("default", "pay", key), "pay", key, "ann", 30.0)
     assert f"twiceproof claims settle --happened pay {shlex.quote(key)} " in settling(ask)
 
 
@@ -106,7 +106,7 @@ def test_a_parked_run_is_looked_at_in_a_ledger_whose_path_has_a_blank(tmp_path: 
 
 @pytest.mark.parametrize("about", [(), ("ship", "order:17")])
 def test_plain_words_are_left_as_they_are(about: Any) -> None:
-    assert typed("claims", "show", about=about) == " ".join(["twiceproof", "claims", "show", *about])
+    assert suggested_command("claims", "show", about=about) == " ".join(["twiceproof", "claims", "show", *about])
 
 
 @pytest.mark.parametrize("url", ["sqlite:///shop.db", "postgresql://app@db/shop", "redis://cache:6379/0"])

@@ -9,8 +9,8 @@ import msgspec
 
 from twiceproof.server.auth import POLICY
 from twiceproof.server.routes import ROUTES
-from twiceproof.server.routing import Route
-from twiceproof.server.services.claim_messages import Claimed, ClaimView, Ended, Prior, Renewed
+from twiceproof.server.routing import ApiRoute
+from twiceproof.server.services.claim_messages import Claimed, ClaimEnded, ClaimView, PriorClaim, Renewed
 from twiceproof.server.tokens import Scope
 
 from .table import code, table
@@ -25,10 +25,10 @@ TAKES = {
 # With `always200` these have one shape for every outcome; without, each has its own.
 PLAIN: dict[tuple[str, int], Any] = {
     ("claim", 201): Claimed,
-    ("claim", 200): Prior,
+    ("claim", 200): PriorClaim,
     ("look_at_claim", 200): ClaimView,
-    ("complete_claim", 200): Ended,
-    ("fail_claim", 200): Ended,
+    ("complete_claim", 200): ClaimEnded,
+    ("fail_claim", 200): ClaimEnded,
     ("renew_claim", 200): Renewed,
 }
 
@@ -38,13 +38,13 @@ def routes(tag: str) -> list[str]:
     return table(("route", "scope", "takes", "answers"), [_row(route) for route in found])
 
 
-def _row(route: Route) -> tuple[str, ...]:
+def _row(route: ApiRoute) -> tuple[str, ...]:
     scope = POLICY[route.method, route.path]
     needs = scope.value if scope in (Scope.OPEN, Scope.PROVEN) else code(scope.value)
     return code(f"{route.method} {route.path}"), needs, "; ".join(_taken(route)), " · ".join(_answers(route))
 
 
-def _taken(route: Route) -> Iterator[str]:
+def _taken(route: ApiRoute) -> Iterator[str]:
     if route.name in TAKES:
         yield TAKES[route.name]
     if route.body is not None:
@@ -55,7 +55,7 @@ def _taken(route: Route) -> Iterator[str]:
         yield "any query"
 
 
-def _answers(route: Route) -> Iterator[str]:
+def _answers(route: ApiRoute) -> Iterator[str]:
     """Statuses in order, with the fields of each; what has none is a problem."""
     shapes: dict[str, list[str]] = {}
     for status, answer in sorted(route.answers.items()):

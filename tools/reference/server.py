@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twiceproof.server.auth import POLICY
-from twiceproof.server.limits import Limits
+from twiceproof.server.limits import ServerLimits
 from twiceproof.server.monitoring import DOCUMENTED
 from twiceproof.server.routes import ROUTES
 
@@ -19,7 +19,7 @@ def glance(_: str) -> list[str]:
 
 
 def limits(_: str) -> list[str]:
-    rows = [(code(field.name), _number(field.default), field.said) for field in described(Limits)]
+    rows = [(code(field.name), _number(field.default), field.said) for field in described(ServerLimits)]
     return table(("limit", "default", "of"), rows)
 
 

@@ -7,20 +7,20 @@ from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any
 
 from ..claims.claim import NO_RESULT, REVIEW
-from ..claims.duplicates import Blocked, Tally, most_blocked
+from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
 from ..claims.policy import Duration
-from ..claims.results import said
-from ..effects.duplicate_alerts import EVENTS, Hook, Notifier
+from ..claims.results import encode_given_result
+from ..effects.duplicate_alerts import EVENTS, DuplicateAlerts, Hook
 from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_behind
 from ..flows.flow import Flow
 from ..flows.history.fork import Forked, fork_run
 from ..flows.history.queries import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
-from ..flows.history.review import Settled, Verdict, Word, retry_run, settle_run
+from ..flows.history.review import SettledRun, Verdict, Word, retry_run, settle_run
 from ..flows.history.run_view import RunShape, WholeRun
-from ..flows.runtime import Parts, own_run
-from ..flows.workers.due_work import Duty
+from ..flows.runtime import Runtime, require_own_run
+from ..flows.workers.due_work import DueWork
 from ..flows.workers.presence import Presence
 from ..flows.workers.tenants import Tenants
 from ..flows.workers.worker import Worker
@@ -38,7 +38,7 @@ NOTHING: Any = object()  # as opposed to the result None
 class HistoryApi:
     """The part of an app that is about runs that were. A run is named by its id, or as "flow/key"."""
 
-    parts: Parts
+    parts: Runtime
     flows: MutableMapping[str, Flow]
 
     def runs(
@@ -83,11 +83,11 @@ class HistoryApi:
         evidence: str = "",
         did: bool | None = None,
         note: str = "",
-    ) -> Settled:
+    ) -> SettledRun:
         """A person's word about a run in review: "happened" (with the step's result, or a piece of evidence adopted
         as such), "did-not-happen", "retry" (what stopped it is repaired), "undo" (with `did=` where an outcome is
         unknown), or "abandon"."""
-        kept = NO_RESULT if result is NOTHING else said(result)
+        kept = NO_RESULT if result is NOTHING else encode_given_result(result)
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)
         return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at), where=self.parts.where))
@@ -111,10 +111,10 @@ class HistoryApi:
         return list(dict.fromkeys(links))
 
     def _place(self, run: str) -> Address:
-        return own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
+        return require_own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
 
 
-class LookAround(Duty):
+class LookAround(DueWork):
     """When a worker starts, it tells of what waits for somebody."""
 
     kind = "notice"
@@ -135,9 +135,9 @@ class LookAround(Duty):
 class DuplicatesApi:
     """The part of an app that is about repeats that were answered without doing the work."""
 
-    parts: Parts
-    tally: Tally
-    duties: list[Duty]
+    parts: Runtime
+    tally: DuplicateCounter
+    duties: list[DueWork]
     incidents: list[Incidents]
 
     def duplicates(
@@ -156,7 +156,7 @@ class DuplicatesApi:
         """
         name = name or str(len(self.tally.told))
         self.tally.told.append(
-            Notifier(
+            DuplicateAlerts(
                 self.parts.store,
                 hook,
                 name=name,
@@ -195,9 +195,9 @@ class DuplicatesApi:
 class WorkApi:
     """The part of an app that is about workers."""
 
-    parts: Parts
+    parts: Runtime
     flows: Mapping[str, Flow]
-    duties: list[Duty]
+    duties: list[DueWork]
     tenants: Tenants
 
     def worker(self, *, concurrency: int = 10, flows: Collection[str] = ()) -> Worker:

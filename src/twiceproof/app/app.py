@@ -16,13 +16,13 @@ from typing import Any, ParamSpec, TypeVar
 
 from msgspec import UNSET, structs
 
-from ..claims.blobs import open_shelf
+from ..claims.blobs import open_blob_store
 from ..claims.claim import NO_RESULT, Settlement, TakeOutcome, address_of, run_id, validate_name
-from ..claims.duplicates import Tally
+from ..claims.duplicates import DuplicateCounter
 from ..claims.error_classification import NotDoneErrors
 from ..claims.guard import Guard
 from ..claims.held_claim import Heartbeat
-from ..claims.manager import Claims
+from ..claims.manager import ClaimManager
 from ..claims.once import ClaimBlock, GuardedMethod, Link, Once, OnceDecorator, is_method
 from ..claims.policy import (
     DEFAULT_KEEP,
@@ -36,22 +36,22 @@ from ..claims.policy import (
     SettleVerdict,
     make_policy,
 )
-from ..claims.request import name_of, refuse_bare
-from ..claims.results import said
-from ..claims.retention import Housekeeper, park_unfinished
-from ..claims.states import Ask, Lifetime
+from ..claims.request import operation_name, refuse_bare
+from ..claims.results import encode_given_result
+from ..claims.retention import Sweeper, park_unfinished
+from ..claims.states import ClaimRequest, Lifetime
 from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
-from ..flows.engine.guarded_calls import guarding
+from ..flows.engine.guarded_calls import guarded_wrapper
 from ..flows.engine.unawaited import driven
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
-from ..flows.runtime import Parts
+from ..flows.runtime import Runtime
 from ..flows.step import Step
-from ..flows.triggers.poll import PollDuty
-from ..flows.triggers.schedule import ScheduleDuty
-from ..flows.workers.due_runs import RunDuty
-from ..flows.workers.due_work import Duty
+from ..flows.triggers.poll import DuePolls
+from ..flows.triggers.schedule import DueSchedules
+from ..flows.workers.due_runs import DueRuns
+from ..flows.workers.due_work import DueWork
 from ..flows.workers.tenants import OfTenant, Tenants
 from ..inbound.hook import Hook
 from ..keys import KeyWatch, fingerprint, validate_key
@@ -113,23 +113,23 @@ class App(
         self.new_ledger = made  # where it is was worked out, so it may be one too many: everything would be done again
         if made is not None:
             ledgers.warning(NEW_LEDGER, made)
-        shelf = open_shelf(self.settings.resources) if self.settings.resources else None
-        self.claims = Claims(self.store, clock=clock, shelf=shelf)
+        shelf = open_blob_store(self.settings.resources) if self.settings.resources else None
+        self.claims = ClaimManager(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
         told = isinstance(store, str) or self.settings.store != written
         self._where = store_words(self.settings.store) if told else ()
         self._owner = Ids(_process_name)
         self._key_watch = KeyWatch()
-        self.tally = Tally(self.store, self.claims.duplicates, ids=self._owner)
+        self.tally = DuplicateCounter(self.store, self.claims.duplicates, ids=self._owner)
         every = self.settings.sweep_every
-        self._housekeeper = Housekeeper(self.store, clock=clock, every=every, also=(park_unfinished,))
-        self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.tidy_up_if_due)
+        self._housekeeper = Sweeper(self.store, clock=clock, every=every, also=(park_unfinished,))
+        self._heartbeat = Heartbeat(self.claims.renew, clock=clock, chore=self._housekeeper.sweep_if_due)
         self.flows: MutableMapping[str, Flow] = {}
         self.steps: list[Step] = []
         self.hooks: MutableMapping[str, Hook] = {}
         self.tenants = Tenants(self.store, self.settings.tenant, clock)
         self._views: dict[str, App] = {}
-        self.parts = Parts(
+        self.parts = Runtime(
             self.claims,
             self._heartbeat,
             owner=self._owner,
@@ -138,10 +138,10 @@ class App(
             best_effort=best_effort,
             url=self.settings.url,
         )
-        self.schedules = ScheduleDuty(self.store)
-        self.polls = PollDuty(self.store, self._heartbeat)
-        ranks = [RunDuty(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
-        self.duties: list[Duty] = [self.schedules, self.polls, *ranks]
+        self.schedules = DueSchedules(self.store)
+        self.polls = DuePolls(self.store, self._heartbeat)
+        ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
+        self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
         self.incidents: list[Incidents] = []
 
     # -- guarding --------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class App(
         refuse_bare(key, "once")
 
         def guard(function: Callable[..., Any]) -> Any:
-            called = name_of(function, name, "once")
+            called = operation_name(function, name, "once")
             if not callable(function):  # `@app.once` without parentheses took the function for its key
                 raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
             policy = make_policy(
@@ -238,7 +238,7 @@ class App(
             self._key_watch.look(operation, valid, self.clock.now(), say="stable=True", stacklevel=2)
         at = address_of(policy.tenant, policy.operation, valid)
         asked = "" if payload is UNSET else fingerprint({"payload": payload})
-        ask = Ask(
+        ask = ClaimRequest(
             at,
             policy.operation,
             valid,
@@ -263,7 +263,7 @@ class App(
         life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
         word = Settlement(verdict, by, self.clock.now(), note)
         at = address_of(self.parts.tenant, operation, validate_key(key))
-        kept = said(result) if verdict == "happened" else NO_RESULT
+        kept = encode_given_result(result) if verdict == "happened" else NO_RESULT
         return block(self.claims.settle(at, word, result=kept, life=life, where=self._where))
 
     def _guard(self, policy: Policy) -> Guard:
@@ -305,9 +305,9 @@ class App(
 
     # -- life ------------------------------------------------------------------------------------
 
-    def tidy_up_if_due(self) -> None:
+    def sweep_if_due(self) -> None:
         """Asked now and then: forget what may be forgotten, and park what nobody ended, on a thread of its own."""
-        self._housekeeper.tidy_up_if_due()
+        self._housekeeper.sweep_if_due()
 
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
@@ -328,7 +328,7 @@ class App(
         self.close()
 
 
-def _wrapped(function: Callable[..., Any], once: Once, parts: Parts) -> Any:
+def _wrapped(function: Callable[..., Any], once: Once, parts: Runtime) -> Any:
     """The guarded function, with the same signature, and `.once` for who wants to look behind it."""
 
     @functools.wraps(function)
@@ -340,14 +340,14 @@ def _wrapped(function: Callable[..., Any], once: Once, parts: Parts) -> Any:
     def call(*given: Any) -> Operation[Any]:
         return once.of(parts.tenant).call(*given)
 
-    wrapper = _with_extras(guarding(function, once.policy.operation, key, call), once, parts, drive)
+    wrapper = _with_extras(guarded_wrapper(function, once.policy.operation, key, call), once, parts, drive)
     return GuardedMethod(wrapper, EXTRAS) if is_method(function, once.asking.arguments.receiver) else wrapper
 
 
 EXTRAS = ("key", "look", "retry")
 
 
-def _with_extras(wrapper: Any, once: Once, parts: Parts, drive: Callable[..., Any]) -> Any:
+def _with_extras(wrapper: Any, once: Once, parts: Runtime, drive: Callable[..., Any]) -> Any:
     """`.key(…)`, `.look(…)` and `.retry(…)` take the function's own arguments."""
     wrapper.once = once
     wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from ..claims.claim import RUN, address_of, run_address, run_id, space_of_run
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
-from ..claims.request import Link, name_of, refuse_bare
+from ..claims.request import Link, operation_name, refuse_bare
 from ..claims.results import ResultType
 from ..errors import Misuse
 from ..flows.calls import call, start_function, start_many_function
@@ -26,17 +26,17 @@ from ..flows.engine.context import (
     inside_flow,
     plain_session,
 )
-from ..flows.engine.decisions import Plan
-from ..flows.engine.guarded_calls import guarding
-from ..flows.engine.session import drawn
+from ..flows.engine.decisions import StepPlan
+from ..flows.engine.guarded_calls import guarded_wrapper
+from ..flows.engine.session import recorded_value
 from ..flows.engine.unawaited import as_coroutine_function, driven, noted
 from ..flows.flow import Flow, Priority, rank_of
 from ..flows.handle import AsyncRunHandle, AttachedHandle, Handle, RunHandle
 from ..flows.limits import make_limits
-from ..flows.ordering.declaration import By, Places
+from ..flows.ordering.declaration import By, OrderFields
 from ..flows.ordering.ordered_runs import Ordering, make_asking, one_per_object
 from ..flows.repeat import DEFAULT_RETRY, NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
-from ..flows.runtime import Parts, own_run
+from ..flows.runtime import Runtime, require_own_run
 from ..flows.step import Step, StepFunction, external_maker
 from ..flows.transaction import Transaction, joining
 from ..flows.waits.waiting import sleep
@@ -117,7 +117,7 @@ class FlowDecorator(Protocol):
 class FlowApi:
     """The part of an app that is about flows."""
 
-    parts: Parts
+    parts: Runtime
     flows: MutableMapping[str, Flow]
     steps: list[Step]
 
@@ -155,7 +155,7 @@ class FlowApi:
         refuse_bare(key, "flow")
 
         def declare_flow(function: Callable[..., Any]) -> Any:
-            called = name_of(function, name, "flow")
+            called = operation_name(function, name, "flow")
             if not callable(function):
                 raise Misuse('@app.flow needs a key; write it as @app.flow(key="order:{order[id]}").')
             policy = make_policy(
@@ -169,7 +169,7 @@ class FlowApi:
                 ignore=ignore,
                 where=self.parts.where,
             )
-            places = None if order is None else Places(order, inspect.signature(function))
+            places = None if order is None else OrderFields(order, inspect.signature(function))
             asking = make_asking(
                 function,
                 policy,
@@ -238,7 +238,7 @@ class FlowApi:
         nothing was done. Outside a flow it runs plainly.
         """
         limit = None if timeout is None else seconds(timeout, name="timeout")
-        plan = Plan(declare(repeat), as_retry(retry), limit, as_not_done(not_done))
+        plan = StepPlan(declare(repeat), as_retry(retry), limit, as_not_done(not_done))
 
         def declare_step(function: Callable[..., Any]) -> Any:
             step = Step(function, plan, name=name, own_id=id, undo=undo_step(undo), external=external_maker(external))
@@ -298,17 +298,17 @@ class FlowApi:
         def draw() -> datetime:
             return datetime.fromtimestamp(self.parts.clock.now(), UTC)
 
-        return draw() if session is None else drawn(session, "now", datetime, draw)
+        return draw() if session is None else recorded_value(session, "now", datetime, draw)
 
     def uuid(self) -> UUID:
         """A random id, the same in a replay."""
         session = current_session()
-        return uuid4() if session is None else drawn(session, "uuid", UUID, uuid4)
+        return uuid4() if session is None else recorded_value(session, "uuid", UUID, uuid4)
 
     def random(self) -> float:
         """A number between 0 and 1, the same in a replay."""
         session = current_session()
-        return random.random() if session is None else drawn(session, "random", float, random.random)  # noqa: S311
+        return random.random() if session is None else recorded_value(session, "random", float, random.random)  # noqa: S311
 
     def sleep(self, duration: Duration) -> Awaitable[None]:
         """Go on after this long. Nothing is held meanwhile. Awaited in an `async def` flow; in a `def` flow, done."""
@@ -325,7 +325,7 @@ class FlowApi:
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
         """A handle on a run of any process: by its id, or by flow and key. Await it where you must not block."""
         if run is not None:
-            at = own_run(self.parts.tenant, run_address(space_of_run(run)))
+            at = require_own_run(self.parts.tenant, run_address(space_of_run(run)))
         elif flow is not None and key is not None:
             at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
         else:
@@ -351,7 +351,7 @@ def undo_step(undo: Callable[..., Any] | None) -> Step | None:
     if undo is None:
         return None
     declared = getattr(undo, "step", None)
-    return declared if isinstance(declared, Step) else Step(undo, Plan(NEVER, DEFAULT_RETRY), name="undo")
+    return declared if isinstance(declared, Step) else Step(undo, StepPlan(NEVER, DEFAULT_RETRY), name="undo")
 
 
 def wrapped_step(step: Step) -> Any:
@@ -384,7 +384,7 @@ def wrapped_step(step: Step) -> Any:
 
 
 def _wrapped_flow(flow: Flow) -> Any:
-    wrapper = guarding(flow.function, flow.name, _key_function(flow), lambda *given: call(flow.here(), *given))
+    wrapper = guarded_wrapper(flow.function, flow.name, _key_function(flow), lambda *given: call(flow.here(), *given))
     return _with_extras(wrapper, flow)
 
 
@@ -409,7 +409,7 @@ def _with_extras(wrapper: Any, flow: Flow) -> Any:
 class TransactionApi:
     """The part of an app that is about the user's own database."""
 
-    parts: Parts
+    parts: Runtime
 
     @overload
     def transaction(self, function: Callable[Concatenate[Any, P], R], /) -> StepFunction[P, R]: ...
@@ -450,7 +450,7 @@ class TransactionApi:
         """
         joining(self.parts.store)
         limit = None if timeout is None else seconds(timeout, name="timeout")
-        plan = Plan(TRANSACTION, as_retry(retry))
+        plan = StepPlan(TRANSACTION, as_retry(retry))
 
         def declare_transaction(function: Callable[..., Any]) -> Any:
             transaction = Transaction(lambda: self.parts.store, function, connect, limit)

@@ -10,14 +10,14 @@ from ..claims.policy import Duration
 from ..errors import Misuse
 from ..flows.engine.context import attempt_var, current_attempt, inside_flow, session_var
 from ..flows.engine.unawaited import ListOrAwaitable, StrOrAwaitable
-from ..flows.parallel.compensate_duplicate import Duplicate, compensate
-from ..flows.parallel.each import CONCURRENCY, Batch, ItemDone, ItemFailed, ItemKey, Progress, each, progress_of
+from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
+from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, ItemKey, Progress, each, progress_of
 from ..flows.parallel.gather import gather
 from ..flows.repeat import Retry
 from ..flows.resources import Source, awaits, inline, keep
-from ..flows.runtime import Parts, own_approval, own_space
+from ..flows.runtime import Runtime, own_approval, own_space
 from ..flows.step import Step
-from ..flows.waits.approvals import Link, approve, decide, draw_link, link_url, open_approvals
+from ..flows.waits.approvals import ApprovalLink, approve, decide, draw_link, link_url, open_approvals
 from ..flows.waits.callbacks import callback_url, deliver_by_token, remote
 from ..flows.waits.records import (
     ARRIVAL_KIND,
@@ -42,7 +42,7 @@ __all__ = ["BatchApi", "ResourceApi", "WaitApi"]
 class ResourceApi:
     """The part of an app that is about resources."""
 
-    parts: Parts
+    parts: Runtime
 
     def resource(self, data: Source, *, name: str = "", media_type: str = "") -> Any:
         """Put a large value away inside a step, and get a `Resource`: a reference that can be returned and passed on.
@@ -73,7 +73,7 @@ Awaited = Coroutine[Any, Any, R] | Callable[[], Coroutine[Any, Any, R]]
 class BatchApi:
     """The part of an app that is about batches."""
 
-    parts: Parts
+    parts: Runtime
 
     @overload
     def gather(
@@ -194,7 +194,7 @@ class BatchApi:
         session = inside_flow("app.each")
         if on_failure not in ("raise", "collect"):
             raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
-        batch = Batch(step_of(step, "app.each"), list(items), key, args, kwargs)
+        batch = ItemBatch(step_of(step, "app.each"), list(items), key, args, kwargs)
         work = each(session, batch, concurrency, collect=on_failure == "collect")
         return session.do(work, names=(batch.step.name,))
 
@@ -223,7 +223,7 @@ class BatchApi:
         Awaited if the undo is an `async def`.
         """
         declared = step_of(step, "app.compensate_duplicate")
-        duplicate = Duplicate(declared, result, arguments or {}, by, note, good_too, undone)
+        duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
         drive = await_ if declared.undo is not None and declared.undo.is_async else block
         return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
 
@@ -251,7 +251,7 @@ LONGEST_NOTE = 2_000
 class WaitApi:
     """The part of an app that is about waits. In an `async def` flow, what is called in its body is awaited."""
 
-    parts: Parts
+    parts: Runtime
 
     # -- in a flow -------------------------------------------------------------------------------
 
@@ -305,7 +305,7 @@ class WaitApi:
                 "link is sent."
             )
         who = to and validate_key(to)
-        link = Link(attempt.space, validate_key(name), session.work.born, digest(show), who)
+        link = ApprovalLink(attempt.space, validate_key(name), session.work.born, digest(show), who)
         token = block(draw_link(self.parts.store, link, seconds(valid, name="valid")))
         return link_url(self.parts.url, token)
 

@@ -13,12 +13,12 @@ from msgspec import structs
 
 from ..claims.once import refuse_generators
 from ..claims.policy import Duration, make_policy
-from ..claims.request import name_of, refuse_bare
+from ..claims.request import operation_name, refuse_bare
 from ..errors import KeyRefused, Misuse
 from ..flows.flow import Flow
-from ..flows.runtime import Parts
-from ..flows.triggers.poll import Poll, PollDuty
-from ..flows.triggers.schedule import CatchUp, Overlap, Schedule, ScheduleDuty, make_ticks, takes_tick
+from ..flows.runtime import Runtime
+from ..flows.triggers.poll import DuePolls, Poll
+from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, make_ticks, takes_tick
 from ..inbound.admit import admit
 from ..inbound.envelope import Envelope, envelope
 from ..inbound.hook import Hook, OnFailed, Secrets, checked, operation_of, warn_if_forgotten_early
@@ -39,7 +39,7 @@ LEASE = 15.0  # an admission takes milliseconds; a sender's next try should not 
 class DoorApi:
     """The part of an app that is about webhooks."""
 
-    parts: Parts
+    parts: Runtime
     hooks: MutableMapping[str, Hook]
 
     def webhook(
@@ -158,8 +158,8 @@ class TriggerApi:
 
     flow: Any  # of FlowApi
     flows: MutableMapping[str, Flow]
-    schedules: ScheduleDuty
-    polls: PollDuty
+    schedules: DueSchedules
+    polls: DuePolls
 
     def every(
         self,
@@ -183,7 +183,7 @@ class TriggerApi:
             flow = getattr(function, "flow", None)
             if not isinstance(flow, Flow):
                 options.setdefault("stable", ("key",))  # it holds the time on purpose: the tick's
-                called = name_of(function, name, "every")
+                called = operation_name(function, name, "every")
                 declare_flow = self.flow(key=_tick_key, name=called, **options)
                 function = declare_flow(_ticked(function))
                 flow = self.flows[called]
@@ -219,7 +219,7 @@ class TriggerApi:
         def declare(function: Callable[..., Any]) -> Callable[..., Any]:
             if inspect.isasyncgenfunction(function):
                 raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
-            poll = Poll(name_of(function, name, "poll"), function, make_ticks(every, tz), flow, span, since)
+            poll = Poll(operation_name(function, name, "poll"), function, make_ticks(every, tz), flow, span, since)
             self.polls.add(poll)
             return function
 

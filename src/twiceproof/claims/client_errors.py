@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal
 
-__all__ = ["REFUSED_STATUS", "is_refusal", "of_class", "of_grpc", "said_by", "status_of"]
+__all__ = ["REFUSED_STATUS", "is_refusal", "of_class", "of_grpc", "safe_getattr", "status_of"]
 
 
-def said_by(error: object, name: str) -> Any:
+def safe_getattr(error: object, name: str) -> Any:
     """Never fails. A property that raises, or warns where warnings are errors, must not hide the error itself."""
     try:
         return getattr(error, name, None)
@@ -172,14 +172,14 @@ def _is_grpc(carrier: object) -> bool:
 
 def of_grpc(error: BaseException) -> Literal["clean", "ambiguous"] | None:
     """The status of a gRPC call, or of one that google-api-core wraps; None: it is about none."""
-    for carrier in (error, said_by(error, "response")):
+    for carrier in (error, safe_getattr(error, "response")):
         if _is_grpc(carrier):
             return "clean" if _code_of(carrier) in REFUSED_CODES else "ambiguous"
     return None
 
 
 def _code_of(error: Any) -> str:
-    code = said_by(error, "code")
+    code = safe_getattr(error, "code")
     try:
         return str(code().name)
     except Exception:  # noqa: BLE001 - an RpcError of somebody's own, which has no status
@@ -188,9 +188,9 @@ def _code_of(error: Any) -> str:
 
 def status_of(error: BaseException) -> int | None:
     """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, Stripe, boto."""
-    response = said_by(error, "response")
+    response = safe_getattr(error, "response")
     metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None  # botocore's: parsed already
     told = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
     # One by one: aiohttp has a `status`, and warns of whoever asks for its `code`.
-    found = (said_by(carrier, name) for name in STATUS_NAMES for carrier in (response, error))
+    found = (safe_getattr(carrier, name) for name in STATUS_NAMES for carrier in (response, error))
     return next((status for status in chain(found, [told]) if isinstance(status, int) and 400 <= status < 600), None)

@@ -19,11 +19,11 @@ from ..errors import StoreError
 from ..operations import Operation, block
 from ..records import Address, Insert, Record, Replace, Written
 from ..stores.base import Store
-from ..threads import Errand, at_fork
+from ..threads import DelayedCall, at_fork
 from .claim import body_of, space_of
 from .states import EXPIRE
 
-__all__ = ["KIND", "OPERATION", "OTHERS", "Blocked", "Duplicates", "Tally", "most_blocked", "source_var"]
+__all__ = ["KIND", "OPERATION", "OTHERS", "Blocked", "DuplicateCounter", "Duplicates", "most_blocked", "source_var"]
 
 
 OTHERS = ""  # stands for the keys beyond the bound: counted together
@@ -127,7 +127,7 @@ GRACE = 1.0  # for the last counts when we are stopped: a commit under way is th
 Told = Callable[[str, Sequence[Blocked]], None]
 
 
-class Tally:
+class DuplicateCounter:
     """One process' counts on their way to the store. `told` hears of every page that was brought there."""
 
     def __init__(self, store: Store, duplicates: Duplicates, *, ids: Ids, every: float = FLUSH_EVERY) -> None:
@@ -148,7 +148,7 @@ class Tally:
         self._name = ""  # under which all of them are written: whatever we forget, none is written a second time
         self._pages: dict[str, str] = {}  # the versions of the latest, by space
         self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
-        self._errand: Errand | None = None
+        self._errand: DelayedCall | None = None
         self._is_late = False  # whether something was counted for which there was no errand any more
 
     def _arm(self) -> None:
@@ -156,7 +156,7 @@ class Tally:
             return
         if self._errand is not None:
             self._errand.cancel()
-        self._errand = Errand(self._every, self.flush, "twiceproof-tally")
+        self._errand = DelayedCall(self._every, self.flush, "twiceproof-tally")
         try:
             self._errand.start()
         except RuntimeError:  # no thread to be had: told at the end; the duplicate itself must be answered
@@ -216,11 +216,11 @@ class Tally:
         if last.is_alive():
             self._give_up()
 
-    def hurry(self) -> None:
+    def run_now(self) -> None:
         """The process is ending, and nobody has stopped us: what waits for its time goes now."""
         self._stopped = True
         if self._errand is not None:
-            self._errand.hurry()
+            self._errand.run_now()
 
     def wait(self, seconds: float) -> None:
         if self._is_late:  # Python 3.12 gives no thread to those who are still at work when the main one has ended
@@ -236,7 +236,7 @@ class Tally:
         log.warning("the last blocked duplicates may not be counted: the store does not answer")
 
 
-_tallies: weakref.WeakSet[Tally] = weakref.WeakSet()  # those of a forked child have no errand but its own
+_tallies: weakref.WeakSet[DuplicateCounter] = weakref.WeakSet()  # those of a forked child have no errand but its own
 
 
 @atexit.register
@@ -244,7 +244,7 @@ def _at_exit() -> None:
     """In bounded time, all together: a store that is away must not keep a process from ending."""
     tallies = list(_tallies)
     for tally in tallies:
-        tally.hurry()
+        tally.run_now()
     until = system_clock.monotonic() + GRACE
     for tally in tallies:
         tally.wait(max(0.0, until - system_clock.monotonic()))
@@ -260,7 +260,7 @@ def _hour(space: str) -> int:
     return int(space.rsplit("/", 1)[1])
 
 
-def _reset(tally: Tally) -> None:
+def _reset(tally: DuplicateCounter) -> None:
     """In a forked child. One of `multiprocessing` (a process pool's) ends without atexit, and has its own way to it."""
     tally._reset()
     util: Any = sys.modules.get("multiprocessing.util")

@@ -12,21 +12,21 @@ from typing import Any, Literal, get_args
 
 from ..errors import Misuse, NotDone
 from .claim import Fault
-from .client_errors import is_refusal, of_class, of_grpc, said_by, status_of
+from .client_errors import is_refusal, of_class, of_grpc, safe_getattr, status_of
 
 __all__ = [
     "CLEAN_VERDICTS",
     "Ending",
+    "ErrorRegistry",
     "Judge",
     "NotDoneErrors",
     "Verdict",
-    "Verdicts",
     "as_not_done",
+    "classify",
+    "earlier_requests",
     "fault_of",
-    "judge",
     "of_driver",
     "retry_after",
-    "sent_before",
     "worst",
 ]
 
@@ -50,11 +50,11 @@ CUT_OFF_STATES = frozenset({"40003", "57P01", "57P02", "57P04", "57P05"})
 def of_driver(error: BaseException) -> Literal["clean", "ambiguous"] | None:
     """psycopg, asyncpg, and what SQLAlchemy says about a connection of any driver; None: nothing is known."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
-    if name in NEVER_CONNECTED or said_by(error, "pgconn") is not None:  # psycopg: only while it connects
+    if name in NEVER_CONNECTED or safe_getattr(error, "pgconn") is not None:  # psycopg: only while it connects
         return "clean"
-    if said_by(error, "connection_invalidated") is True:
+    if safe_getattr(error, "connection_invalidated") is True:
         return "ambiguous"
-    state = said_by(error, "sqlstate") or said_by(error, "pgcode")
+    state = safe_getattr(error, "sqlstate") or safe_getattr(error, "pgcode")
     if isinstance(state, str):
         return _of_state(state)
     return "ambiguous" if name in UNANSWERED else None
@@ -71,12 +71,12 @@ Ending = Exception | int | None
 Found = list[Ending]
 
 
-def sent_before(error: BaseException) -> Found:
+def earlier_requests(error: BaseException) -> Found:
     """The requests that went out on the way to it, by the answer that it carries and by the calls that it came from."""
-    answer = said_by(error, "response")
-    found = _of_aws(answer) if isinstance(answer, dict) else _answers(said_by(answer, "history"))
-    found += _answers(said_by(error, "history"))  # aiohttp
-    found += _tries(said_by(said_by(answer, "raw"), "retries"))  # requests, with an adapter that retries
+    answer = safe_getattr(error, "response")
+    found = _of_aws(answer) if isinstance(answer, dict) else _answers(safe_getattr(answer, "history"))
+    found += _answers(safe_getattr(error, "history"))  # aiohttp
+    found += _tries(safe_getattr(safe_getattr(answer, "raw"), "retries"))  # requests, with an adapter that retries
     found += _of_azure(error)
     seen = [look(frame) if frame.f_locals else [None] for frame, look in _frames(error)]  # cleared: nobody knows
     if not seen and type(error).__name__ == "MaxRetryError":  # urllib3 retried, and where it says how is lost
@@ -100,12 +100,12 @@ def _answers(history: Any) -> Found:
 
 
 def _status_of(answer: Any) -> int | None:
-    told = (said_by(answer, name) for name in ("status_code", "status"))
+    told = (safe_getattr(answer, name) for name in ("status_code", "status"))
     return next((status for status in told if isinstance(status, int)), None)
 
 
 def _tries(retries: Any) -> Found:
-    return [one.error or one.status for one in _listed(said_by(retries, "history"))]
+    return [one.error or one.status for one in _listed(safe_getattr(retries, "history"))]
 
 
 def _listed(history: Any) -> Sequence[Any]:
@@ -126,7 +126,7 @@ def _of_azure(error: BaseException) -> Found:
     trace = error.__traceback__
     while trace is not None:
         if str(trace.tb_frame.f_globals.get("__name__")).startswith("azure."):
-            context = said_by(trace.tb_frame.f_locals.get("pipeline_response"), "context")
+            context = safe_getattr(trace.tb_frame.f_locals.get("pipeline_response"), "context")
             if isinstance(context, dict):
                 return _of_pipeline(context.get("history"))
         trace = trace.tb_next
@@ -134,7 +134,7 @@ def _of_azure(error: BaseException) -> Found:
 
 
 def _of_pipeline(history: Any) -> Found:
-    return [said_by(one, "error") or _status_of(said_by(one, "http_response")) for one in _listed(history)]
+    return [safe_getattr(one, "error") or _status_of(safe_getattr(one, "http_response")) for one in _listed(history)]
 
 
 # -- the calls that follow a redirect or try again ---------------------------------------------------
@@ -219,10 +219,10 @@ LONGEST_MESSAGE = 500
 WEIGHED: tuple[Verdict, ...] = ("ambiguous", "other", "final", "clean")
 
 
-def judge(error: BaseException) -> Verdict:
+def classify(error: BaseException) -> Verdict:
     """Clean, final: nothing was done. Ambiguous: no answer came. Other: it does not tell whether it was done."""
     if isinstance(error, BaseExceptionGroup):
-        return worst({judge(one) for one in error.exceptions})
+        return worst({classify(one) for one in error.exceptions})
     if isinstance(error, NotDone):
         return "final" if error.data.get("final") else "clean"
     verdict = _of_its_own(error)
@@ -240,7 +240,7 @@ def _of_its_own(error: BaseException) -> Verdict:
         return answered
     doubt = _leaves_a_doubt(error)
     inner = _inner(error, known=doubt)
-    found = of_driver(error) or ("other" if inner is None else judge(inner))
+    found = of_driver(error) or ("other" if inner is None else classify(inner))
     return "ambiguous" if doubt and found == "other" else found
 
 
@@ -251,7 +251,7 @@ def _of_http(error: BaseException) -> Verdict | None:
 
 def _is_one_of_several(error: BaseException) -> bool:
     """Whether a request before it, of the same call, may have been carried out: it says nothing about that one."""
-    if any(_may_be_done(ending) for ending in sent_before(error)):
+    if any(_may_be_done(ending) for ending in earlier_requests(error)):
         return True
     inner = _inner(error, known=_leaves_a_doubt(error) or of_class(type(error)) is not None)
     return inner is not None and _is_one_of_several(inner)
@@ -259,7 +259,7 @@ def _is_one_of_several(error: BaseException) -> bool:
 
 def _may_be_done(ending: Ending) -> bool:
     if isinstance(ending, Exception):
-        return judge(ending) not in CLEAN_VERDICTS
+        return classify(ending) not in CLEAN_VERDICTS
     return ending is None or not is_refusal(ending)
 
 
@@ -280,10 +280,10 @@ def _leaves_a_doubt(error: BaseException) -> bool:
 def _inner(error: BaseException, *, known: bool) -> Exception | None:
     """What it hands on: as `reason` (urllib, urllib3) or `orig` (SQLAlchemy); what is known to be a client's also as
     `original_error` (a proxy), as its first argument (requests), or as `error` among its words (botocore)."""
-    told = [said_by(error, "reason"), said_by(error, "orig")]
+    told = [safe_getattr(error, "reason"), safe_getattr(error, "orig")]
     if known:
-        words = said_by(error, "kwargs")
-        told += [said_by(error, "original_error"), *error.args[:1]]
+        words = safe_getattr(error, "kwargs")
+        told += [safe_getattr(error, "original_error"), *error.args[:1]]
         told += [words.get("error")] if isinstance(words, dict) else []
     return next((one for one in told if isinstance(one, Exception) and one is not error), None)
 
@@ -311,7 +311,7 @@ Judge = Callable[[Any], Verdict | None]
 LONGEST = 7 * 86_400.0  # a Retry-After beyond a week is a mistake of the other side
 
 
-class Verdicts:
+class ErrorRegistry:
     """The user's own words first, the latest first; then what is known of sockets, HTTP clients and `NotDone`."""
 
     def __init__(self) -> None:
@@ -335,7 +335,7 @@ class Verdicts:
                 return found
         if isinstance(error, BaseExceptionGroup):  # a task group's: the user's words are about what is in it
             return worst({self.judge(one, not_done) for one in error.exceptions})
-        return judge(error)
+        return classify(error)
 
 
 def as_not_done(given: NotDoneErrors) -> tuple[type[BaseException], ...]:
@@ -357,14 +357,14 @@ def _refuse_no_error(kind: object) -> None:
 
 def retry_after(error: BaseException, now: float) -> float | None:
     """When the other side wants to be asked again, in seconds: an attribute of the error, or the HTTP header."""
-    value = said_by(error, "retry_after")
+    value = safe_getattr(error, "retry_after")
     if value is None:
-        value = _header(said_by(error, "response")) or _header(error)
+        value = _header(safe_getattr(error, "response")) or _header(error)
     return None if value is None else _seconds(value, now)
 
 
 def _header(answer: object) -> object:
-    headers = said_by(answer, "headers")
+    headers = safe_getattr(answer, "headers")
     if headers is None or not (isinstance(headers, Mapping) or hasattr(headers, "get")):
         return None
     found: object = headers.get("Retry-After") or headers.get("retry-after")

@@ -16,10 +16,10 @@ from ..errors import (
     Waiting,
 )
 from ..records import Record
-from ..safe_text import typed
+from ..safe_text import suggested_command
 from .claim import HELD, Busy, Done, Failed, Fault, InReview, LostHold, Mismatch, Parked, claim_of
-from .held_claim import Hold
-from .states import Ask
+from .held_claim import HeldClaim
+from .states import ClaimRequest
 
 __all__ = [
     "BEFORE",
@@ -42,26 +42,26 @@ __all__ = [
 BEFORE, DURING = "before it began", "while it ran"
 
 
-def named(ask: Ask) -> str:
+def named(ask: ClaimRequest) -> str:
     return f"{ask.operation} for {ask.key!r}"
 
 
-def show(ask: Ask) -> str:
+def show(ask: ClaimRequest) -> str:
     return _about(ask, "show")
 
 
-def _about(ask: Ask, *words: str) -> str:
+def _about(ask: ClaimRequest, *words: str) -> str:
     tenant = () if ask.tenant == "default" else ("--tenant", ask.tenant)
-    return typed(*ask.where, *tenant, "claims", *words, about=(ask.operation, ask.key))
+    return suggested_command(*ask.where, *tenant, "claims", *words, about=(ask.operation, ask.key))
 
 
-def _again(ask: Ask) -> str:
+def _again(ask: ClaimRequest) -> str:
     if ask.inline:
         return f"once the cause is gone, have it run again with: {_about(ask, 'settle', '--did-not-happen')}"
     return "call .retry(…) with the same arguments to run it again."
 
 
-def refusal(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
+def refusal(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
     data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": outcome.run}
     if isinstance(outcome, Busy):
         return InProgress(
@@ -101,7 +101,7 @@ def unknown_after(fault: Fault) -> str:
     return f"{fault.type} while it ran: whether its work was done is unknown"
 
 
-def in_doubt(ask: Ask, fault: Fault) -> NeedsReview:
+def in_doubt(ask: ClaimRequest, fault: Fault) -> NeedsReview:
     """What the caller hears of work that ended with an error that does not tell whether it was done: its cause."""
     return NeedsReview(
         f"{named(ask)} waits for a person: {unknown_after(fault)} ({fault.type}: {fault.message}). "
@@ -114,10 +114,11 @@ def in_doubt(ask: Ask, fault: Fault) -> NeedsReview:
     )
 
 
-def waiting(ask: Ask, parked: Parked) -> Waiting:
+def waiting(ask: ClaimRequest, parked: Parked) -> Waiting:
+    show = suggested_command(*ask.where, "runs", "show", parked.run)
     return Waiting(
         f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
-        f"(twiceproof work), or call again later. Look at it with: {typed(*ask.where, 'runs', 'show', parked.run)}",
+        f"(twiceproof work), or call again later. Look at it with: {show}",
         operation=ask.operation,
         key=ask.key,
         run=parked.run,
@@ -127,20 +128,20 @@ def waiting(ask: Ask, parked: Parked) -> Waiting:
     )
 
 
-def refuse_other_payload(outer: Ask, ask: Ask) -> None:
+def refuse_other_payload(outer: ClaimRequest, ask: ClaimRequest) -> None:
     """A call for the same key from inside the work is part of it unless it asks for something else."""
     if ask.fingerprint and outer.fingerprint != ask.fingerprint:
         raise refusal(ask, Mismatch(outer.fingerprint, ask.fingerprint, HELD, outer.run))
 
 
-def refuse_other_fingerprint(ask: Ask, found: Record) -> None:
+def refuse_other_fingerprint(ask: ClaimRequest, found: Record) -> None:
     """A second start of the same run is welcome only if it asks for the same."""
     claim = claim_of(found)
     if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
         raise refusal(ask, Mismatch(claim.fingerprint, ask.fingerprint, found.state, claim.run))
 
 
-def duplicate(ask: Ask, done: Done, value: Any, *, own: bool = False) -> Duplicate:
+def duplicate(ask: ClaimRequest, done: Done, value: Any, *, own: bool = False) -> Duplicate:
     """`own`: to a run that was at it when it crashed, this may be the result of its own call."""
     return Duplicate(
         f"{named(ask)} was done before; what it returned is in this error's .result.",
@@ -152,7 +153,7 @@ def duplicate(ask: Ask, done: Done, value: Any, *, own: bool = False) -> Duplica
     )
 
 
-def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
+def claim_lost(hold: HeldClaim, lost: LostHold, when: str) -> ClaimLost:
     known = "Nothing was done by this call" if when == BEFORE else "What it found out is kept as evidence"
     return ClaimLost(
         f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.ask)}",
@@ -163,7 +164,7 @@ def claim_lost(hold: Hold, lost: LostHold, when: str) -> ClaimLost:
     )
 
 
-def inherited(hold: Hold) -> ClaimLost:
+def inherited(hold: HeldClaim) -> ClaimLost:
     return ClaimLost(
         f"{named(hold.ask)} is held by the process that this one was forked from, which goes on with it; leave a "
         "forked child with os._exit(…), or give it a key of its own.",
@@ -174,7 +175,7 @@ def inherited(hold: Hold) -> ClaimLost:
     )
 
 
-def no_longer_fits(ask: Ask, done: Done, why: str) -> NeedsReview:
+def no_longer_fits(ask: ClaimRequest, done: Done, why: str) -> NeedsReview:
     """Done, and its code has changed since. Handed on as plain JSON, it would break whoever asked."""
     return NeedsReview(
         f"{named(ask)} was done, but {why}. Give what is new in that type a default; see what is on record: "
@@ -186,7 +187,7 @@ def no_longer_fits(ask: Ask, done: Done, why: str) -> NeedsReview:
     )
 
 
-def result_not_kept(ask: Ask, done: Done) -> ResultNotKept:
+def result_not_kept(ask: ClaimRequest, done: Done) -> ResultNotKept:
     why = done.spill.reason if done.spill and done.spill.reason else "its time is over"
     return ResultNotKept(
         f"{named(ask)} was done, but its result is not kept ({why}); look at the claim with: {show(ask)}",

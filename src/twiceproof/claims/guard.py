@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..errors import NeedsReview, StoreError, StoreUnsafe
-from ..operations import Call, Operation, Raised, Returned, thrown
+from ..operations import Operation, Raised, Returned, UserCall, carry_stop_iteration
 from .claim import Busy, Done, Held, LostHold, Mismatch
-from .error_classification import CLEAN_VERDICTS, Verdicts, fault_of
+from .error_classification import CLEAN_VERDICTS, ErrorRegistry, fault_of
 from .error_messages import (
     BEFORE,
     DURING,
@@ -24,20 +24,20 @@ from .error_messages import (
     result_not_kept,
     unknown_after,
 )
-from .held_claim import INHERITED, Heartbeat, Hold, come_outside, enclosing, go_inside
-from .manager import Claims
+from .held_claim import INHERITED, Heartbeat, HeldClaim, enclosing_claim, enter_claim, exit_claim
+from .manager import ClaimManager
 from .policy import Policy
 from .results import Misfit, ResultType, pack, unpack
-from .states import Ask, claim_for
+from .states import ClaimRequest, claim_for
 
-__all__ = ["Guard", "Prior"]
+__all__ = ["Guard", "PriorResult"]
 
 
 FIRST_PAUSE = 0.05
 LONGEST_PAUSE = 0.5
 
 
-class Prior(Struct, frozen=True):
+class PriorResult(Struct, frozen=True):
     """The answer to a duplicate: what the first one returned."""
 
     value: Any
@@ -47,7 +47,13 @@ class Guard:
     """One operation's guard. Holds no state between calls: everything rests in the store."""
 
     def __init__(
-        self, claims: Claims, heartbeat: Heartbeat, policy: Policy, verdicts: Verdicts, *, best_effort: bool = False
+        self,
+        claims: ClaimManager,
+        heartbeat: Heartbeat,
+        policy: Policy,
+        verdicts: ErrorRegistry,
+        *,
+        best_effort: bool = False,
     ) -> None:
         self.claims = claims
         self.policy = policy
@@ -59,15 +65,15 @@ class Guard:
         """The same for another tenant's policy."""
         return Guard(self.claims, self._heartbeat, policy, self._verdicts, best_effort=self._best_effort)
 
-    def run(self, ask: Ask, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
+    def run(self, ask: ClaimRequest, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
         """Do the work if it was not done before; otherwise answer with what the first one returned."""
-        outer = enclosing(ask.at.space, self.claims.store)
+        outer = enclosing_claim(ask.at.space, self.claims.store)
         if outer is not None:
             refuse_other_payload(outer.ask, ask)
-            return _value_of((yield from Call(work)))
+            return _value_of((yield from UserCall(work)))
         results.prepare()
         taken = yield from self.enter(ask, results)
-        if isinstance(taken, Prior):
+        if isinstance(taken, PriorResult):
             return taken.value
         try:
             self.begin(taken)
@@ -75,30 +81,30 @@ class Guard:
             yield from self.claims.release(taken.held)
             raise
         try:
-            finding: Returned | Raised = yield Call(work)
+            finding: Returned | Raised = yield UserCall(work)
         finally:
             self.end(taken)
         return (yield from self.leave(taken, finding, results))
 
-    def begin(self, hold: Hold) -> None:
+    def begin(self, hold: HeldClaim) -> None:
         """The work starts: keep its claim alive, and know who is inside. If it raises, release the claim."""
         self._heartbeat.keep(hold)
-        go_inside(hold, self.claims.store)
+        enter_claim(hold, self.claims.store)
 
-    def end(self, hold: Hold) -> None:
+    def end(self, hold: HeldClaim) -> None:
         self._heartbeat.drop(hold)
-        come_outside(hold)
+        exit_claim(hold)
 
     # -- before the work -------------------------------------------------------------------------
 
-    def enter(self, ask: Ask, results: ResultType) -> Operation[Hold | Prior]:
+    def enter(self, ask: ClaimRequest, results: ResultType) -> Operation[HeldClaim | PriorResult]:
         self._refuse_best_effort()
         pause = FIRST_PAUSE
         blocked = False
         while True:
             outcome = yield from self.claims.take(ask)
             if isinstance(outcome, Held):
-                hold = Hold(ask, outcome)
+                hold = HeldClaim(ask, outcome)
                 if self.claims.clock.monotonic() >= outcome.deadline:
                     yield from self._ask_once_more(hold)
                 return hold
@@ -120,14 +126,14 @@ class Guard:
                 "App(best_effort=True)."
             )
 
-    def _ask_once_more(self, hold: Hold) -> Operation[None]:
+    def _ask_once_more(self, hold: HeldClaim) -> Operation[None]:
         """Nothing acts past its own deadline: a process that slept through its lease asks whether it still holds."""
         renewed = yield from self.claims.renew(hold.held)
         if isinstance(renewed, LostHold):
             raise claim_lost(hold, renewed, BEFORE)
         hold.held = renewed
 
-    def _prior(self, ask: Ask, done: Done, results: ResultType) -> Operation[Prior]:
+    def _prior(self, ask: ClaimRequest, done: Done, results: ResultType) -> Operation[PriorResult]:
         text = yield from unpack(self.claims.store, done.at, done.result, done.spill)
         try:
             value = results.restore(text, loose=done.loose) if text else None
@@ -137,11 +143,11 @@ class Guard:
             raise duplicate(ask, done, value, own=bool(text))
         if not text:
             raise result_not_kept(ask, done)
-        return Prior(value)
+        return PriorResult(value)
 
     # -- after the work --------------------------------------------------------------------------
 
-    def leave(self, hold: Hold, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
+    def leave(self, hold: HeldClaim, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
         if hold.lost is INHERITED:
             return _value_of(finding)
         if isinstance(finding, Returned):
@@ -152,10 +158,10 @@ class Guard:
             finding.error.add_note(f"twiceproof could not record this failure: {error}")
             doubt = None
         if doubt is None or not isinstance(finding.error, Exception):
-            raise thrown(finding.error)
+            raise carry_stop_iteration(finding.error)
         raise doubt from finding.error
 
-    def _complete(self, hold: Hold, value: Any, results: ResultType) -> Operation[Any]:
+    def _complete(self, hold: HeldClaim, value: Any, results: ResultType) -> Operation[Any]:
         claim = claim_for(hold.ask, hold.held.attempt)
         packed = pack(value, hold.held, large=self.policy.large)
         if not results.fits(packed):
@@ -171,7 +177,7 @@ class Guard:
         text = packed.inline or packed.text
         return results.restore(text, loose=True) if text else value
 
-    def _fail(self, hold: Hold, error: BaseException) -> Operation[NeedsReview | None]:
+    def _fail(self, hold: HeldClaim, error: BaseException) -> Operation[NeedsReview | None]:
         """What the caller hears instead of the error, if that does not tell whether the work was done."""
         verdict = self._verdicts.judge(error, self.policy.not_done)
         claim = claim_for(hold.ask, hold.held.attempt)
@@ -190,5 +196,5 @@ class Guard:
 
 def _value_of(finding: Returned | Raised) -> Any:
     if isinstance(finding, Raised):
-        raise thrown(finding.error)
+        raise carry_stop_iteration(finding.error)
     return finding.value

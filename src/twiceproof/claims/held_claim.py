@@ -14,24 +14,24 @@ from ..operations import Operation, block
 from ..stores.base import Store
 from ..threads import at_fork
 from .claim import Held, LostHold
-from .states import Ask
+from .states import ClaimRequest
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["INHERITED", "Heartbeat", "Hold", "come_outside", "enclosing", "go_inside"]
+__all__ = ["INHERITED", "Heartbeat", "HeldClaim", "enclosing_claim", "enter_claim", "exit_claim"]
 
 
 # In a forked child: it is the parent's, who is still at work. What the child says about it would be taken for the end.
 INHERITED = LostHold("held", "")
 
 
-class Hold:
+class HeldClaim:
     """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
 
     __slots__ = ("active", "ask", "beat_at", "beating", "context", "ending", "held", "lost", "renew", "store", "token")
 
-    def __init__(self, ask: Ask, held: Held) -> None:
+    def __init__(self, ask: ClaimRequest, held: Held) -> None:
         self.ask = ask
         self.held = held
         self.lost: LostHold | None = None
@@ -42,19 +42,19 @@ class Hold:
         self.context: Context | None = None  # of whoever holds it: what is logged about it elsewhere is part of that
         self.renew: Callable[[Held], Operation[Held | LostHold]] | None = None  # None: as claims are renewed
         self.store: Store | None = None
-        self.token: Token[tuple[Hold, ...]] | None = None
+        self.token: Token[tuple[HeldClaim, ...]] | None = None
 
 
-_inside: ContextVar[tuple[Hold, ...]] = ContextVar("twiceproof_inside", default=())
+_inside: ContextVar[tuple[HeldClaim, ...]] = ContextVar("twiceproof_inside", default=())
 
 
-def go_inside(hold: Hold, store: Store) -> None:
+def enter_claim(hold: HeldClaim, store: Store) -> None:
     """From now on, a call for the same key from inside the work is part of it, not a duplicate."""
     hold.store = store
     hold.token = _inside.set((*_inside.get(), hold))
 
 
-def come_outside(hold: Hold) -> None:
+def exit_claim(hold: HeldClaim) -> None:
     # A task left behind keeps a copy of this context: what it holds on to must not open the door later.
     hold.active = False
     if hold.token is None:
@@ -66,7 +66,7 @@ def come_outside(hold: Hold) -> None:
     hold.token = None
 
 
-def enclosing(space: str, store: Store) -> Hold | None:
+def enclosing_claim(space: str, store: Store) -> HeldClaim | None:
     """The hold on this space that the caller is inside of, if any. Another store has claims of its own."""
     for hold in _inside.get():
         if hold.active and hold.ask.at.space == space and hold.store is store:
@@ -99,7 +99,7 @@ class Heartbeat:
         at_fork(self, in_child=Heartbeat._forget_parents)
 
     def _reset(self) -> None:
-        self._holds: dict[int, Hold] = {}
+        self._holds: dict[int, HeldClaim] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopped = False
@@ -113,7 +113,7 @@ class Heartbeat:
             hold.lost = INHERITED
         self._reset()
 
-    def keep(self, hold: Hold) -> None:
+    def keep(self, hold: HeldClaim) -> None:
         """From now on, until it is dropped."""
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
@@ -122,7 +122,7 @@ class Heartbeat:
             self._start(pace)
         self._holds[id(hold)] = hold
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: HeldClaim) -> None:
         self._holds.pop(id(hold), None)
         hold.context = None  # it may know the hold in turn
 
@@ -144,7 +144,7 @@ class Heartbeat:
             log.warning("the heartbeats failed, will try again: %s", error)
         self._do_chore()
 
-    def _send_out(self, holds: list[Hold]) -> None:
+    def _send_out(self, holds: list[HeldClaim]) -> None:
         """Each by a helper: one claim that cannot be renewed must not starve the others."""
         if not holds:
             return
@@ -162,12 +162,12 @@ class Heartbeat:
         for hold in self._due():
             self._try_beat(hold)
 
-    def _due(self) -> list[Hold]:
+    def _due(self) -> list[HeldClaim]:
         now = self._clock.monotonic()
         holds = list(self._holds.values())
         return [hold for hold in holds if hold.lost is None and not hold.beating and now >= hold.beat_at]
 
-    def _try_beat(self, hold: Hold) -> None:
+    def _try_beat(self, hold: HeldClaim) -> None:
         try:
             self._beat_one(hold)
         except Exception as error:  # noqa: BLE001 - it is tried again until the lease is over
@@ -176,7 +176,7 @@ class Heartbeat:
         finally:
             hold.beating = False
 
-    def _beat_one(self, hold: Hold) -> None:
+    def _beat_one(self, hold: HeldClaim) -> None:
         renew = hold.renew or self._renew
         answer = block(renew(hold.held))
         if isinstance(answer, Held):
@@ -227,7 +227,7 @@ def _tick_of(reference: weakref.ref[Heartbeat]) -> float | None:
     return None if heartbeat is None or heartbeat._stopped else heartbeat._tick
 
 
-def _warn(hold: Hold, message: str, what: object) -> None:
+def _warn(hold: HeldClaim, message: str, what: object) -> None:
     """From the context of its holder: on this thread nobody would know which event the line belongs to."""
     ask = hold.ask
     about = {"run": ask.run, "flow": ask.operation, "key": ask.key}

@@ -9,12 +9,12 @@ from msgspec import Raw, structs
 
 from ..clock import Clock, system_clock
 from ..errors import Misuse, StoreError
-from ..operations import Insist, Operation
+from ..operations import Operation, Uncancellable
 from ..records import Address, Check, Conflict, Found, Insert, Lost, Outcome, Record, Remove, Replace, Write, Written
-from ..safe_text import typed
+from ..safe_text import suggested_command
 from ..stores.base import Store
-from ..threads import is_a_signals
-from .blobs import Shelf
+from ..threads import raised_by_signal_handler
+from .blobs import BlobStore
 from .claim import (
     CLAIM,
     DONE,
@@ -40,34 +40,34 @@ from .queries import KEEP, Evidence, evidence_write
 from .results import SPILL_LIMIT, Packed, resource_address
 from .retention import forget, remove_pieces
 from .states import (
-    Answer,
-    Ask,
-    Begin,
+    AnswerOnly,
+    BeginClaim,
+    ClaimRequest,
     Lifetime,
     Move,
-    Park,
+    ParkClaim,
     decide,
     decide_of_other_kind,
     finish_times,
-    glance,
     is_expired,
     is_lapsed,
+    outcome_of,
 )
 
-__all__ = ["FOR_EVER", "Claims", "Decide", "is_beckoned"]
+__all__ = ["FOR_EVER", "ClaimManager", "Decide", "interrupt_requested"]
 
 
-Decide = Callable[[Ask, Record | None, float], Move]
+Decide = Callable[[ClaimRequest, Record | None, float], Move]
 
 NOT_LOOKED = Found(None, 0.0)
 MOST_ON_SHELF = 256 * 1024 * 1024
 FOR_EVER = Lifetime(keep=None, keep_failed=None)
 
 
-class Claims:
+class ClaimManager:
     """Operations on claims in one store. Each is a generator: run it with `drive.block` or `drive.await_`."""
 
-    def __init__(self, store: Store, *, clock: Clock = system_clock, shelf: Shelf | None = None) -> None:
+    def __init__(self, store: Store, *, clock: Clock = system_clock, shelf: BlobStore | None = None) -> None:
         self.store = store
         self.clock = clock
         self.shelf = shelf  # where the large values of runs are kept; None: in the store
@@ -80,13 +80,13 @@ class Claims:
 
     # -- taking ----------------------------------------------------------------------------------
 
-    def take(self, ask: Ask, decide: Decide = decide, found: Found | None = None) -> Operation[TakeOutcome]:
+    def take(self, ask: ClaimRequest, decide: Decide = decide, found: Found | None = None) -> Operation[TakeOutcome]:
         """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
         if found is None:  # what is there may be known already
             found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
         while True:
             move = decide(ask, found.record, found.now)
-            if isinstance(move, Answer):
+            if isinstance(move, AnswerOnly):
                 return move.outcome
             sent = self.clock.monotonic()
             try:
@@ -95,7 +95,7 @@ class Claims:
                 raise
             except BaseException as error:
                 # Cancelled or interrupted while the take was on its way: nothing was done yet, so give it back.
-                if not isinstance(error, Exception) or is_a_signals(error):
+                if not isinstance(error, Exception) or raised_by_signal_handler(error):
                     yield from self._give_back(ask, found, error)
                 raise
             if isinstance(written, Written):
@@ -112,7 +112,9 @@ class Claims:
         """A store without transactions takes one write at a time. Flows need more, so it holds no run to look for."""
         return alone(write) if self.store.batch_limit > 1 else ()
 
-    def _of_other_kind(self, ask: Ask, decide: Decide, refused: Conflict | Lost) -> Operation[TakeOutcome | None]:
+    def _of_other_kind(
+        self, ask: ClaimRequest, decide: Decide, refused: Conflict | Lost
+    ) -> Operation[TakeOutcome | None]:
         """A run has this operation's key where a claim is asked for, or the other way round: it is answered as a
         duplicate, and never taken over. None: it is gone, or was only not swept yet.
         """
@@ -125,13 +127,13 @@ class Claims:
         if ask.at.kind == CLAIM:
             decide(ask, record, refused.now)  # which may refuse it
         move = decide_of_other_kind(ask, record, refused.now)
-        if isinstance(move, Answer):
+        if isinstance(move, AnswerOnly):
             return move.outcome
         written = yield from self.store.write(move.write)
         return InReview(move.reason, ask.run, written.now) if isinstance(written, Written) else None
 
-    def _won(self, ask: Ask, move: Begin | Park, written: Written, sent: float) -> TakeOutcome:
-        if isinstance(move, Park):
+    def _won(self, ask: ClaimRequest, move: BeginClaim | ParkClaim, written: Written, sent: float) -> TakeOutcome:
+        if isinstance(move, ParkClaim):
             return InReview(move.reason, ask.run, written.now)
         deadline = sent + ask.lease
         return Held(
@@ -146,16 +148,16 @@ class Claims:
             written.now,
         )
 
-    def _give_back(self, ask: Ask, before: Found, error: BaseException) -> Operation[None]:
+    def _give_back(self, ask: ClaimRequest, before: Found, error: BaseException) -> Operation[None]:
         """A store that is away must not turn a cancellation into something else: it would be caught and not heeded."""
         if ask.reentrant:  # by its owner's name, the claim of an earlier life cannot be told from this take's
             return
         try:
-            yield from Insist(self._withdraw(ask, before))
+            yield from Uncancellable(self._withdraw(ask, before))
         except StoreError as worse:
             error.add_note(f"twiceproof could not give the claim back, which lapses if it was taken: {worse}")
 
-    def _withdraw(self, ask: Ask, before: Found) -> Operation[None]:
+    def _withdraw(self, ask: ClaimRequest, before: Found) -> Operation[None]:
         """Only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be forgotten."""
         record = (yield from self.store.read(ask.at)).record
         if record is None or (before.record is not None and record.version == before.record.version):
@@ -170,7 +172,7 @@ class Claims:
         found = yield from self.store.read(at)
         if found.record is None or is_expired(found.record, found.now):
             return None
-        return glance(found.record, found.now)
+        return outcome_of(found.record, found.now)
 
     # -- holding ---------------------------------------------------------------------------------
 
@@ -184,7 +186,7 @@ class Claims:
             written = yield from self.store.write(again)
             if isinstance(written, Written):
                 return structs.replace(held, lease=span, deadline=sent + span)
-            if not is_beckoned(written.found, held):
+            if not interrupt_requested(written.found, held):
                 return _lost(written.found)
             held = structs.replace(held, fence=written.found.fence)
 
@@ -266,7 +268,7 @@ class Claims:
             written = yield from self.store.write(_settled(record, settlement, result, life))
             if isinstance(written, Written):
                 after = yield from self.store.read(at)
-                return glance(after.record or record, after.now)
+                return outcome_of(after.record or record, after.now)
 
     def free(self, at: Address, *, force: bool = False) -> Operation[bool]:
         """Forget a key, by an operator's word. False: there was nothing to forget."""
@@ -303,7 +305,7 @@ def _undo(record: Record, before: Found) -> Remove | Replace | None:
     return Replace(old.at, old.body, old.state, version=record.version, draw=True, queue=old.queue, due_in=due_in)
 
 
-def is_beckoned(found: Record | None, held: Held) -> TypeGuard[Record]:
+def interrupt_requested(found: Record | None, held: Held) -> TypeGuard[Record]:
     """Whether a refused holder still holds: somebody drew a new fence to have its attention (a cancellation)."""
     return (
         found is not None
@@ -342,15 +344,15 @@ def _still_held(record: Record, now: float, advice: str) -> str:
 def _settleable(found: Found, where: Sequence[str]) -> Record:
     record = found.record
     if record is None:
-        every = typed(*where, "claims", "list", "--state", "all")
+        every = suggested_command(*where, "claims", "list", "--state", "all")
         raise Misuse(f"There is no such claim; list what is there with: {every}")
     claim = claim_of(record)
     if record.state == DONE:
         tenant = () if claim.tenant == "default" or "--tenant" in where else ("--tenant", claim.tenant)
-        look = typed(*where, *tenant, "claims", "show", about=(claim.operation, claim.key))
+        look = suggested_command(*where, *tenant, "claims", "show", about=(claim.operation, claim.key))
         raise Misuse(f"This claim is done: there is nothing to settle. Look at it with: {look}")
     if claim.work:
-        show = typed(*where, "review", "show", claim.run)
+        show = suggested_command(*where, "review", "show", claim.run)
         raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))

@@ -13,14 +13,14 @@ from msgspec import structs
 
 from ..clock import Ids
 from ..errors import Misuse, NotDone
-from ..operations import Carried, Operation, Raised, Returned, await_, block
+from ..operations import Operation, Raised, Returned, StopIterationCarrier, await_, block
 from .claim import TakeOutcome
 from .error_messages import refuse_other_payload
-from .guard import Guard, Prior
-from .held_claim import Hold, enclosing
-from .request import Asking, Link
+from .guard import Guard, PriorResult
+from .held_claim import HeldClaim, enclosing_claim
+from .request import ClaimRequestFactory, Link
 from .results import ResultType
-from .states import Ask
+from .states import ClaimRequest
 
 __all__ = [
     "AsyncOnceFunction",
@@ -42,11 +42,11 @@ def _plain() -> object:
 class ClaimBlock:
     """Inside it, `held` says whether the work is ours. What is assigned to `result` is recorded at the end."""
 
-    def __init__(self, guard: Guard, ask: Ask) -> None:
+    def __init__(self, guard: Guard, ask: ClaimRequest) -> None:
         self._guard = guard
         self._ask = ask
         self._results = ResultType(_plain, ask.operation)
-        self._hold: Hold | None = None
+        self._hold: HeldClaim | None = None
         self._entered = False
         self._nested = False
         self.result: Any = None
@@ -102,14 +102,14 @@ class ClaimBlock:
         if self._entered:
             raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
         self._entered = True
-        outer = enclosing(self._ask.at.space, self._guard.claims.store)
+        outer = enclosing_claim(self._ask.at.space, self._guard.claims.store)
         if outer is not None and not self._ask.reentrant:  # part of the work around it, which records the result
             refuse_other_payload(outer.ask, self._ask)
             self._nested = True
             return self
         self._results.prepare()
         taken = yield from self._guard.enter(self._ask, self._results)
-        if isinstance(taken, Prior):
+        if isinstance(taken, PriorResult):
             self.result = taken.value
             return self
         try:
@@ -129,7 +129,7 @@ class ClaimBlock:
             return
         try:
             yield from self._guard.leave(self._hold, Raised(error), self._results)
-        except Carried:  # the block's own error goes on by itself
+        except StopIterationCarrier:  # the block's own error goes on by itself
             return
         except BaseException as same:
             if same is not error:
@@ -242,7 +242,9 @@ class Once:
         self.guard = guard
         self.policy = guard.policy
         clock = guard.claims.clock
-        self.asking = Asking(function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link)
+        self.asking = ClaimRequestFactory(
+            function, guard.policy, key=key, owner=owner, clock=clock, stable=stable, link=link
+        )
         self._results = ResultType(function, self.policy.operation)
         self._awaited = inspect.iscoroutinefunction(function)
 
@@ -274,7 +276,7 @@ class Once:
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.asking.key(args, kwargs)
 
-    def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Ask:
+    def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> ClaimRequest:
         return self.asking.ask(self.asking.arguments.bind(args, kwargs), retry=retry)
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from ..clock import Clock, Ids
 from ..errors import Misuse
-from ..keys import KeyMaker, Watch, fingerprint
+from ..keys import KeyMaker, UnstableKeyDetector, fingerprint
 from ..records import Address
 from .claim import CLAIM, address_of, run_id
 from .policy import Policy
-from .states import Ask
+from .states import ClaimRequest
 
-__all__ = ["Arguments", "Asking", "Link", "name_of", "refuse_bare"]
+__all__ = ["Arguments", "ClaimRequestFactory", "Link", "operation_name", "refuse_bare"]
 
 
 SIMPLE = (Parameter.POSITIONAL_OR_KEYWORD,)
@@ -63,7 +63,7 @@ class Arguments:
 Link = str | Callable[..., str] | None
 
 
-class Asking:
+class ClaimRequestFactory:
     """One operation's asks."""
 
     def __init__(
@@ -85,11 +85,11 @@ class Asking:
         self._clock = clock
         self.maker = KeyMaker(key, self.arguments.signature)
         self.stable = tuple(stable)
-        self._watch = Watch(policy.operation, self.maker, stable)
+        self._watch = UnstableKeyDetector(policy.operation, self.maker, stable)
         self._link = KeyMaker(link, self.arguments.signature) if link else None
         self._ignore = _ignored(policy.ignore, self.arguments)
 
-    def of(self, policy: Policy) -> Asking:
+    def of(self, policy: Policy) -> ClaimRequestFactory:
         """The same for another tenant's policy."""
         view = copy.copy(self)
         view.policy = policy
@@ -101,13 +101,13 @@ class Asking:
     def address(self, key: str) -> Address:
         return address_of(self.policy.tenant, self.policy.operation, key, self._kind)
 
-    def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> Ask:
+    def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> ClaimRequest:
         """Everything that can be refused is refused here, before anything is written."""
         key = self.maker.make(arguments)
         if self._watch.is_on:
             self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
         at = self.address(key)
-        return Ask(
+        return ClaimRequest(
             at,
             self.policy.operation,
             key,
@@ -138,7 +138,7 @@ def _ignored(declared: tuple[str, ...], arguments: Arguments) -> tuple[str, ...]
 LAMBDA = "<lambda>"
 
 
-def name_of(function: Callable[..., Any], given: str | None, decorator: str) -> str:
+def operation_name(function: Callable[..., Any], given: str | None, decorator: str) -> str:
     """The given one, or its own. A classmethod is called with its class, which only the outermost decorator can see."""
     if isinstance(function, classmethod | staticmethod):
         kind = type(function).__name__

@@ -30,10 +30,10 @@ __all__ = [
     "Packed",
     "ResultType",
     "declared",
+    "encode_given_result",
     "json_of",
     "pack",
     "resource_address",
-    "said",
     "unpack",
 ]
 
@@ -107,7 +107,7 @@ def _short(mark: str) -> str:
     return "-" + sha256(mark.encode()).hexdigest()[:12] if mark else ""
 
 
-def said(result: Any) -> Raw:
+def encode_given_result(result: Any) -> Raw:
     """What a person says that something returned. Refused while it can be said differently."""
     try:
         return Raw(json_of(result))

@@ -14,7 +14,7 @@ from ..errors import CannotOpen
 from ..operations import Operation, block
 from ..records import Address, Check, Conflict, Found, Insert, Record, Remove, Replace, Write, Written
 from ..stores.base import Store
-from .blobs.records import drop
+from .blobs.records import delete_blobs
 from .claim import (
     CLAIM,
     DONE,
@@ -39,10 +39,10 @@ __all__ = [
     "HTTP_OWNER",
     "INPUT",
     "PASS",
-    "PIECES",
     "POINTERS",
-    "Housekeeper",
+    "RUN_RECORD_KINDS",
     "Pointer",
+    "Sweeper",
     "Swept",
     "forget",
     "is_of_a_run_to_come",
@@ -58,7 +58,7 @@ __all__ = [
 
 
 INPUT = "input-"  # how the name of a large input begins
-PIECES = ("step", "arrival", "approval", "evidence", "resource", "undo")
+RUN_RECORD_KINDS = ("step", "arrival", "approval", "evidence", "resource", "undo")
 BATCH = 50
 
 
@@ -78,7 +78,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
     """How many went; -1 if the claim is no longer the one in `owner`: whoever took it may need the rest."""
     gone = 0
     size = max(1, min(BATCH, store.batch_limit - 1))
-    for kind in PIECES:
+    for kind in RUN_RECORD_KINDS:
         after: str | None = None
         while True:
             page = yield from store.scan(kind, space=owner.at.space, after=after, limit=size)
@@ -91,7 +91,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
                         return -1
                     continue
                 gone += len(removals)
-                yield from drop(old)
+                yield from delete_blobs(old)
             after = page.after
             if after is None:
                 break
@@ -184,7 +184,7 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
     """All of them with a handful of questions. What belongs to a run goes with it, in one write: all or nothing."""
     try:
         runs = [record.at.space for record in records if record.at.kind == RUN]
-        beside = _by_space((yield from store.beside(runs, PIECES, limit=store.batch_limit))) if runs else {}
+        beside = _by_space((yield from store.beside(runs, RUN_RECORD_KINDS, limit=store.batch_limit))) if runs else {}
         asked = [at for record in records for at in _asks_for(record)]
         owners = dict(zip(asked, (yield from store.read_each(asked)), strict=True)) if asked else {}
         ends = [_End(record, _last(record, now, owners), beside.get(record.at.space, ())) for record in records]
@@ -251,7 +251,7 @@ def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
         counts["pieces"] += 1
     else:
         return
-    yield from drop([end.record, *end.pieces])
+    yield from delete_blobs([end.record, *end.pieces])
 
 
 def _asks_for(record: Record) -> tuple[Address, ...]:
@@ -311,7 +311,7 @@ def _until(record: Record, claim: Claim, now: float) -> float | None:
 GRACE = 1.0  # for a sweep when we are stopped: what is left lies there for the next one
 
 
-class Housekeeper:
+class Sweeper:
     """Asked often, it does something every `every` seconds, and goes on while there is much to do."""
 
     def __init__(
@@ -325,7 +325,7 @@ class Housekeeper:
         self._thread: threading.Thread | None = None
         self._stopped = False
 
-    def tidy_up_if_due(self) -> None:
+    def sweep_if_due(self) -> None:
         at_work = self._thread is not None and self._thread.is_alive()
         if at_work or self._stopped or self._clock.monotonic() - self._swept_at < self._every:
             return

@@ -33,18 +33,18 @@ from .claim import (
 __all__ = [
     "EXPIRE",
     "TRIM",
-    "Answer",
-    "Ask",
-    "Begin",
+    "AnswerOnly",
+    "BeginClaim",
+    "ClaimRequest",
     "Lifetime",
     "Move",
-    "Park",
+    "ParkClaim",
     "claim_for",
     "decide",
     "decide_of_other_kind",
     "finish_times",
-    "glance",
     "kept_until",
+    "outcome_of",
 ]
 
 
@@ -52,7 +52,7 @@ EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when 
 TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due, leaving a tombstone
 
 
-class Ask(Struct, frozen=True, gc=False):
+class ClaimRequest(Struct, frozen=True, gc=False):
     """What a caller wants to claim, and how."""
 
     at: Address
@@ -71,27 +71,27 @@ class Ask(Struct, frozen=True, gc=False):
     inline: bool = False  # asked by app.claim, which has no function to call again
 
 
-class Answer(Struct, frozen=True, gc=False):
+class AnswerOnly(Struct, frozen=True, gc=False):
     """Nothing to write."""
 
     outcome: TakeOutcome
 
 
-class Begin(Struct, frozen=True, gc=False):
+class BeginClaim(Struct, frozen=True, gc=False):
     """Write this; if it lands, the claim is ours."""
 
     write: Insert | Replace
     attempt: int
 
 
-class Park(Struct, frozen=True, gc=False):
+class ParkClaim(Struct, frozen=True, gc=False):
     """Write this; if it lands, the claim waits for a person."""
 
     write: Replace
     reason: str
 
 
-Move = Answer | Begin | Park
+Move = AnswerOnly | BeginClaim | ParkClaim
 
 
 class Lifetime(Struct, frozen=True, gc=False):
@@ -102,45 +102,45 @@ class Lifetime(Struct, frozen=True, gc=False):
     keep_failed: float | None = 30 * 86_400.0
 
 
-def decide(ask: Ask, record: Record | None, now: float) -> Move:
+def decide(ask: ClaimRequest, record: Record | None, now: float) -> Move:
     """What a take should do about what it found."""
     if record is None:
-        return Begin(_insert(ask), 1)
+        return BeginClaim(_insert(ask), 1)
     if is_expired(record, now):
         return _take_over(ask, record, 1)
     claim = claim_of(record)
     if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
-        return Answer(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
+        return AnswerOnly(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
     if record.state == HELD:
         return _decide_held(ask, record, claim, now)
     if record.state == FAILED and (ask.retry or (claim.fault and claim.fault.retryable)):
         return _take_over(ask, record, claim.attempt + 1)
-    return Answer(_settled(record, claim, now))
+    return AnswerOnly(_settled(record, claim, now))
 
 
-def _decide_held(ask: Ask, record: Record, claim: Claim, now: float) -> Move:
+def _decide_held(ask: ClaimRequest, record: Record, claim: Claim, now: float) -> Move:
     if ask.reentrant and claim.owner == ask.owner:
         return _take_over(ask, record, claim.attempt)
     if not is_lapsed(record, now):
-        return Answer(Busy(claim.owner, _time_left(record, now), claim.run))
+        return AnswerOnly(Busy(claim.owner, _time_left(record, now), claim.run))
     if ask.repeat == "safe":
         return _take_over(ask, record, claim.attempt + 1)
     reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
-    return Park(_park(record, claim, reason), reason)
+    return ParkClaim(_park(record, claim, reason), reason)
 
 
-def decide_of_other_kind(ask: Ask, record: Record, now: float) -> Answer | Park:
+def decide_of_other_kind(ask: ClaimRequest, record: Record, now: float) -> AnswerOnly | ParkClaim:
     """A claim that a run finds under its operation and key, or a run that a claim finds: it says what became of it."""
     claim = claim_of(record)
     if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
-        return Answer(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
+        return AnswerOnly(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
     if record.at.kind == CLAIM and record.state == HELD and is_lapsed(record, now):
         reason = f"{claim.owner} stopped without a word; whether its work was done is unknown"
-        return Park(_park(record, claim, reason), reason)
-    return Answer(glance(record, now))
+        return ParkClaim(_park(record, claim, reason), reason)
+    return AnswerOnly(outcome_of(record, now))
 
 
-def glance(record: Record, now: float) -> TakeOutcome:
+def outcome_of(record: Record, now: float) -> TakeOutcome:
     """What a claim is now, for one who only looks."""
     claim = claim_of(record)
     if record.state == HELD:
@@ -202,18 +202,18 @@ def _time_left(record: Record, now: float) -> float:
     return max(0.0, (record.lease_until or now) - now)
 
 
-def _insert(ask: Ask) -> Insert:
+def _insert(ask: ClaimRequest) -> Insert:
     return Insert(ask.at, body_of(claim_for(ask, 1)), HELD, draw=True, lease=ask.lease)
 
 
-def _take_over(ask: Ask, record: Record, attempt: int) -> Begin:
+def _take_over(ask: ClaimRequest, record: Record, attempt: int) -> BeginClaim:
     """By version, not by fence: what was read must still be all there is, or a live claim is overrun."""
     body = body_of(claim_for(ask, attempt))
     write = Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease)
-    return Begin(write, attempt)
+    return BeginClaim(write, attempt)
 
 
-def claim_for(ask: Ask, attempt: int) -> Claim:
+def claim_for(ask: ClaimRequest, attempt: int) -> Claim:
     """The claim that this ask writes."""
     return Claim(ask.operation, ask.key, ask.owner, ask.tenant, ask.fingerprint, attempt, ask.run, ask.link)
 

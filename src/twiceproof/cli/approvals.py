@@ -13,7 +13,7 @@ import msgspec
 from ..claims.claim import validate_name
 from ..errors import Misuse
 from ..flows.history.queries import address_of_run
-from ..flows.waits.approvals import Link, draw_link, link_url, look_up, open_approvals
+from ..flows.waits.approvals import ApprovalLink, draw_link, link_url, look_up, open_approvals
 from ..flows.waits.approvals import decide as decide_approval
 from ..flows.waits.records import APPROVAL_KIND, OPEN, Approval, Decided, approval_id, request_address, request_of
 from ..keys import validate_key
@@ -24,7 +24,7 @@ from ..stores.base import Store
 from .failures import NEGATIVE, NotFound
 from .output import moment, show_json, show_pairs, show_table, show_text
 from .prompts import login_name
-from .target import Target, command, opened, target_options
+from .target import LedgerTarget, command, opened, target_options
 
 __all__ = [
     "APPROVAL_HELP",
@@ -44,7 +44,7 @@ APPROVAL_HELP = "APPROVAL is an approval's id, or FLOW/KEY where that run asks f
 MOST = 100
 
 
-def named_approval(target: Target, store: Store, name: str) -> str:
+def named_approval(target: LedgerTarget, store: Store, name: str) -> str:
     """Its id. What is still open comes first: a run may have asked for other things before."""
     if "/" not in name:
         return name
@@ -71,7 +71,7 @@ Examples:
 @click.argument("approval")
 @target_options
 @click.pass_obj
-def show(target: Target, approval: str) -> None:
+def show(target: LedgerTarget, approval: str) -> None:
     """Show what is asked, what is shown, and how to decide."""
     with opened(target) as store:
         found = block(look_up(store, named_approval(target, store, approval)))
@@ -106,7 +106,7 @@ def decision_words(found: Approval) -> str:
     return f"{who}: {found.decision.note}" if found.decision.note else who
 
 
-def _next_moves(target: Target, found: Approval) -> Iterator[tuple[str, str]]:
+def _next_moves(target: LedgerTarget, found: Approval) -> Iterator[tuple[str, str]]:
     """Why, and what to type. The digest makes sure that the decision is about what was looked at."""
     if found.state != OPEN:
         return
@@ -148,7 +148,7 @@ def _deciding(function: Callable[..., None]) -> Callable[..., None]:
 @click.command(epilog=DECIDE_EPILOG.format(word="approve", help=APPROVAL_HELP))
 @_deciding
 @click.pass_obj
-def approve(target: Target, approval: str, by: str | None, note: str, shown: str) -> None:
+def approve(target: LedgerTarget, approval: str, by: str | None, note: str, shown: str) -> None:
     """Say yes: the run goes on."""
     _decide(target, approval, approved=True, by=by, note=note, shown=shown)
 
@@ -158,7 +158,7 @@ def approve(target: Target, approval: str, by: str | None, note: str, shown: str
 )
 @_deciding
 @click.pass_obj
-def reject(target: Target, approval: str, by: str | None, note: str, shown: str) -> None:
+def reject(target: LedgerTarget, approval: str, by: str | None, note: str, shown: str) -> None:
     """Say no: the run undoes what it did, unless its flow takes another way."""
     _decide(target, approval, approved=False, by=by, note=note, shown=shown)
 
@@ -171,12 +171,12 @@ def reject(target: Target, approval: str, by: str | None, note: str, shown: str)
 @click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
 @target_options
 @click.pass_obj
-def decide(target: Target, approval: str, word: str, by: str | None, note: str, shown: str) -> None:
+def decide(target: LedgerTarget, approval: str, word: str, by: str | None, note: str, shown: str) -> None:
     """Say yes or no, in one command: for scripts."""
     _decide(target, approval, approved=word == "approve", by=by, note=note, shown=shown)
 
 
-def _decide(target: Target, approval: str, *, approved: bool, by: str | None, note: str, shown: str) -> None:
+def _decide(target: LedgerTarget, approval: str, *, approved: bool, by: str | None, note: str, shown: str) -> None:
     words = {"approved": approved, "by": validate_key(by or login_name()), "note": note, "shown": shown}
     with opened(target) as store:
         told, found = block(_decide_and_look(store, named_approval(target, store, approval), words))
@@ -213,7 +213,7 @@ only its hash is kept.
 @click.option("--url", metavar="URL", help="Where the server is reached. Default: TWICEPROOF_URL.")
 @target_options
 @click.pass_obj
-def link(target: Target, approval: str, to: str, valid: str, url: str | None) -> None:
+def link(target: LedgerTarget, approval: str, to: str, valid: str, url: str | None) -> None:
     """Make a link to a page where one person can decide."""
     base = from_environment(os.environ).url if url is None else url
     span, who = seconds(valid, name="valid"), to and validate_key(to)
@@ -234,7 +234,7 @@ def _drawn(store: Store, approval: str, to: str, span: float) -> Operation[str]:
     if record is None or record.state != OPEN:
         raise Misuse("Nobody is asked about this any more; see what waits: twiceproof approvals list")
     request = request_of(record)
-    return (yield from draw_link(store, Link(at.space, at.key, request.born, request.digest, to), span))
+    return (yield from draw_link(store, ApprovalLink(at.space, at.key, request.born, request.digest, to), span))
 
 
 HEAD = ("FLOW", "KEY", "NAME", "ASKED", "UNTIL")
@@ -251,7 +251,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @target_options
 @click.pass_obj
-def list_(target: Target, flow: str | None, limit: int) -> None:
+def list_(target: LedgerTarget, flow: str | None, limit: int) -> None:
     """List what waits for somebody's word."""
     prefix = f"{validate_name('tenant', target.tenant)}/"
     if flow is not None:
@@ -264,7 +264,7 @@ def list_(target: Target, flow: str | None, limit: int) -> None:
         _show(target, found, limit)
 
 
-def _show(target: Target, found: list[Approval], limit: int) -> None:
+def _show(target: LedgerTarget, found: list[Approval], limit: int) -> None:
     if not found:
         show_text("Nothing waits for approval.")
         return

@@ -19,7 +19,7 @@ from .failures import NEGATIVE
 from .output import moment, show_json, show_table, show_text
 from .prompts import read_result
 from .runs import named_run
-from .target import Target, command, opened, target_options
+from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["callbacks", "deliver", "list_"]
 
@@ -52,7 +52,7 @@ else came first, or its time was over, that is told and the exit code is 1.
 )
 @target_options
 @click.pass_obj
-def deliver(target: Target, run: str, name: str, payload: str) -> None:
+def deliver(target: LedgerTarget, run: str, name: str, payload: str) -> None:
     """End a wait, once: as if its callback had come."""
     raw: Raw = read_result(payload, "--payload")
     with opened(target) as store:
@@ -76,7 +76,7 @@ def deliver(target: Target, run: str, name: str, payload: str) -> None:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _came_to(target: Target, run: str, awaited: bool) -> str:
+def _came_to(target: LedgerTarget, run: str, awaited: bool) -> str:
     """What comes early answers the wait at once; a name that was mistyped is never asked for."""
     if awaited:
         return "delivered; the run goes on."
@@ -99,7 +99,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @target_options
 @click.pass_obj
-def list_(target: Target, flow: str, ended: bool, limit: int) -> None:
+def list_(target: LedgerTarget, flow: str, ended: bool, limit: int) -> None:
     """List the callbacks that runs have handed out. Their tokens are known to nobody but who was given them."""
     tenant, name = validate_name("tenant", target.tenant), flow and validate_name("flow", flow)
     with opened(target) as store:
@@ -110,7 +110,7 @@ def list_(target: Target, flow: str, ended: bool, limit: int) -> None:
         _show(target, found, limit)
 
 
-def _show(target: Target, found: list[HandedOut], limit: int) -> None:
+def _show(target: LedgerTarget, found: list[HandedOut], limit: int) -> None:
     if not found:
         waiting = command(target, "runs", "list", "--state", "waiting")
         show_text(f"No callback that was handed out is waited for. Runs that wait for something else: {waiting}")

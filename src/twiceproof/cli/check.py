@@ -10,10 +10,10 @@ import click
 
 from .failures import NEGATIVE, OK
 from .output import show_json, show_text
-from .target import Target, json_option
+from .target import LedgerTarget, json_option
 
 if TYPE_CHECKING:
-    from ..prove.checklist import Finding
+    from ..prove.checklist import ChecklistFinding
 
 __all__ = ["check"]
 
@@ -42,7 +42,7 @@ def check(ctx: click.Context, app: str) -> None:
     with load_app(app) as found:
         findings = check_app(found)
         flows, guarded = len(found.flows), len(found.operations)
-    if ctx.ensure_object(Target).json:
+    if ctx.ensure_object(LedgerTarget).json:
         show_json({"app": app, "flows": flows, "guarded": guarded, "findings": findings})
     else:
         _show(findings, _several(flows, "flow") + (f" and {_several(guarded, 'guarded function')}" if guarded else ""))
@@ -53,7 +53,7 @@ def _several(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _show(findings: Sequence[Finding], read: str) -> None:
+def _show(findings: Sequence[ChecklistFinding], read: str) -> None:
     for one in findings:
         show_text(f"{_near(one.file)}:{one.line}: {one.rule}: {one.where}: {one.found}")
         show_text(f"    Why: {one.why}\n    Instead: {one.instead}\n")

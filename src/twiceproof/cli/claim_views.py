@@ -17,14 +17,14 @@ from ..operations import Operation
 from ..records import Address, Found, Record
 from ..stores.base import Store
 from .failures import NotFound
-from .target import Target, command
+from .target import LedgerTarget, command
 
 __all__ = [
     "EVERY_STATE",
     "OPEN_STATES",
+    "ClaimEvidenceShape",
     "ClaimPage",
     "ClaimShape",
-    "EvidenceShape",
     "LongClaimShape",
     "Look",
     "ReviewedClaimShape",
@@ -83,7 +83,7 @@ class ReviewedClaimShape(ClaimShape, frozen=True, kw_only=True):
     reason: str
 
 
-class EvidenceShape(Struct, frozen=True, kw_only=True):
+class ClaimEvidenceShape(Struct, frozen=True, kw_only=True):
     """What a late holder reported."""
 
     owner: str
@@ -122,8 +122,8 @@ def long_shape(record: Record, now: float, result: Raw | str) -> LongClaimShape:
     )
 
 
-def evidence_shape(evidence: Evidence, result: Raw | str) -> EvidenceShape:
-    return EvidenceShape(
+def evidence_shape(evidence: Evidence, result: Raw | str) -> ClaimEvidenceShape:
+    return ClaimEvidenceShape(
         owner=evidence.owner,
         fence=evidence.fence,
         seen_at=evidence.seen_at,
@@ -191,7 +191,7 @@ def list_claims(
 
 class Look(Struct, frozen=True):
     claim: LongClaimShape | None  # None: released or forgotten since
-    evidence: Sequence[EvidenceShape]
+    evidence: Sequence[ClaimEvidenceShape]
     is_run: bool = False
 
 
@@ -199,7 +199,7 @@ def named_address(tenant: str, operation: str, key: str) -> Address:
     return address_of(validate_name("tenant", tenant), validate_name("operation", operation), validate_key(key))
 
 
-def look_at(target: Target, store: Store, at: Address) -> Operation[Look]:
+def look_at(target: LedgerTarget, store: Store, at: Address) -> Operation[Look]:
     """What late holders reported is shown without a claim, too: their errors lead here, also after a release."""
     found = yield from run_or_claim(store, at.space)
     evidence = []
@@ -212,7 +212,7 @@ def look_at(target: Target, store: Store, at: Address) -> Operation[Look]:
     return Look(long_shape(record, found.now, result), evidence, is_run=record.at.kind == RUN)
 
 
-def require_claim(target: Target, found: Found) -> Record:
+def require_claim(target: LedgerTarget, found: Found) -> Record:
     if found.record is None or is_expired(found.record, found.now):
         raise NotFound(
             "There is no such claim (the operation comes first, then the key); "

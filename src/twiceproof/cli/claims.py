@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ..claims.claim import DONE, FAILED, HELD, NO_RESULT, QUEUED, REVIEW, RUN, WAITING, Done, Settlement, validate_name
-from ..claims.manager import Claims
+from ..claims.manager import ClaimManager
 from ..claims.retention import Swept, run_or_claim, sweep
 from ..clock import system_clock
 from ..operations import Operation, block
@@ -23,9 +23,9 @@ from ..stores.base import Store
 from .claim_views import (
     EVERY_STATE,
     OPEN_STATES,
+    ClaimEvidenceShape,
     ClaimPage,
     ClaimShape,
-    EvidenceShape,
     LongClaimShape,
     Look,
     list_claims,
@@ -37,7 +37,7 @@ from .claim_views import (
 from .doctor import clear_orphans
 from .output import Progress, clean, moment, show_json, show_pairs, show_table, show_text, span
 from .prompts import confirm, login_name, read_result
-from .target import Target, command, opened, target_options
+from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["claims", "list_", "release", "settle", "settle_claim", "show", "sweep_"]
 
@@ -65,7 +65,7 @@ Examples:
 @click.option("--after", metavar="CURSOR", help="Go on where an earlier answer ended.")
 @target_options
 @click.pass_obj
-def list_(target: Target, operation: str | None, state: str | None, limit: int, after: str | None) -> None:
+def list_(target: LedgerTarget, operation: str | None, state: str | None, limit: int, after: str | None) -> None:
     """List claims: what is not done, reviews first; done ones if asked for."""
     prefix = f"{validate_name('tenant', target.tenant)}/"
     if operation is not None:
@@ -79,7 +79,7 @@ def list_(target: Target, operation: str | None, state: str | None, limit: int, 
         _show_list(target, page, state, operation, limit)
 
 
-def _show_list(target: Target, page: ClaimPage, state: str | None, operation: str | None, limit: int) -> None:
+def _show_list(target: LedgerTarget, page: ClaimPage, state: str | None, operation: str | None, limit: int) -> None:
     if page.claims:
         rows = [
             (c.operation, c.key, c.word, c.attempt, c.owner, span(c.age), span(c.lease_left), c.run)
@@ -123,14 +123,14 @@ If you know what happened, settle the claim instead: that leaves a trace.
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
 @target_options
 @click.pass_obj
-def release(target: Target, operation: str, key: str, force: bool, yes: bool) -> None:
+def release(target: LedgerTarget, operation: str, key: str, force: bool, yes: bool) -> None:
     """Forget a claim and its result: the next delivery does the work again."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         found = block(run_or_claim(store, at.space))
         record = require_claim(target, found)
         confirm(_question(short_shape(record, found.now), is_run=record.at.kind == RUN), yes=yes)
-        released = block(Claims(store).free(record.at, force=force))
+        released = block(ClaimManager(store).free(record.at, force=force))
     if target.json:
         show_json({"released": released, "operation": operation, "key": key, "tenant": target.tenant})
     else:
@@ -177,7 +177,7 @@ Examples:
 @target_options
 @click.pass_obj
 def settle(
-    target: Target, /, operation: str, key: str, result: str | None, note: str, by: str | None, **flags: bool
+    target: LedgerTarget, /, operation: str, key: str, result: str | None, note: str, by: str | None, **flags: bool
 ) -> None:
     """Settle a claim whose outcome is unknown: it happened, it did not, or it is abandoned."""
     verdict = _one_verdict(flags)
@@ -191,18 +191,18 @@ def settle(
 
 
 def settle_claim(
-    target: Target, store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
+    target: LedgerTarget, store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
 ) -> Operation[dict[str, Any]]:
     """Settle what is there; the settlement carries the store's time, as everything in the ledger does."""
     found = yield from run_or_claim(store, at.space)
     require_claim(target, found)
     word = Settlement(verdict, by, found.now, note)
-    outcome = yield from Claims(store).settle(at, word, result=result, where=target.words())
+    outcome = yield from ClaimManager(store).settle(at, word, result=result, where=target.words())
     state = DONE if isinstance(outcome, Done) else FAILED
     return {"state": state, "verdict": verdict, "by": by, "note": note, "result_kept": bool(result)}
 
 
-def _tell(target: Target, word: dict[str, Any]) -> None:
+def _tell(target: LedgerTarget, word: dict[str, Any]) -> None:
     if target.json:
         show_json({"settled": word})
         return
@@ -232,7 +232,7 @@ A key that begins with a dash follows two: twiceproof claims show ship -- -17
 @click.argument("key")
 @target_options
 @click.pass_obj
-def show(target: Target, operation: str, key: str) -> None:
+def show(target: LedgerTarget, operation: str, key: str) -> None:
     """Show everything about one claim, and the next move."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
@@ -244,7 +244,7 @@ def show(target: Target, operation: str, key: str) -> None:
         _show_claim(look, moves)
 
 
-def _moves(target: Target, look: Look) -> Iterator[tuple[str, str]]:
+def _moves(target: LedgerTarget, look: Look) -> Iterator[tuple[str, str]]:
     if look.claim is not None:
         yield from _run_moves(target, look.claim) if look.is_run else _next_moves(target, look.claim)
 
@@ -290,14 +290,14 @@ def _pairs(claim: LongClaimShape) -> Iterator[tuple[str, Any]]:
             yield "note", word["note"]
 
 
-def _evidence_pairs(piece: EvidenceShape) -> Iterator[tuple[str, Any]]:
+def _evidence_pairs(piece: ClaimEvidenceShape) -> Iterator[tuple[str, Any]]:
     yield "owner", piece.owner
     yield "fence", piece.fence
     yield "seen", moment(piece.seen_at)
     yield from _findings(piece)
 
 
-def _findings(found: LongClaimShape | EvidenceShape) -> Iterator[tuple[str, Any]]:
+def _findings(found: LongClaimShape | ClaimEvidenceShape) -> Iterator[tuple[str, Any]]:
     """A result and a fault, of the claim itself or of a late holder."""
     if found.result is not None:
         yield "result", _shortened(msgspec.json.format(bytes(found.result), indent=2).decode())
@@ -319,12 +319,12 @@ def _shortened(text: str) -> str:
     return f"{text[:LONGEST_RESULT]}\n… {len(text) - LONGEST_RESULT:,} letters more: --json gives all of it"
 
 
-def _run_moves(target: Target, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
+def _run_moves(target: LedgerTarget, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
     """A run has steps, and each its own outcome."""
     yield "This is a run. Its steps, and what to do next:", command(target, "runs", "show", about=(claim.run,))
 
 
-def _next_moves(target: Target, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
+def _next_moves(target: LedgerTarget, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
     """Why, and what to type."""
     about = (claim.operation, claim.key)
 
@@ -360,7 +360,7 @@ Running apps sweep by themselves, a little at a time; this does all of it at onc
     help="Also remove large values that no run knows of, older than a day, from where TWICEPROOF_RESOURCES says.",
 )
 @click.pass_obj
-def sweep_(target: Target, orphans: bool) -> None:
+def sweep_(target: LedgerTarget, orphans: bool) -> None:
     """Forget finished claims whose time to be kept is over, of all tenants."""
     total, lost = Swept(), 0
     with opened(target) as store, Progress("swept", quiet=target.json) as progress:

@@ -14,13 +14,13 @@ import click
 from msgspec import structs
 
 from ..demo import play as demo_play
-from ..demo.play import Approved, Evening, KnownStep, Report, Settled, Side
+from ..demo.play import Approved, DemoReport, DemoRun, DemoSettled, KnownStep, Side
 from ..demo.scenario import FEWEST, LIMIT, PLAN, make_plan
 from ..errors import Misuse
 from ..safe_text import quoted
 from .failures import NEGATIVE, OK
 from .output import Progress, show_json, show_table, show_text, with_rich
-from .target import Target, json_option, program, sqlite_url
+from .target import LedgerTarget, json_option, program, sqlite_url
 
 __all__ = ["demo", "report_shape", "show_report", "tell_approved", "tell_beginning", "tell_end", "tell_settled"]
 
@@ -62,7 +62,7 @@ def tell_approved(approved: Sequence[Approved]) -> None:
         show_text(f"     {program()} approvals approve {quoted(order.run)}")
 
 
-def tell_settled(settled: Sequence[Settled]) -> None:
+def tell_settled(settled: Sequence[DemoSettled]) -> None:
     if not settled:
         return
     first = min(settled, key=lambda one: not any("no answer" in step.known for step in one.known))
@@ -88,7 +88,7 @@ def _step_lines(step: KnownStep) -> Iterator[str]:
         yield (head if nth == 0 else " " * len(head)) + line
 
 
-def tell_end(report: Report, ledger: str | None, place: Path) -> None:
+def tell_end(report: DemoReport, ledger: str | None, place: Path) -> None:
     show_text(f"\n{_verdict(report)}")
     if ledger is None:
         show_text(f"It took {report.seconds:.0f} s. The ledger is gone again; with --keep it is left, to be looked at.")
@@ -100,7 +100,7 @@ def tell_end(report: Report, ledger: str | None, place: Path) -> None:
     show_text(f"Both programs are short, and in {Path(demo_play.__file__).parent}:\n  naive.py, guarded.py")
 
 
-def _verdict(report: Report) -> str:
+def _verdict(report: DemoReport) -> str:
     if not report.ok:
         return f"Twiceproof did NOT do everything once: see above. Please report it, with --seed {report.plan.seed}."
     naive = report.sides["naive"].did
@@ -131,7 +131,7 @@ WRONG = (
 )
 
 
-def show_report(report: Report) -> None:
+def show_report(report: DemoReport) -> None:
     show_text("\nWhat happened, counted by the accounting service and the mail server:\n")
     orders, asked = len(report.plan.orders), len(report.approved) + len(report.settled)
     blocks = (
@@ -145,7 +145,7 @@ def show_report(report: Report) -> None:
         show_table(HEAD, [line for block in blocks for line in (*map(_line, block), ("", "", ""))][:-1])
 
 
-def _rows(report: Report, what: tuple[tuple[str, str], ...]) -> list[Row]:
+def _rows(report: DemoReport, what: tuple[tuple[str, str], ...]) -> list[Row]:
     naive, ours = report.sides["naive"], report.sides["twiceproof"]
     return [(words, _found(naive, name), _found(ours, name)) for words, name in what]
 
@@ -176,7 +176,7 @@ def _show_rich(blocks: tuple[list[Row], ...]) -> None:
     Console().print(table)
 
 
-def report_shape(report: Report, ledger: str | None) -> dict[str, Any]:
+def report_shape(report: DemoReport, ledger: str | None) -> dict[str, Any]:
     plan = report.plan
     return {
         "orders": len(plan.orders),
@@ -236,7 +236,7 @@ def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: 
     A shop, an accounting service and a mail server run as processes of their own. They count what they were made to
     do; at the end their books are compared. Takes less than half a minute.
     """
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     with _place(folder, keep=keep or folder is not None) as place:
         store = sqlite_url(place / LEDGER)
         report = _play(place, store, orders, seed, quiet=target.json)
@@ -249,10 +249,10 @@ def demo(ctx: click.Context, orders: int, seed: int, folder: Path | None, keep: 
     ctx.exit(OK if report.ok else NEGATIVE)
 
 
-def _play(place: Path, store: str, orders: int, seed: int, *, quiet: bool) -> Report:
+def _play(place: Path, store: str, orders: int, seed: int, *, quiet: bool) -> DemoReport:
     if not quiet:
         tell_beginning(orders)
-    with Evening(place, store, make_plan(orders, seed)) as evening:
+    with DemoRun(place, store, make_plan(orders, seed)) as evening:
         with Progress("Messages", quiet=quiet, lines=True) as progress:
             evening.messages(progress.show)
         approved = evening.approve()

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from msgspec import structs
 
-from ..claims.blobs import open_shelf
+from ..claims.blobs import open_blob_store
 from ..claims.blobs.records import orphans, remove_orphans
 from ..claims.claim import CLAIM, HELD, RUN, claim_of
 from ..claims.held_claim import BEATS_PER_LEASE
@@ -34,7 +34,7 @@ from ..version import __version__
 from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE
 from .output import show_json, show_table, show_text
 from .prompts import confirm
-from .target import Target, require_ledger, scheme_of, sqlite_path, target_options
+from .target import LedgerTarget, require_ledger, scheme_of, sqlite_path, target_options
 
 __all__ = ["check_ledger", "check_machine", "check_resources", "clear_orphans", "doctor"]
 
@@ -158,7 +158,7 @@ def check_resources(store: Store, url: str, clock: Clock) -> Iterator[Finding]:
         yield Finding("ok", "resources", "in the store")
         return
     try:
-        lost = len(block(orphans(store, open_shelf(url), clock.now())))
+        lost = len(block(orphans(store, open_blob_store(url), clock.now())))
     except (Misuse, StoreUnavailable) as error:
         yield Finding("refuse", "resources", str(error))
         return
@@ -173,7 +173,7 @@ def clear_orphans(store: Store, url: str, clock: Clock) -> int:
     """How many went."""
     if not url:
         raise Misuse("Resources are kept in the store, which has no orphans; set TWICEPROOF_RESOURCES to their place.")
-    return block(remove_orphans(store, open_shelf(url), clock.now()))
+    return block(remove_orphans(store, open_blob_store(url), clock.now()))
 
 
 GIGABYTE = 1024**3
@@ -212,7 +212,7 @@ def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:
 
     Says what is safe here, what is not, and what to change.
     """
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     if yes and not accept_server:
         raise click.UsageError("--yes is for --accept-server; say both, or neither.")
     accepted = _accept(target, yes=yes) if accept_server else None
@@ -227,7 +227,7 @@ def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:
     ctx.exit(examination.code or {"ok": OK, "warn": NEGATIVE, "refuse": REFUSED}[worst])
 
 
-def _accept(target: Target, *, yes: bool) -> str | None:
+def _accept(target: LedgerTarget, *, yes: bool) -> str | None:
     """What was accepted, as it was found. None: nobody has taken over."""
     found = None if sqlite_path(target.url) else _taken_over(Examination(target.url))
     if found is None:

@@ -11,7 +11,7 @@ from ..operations import block
 from .doctor import NOWHERE
 from .output import moment, show_json, show_table, show_text
 from .prompts import between
-from .target import Target, opened, target_options
+from .target import LedgerTarget, opened, target_options
 
 __all__ = ["duplicates"]
 
@@ -27,7 +27,7 @@ Examples:
 """
 
 
-class Row(Struct, frozen=True):
+class DuplicateRow(Struct, frozen=True):
     """One key, as it is shown. An empty key stands for those beyond the bound, counted together."""
 
     blocked: int
@@ -45,13 +45,13 @@ class Row(Struct, frozen=True):
 @click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
 @target_options
 @click.pass_obj
-def duplicates(target: Target, flow: str, source: str | None, since: str | None, limit: int) -> None:
+def duplicates(target: LedgerTarget, flow: str, source: str | None, since: str | None, limit: int) -> None:
     """List the keys with most blocked repeats: how often each came again and was answered without doing the work."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
         begin, _ = between(since, None, store.read(NOWHERE).block().now)
         found = block(most_blocked(store, tenant, operation=flow, source=source, since=begin or 0.0, limit=limit))
-    rows = [Row(b.count, b.source, b.operation, b.key, b.first_at, b.last_at) for b in found]
+    rows = [DuplicateRow(b.count, b.source, b.operation, b.key, b.first_at, b.last_at) for b in found]
     if target.json:
         show_json({"duplicates": rows})
     elif rows:
@@ -60,7 +60,7 @@ def duplicates(target: Target, flow: str, source: str | None, since: str | None,
         show_text("No repeats were blocked.")
 
 
-def _shown(row: Row) -> tuple[object, ...]:
+def _shown(row: DuplicateRow) -> tuple[object, ...]:
     return (
         row.blocked,
         row.source or "-",

@@ -16,7 +16,7 @@ from ..operations import Operation, block
 from ..stores.base import Store
 from .failures import NEGATIVE, NotFound
 from .output import show_json, show_table, show_text
-from .target import Target, command, opened, target_options
+from .target import LedgerTarget, command, opened, target_options
 
 if TYPE_CHECKING:
     from ..app.app import App
@@ -38,7 +38,7 @@ code is 1 if runs are under way that it does not.
 @click.argument("app", required=False, metavar="[MODULE:ATTR]")
 @target_options
 @click.pass_obj
-def list_(target: Target, app: str | None) -> None:
+def list_(target: LedgerTarget, app: str | None) -> None:
     """Count the runs under way by flow and version; with an app, say what it declares."""
     if app is None:
         with opened(target) as store:
@@ -57,7 +57,7 @@ def _counts(store: Store, tenant: str) -> list[FlowCount]:
     return block(count_open(store, validate_name("tenant", tenant)))
 
 
-def _counts_of(target: Target, app: App) -> list[FlowCount]:
+def _counts_of(target: LedgerTarget, app: App) -> list[FlowCount]:
     """An app names its own store; another one only if it is named on the line."""
     tenant = target.given_tenant or app.settings.tenant
     if target.given_store is None:
@@ -73,7 +73,7 @@ def _declared(app: App, counts: Sequence[FlowCount]) -> list[FlowCount]:
     return [count.with_here((count.flow, count.version) in here) for count in counts] + idle
 
 
-def _tell(target: Target, counts: Sequence[FlowCount]) -> None:
+def _tell(target: LedgerTarget, counts: Sequence[FlowCount]) -> None:
     if target.json:
         show_json({"flows": [count.shape() for count in counts]})
         return
@@ -110,7 +110,7 @@ Examples:
 @click.argument("id")
 @target_options
 @click.pass_obj
-def show(target: Target, /, **given: str) -> None:
+def show(target: LedgerTarget, /, **given: str) -> None:
     """Show what an id belongs to: a run's key or id, or an id that a step got outside."""
     with opened(target) as store:
         links = block(_links(store, validate_name("tenant", target.tenant), given["id"]))

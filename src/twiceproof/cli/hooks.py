@@ -17,20 +17,20 @@ from msgspec import Struct
 
 from ..claims.claim import validate_name
 from ..errors import Misuse, ResultNotKept
-from ..inbound.dead_letters import Letter
+from ..inbound.dead_letters import DeadLetter
 from ..inbound.dead_letters import letters as kept_letters
 from ..inbound.envelope import Envelope
 from ..operations import block
 from .failures import NEGATIVE, NoAnswer
 from .output import moment, show_json, show_pairs, show_table, show_text, span
-from .target import Target, json_option, no_store, opened, target_options, tenant_option
+from .target import LedgerTarget, json_option, no_store, opened, target_options, tenant_option
 
 if TYPE_CHECKING:
     from ..app.app import App
     from ..inbound.hook import Hook
     from ..inbound.source import Source
 
-__all__ = ["Answer", "dead_letters", "hooks", "knock", "list_", "replay", "test"]
+__all__ = ["DeliveryAnswer", "dead_letters", "hooks", "list_", "post_delivery", "replay", "test"]
 
 
 LETTERS_HEAD = ("LETTER", "WEBHOOK", "RECEIVED", "BYTES", "WHY")
@@ -46,7 +46,7 @@ Examples:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
 @target_options
 @click.pass_obj
-def dead_letters(target: Target, hook: str, limit: int) -> None:
+def dead_letters(target: LedgerTarget, hook: str, limit: int) -> None:
     """List what was kept aside, the newest first. It is kept for 30 days."""
     with opened(target) as store:
         found = block(kept_letters(store, validate_name("tenant", target.tenant), hook))
@@ -62,11 +62,11 @@ def dead_letters(target: Target, hook: str, limit: int) -> None:
     show_text("When what stood in the way is gone: twiceproof hooks replay MODULE:APP LETTER")
 
 
-def _why(letter: Letter) -> str:
+def _why(letter: DeadLetter) -> str:
     return f"{letter.reason} ({len(letter.meant):,} events)" if len(letter.meant) > 1 else letter.reason
 
 
-def _letter_shape(letter: Letter) -> dict[str, Any]:
+def _letter_shape(letter: DeadLetter) -> dict[str, Any]:
     """Without its body: it may hold what is nobody's business."""
     return {
         "id": letter.id,
@@ -93,7 +93,7 @@ sender gives up. Secrets themselves are never shown.
 @click.argument("app", metavar="MODULE:APP")
 @json_option
 @click.pass_obj
-def list_(target: Target, app: str) -> None:
+def list_(target: LedgerTarget, app: str) -> None:
     """List the webhooks of an app: who sends, what it starts, how long it is remembered."""
     from .load import load_app
 
@@ -159,7 +159,7 @@ The exit code is 1 if one of them still cannot be taken in; it is then kept.
 @json_option
 @no_store
 @click.pass_obj
-def replay(target: Target, app: str, letter: tuple[str, ...], everything: bool, hook: str) -> None:
+def replay(target: LedgerTarget, app: str, letter: tuple[str, ...], everything: bool, hook: str) -> None:
     """Read deliveries again that were kept aside, and start what they say.
 
     They were believed when they came, and are claimed under the same ids: what was taken in meanwhile is a duplicate.
@@ -214,7 +214,7 @@ class Said(Struct, frozen=True):
     state: str = ""
 
 
-class Answer(Struct, frozen=True):
+class DeliveryAnswer(Struct, frozen=True):
     status: int
     seconds: float
     text: str
@@ -235,7 +235,7 @@ class Answer(Struct, frozen=True):
         return {"status": self.status, "seconds": round(self.seconds, 6), "answer": self.text}
 
 
-def knock(url: str, sample: Envelope, deadline: float) -> Answer:
+def post_delivery(url: str, sample: Envelope, deadline: float) -> DeliveryAnswer:
     connection, target = _door(url, sample.query, max(PATIENCE, deadline))
     begun = time.monotonic()
     try:
@@ -247,7 +247,7 @@ def knock(url: str, sample: Envelope, deadline: float) -> Answer:
         raise NoAnswer(f"No server answered at {url} ({why}); start one with: twiceproof serve MODULE:APP") from None
     finally:
         connection.close()
-    return Answer(response.status, time.monotonic() - begun, body.decode("utf-8", "replace"))
+    return DeliveryAnswer(response.status, time.monotonic() - begun, body.decode("utf-8", "replace"))
 
 
 def _door(url: str, query: str, patience: float) -> tuple[http.client.HTTPConnection, str]:
@@ -302,14 +302,16 @@ Exit codes: 0 taken in, or a duplicate; 1 not believed, kept aside, or no answer
 )
 @json_option
 @click.pass_obj
-def test(target: Target, source: str, url: str, secret_env: str, event: Path | None, options: tuple[str, ...]) -> None:
+def test(
+    target: LedgerTarget, source: str, url: str, secret_env: str, event: Path | None, options: tuple[str, ...]
+) -> None:
     """Send a correctly signed sample to a running server, and show what it answers.
 
     SOURCE is stripe, github, shopify and so on. What FILE lacks of the sender's form is added to it.
     """
     sender = _source(source, url, options)
     sample = sender.sample(_secret(secret_env), time.time(), _payload(event))
-    answer = knock(url, sample, sender.deadline)
+    answer = post_delivery(url, sample, sender.deadline)
     if target.json:
         show_json({"test": {"source": sender.name, "url": url, "sent": len(sample.body), **answer.shape()}})
     else:
@@ -356,7 +358,7 @@ def _payload(path: Path | None) -> Any:
     return value
 
 
-def _show_answer(sender: Source, answer: Answer, secret_env: str) -> None:
+def _show_answer(sender: Source, answer: DeliveryAnswer, secret_env: str) -> None:
     late = f"  (late: {sender.name} waits {sender.deadline:g} s)" if answer.seconds > sender.deadline else ""
     show_pairs(
         [

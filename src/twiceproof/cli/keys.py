@@ -13,7 +13,7 @@ from ..flows.history.key_rotation import keys_in_use
 from ..flows.history.key_rotation import rotate as rotate_all
 from ..stores.encryption import PLAIN, as_keyring
 from .output import Progress, show_json, show_table, show_text
-from .target import Target, opened, target_options
+from .target import LedgerTarget, opened, target_options
 
 __all__ = ["keys", "new", "rotate", "status"]
 
@@ -28,7 +28,7 @@ Examples:
 @click.command("new", epilog=NEW_EPILOG, short_help="Make a key.")
 @target_options
 @click.pass_obj
-def new(target: Target) -> None:
+def new(target: LedgerTarget) -> None:
     """Make a key: an id made of today's date, and 256 random bits. It is printed and kept nowhere."""
     name = f"k{time.strftime('%Y%m%d', time.gmtime())}-{os.urandom(2).hex()}"
     key = f"{name}:{b64encode(os.urandom(32)).decode()}"
@@ -48,7 +48,7 @@ Examples:
 @click.command("rotate", epilog=ROTATE_EPILOG, short_help="Seal everything anew with the current key.")
 @target_options
 @click.pass_obj
-def rotate(target: Target) -> None:
+def rotate(target: LedgerTarget) -> None:
     """Seal everything anew with the current key, beside whoever is at work. What is held is left to its holder.
 
     Exit code 1 where something is left: say it again later. What does not open is named, and left as it is.
@@ -77,7 +77,7 @@ Examples:
 """
 
 
-class Row(Struct, frozen=True):
+class EncryptionRow(Struct, frozen=True):
     """A key id, "" for plain rows; how many rows it seals; and whether it is here: "current", "opens", "missing".
 
     Plain rows are "-", or "refused" where the keys say sealed-only.
@@ -91,7 +91,7 @@ class Row(Struct, frozen=True):
 @click.command("status", epilog=STATUS_EPILOG, short_help="Count rows per key.")
 @target_options
 @click.pass_obj
-def status(target: Target) -> None:
+def status(target: LedgerTarget) -> None:
     """Count rows per key id. A key without rows can be taken away. Exit code 1 where a row cannot be opened."""
     keyring = as_keyring(target.keys)
     known = keyring.ids if keyring else ()
@@ -99,7 +99,7 @@ def status(target: Target) -> None:
         counts = keys_in_use(store)
     names = dict.fromkeys([*known, *counts])
     plain = keyring is None or keyring.plain
-    rows = [Row(name, counts.get(name, 0), _here(name, known, plain=plain)) for name in names]
+    rows = [EncryptionRow(name, counts.get(name, 0), _here(name, known, plain=plain)) for name in names]
     if target.json:
         show_json({"keys": rows})
     elif rows:

@@ -12,7 +12,7 @@ import click
 from ..errors import TwiceproofError
 from ..version import __version__
 from .failures import EXIT_CODES, INTERRUPTED, UNREAD, report, report_usage
-from .target import Target, target_options
+from .target import LedgerTarget, target_options
 
 __all__ = ["cli", "main"]
 
@@ -85,7 +85,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except TwiceproofError as error:
-            ctx.exit(report(error, url=ctx.ensure_object(Target).url, as_json=ctx.meta[WANTS_JSON]))
+            ctx.exit(report(error, url=ctx.ensure_object(LedgerTarget).url, as_json=ctx.meta[WANTS_JSON]))
         except SAYS_NOTHING:
             raise
         except click.UsageError as error:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from .. import clock
-from ..safe_text import written_out
+from ..safe_text import escape_invisible
 
 __all__ = [
     "Progress",
@@ -37,7 +37,7 @@ NOT_PLAIN = re.compile("[^\n -~]")
 
 def clean(value: Any) -> str:
     """One line. What cannot be seen is written out: `\\x1b`."""
-    return written_out(str(value))
+    return escape_invisible(str(value))
 
 
 def clean_lines(text: str) -> str:

@@ -17,14 +17,14 @@ from ..keys.duration import seconds
 from ..safe_text import has_password
 from .failures import NEGATIVE, OK
 from .output import Progress, show_json, show_table, show_text
-from .target import Target, options_about, read_private
+from .target import LedgerTarget, options_about, read_private
 
 if TYPE_CHECKING:
-    from ..prove.report import Report
-    from ..prove.target import Target as Proved
+    from ..prove.report import ProofReport
+    from ..prove.target import ProofTarget as Proved
     from ..prove.worlds.world import World
 
-__all__ = ["Outside", "outside_options", "prove", "read_json"]
+__all__ = ["WorldOptions", "outside_options", "prove", "read_json"]
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,7 +74,7 @@ def outside_options(command: F) -> F:
     return command
 
 
-class Outside(Struct, frozen=True):
+class WorldOptions(Struct, frozen=True):
     files: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     http: tuple[str, ...] = ()
@@ -109,12 +109,12 @@ class Outside(Struct, frozen=True):
     def _still(self, stack: ExitStack) -> list[World]:
         from ..prove.worlds.files import Files
         from ..prove.worlds.table import TableWorld
-        from ..prove.worlds.world import Calls
+        from ..prove.worlds.world import CountedCalls
 
         apart = len(self.files) > 1
         found: list[World] = [stack.enter_context(closing(Files(Path(name), apart=apart))) for name in self.files]
         found += [stack.enter_context(closing(TableWorld(_private(name)))) for name in self.table]
-        return [*found, Calls(list(self.calls))] if self.calls else found
+        return [*found, CountedCalls(list(self.calls))] if self.calls else found
 
     def words(self) -> list[str]:
         """The same on a command line, without passwords."""
@@ -236,10 +236,10 @@ def prove(
     from ..prove.prover import Prover
     from ..prove.worlds.world import Worlds
 
-    outside = Outside(**looked_at)
+    outside = WorldOptions(**looked_at)
     proved = structs.replace(_proved(flow, event, callback, approve), ends=ends, real=real)
     span = None if budget is None else seconds(budget, name="time")
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     store = target.url if target.given_store else "sqlite"
     if junit:
         _write(junit, "")
@@ -313,13 +313,13 @@ def _callback(given: str) -> tuple[str, Any]:
     return name, read_json(file, "--callback")
 
 
-def _shape(report: Report) -> dict[str, Any]:
+def _shape(report: ProofReport) -> dict[str, Any]:
     from msgspec import structs
 
     return structs.asdict(report)
 
 
-def _show(report: Report, words: list[str], every: bool) -> None:
+def _show(report: ProofReport, words: list[str], every: bool) -> None:
     """`words` are those of the command, to be given again."""
     from ..prove.report import all_rows, closing_line, group_rows
 
@@ -351,7 +351,7 @@ def _show(report: Report, words: list[str], every: bool) -> None:
     show_text(f"\n{closing_line(report)}")
 
 
-def _show_bad(report: Report, words: list[str]) -> None:
+def _show_bad(report: ProofReport, words: list[str]) -> None:
     from ..prove.report import bad_rows, more_line, timeline, wrong_lines
 
     show_text()

@@ -12,7 +12,7 @@ from ..claims.claim import CLAIM, FAILED, NO_RESULT, QUEUED, REVIEW, RUN, valida
 from ..claims.queries import list_records
 from ..errors import Misuse
 from ..flows.history.queries import Filter, address_of_run, list_runs
-from ..flows.history.review import Settled, Verdict, Word, settle_run
+from ..flows.history.review import SettledRun, Verdict, Word, settle_run
 from ..flows.history.run_view import RunShape, run_shape
 from ..operations import Operation, block
 from ..stores.base import Store
@@ -23,7 +23,7 @@ from .output import Progress, show_json, show_text, span
 from .prompts import between, confirm, login_name, read_result, time_options
 from .run_views import show_rows
 from .runs import named_run, show
-from .target import Target, command, opened, target_options
+from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["list_", "review", "settle", "settle_many"]
 
@@ -45,7 +45,7 @@ Examples:
 @click.option("--after", metavar="CURSOR", help="Go on where an earlier answer ended.")
 @target_options
 @click.pass_obj
-def list_(target: Target, flow: str, since: str | None, until: str | None, limit: int, after: str | None) -> None:
+def list_(target: LedgerTarget, flow: str, since: str | None, until: str | None, limit: int, after: str | None) -> None:
     """List what waits for a person: runs, and claims of guarded functions and of tools over HTTP."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
@@ -75,7 +75,7 @@ def _list_reviews(store: Store, which: Filter, *, limit: int, after: str | None)
     return ReviewPage(runs, claims, listed.after)
 
 
-def _show(target: Target, page: ReviewPage) -> None:
+def _show(target: LedgerTarget, page: ReviewPage) -> None:
     rows = [(f"{run.flow}@{run.version}", run.key, "run", span(run.age), run.reason) for run in page.runs]
     rows += [(claim.operation, claim.key, "claim", span(claim.age), claim.reason) for claim in page.claims]
     show_rows(HEAD, rows)
@@ -93,7 +93,7 @@ PAGE = 1_000
 SHOWN = 5  # refusals told one by one; --json gives all
 
 
-def settle_many(target: Target, many: Many, word: Word) -> None:
+def settle_many(target: LedgerTarget, many: Many, word: Word) -> None:
     """Counted first: a word about many is hard to take back."""
     with opened(target) as store:
         times = between(many.since, many.until, store.read(NOWHERE).block().now)
@@ -133,7 +133,7 @@ def _settle(store: Store, runs: Sequence[RunShape], word: Word, *, quiet: bool) 
     return refused
 
 
-def _tell_many(target: Target, found: int, settled: int, refused: Sequence[dict[str, str]]) -> None:
+def _tell_many(target: LedgerTarget, found: int, settled: int, refused: Sequence[dict[str, str]]) -> None:
     if target.json:
         show_json({"found": found, "settled": settled, "refused": refused})
         return
@@ -203,7 +203,7 @@ class Many(Struct, frozen=True):
 @target_options
 @click.pass_obj
 def settle(
-    target: Target,
+    target: LedgerTarget,
     /,
     run: str | None,
     flow: str,
@@ -254,7 +254,7 @@ def _word(
     return Word(verdict, by or login_name(), note, step, raw, evidence, did if undo else None)
 
 
-def _tell_one(target: Target, run: str, settled: Settled, word: Word) -> None:
+def _tell_one(target: LedgerTarget, run: str, settled: SettledRun, word: Word) -> None:
     if target.json:
         show_json(
             {

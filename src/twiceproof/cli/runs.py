@@ -33,7 +33,7 @@ from .failures import NEGATIVE, NotFound
 from .output import show_json, show_text
 from .prompts import between, confirm, login_name, time_options
 from .run_views import show_run, show_runs
-from .target import Target, command, opened, target_options
+from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["RUN_HELP", "cancel", "fork", "list_", "moves_shape", "named_run", "retry", "runs", "show"]
 
@@ -42,7 +42,7 @@ RUN_HELP = "RUN is a run's id, FLOW/KEY, or a KEY that only one run has."
 MOST_NAMED = 5
 
 
-def named_run(target: Target, store: Store, name: str) -> Address:
+def named_run(target: LedgerTarget, store: Store, name: str) -> Address:
     """Where it is. A guarded function's claim is no run."""
     try:
         at = address_of_run(target.tenant, name)
@@ -54,7 +54,7 @@ def named_run(target: Target, store: Store, name: str) -> Address:
     return at if found.record.at == at else _by_key(target, store, name, claim_of(found.record))
 
 
-def _by_key(target: Target, store: Store, key: str, claim: Claim | None) -> Address:
+def _by_key(target: LedgerTarget, store: Store, key: str, claim: Claim | None) -> Address:
     """The one run that has this key. Read from the first claim to the last: an id, or FLOW/KEY, is found at once."""
     which = Filter(validate_name("tenant", target.tenant), key=key)
     runs = block(list_runs(store, which, limit=MOST_NAMED + 1)).runs
@@ -71,7 +71,7 @@ def _by_key(target: Target, store: Store, key: str, claim: Claim | None) -> Addr
     raise NotFound(f"There is no such run; name it by its id, as FLOW/KEY, or by its key. List them with: {listed}")
 
 
-def moves_shape(target: Target, moves: Sequence[MoveShape]) -> list[dict[str, Any]]:
+def moves_shape(target: LedgerTarget, moves: Sequence[MoveShape]) -> list[dict[str, Any]]:
     """What is safe to do next: why, and what to type ("" where nothing is)."""
     return [{"why": move.why, "command": command(target, *move.words) if move.words else ""} for move in moves]
 
@@ -93,7 +93,7 @@ WORDS = {
 @click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
 @target_options
 @click.pass_obj
-def cancel(target: Target, run: str, by: str | None) -> None:
+def cancel(target: LedgerTarget, run: str, by: str | None) -> None:
     """Stop a run before its next step, and have undone what it did."""
     with opened(target) as store:
         at = named_run(target, store, run)
@@ -131,7 +131,7 @@ with effect keys of their own, also those declared never to be repeated.
 @click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
 @target_options
 @click.pass_obj
-def fork(target: Target, run: str, key: str, step: str, yes: bool) -> None:
+def fork(target: LedgerTarget, run: str, key: str, step: str, yes: bool) -> None:
     """Start a run's input once more under a new key; the first run stays as it is."""
     with opened(target) as store:
         at = named_run(target, store, run)
@@ -174,7 +174,7 @@ Examples:
 @target_options
 @click.pass_obj
 def list_(
-    target: Target,
+    target: LedgerTarget,
     flow: str,
     state: str | None,
     key: str,
@@ -198,7 +198,7 @@ def list_(
         _show(target, page, state, [word for name, value in given.items() if value for word in (name, value)])
 
 
-def _show(target: Target, page: RunPage, state: str | None, asked: Sequence[str]) -> None:
+def _show(target: LedgerTarget, page: RunPage, state: str | None, asked: Sequence[str]) -> None:
     if page.runs:
         show_runs(page.runs)
         first = page.runs[0]
@@ -224,7 +224,7 @@ A run that was cancelled or undone stays so: twiceproof runs fork RUN --key KEY
 @click.argument("run")
 @target_options
 @click.pass_obj
-def retry(target: Target, run: str) -> None:
+def retry(target: LedgerTarget, run: str) -> None:
     """Queue a run that failed, or whose flow had changed under it."""
     with opened(target) as store:
         state = block(retry_run(store, named_run(target, store, run), target.words()))
@@ -248,7 +248,7 @@ A name that begins with a dash follows two.
 @click.option("--all", "whole_batch", is_flag=True, help="Show every item of a batch, also all that are done.")
 @target_options
 @click.pass_obj
-def show(target: Target, run: str, *, whole_batch: bool) -> None:
+def show(target: LedgerTarget, run: str, *, whole_batch: bool) -> None:
     """Show everything about one run: its steps, what is known of each, and the next move.
 
     Of a batch, the items that are not done come first, and most of the others are counted.

@@ -16,7 +16,7 @@ from ..keys.duration import seconds
 from ..safe_text import shown_url
 from .failures import NEGATIVE
 from .output import clean, show_text
-from .target import Target, no_target
+from .target import LedgerTarget, no_target
 
 if TYPE_CHECKING:
     from ..app.app import App
@@ -39,7 +39,7 @@ which others recover when their leases are over.
 
 
 def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(Target).json |= value
+    ctx.ensure_object(LedgerTarget).json |= value
 
 
 @click.command(epilog=WORK_EPILOG, short_help="Carry out runs, until told to stop.")
@@ -104,7 +104,7 @@ def work(
     from .load import load_app
     from .output import set_up_logs
 
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     patience = seconds(drain, name="drain", positive=False)
     found = load_app(app, tell=False)
     set_up_logs(as_json=target.json)
@@ -283,16 +283,16 @@ def serve(
     """
     _require_extra()
     from ..app.app import NEW_LEDGER
-    from ..server.limits import Limits
+    from ..server.limits import ServerLimits
     from ..server.serve import Options
     from ..server.serve import serve as run
     from .load import load_app
     from .output import set_up_logs
 
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     patience = seconds(drain, name="drain", positive=False)
     duck = seconds(lame_duck, name="lame-duck", positive=False)
-    limits = Limits(
+    limits = ServerLimits(
         connections=connections, deadline=seconds(deadline, name="deadline"), per_token=rate, per_source=rate
     )
     options = Options(host, port, 0 if no_worker else concurrency, patience, duck, everybody, behind_proxy, limits)

@@ -15,14 +15,14 @@ from urllib.parse import quote, urlsplit
 import click
 
 from ..errors import Misuse
-from ..safe_text import has_password, quoted, store_words, typed
+from ..safe_text import has_password, quoted, store_words, suggested_command
 
 if TYPE_CHECKING:
     from ..settings import Settings
     from ..stores.grouped import GroupedStore
 
 __all__ = [
-    "Target",
+    "LedgerTarget",
     "command",
     "json_option",
     "no_store",
@@ -50,7 +50,7 @@ TENANT_HELP = "Whose ledger entries: the tenant. Default: TWICEPROOF_TENANT, the
 JSON_HELP = "Answer with one JSON document on stdout."
 
 
-class Target:
+class LedgerTarget:
     """Filled by the options, wherever they stand on the line: before the command or after it."""
 
     def __init__(self) -> None:
@@ -124,17 +124,17 @@ def _refuse_empty(option: str, value: str | None) -> None:
 def _take_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     _refuse_empty("--store", value)
     if value:
-        ctx.ensure_object(Target).point(value)
+        ctx.ensure_object(LedgerTarget).point(value)
 
 
 def _take_tenant(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     _refuse_empty("--tenant", value)
     if value:
-        ctx.ensure_object(Target).given_tenant = value
+        ctx.ensure_object(LedgerTarget).given_tenant = value
 
 
 def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     target.json = target.json or value
 
 
@@ -163,12 +163,12 @@ target_options = options_about(STORE_HELP)
 
 
 def _refuse_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value or ctx.ensure_object(Target).given_store:
+    if value or ctx.ensure_object(LedgerTarget).given_store:
         raise Misuse("An app names its own store; set TWICEPROOF_STORE for App().")
 
 
 def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    target = ctx.ensure_object(Target)
+    target = ctx.ensure_object(LedgerTarget)
     if value or target.given_store or target.given_tenant:
         raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
 
@@ -185,7 +185,7 @@ def no_target(command: F) -> F:
 
 
 @contextlib.contextmanager
-def opened(target: Target, *, create: bool = False) -> Iterator[GroupedStore]:
+def opened(target: LedgerTarget, *, create: bool = False) -> Iterator[GroupedStore]:
     """The one way in: what opens it without the keys would write rows that others refuse, or believe unsealed."""
     if not create:
         require_ledger(target.url)
@@ -228,8 +228,8 @@ def sqlite_url(path: Path) -> str:
     return "sqlite:///" + quote(str(path))
 
 
-def command(target: Target, *words: str, about: Sequence[str] = ()) -> str:
-    return typed(*target.words(), *words, about=about)
+def command(target: LedgerTarget, *words: str, about: Sequence[str] = ()) -> str:
+    return suggested_command(*target.words(), *words, about=about)
 
 
 def program() -> str:

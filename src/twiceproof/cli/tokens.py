@@ -11,14 +11,14 @@ from msgspec import structs
 from ..errors import Misuse
 from ..keys.duration import seconds
 from ..operations import block
-from ..server.tokens import GRANTS, Scope, Token, create_token, list_tokens, revoke_token
+from ..server.tokens import GRANTS, ApiToken, Scope, create_token, list_tokens, revoke_token
 from .output import show_json, show_pairs, show_table, show_text
-from .target import Target, opened, require_ledger, scheme_of, target_options
+from .target import LedgerTarget, opened, require_ledger, scheme_of, target_options
 
 __all__ = ["create", "list_", "revoke", "shown_time", "token_shape", "tokens"]
 
 
-def token_shape(token: Token) -> dict[str, Any]:
+def token_shape(token: ApiToken) -> dict[str, Any]:
     return structs.asdict(token)
 
 
@@ -48,7 +48,7 @@ Examples:
 @click.option("--expires", metavar="TIME", help="For how long it is good: 90d. Default: until it is revoked.")
 @target_options
 @click.pass_obj
-def create(target: Target, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
+def create(target: LedgerTarget, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
     """Make a token for a tenant (--tenant). It is shown once: only its hash is kept.
 
     From the first token on, every route but health and webhooks needs one. Point to the server's own ledger
@@ -88,7 +88,7 @@ HEAD = ("ID", "NAME", "TENANT", "SCOPES", "STATE", "CREATED", "EXPIRES")
 @click.command("list", epilog=LIST_EPILOG, short_help="List the tokens, revoked ones too.")
 @target_options
 @click.pass_obj
-def list_(target: Target) -> None:
+def list_(target: LedgerTarget) -> None:
     """List the tokens of all tenants, revoked ones too; with --tenant, those of one."""
     with opened(target) as store:
         found = block(list_tokens(store))
@@ -127,7 +127,7 @@ Examples:
 @click.argument("token", metavar="ID|NAME")
 @target_options
 @click.pass_obj
-def revoke(target: Target, token: str) -> None:
+def revoke(target: LedgerTarget, token: str) -> None:
     """Make a token worthless, within three seconds on every server."""
     with opened(target) as store:
         revoked = block(revoke_token(store, token))

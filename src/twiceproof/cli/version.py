@@ -8,7 +8,7 @@ import click
 
 from ..version import __version__
 from .output import show_json, show_text
-from .target import Target, json_option
+from .target import LedgerTarget, json_option
 
 __all__ = ["version"]
 
@@ -16,7 +16,7 @@ __all__ = ["version"]
 @click.command()
 @json_option
 @click.pass_obj
-def version(target: Target) -> None:
+def version(target: LedgerTarget) -> None:
     """Show the version of twiceproof and of Python."""
     python = platform.python_version()
     if target.json:

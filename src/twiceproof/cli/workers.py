@@ -11,7 +11,7 @@ from ..operations import block
 from .doctor import NOWHERE
 from .failures import NEGATIVE
 from .output import moment, show_json, show_table, show_text, span
-from .target import Target, opened, target_options
+from .target import LedgerTarget, opened, target_options
 
 __all__ = ["workers"]
 
@@ -33,7 +33,7 @@ def workers() -> None:
 @workers.command("list", epilog=LIST_EPILOG, short_help="List workers, and runs that none of them carries out.")
 @target_options
 @click.pass_obj
-def list_(target: Target) -> None:
+def list_(target: LedgerTarget) -> None:
     """List the workers on this ledger, of all tenants: since when, which flows and versions, their last heartbeat.
 
     One that ended in good order is listed no more; one that went without a word is listed as gone for a day. Workers

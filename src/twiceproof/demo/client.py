@@ -9,13 +9,13 @@ from email.message import EmailMessage
 from http.client import HTTPConnection
 from typing import Any
 
-__all__ = ["Outside"]
+__all__ = ["OutsideClient"]
 
 
 PATIENCE = 10.0  # seconds: the weather is bad enough without time-outs of ours
 
 
-class Outside:
+class OutsideClient:
     """The accounting service and the mail server, as one of the two programs has them."""
 
     def __init__(self, side: str) -> None:

@@ -8,12 +8,12 @@ import threading
 from typing import Any
 
 from .. import Absent, App, Happened, Retry, Unknown, by, check, env
-from .client import Outside
+from .client import OutsideClient
 from .processes import stay, tell
 from .scenario import LIMIT
 from .services import Handler, open_front
 
-outside = Outside("twiceproof")
+outside = OutsideClient("twiceproof")
 app = App(os.environ["DEMO_LEDGER"], tenant="default")
 LEASE = 2.0  # seconds: short, so that the demo need not wait long for what a killed process was at
 SOON = Retry(first=0.1, most=1.0)
@@ -60,7 +60,7 @@ app.webhook("standard_webhooks", name="orders", secret=env("DEMO_SECRET"), start
 app.webhook("standard_webhooks", name="addresses", secret=env("DEMO_SECRET"), start=keep_address, lease=LEASE)
 
 
-class Hook(Handler):
+class GuardedHook(Handler):
     def do_POST(self) -> None:  # noqa: N802 - its name in the base class
         reply = app.receive(self.path.removeprefix("/hooks/"), self.body(), self.headers.items())
         self.answer(reply.status, reply.body)
@@ -70,7 +70,7 @@ if __name__ == "__main__":
     worker = app.worker(concurrency=2)
     working = threading.Thread(target=worker.run)
     working.start()
-    tell(port=open_front(Hook, int(sys.argv[1])))
+    tell(port=open_front(GuardedHook, int(sys.argv[1])))
     stay()
     worker.drain()
     working.join()

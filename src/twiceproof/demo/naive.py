@@ -14,14 +14,14 @@ from contextlib import closing
 from email.message import Message
 from typing import Any
 
-from .client import Outside
+from .client import OutsideClient
 from .processes import stay, tell
 from .services import Handler, open_front
 
 __all__ = ["handle"]
 
 
-outside = Outside("naive")
+outside = OutsideClient("naive")
 SECRET = b64decode(os.environ["DEMO_SECRET"].removeprefix("whsec_"))
 DATABASE = os.environ["DEMO_NAIVE_DATABASE"]
 
@@ -71,7 +71,7 @@ def is_signed(headers: Message, body: bytes) -> bool:
     return hmac.compare_digest(wanted, headers["webhook-signature"] or "")
 
 
-class Hook(Handler):
+class NaiveHook(Handler):
     def do_POST(self) -> None:  # noqa: N802 - its name in the base class
         body = self.body()
         if not is_signed(self.headers, body):
@@ -86,5 +86,5 @@ class Hook(Handler):
 
 
 if __name__ == "__main__":
-    tell(port=open_front(Hook, int(sys.argv[1])))
+    tell(port=open_front(NaiveHook, int(sys.argv[1])))
     stay()

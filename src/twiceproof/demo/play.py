@@ -14,18 +14,18 @@ from .. import App
 from ..clock import Clock, system_clock
 from ..flows.engine.ledger import STARTED, STEP_DONE, UNKNOWN
 from ..flows.history.run_view import StepShape
-from .processes import Book, Stage
-from .scenario import LIMIT, SIDES, Plan
+from .processes import Book, DemoProcesses
+from .scenario import LIMIT, SIDES, DemoPlan
 from .services import ADDRESSES, INVOICES, MAILS
 
 __all__ = [
     "Approved",
     "Count",
-    "Evening",
+    "DemoReport",
+    "DemoRun",
+    "DemoSettled",
     "KnownStep",
     "Person",
-    "Report",
-    "Settled",
     "Side",
     "count",
     "invoice_of",
@@ -53,7 +53,7 @@ class Count(Struct, frozen=True):
         )
 
 
-def count(place: Path, plan: Plan, side: str) -> Count:
+def count(place: Path, plan: DemoPlan, side: str) -> Count:
     invoices = Counter(line["order"] for line in _lines(place / INVOICES, side))
     mails = Counter(line["order"] for line in _lines(place / MAILS, side))
     return Count(
@@ -88,11 +88,11 @@ def _twice(found: Counter[int]) -> int:
     return sum(times - 1 for times in found.values())
 
 
-def _missing(found: Counter[int], plan: Plan) -> int:
+def _missing(found: Counter[int], plan: DemoPlan) -> int:
     return sum(order.id not in found for order in plan.orders)
 
 
-def _old_addresses(place: Path, plan: Plan, side: str) -> int:
+def _old_addresses(place: Path, plan: DemoPlan, side: str) -> int:
     """What was written last is what the accounting service has."""
     last = {line["order"]: line["version"] for line in _lines(place / ADDRESSES, side)}
     return sum(last.get(order.id, 0) != order.addresses for order in plan.orders)
@@ -120,7 +120,7 @@ class KnownStep(Struct, frozen=True):
     known: str
 
 
-class Settled(Struct, frozen=True):
+class DemoSettled(Struct, frozen=True):
     """A run whose outcome nobody knew, and what a look at the outside told."""
 
     run: str
@@ -146,7 +146,7 @@ class Person:
             self._app.decide(asked.id, True, by="you", shown=asked.digest, note="a customer of many years")
             yield Approved(f"{asked.flow}/{asked.key}", asked.shown["order"], asked.shown["total"])
 
-    def settle(self) -> Iterator[Settled]:
+    def settle(self) -> Iterator[DemoSettled]:
         for waiting in self._app.review():
             run = f"{waiting.flow}/{waiting.key}"
             whole = self._app.history(run)
@@ -158,7 +158,7 @@ class Person:
             else:
                 self._app.settle_run(run, "did-not-happen", by="you", step=step.name, note=NOTE)
             known = [KnownStep(each.name, each.state, _known(each)) for each in whole.steps]
-            yield Settled(run, order, step.name, "happened" if happened else "did-not-happen", known)
+            yield DemoSettled(run, order, step.name, "happened" if happened else "did-not-happen", known)
 
     def _look(self, step: str, order: int) -> tuple[bool, Any]:
         """Into the mail server's log, or the accounting service's books."""
@@ -192,11 +192,11 @@ class Side(Struct, frozen=True):
     did: Count
 
 
-class Report(Struct, frozen=True):
-    plan: Plan
+class DemoReport(Struct, frozen=True):
+    plan: DemoPlan
     sides: dict[str, Side]
     approved: list[Approved]
-    settled: list[Settled]
+    settled: list[DemoSettled]
     waiting: int
     seconds: float
 
@@ -206,21 +206,21 @@ class Report(Struct, frozen=True):
         return ours.did.flawless and not (ours.billed_unasked or ours.given_up or self.waiting)
 
 
-class Evening:
+class DemoRun:
     """`messages`, then `approve`, then `settle`, then `report`: each shows how far it is."""
 
-    def __init__(self, place: Path, ledger: str, plan: Plan, *, clock: Clock = system_clock) -> None:
+    def __init__(self, place: Path, ledger: str, plan: DemoPlan, *, clock: Clock = system_clock) -> None:
         self._place, self._plan, self._ledger, self._clock = place, plan, ledger, clock
         self._began = clock.monotonic()
         self._approved: list[Approved] = []
-        self._settled: list[Settled] = []
+        self._settled: list[DemoSettled] = []
         self._unasked = dict.fromkeys(SIDES, 0)
 
-    def __enter__(self) -> Evening:
+    def __enter__(self) -> DemoRun:
         self._plan.save(self._place)
         self._app = App(self._ledger, tenant="default")
         self._person = Person(self._app, self._place)
-        self._stage = Stage(self._place, self._ledger)
+        self._stage = DemoProcesses(self._place, self._ledger)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -246,14 +246,14 @@ class Evening:
         self._calm()
         return self._approved
 
-    def settle(self) -> list[Settled]:
+    def settle(self) -> list[DemoSettled]:
         """Also what came in later: a mail that is tried again may get no answer again."""
         while found := list(self._person.settle()):
             self._settled += found
             self._calm()
         return self._settled
 
-    def report(self) -> Report:
+    def report(self) -> DemoReport:
         stage = self._stage
         sides = {
             side: Side(
@@ -269,7 +269,7 @@ class Evening:
         }
         waiting = len(self._app.review()) + len(self._app.approvals()) + self._person.open_runs()
         seconds = round(self._clock.monotonic() - self._began, 2)
-        return Report(self._plan, sides, self._approved, self._settled, waiting, seconds)
+        return DemoReport(self._plan, sides, self._approved, self._settled, waiting, seconds)
 
     def _show(self, show: Show) -> None:
         shop, stage = self._stage.shop, self._stage

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from .scenario import SIDES
 
-__all__ = ["Book", "Heard", "Member", "Stage", "stay", "tell"]
+__all__ = ["Book", "DemoProcess", "DemoProcesses", "Heard", "stay", "tell"]
 
 
 _speaking = threading.Lock()
@@ -58,11 +58,11 @@ class Book:
         return [json.loads(line) for line in lines]
 
 
-Heard: TypeAlias = "queue.Queue[tuple[Member, dict[str, Any] | None]]"
+Heard: TypeAlias = "queue.Queue[tuple[DemoProcess, dict[str, Any] | None]]"
 LAST_WORDS = 2_000  # letters of a log
 
 
-class Member:
+class DemoProcess:
     """It reads the end of its input when we die, and ends too. What it says goes to `heard`; None is its end."""
 
     def __init__(self, name: str, module: str, words: list[str], log: Path, heard: Heard) -> None:
@@ -135,13 +135,13 @@ PATIENCE = 60.0  # seconds without a word from anybody
 LAST = 5.0  # seconds to come to an end
 
 
-class Stage:
+class DemoProcesses:
     """The outside world first, then both programs, then the shop that sends to them."""
 
     def __init__(self, place: Path, ledger: str) -> None:
         self._place = place
         self._heard: Heard = queue.Queue()
-        self._members: list[Member] = []
+        self._members: list[DemoProcess] = []
         self._environment = {
             "DEMO_LEDGER": ledger,
             "DEMO_NAIVE_DATABASE": str(place / "naive.db"),
@@ -154,7 +154,7 @@ class Stage:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> DemoProcesses:
         return self
 
     def open(self) -> None:
@@ -170,13 +170,13 @@ class Stage:
         ports = {side: [member.port for member in members] for side, members in programs.items()}
         self._start("shop", "shop", [str(self._place), json.dumps(ports)])
 
-    def _start(self, name: str, module: str, words: list[str]) -> Member:
-        member = Member(name, module, words, self._place / f"{name}.log", self._heard)
+    def _start(self, name: str, module: str, words: list[str]) -> DemoProcess:
+        member = DemoProcess(name, module, words, self._place / f"{name}.log", self._heard)
         self._members.append(member)
         member.start(self._environment)
         return member
 
-    def _wait_for(self, members: list[Member]) -> None:
+    def _wait_for(self, members: list[DemoProcess]) -> None:
         while not all(member.port for member in members):
             if not self.hear(PATIENCE):
                 silent = ", ".join(member.name for member in members if not member.port)
@@ -204,7 +204,7 @@ class Stage:
         self._take(member, said)
         return True
 
-    def _take(self, member: Member, said: dict[str, Any]) -> None:
+    def _take(self, member: DemoProcess, said: dict[str, Any]) -> None:
         if "port" in said:
             member.port = said["port"]
         elif "kill" in said:

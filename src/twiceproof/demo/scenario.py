@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-__all__ = ["FEWEST", "LIMIT", "PLAN", "SIDES", "Delivery", "Order", "Plan", "make_plan", "read_plan"]
+__all__ = ["FEWEST", "LIMIT", "PLAN", "SIDES", "Delivery", "DemoPlan", "Order", "make_plan", "read_plan"]
 
 
 SIDES = ("naive", "twiceproof")
@@ -41,7 +41,7 @@ class Delivery(Struct, frozen=True):
     data: dict[str, Any]
 
 
-class Plan(Struct, frozen=True):
+class DemoPlan(Struct, frozen=True):
     """`accounting` and `mail` say what befalls the first request for an order; a later one finds good weather."""
 
     seed: int
@@ -54,17 +54,17 @@ class Plan(Struct, frozen=True):
         (place / PLAN).write_bytes(msgspec.json.encode(self))
 
 
-def read_plan(place: Path) -> Plan:
-    return msgspec.json.decode((place / PLAN).read_bytes(), type=Plan)
+def read_plan(place: Path) -> DemoPlan:
+    return msgspec.json.decode((place / PLAN).read_bytes(), type=DemoPlan)
 
 
-def make_plan(orders: int, seed: int) -> Plan:
+def make_plan(orders: int, seed: int) -> DemoPlan:
     dice = random.Random(seed)  # noqa: S311 - a demo's dice, to be thrown again
     numbers = list(range(1, orders + 1))
     large, mail, accounting = _weather(orders, dice)
     made = [Order(n, _total(n, large, dice), dice.choice((0, 0, 0, 0, 3))) for n in numbers]
     deliveries = [delivery for order in made for delivery in _deliveries(order, dice)]
-    return Plan(seed, made, sorted(deliveries, key=lambda delivery: delivery.at), accounting, mail)
+    return DemoPlan(seed, made, sorted(deliveries, key=lambda delivery: delivery.at), accounting, mail)
 
 
 def _weather(orders: int, dice: random.Random) -> tuple[int, dict[int, str], dict[int, str]]:

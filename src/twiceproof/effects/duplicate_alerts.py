@@ -17,8 +17,8 @@ from ..claims.states import EXPIRE
 from ..clock import Clock
 from ..errors import Misuse, NotDone
 from ..operations import Operation, block
-from ..records import Address, Insert, Record, Remove, Replace, Written
-from ..safe_text import typed
+from ..records import Address, Insert, Record, Remove, Replace, Write, Written
+from ..safe_text import suggested_command
 from ..secret import Secret, secrets_of
 from ..stores.base import Store
 
@@ -31,9 +31,9 @@ __all__ = [
     "EVENTS",
     "FAILURE",
     "REVIEW",
+    "DuplicateAlerts",
     "Hook",
     "Notice",
-    "Notifier",
     "claim_notice",
     "notice_at",
     "release_notice",
@@ -99,7 +99,7 @@ class Notice(Struct, frozen=True):
             FAILURE: ("claims", "list", "--operation", self.operation, "--state", "failed"),
             DEAD_LETTER: ("hooks", "dead-letters"),
         }[self.event]
-        return typed(*words, *tenant)
+        return suggested_command(*words, *tenant)
 
 
 Hook = Callable[[Notice], None]
@@ -181,7 +181,7 @@ SLACK = 86_400.0  # a notice's record outlives its quiet period by a day, then i
 Name = tuple[str, str, str, str]
 
 
-class Notifier:
+class DuplicateAlerts:
     """Listens to a tally. `name` tells hooks apart: each has quiet periods of its own."""
 
     def __init__(self, store: Store, hook: Hook, *, name: str, quiet: float, threshold: int, clock: Clock) -> None:
@@ -252,19 +252,19 @@ def notice_at(tenant: str, *words: str) -> Address:
     return Address(space_of(tenant, OPERATION, digest), KIND, digest)
 
 
+def _quiet_from_now(at: Address, before: Record | None, quiet: float) -> Write:
+    if before is None:
+        return Insert(at, "{}", lease=quiet, queue=EXPIRE, due_in=quiet + SLACK)
+    return Replace(at, "{}", version=before.version, lease=quiet, queue=EXPIRE, due_in=quiet + SLACK)
+
+
 def claim_notice(store: Store, at: Address, quiet: float) -> Operation[Written | float]:
     """Ours to tell; or for how long there is quiet."""
     found = yield from store.read(at)
     left = _quiet_left(found.record, found.now)
     if left > 0:
         return left
-    times = {"lease": quiet, "queue": EXPIRE, "due_in": quiet + SLACK}
-    write = (
-        Insert(at, "{}", **times)
-        if found.record is None  # type: ignore[arg-type]
-        else Replace(at, "{}", version=found.record.version, **times)  # type: ignore[arg-type]
-    )
-    written = yield from store.write(write)
+    written = yield from store.write(_quiet_from_now(at, found.record, quiet))
     if isinstance(written, Written):
         return written
     return _quiet_left(written.found, written.now) or quiet

@@ -18,9 +18,9 @@ from typing import Any
 from msgspec import Struct
 
 from ..errors import Misuse, NotDone
-from .url_guard import Allowed, NotAllowed, Target, read_target, refuse_address
+from .url_guard import Allowed, GuardedUrl, NotAllowed, read_target, refuse_address
 
-__all__ = ["Outbound", "Sent", "resolve", "signed_headers"]
+__all__ = ["Outbound", "SentRequest", "resolve", "signed_headers"]
 
 
 MOST_ANSWER = 64 * 1024
@@ -29,7 +29,7 @@ PIECE = 8 * 1024
 Resolve = Callable[[str, int], Sequence[str]]
 
 
-class Sent(Struct, frozen=True):
+class SentRequest(Struct, frozen=True):
     """The other side answered. `ok`: with 2xx. A redirect is not followed, and not ok."""
 
     status: int
@@ -68,14 +68,14 @@ class Outbound:
         self._context = context
         self._monotonic = monotonic
 
-    def check(self, url: str) -> Target:
+    def check(self, url: str) -> GuardedUrl:
         """Before a URL is accepted and kept. It is judged again, with its addresses, each time it is called."""
         target = read_target(url, self._allowed, http=self._http, ports=self._ports)
         if target.is_literal:
             self._judge(target, [target.host])
         return target
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Sent:
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> SentRequest:
         """Raises NotAllowed for what may not be called, NotDone if nothing was sent, and OSError if nobody knows."""
         target = self.check(url)
         deadline = self._monotonic() + self._timeout
@@ -86,7 +86,7 @@ class Outbound:
         finally:
             connection.close()
 
-    def _address(self, target: Target, deadline: float) -> str:
+    def _address(self, target: GuardedUrl, deadline: float) -> str:
         if target.is_literal:
             return target.host
         try:
@@ -98,7 +98,7 @@ class Outbound:
         self._judge(target, addresses)
         return addresses[0]
 
-    def _judge(self, target: Target, addresses: Sequence[str]) -> None:
+    def _judge(self, target: GuardedUrl, addresses: Sequence[str]) -> None:
         """One bad address spoils the name: which of them is connected to would be luck."""
         for address in addresses:
             why = refuse_address(address, target.host, self._allowed)
@@ -109,7 +109,7 @@ class Outbound:
                     reason=why,
                 )
 
-    def _connect(self, target: Target, address: str, deadline: float) -> http.client.HTTPConnection:
+    def _connect(self, target: GuardedUrl, address: str, deadline: float) -> http.client.HTTPConnection:
         try:
             sock = socket.create_connection((address, target.port), timeout=self._left(deadline))
         except OSError as error:
@@ -122,7 +122,7 @@ class Outbound:
             raise NotDone(f"{target.host} offers no safe connection ({error}); nothing was sent.") from error
         return connection
 
-    def _secured(self, sock: socket.socket, target: Target, deadline: float) -> socket.socket:
+    def _secured(self, sock: socket.socket, target: GuardedUrl, deadline: float) -> socket.socket:
         if target.scheme == "http":
             return sock
         sock.settimeout(self._left(deadline))
@@ -132,11 +132,11 @@ class Outbound:
     def _exchange(
         self,
         connection: http.client.HTTPConnection,
-        target: Target,
+        target: GuardedUrl,
         body: bytes,
         headers: Mapping[str, str],
         deadline: float,
-    ) -> Sent:
+    ) -> SentRequest:
         try:
             connection.sock.settimeout(self._left(deadline))
             _request(connection, target, body, headers)
@@ -144,7 +144,7 @@ class Outbound:
         except http.client.HTTPException as error:
             raise ConnectionError(f"{target.host} gave no answer that can be read ({type(error).__name__})") from error
 
-    def _answer(self, connection: http.client.HTTPConnection, deadline: float) -> Sent:
+    def _answer(self, connection: http.client.HTTPConnection, deadline: float) -> SentRequest:
         """A body is read a little, so that the other side can end in peace; a long or slow one is cut off."""
         reader = _Timed(connection.sock, lambda: self._left(deadline))
         response = http.client.HTTPResponse(reader, method="POST")  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ class Outbound:
             _read_away(response)
         finally:
             response.close()
-        return Sent(status, wait)
+        return SentRequest(status, wait)
 
     def _left(self, deadline: float) -> float:
         left = deadline - self._monotonic()
@@ -185,7 +185,9 @@ def _tried(work: Callable[[], Sequence[str]]) -> Sequence[str] | OSError:
         return error
 
 
-def _request(connection: http.client.HTTPConnection, target: Target, body: bytes, headers: Mapping[str, str]) -> None:
+def _request(
+    connection: http.client.HTTPConnection, target: GuardedUrl, body: bytes, headers: Mapping[str, str]
+) -> None:
     connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
     given = {"host": target.authority, "content-length": str(len(body)), "connection": "close"}
     others = {name: value for name, value in headers.items() if name.lower() not in (*given, "transfer-encoding")}

@@ -22,7 +22,7 @@ from ..errors import Misuse, NotDone, StoreError
 from ..operations import Operation, block
 from ..records import Address, Batch, Insert, Record, Replace, Written
 from ..stores.base import Store
-from ..threads import Errand, at_fork
+from ..threads import DelayedCall, at_fork
 from .duplicate_alerts import (
     DEAD_LETTER,
     EVENTS,
@@ -57,7 +57,7 @@ LONGEST = 300  # characters of a reason
 Group = tuple[str, str, str]  # tenant, event and operation
 
 
-class Peek(Struct, frozen=True):
+class DeadLetterNotice(Struct, frozen=True):
     """What a notice says of a letter."""
 
     id: str
@@ -102,7 +102,7 @@ class Incidents:
         self._one_at_a_time = threading.Lock()
         self._heard: dict[tuple[Address, str], bool] = {}  # whether it may have been told already
         self._heaps: dict[Group, Heap] = {}
-        self._errand: Errand | None = None
+        self._errand: DelayedCall | None = None
         self._due = 0.0  # when it goes
 
     # -- hearing ---------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Incidents:
                 return
             if self._errand is not None:
                 self._errand.cancel()
-            self._errand, self._due = Errand(seconds, self._run, "twiceproof-notices"), due
+            self._errand, self._due = DelayedCall(seconds, self._run, "twiceproof-notices"), due
             try:
                 self._errand.start()
             except RuntimeError:  # no thread to be had: told with the next one
@@ -260,7 +260,7 @@ def _at_exit() -> None:
 def _told_of(record: Record, event: str) -> tuple[Group, str, str] | None:
     """Whom it is about, its key, and why. None: nobody need hear of it."""
     if event == DEAD_LETTER:
-        letter = msgspec.json.decode(record.body, type=Peek)
+        letter = msgspec.json.decode(record.body, type=DeadLetterNotice)
         return (letter.tenant, event, letter.hook), letter.id, _short(letter.reason)
     claim = claim_of(record)
     if event == FAILURE and not _is_news(claim):

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..errors import Misuse
 
-__all__ = ["Allowed", "NotAllowed", "Target", "read_target", "refuse_address"]
+__all__ = ["Allowed", "GuardedUrl", "NotAllowed", "read_target", "refuse_address"]
 
 
 Address = IPv4Address | IPv6Address
@@ -172,7 +172,7 @@ class NotAllowed(Misuse):
     """The address may not be called. Carries `url` without its query, and `reason`."""
 
 
-class Target(Struct, frozen=True):
+class GuardedUrl(Struct, frozen=True):
     """A URL, taken apart. `host` is lower case and ASCII; `path` has the query."""
 
     scheme: str
@@ -190,7 +190,7 @@ class Target(Struct, frozen=True):
         return host if self.port == PORTS[self.scheme] else f"{host}:{self.port}"
 
 
-def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collection[int] | None = None) -> Target:
+def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collection[int] | None = None) -> GuardedUrl:
     """Raises NotAllowed, saying why. `http`: plain http is taken too. `ports`: only these."""
     why = _refuse_form(url)
     if why:
@@ -214,7 +214,7 @@ def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collec
     if why:
         raise _not_allowed(url, why)
     query = f"?{parts.query}" if parts.query else ""
-    return Target(parts.scheme, host, port, (parts.path or "/") + query)
+    return GuardedUrl(parts.scheme, host, port, (parts.path or "/") + query)
 
 
 def _refuse_form(url: object) -> str:

@@ -11,26 +11,26 @@ from msgspec import Raw
 
 from ..claims.claim import HELD, REVIEW, Busy, Claim, Done, InReview, Mismatch, Parked, TakeOutcome, alone, claim_of
 from ..claims.error_messages import duplicate, no_longer_fits, refusal, result_not_kept, waiting
-from ..claims.held_claim import Hold
+from ..claims.held_claim import HeldClaim
 from ..claims.policy import Duration
 from ..claims.results import Misfit, unpack
 from ..claims.retention import forget
-from ..claims.states import Answer, Ask, is_expired
+from ..claims.states import AnswerOnly, ClaimRequest, is_expired
 from ..errors import Misuse, NeedsReview, StepFailed, Waiting
 from ..keys.duration import seconds
-from ..operations import Nap, Operation, Raised, Request, Returned, await_, block, thrown
+from ..operations import Operation, Raised, Request, Returned, Sleep, await_, block, carry_stop_iteration
 from ..records import Found, Record, Written
-from ..safe_text import typed
+from ..safe_text import suggested_command
 from .engine.compensation import refuse_undone
-from .engine.exits import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
+from .engine.exits import Ended, Finished, HandedBack, RunFailed, Superseded, Suspended
 from .engine.guarded_calls import parent_of_new_run, patience_around
 from .engine.run_dependencies import LOOK_AGAIN, must_wait
-from .engine.run_states import Leftover, RunAsk, Work, decide_run, enqueue, work_of
-from .engine.runner import Taken
+from .engine.run_states import Leftover, RunAsk, RunState, decide_run, enqueue, work_of
+from .engine.runner import TakenRun
 from .engine.unawaited import as_coroutine_function, noted
 from .flow import Flow
 from .handle import AsyncRunHandle, Handle, RunHandle, handle_for
-from .limits import Entered, Full, Limits, holding
+from .limits import Entered, FlowLimits, Full, holding
 from .ordering.ordered_runs import stale, stale_error
 from .runtime import postpone
 
@@ -56,26 +56,26 @@ def call(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bo
 class FlowCall:
     """One caller, who waits for one run."""
 
-    def __init__(self, flow: Flow, ask: Ask, work: Raw) -> None:
+    def __init__(self, flow: Flow, ask: ClaimRequest, work: Raw) -> None:
         self._flow = flow
         self._parts = flow.parts
         self._ask = ask
         self._work = work
 
-    def result(self, slots: Sequence[Hold] = ()) -> Operation[Any]:
+    def result(self, slots: Sequence[HeldClaim] = ()) -> Operation[Any]:
         taken = yield from self._enter()
-        if not isinstance(taken, Taken):
+        if not isinstance(taken, TakenRun):
             return taken[0]
         taken.slots = slots if self._flow.order is not None else ()
         return self._answer((yield from self._flow.run(taken)))
 
-    def result_in_turn(self, limits: Limits, arguments: dict[str, Any]) -> Operation[Any]:
+    def result_in_turn(self, limits: FlowLimits, arguments: dict[str, Any]) -> Operation[Any]:
         """A caller waits in place until the limits let it in; a run, only for a moment. An answer needs no turn."""
         patience, waited = patience_around(), 0.0
         while True:
             found = yield from self._parts.store.read(self._ask.at)
             move = decide_run(self._run_ask(), found.record, found.now)
-            if isinstance(move, Answer) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
+            if isinstance(move, AnswerOnly) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
                 return (yield from self._told(move.outcome))
             begins = found.record is None or isinstance(move, Leftover) or claim_of(found.record).attempt == 0
             entered = yield from limits.enter(self._parts, arguments, begins=begins)
@@ -85,7 +85,7 @@ class FlowCall:
                 yield from self._leave_to_worker()
             pause = min(entered.seconds, LONGEST_PAUSE)
             waited += pause
-            yield Nap(self._parts.clock, pause)
+            yield Sleep(self._parts.clock, pause)
 
     def _run_ask(self) -> RunAsk:
         return RunAsk(self._ask, self._work, self._flow.versions)
@@ -102,13 +102,13 @@ class FlowCall:
             raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))
         yield from forget(self._parts.store, found)
 
-    def _enter(self) -> Operation[Taken | tuple[Any]]:
+    def _enter(self) -> Operation[TakenRun | tuple[Any]]:
         """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
         self._flow.refuse_best_effort()
         pause = FIRST_PAUSE
         while True:
             taken = yield from self._flow.take(self._run_ask(), CALLER_PATIENCE)
-            if isinstance(taken, Taken):
+            if isinstance(taken, TakenRun):
                 return taken
             if not self._waits_for(taken):
                 return ((yield from self._told(taken)),)
@@ -162,11 +162,11 @@ class FlowCall:
     def _answer(self, ended: Ended) -> Any:
         if isinstance(ended, Finished):
             return ended.value
-        if isinstance(ended, GivenBack | Overtaken):
-            raise thrown(ended.error)
-        if isinstance(ended, Fell):
-            raise thrown(_original(ended.error))
-        if isinstance(ended, Asleep):
+        if isinstance(ended, HandedBack | Superseded):
+            raise carry_stop_iteration(ended.error)
+        if isinstance(ended, RunFailed):
+            raise carry_stop_iteration(_original(ended.error))
+        if isinstance(ended, Suspended):
             raise self._waiting(Parked("waiting", ended.why, self._ask.run, ended.until))
         raise self._in_review(ended.reason) from ended.error
 
@@ -174,7 +174,7 @@ class FlowCall:
         name, ask = self._flow.name, self._ask
         return NeedsReview(
             f"{name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
-            f"{typed(*ask.where, 'review', 'show', ask.run)}",
+            f"{suggested_command(*ask.where, 'review', 'show', ask.run)}",
             operation=name,
             key=ask.key,
             run=ask.run,
@@ -204,7 +204,7 @@ def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
     flow.results.prepare()
     if (yield from must_wait(store, claim)):
         yield from postpone(store, record, LOOK_AGAIN)
-        return Asleep("waits for the run before it", None)
+        return Suspended("waits for the run before it", None)
     if flow.limits is None:
         return (yield from _go_on(flow, claim, record))
     try:
@@ -214,27 +214,27 @@ def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
     entered = yield from flow.limits.enter(flow.parts, arguments, begins=claim.attempt == 0)
     if isinstance(entered, Full):
         yield from postpone(store, record, entered.seconds)
-        return Asleep("waits for its turn", None)
+        return Suspended("waits for its turn", None)
     return (yield from holding(flow.parts, entered.holds, _go_on(flow, claim, record, entered.holds)))
 
 
-def _limited_by(flow: Flow, limits: Limits, record: Record, work: Work) -> Operation[dict[str, Any]]:
+def _limited_by(flow: Flow, limits: FlowLimits, record: Record, work: RunState) -> Operation[dict[str, Any]]:
     """What its limits look at: typed, as a caller's own arguments are. A large input is read only if need be."""
     return (yield from flow.inputs.unpack(flow.parts.store, record.at, work)) if limits.by_key else {}
 
 
-def _go_on(flow: Flow, claim: Claim, record: Record, slots: Sequence[Hold] = ()) -> Operation[Ended | None]:
+def _go_on(flow: Flow, claim: Claim, record: Record, slots: Sequence[HeldClaim] = ()) -> Operation[Ended | None]:
     run = RunAsk(_ask(flow, claim, record), claim.work, flow.versions, picked=record.version)
     taken = yield from flow.take(run, WORKER_PATIENCE, Found(record, record.due_at or record.updated_at))
-    if not isinstance(taken, Taken):
+    if not isinstance(taken, TakenRun):
         return None
     taken.slots = slots if flow.order is not None else ()
     return (yield from flow.run(taken))
 
 
-def _ask(flow: Flow, claim: Claim, record: Record) -> Ask:
+def _ask(flow: Flow, claim: Claim, record: Record) -> ClaimRequest:
     policy = flow.policy
-    return Ask(
+    return ClaimRequest(
         record.at,
         flow.name,
         claim.key,

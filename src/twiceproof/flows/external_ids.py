@@ -18,7 +18,7 @@ from .engine.ledger import STEP_DONE, Entry, entries_in
 
 if TYPE_CHECKING:
     from .engine.session import Session
-    from .step import Calling
+    from .step import StepCall
 
 __all__ = ["IdLink", "catch_up", "ids_of", "point_back", "runs_behind"]
 
@@ -49,7 +49,7 @@ def point_back(session: Session, step: str) -> Operation[None]:
         yield from session.parts.store.write(_pointer(session, step, note.external))
 
 
-def catch_up(session: Session, calling: Calling, value: Any) -> Operation[None]:
+def catch_up(session: Session, calling: StepCall, value: Any) -> Operation[None]:
     """For a step that is done: a holder that stopped may not have pointed back, and a person's word has no id yet."""
     maker = calling.step.external
     if maker is None or session.claim.attempt == 1:

@@ -13,28 +13,28 @@ from msgspec import Raw, structs
 
 from ..claims.claim import Held, alone, run_id, validate_name
 from ..claims.error_messages import refuse_other_fingerprint
-from ..claims.held_claim import Hold
+from ..claims.held_claim import HeldClaim
 from ..claims.once import refuse_generators
 from ..claims.policy import Policy
-from ..claims.request import Asking
+from ..claims.request import ClaimRequestFactory
 from ..claims.results import Packed, ResultType
 from ..claims.retention import forget
-from ..claims.states import Ask, Move, is_expired
+from ..claims.states import ClaimRequest, Move, is_expired
 from ..errors import Misuse, StoreUnsafe
 from ..operations import Operation, await_, block
 from ..records import Found, Record, Written
 from .engine.context import correlation
-from .engine.exits import Asleep, Ended, GivenBack
+from .engine.exits import Ended, HandedBack, Suspended
 from .engine.guarded_calls import parent_of_new_run
 from .engine.run_dependencies import wake_waiters
-from .engine.run_states import BeginRun, Leftover, RunAsk, Work, decide_run, encoded, enqueue, queue_of
-from .engine.runner import Taken, refuse_run, run_flow
+from .engine.run_states import BeginRun, Leftover, RunAsk, RunState, decide_run, encoded, enqueue, queue_of
+from .engine.runner import TakenRun, refuse_run, run_flow
 from .engine.session import Drive
 from .handle import Handle
 from .inputs import Inputs, lay_out, own
-from .limits import Limits
+from .limits import FlowLimits
 from .ordering.ordered_runs import Ordering
-from .runtime import Parts
+from .runtime import Runtime
 
 __all__ = ["HIGH", "LOW", "NORMAL", "Flow", "Priority", "rank_of"]
 
@@ -55,13 +55,13 @@ class Flow:
     def __init__(
         self,
         function: Callable[..., Any],
-        parts: Parts,
+        parts: Runtime,
         policy: Policy,
-        asking: Asking,
+        asking: ClaimRequestFactory,
         *,
         version: str = "1",
         accepts: tuple[str, ...] = (),
-        limits: Limits | None = None,
+        limits: FlowLimits | None = None,
         rank: int = NORMAL,
         order: Ordering | None = None,
     ) -> None:
@@ -114,7 +114,7 @@ class Flow:
         heard: bool = False,
         plain: bool = False,
         **work: Any,
-    ) -> Operation[tuple[Ask, Raw]]:
+    ) -> Operation[tuple[ClaimRequest, Raw]]:
         """What is asked of the claim, and what a new run would keep of the call. Large inputs are laid out for it."""
         arguments = self.asking.arguments.bind(args, kwargs)
         ask = self.asking.ask(self._declared(arguments) if plain else arguments, retry=retry)
@@ -125,7 +125,7 @@ class Flow:
             yield from self._refuse_misfit(ask, packed)
         yield from lay_out(self.parts.claims, ask.at, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
-        return ask, encoded(Work(self.version, packed.inline, packed.spill, born=ask.owner, **work))
+        return ask, encoded(RunState(self.version, packed.inline, packed.spill, born=ask.owner, **work))
 
     def _declared(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Plain data from a door as a caller in Python would give it, so that both ask by one key and fingerprint.
@@ -142,7 +142,7 @@ class Flow:
             raise
         return typed
 
-    def _turn_of(self, arguments: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    def _turn_of(self, arguments: dict[str, Any], limits: FlowLimits) -> dict[str, Any]:
         """What is noted of it. A run that can never have its turn is refused at once."""
         seen = self.seen(arguments)
         limits.groups(seen)
@@ -155,7 +155,7 @@ class Flow:
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
             return arguments  # what cannot be kept or does not fit is told where it is packed and unpacked
 
-    def _refuse_misfit(self, ask: Ask, packed: Packed) -> Operation[None]:
+    def _refuse_misfit(self, ask: ClaimRequest, packed: Packed) -> Operation[None]:
         """Queued, it could only fail, and the corrected call would find its key taken by another payload."""
         try:
             self.inputs.refuse_misfit(packed)
@@ -170,7 +170,7 @@ class Flow:
         """Taken, or what else there is to say of it."""
         latest: list[Move] = []
 
-        def decide(ask: Ask, record: Record | None, now: float) -> Move:
+        def decide(ask: ClaimRequest, record: Record | None, now: float) -> Move:
             latest[:] = [decide_run(run, record, now)]
             return latest[0]
 
@@ -180,16 +180,16 @@ class Flow:
             yield from forget(self.parts.store, move.record)
             return (yield from self.take(run, patience))
         if isinstance(outcome, Held) and isinstance(move, BeginRun):
-            return Taken(Hold(run.ask, outcome), move.claim, move.before, patience, self.drive)
+            return TakenRun(HeldClaim(run.ask, outcome), move.claim, move.before, patience, self.drive)
         return outcome
 
-    def run(self, taken: Taken) -> Operation[Ended]:
+    def run(self, taken: TakenRun) -> Operation[Ended]:
         ended = yield from self._read_and_run(taken)
-        if not isinstance(ended, Asleep | GivenBack):
+        if not isinstance(ended, Suspended | HandedBack):
             yield from wake_waiters(self.parts.store, taken.work)
         return ended
 
-    def _read_and_run(self, taken: Taken) -> Operation[Ended]:
+    def _read_and_run(self, taken: TakenRun) -> Operation[Ended]:
         try:
             arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, taken.work)
             yield from own(self.parts.store, taken.hold.held.at, taken.work)
@@ -197,7 +197,7 @@ class Flow:
             return (yield from refuse_run(self.parts, taken, self.policy, error))
         return (yield from self._carry_out(taken, arguments))
 
-    def _carry_out(self, taken: Taken, arguments: dict[str, Any]) -> Operation[Ended]:
+    def _carry_out(self, taken: TakenRun, arguments: dict[str, Any]) -> Operation[Ended]:
         if self.order is None:
             return run_flow(self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments))
         return self.order.run(

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ..claims.claim import HELD, REVIEW, Busy, Done, Failed, InReview, Parked, TakeOutcome
 from ..claims.results import Misfit, ResultType, unpack
-from ..claims.states import glance, is_expired, is_lapsed
+from ..claims.states import is_expired, is_lapsed, outcome_of
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
 from ..operations import Operation, await_, block
 from ..records import Address, Found, Record
-from ..safe_text import typed
+from ..safe_text import suggested_command
 from .engine.compensation import cancel
 from .engine.context import current_session, plain_session, session_var
 from .engine.guarded_calls import ASK_AGAIN
 from .engine.unawaited import driven
 from .ordering.ordered_runs import stale, stale_error
-from .runtime import Parts
+from .runtime import Runtime
 from .step import Step
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Handle:
     """The operations; `RunHandle` drives them."""
 
-    def __init__(self, parts: Parts, at: Address, run: str, results: ResultType) -> None:
+    def __init__(self, parts: Runtime, at: Address, run: str, results: ResultType) -> None:
         self.parts = parts
         self.at = at
         self.id = run
@@ -82,7 +82,7 @@ class Handle:
 
     def _outcome(self) -> Operation[TakeOutcome]:
         found = yield from self.parts.store.read(self.at)
-        return glance(self._there(found), found.now)
+        return outcome_of(self._there(found), found.now)
 
     def _told(self, outcome: TakeOutcome) -> Operation[Any]:
         if isinstance(outcome, Done):
@@ -94,12 +94,14 @@ class Handle:
 
     def _there(self, found: Found) -> Record:
         if found.record is None or is_expired(found.record, found.now):
-            raise Misuse(f"There is no run {self.id}; list them with: {typed(*self.parts.where, 'runs', 'list')}")
+            raise Misuse(
+                f"There is no run {self.id}; list them with: {suggested_command(*self.parts.where, 'runs', 'list')}"
+            )
         return found.record
 
     def _show(self, noun: str) -> str:
         """What to type, about the ledger that this is in."""
-        return typed(*self.parts.where, noun, "show", self.id)
+        return suggested_command(*self.parts.where, noun, "show", self.id)
 
     def _value(self, done: Done) -> Operation[Any]:
         if (overtaken := stale(done)) is not None:

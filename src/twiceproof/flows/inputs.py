@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ..claims.blobs.records import placed
+from ..claims.blobs.records import externalise
 from ..claims.claim import NO_RESULT, Spill
-from ..claims.manager import Claims
+from ..claims.manager import ClaimManager
 from ..claims.results import Packed, declared, json_of, resource_address, unpack
 from ..claims.retention import INPUT
 from ..claims.states import EXPIRE, is_expired
@@ -21,7 +21,7 @@ from ..keys.models import from_model, reader
 from ..operations import Operation
 from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
-from .engine.run_states import Work
+from .engine.run_states import RunState
 
 __all__ = ["Inputs", "lay_out", "own"]
 
@@ -66,7 +66,7 @@ class Inputs:
         digest = sha256(encoded).hexdigest()
         return Packed(spill=Spill(digest, len(encoded), f"res://{run}/{INPUT}{digest[:16]}"), text=encoded.decode())
 
-    def unpack(self, store: Store, at: Address, work: Work) -> Operation[dict[str, Any]]:
+    def unpack(self, store: Store, at: Address, work: RunState) -> Operation[dict[str, Any]]:
         text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
         if work.spill is not None and not text:  # by its defaults alone it would do something else
             raise Misuse(f"The input of this run of {self._name} is no longer kept; start it with its arguments again.")
@@ -118,9 +118,9 @@ class Inputs:
         return self._decoders.setdefault(name, decode)
 
 
-def lay_out(claims: Claims, at: Address, packed: Packed) -> Operation[None]:
+def lay_out(claims: ClaimManager, at: Address, packed: Packed) -> Operation[None]:
     """Before the run is there: one that finds no input could not be carried out. Without a run it is swept."""
-    for piece in (yield from placed(claims.shelf, packed.writes(at.space, UNCLAIMED))):
+    for piece in (yield from externalise(claims.shelf, packed.writes(at.space, UNCLAIMED))):
         written = yield from claims.store.write(piece)  # a conflict is with itself: its address is made of its content
         if not isinstance(written, Written) and written.found is not None:
             yield from _take_from_forgotten(claims.store, at, written.found)
@@ -135,7 +135,7 @@ def _take_from_forgotten(store: Store, at: Address, piece: Record) -> Operation[
         )
 
 
-def own(store: Store, at: Address, work: Work) -> Operation[None]:
+def own(store: Store, at: Address, work: RunState) -> Operation[None]:
     """From now on the input stays as long as its run does."""
     if work.spill is None:
         return

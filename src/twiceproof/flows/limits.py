@@ -15,20 +15,20 @@ import msgspec
 from msgspec import Struct
 
 from ..claims.claim import Held, address_of, body_of, run_id
-from ..claims.held_claim import INHERITED, Hold
-from ..claims.states import Ask
+from ..claims.held_claim import INHERITED, HeldClaim
+from ..claims.states import ClaimRequest
 from ..errors import Misuse, StoreError
 from ..keys import KeyMaker
 from ..keys.duration import seconds
 from ..operations import Operation
 from ..records import Address, Insert, Replace, Written
 from ..stores.base import Store
-from .runtime import Parts
+from .runtime import Runtime
 
 __all__ = [
     "Entered",
+    "FlowLimits",
     "Full",
-    "Limits",
     "Rate",
     "admit",
     "give_back",
@@ -95,23 +95,23 @@ _around: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("twiceproof_sl
 
 
 def take_slot(
-    parts: Parts, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
-) -> Operation[Hold | None]:
+    parts: Runtime, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
+) -> Operation[HeldClaim | None]:
     """One of `size` slots, or None: all are taken. A slot whose holder died is free when its lease is over."""
     first = int(roll() * size)
     for i in range(size):
         at = address_of(parts.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
         owner = parts.owner()
-        ask = Ask(at, f"{name}@slots", group, owner, lease, parts.tenant, run=run_id(at.space), repeat="safe")
+        ask = ClaimRequest(at, f"{name}@slots", group, owner, lease, parts.tenant, run=run_id(at.space), repeat="safe")
         outcome = yield from parts.claims.take(ask)
         if isinstance(outcome, Held):
-            hold = Hold(ask, outcome)
+            hold = HeldClaim(ask, outcome)
             parts.heartbeat.keep(hold)
             return hold
     return None
 
 
-def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
+def holding(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
     """Do the work, then give the slots back, however it ended."""
     token = _around.set(_around.get() | {_group_of(hold) for hold in holds})
     try:
@@ -123,16 +123,16 @@ def holding(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]
     return answer
 
 
-def is_held_around(parts: Parts, name: str, group: str) -> bool:
+def is_held_around(parts: Runtime, name: str, group: str) -> bool:
     """Whether the caller is inside a run that has a slot of this group: if it waits in place, none may ever be free."""
     return (parts.tenant, f"{name}@slots", group) in _around.get()
 
 
-def _group_of(hold: Hold) -> tuple[str, str, str]:
+def _group_of(hold: HeldClaim) -> tuple[str, str, str]:
     return hold.ask.tenant, hold.ask.operation, hold.ask.key
 
 
-def or_give_back(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operation[R]:
+def or_give_back(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
     """Work that ends with an error keeps no slots: the heartbeat would hold them for as long as the process lives."""
     try:
         return (yield from work)
@@ -145,7 +145,7 @@ def or_give_back(parts: Parts, holds: list[Hold], work: Operation[R]) -> Operati
         raise
 
 
-def give_back(parts: Parts, holds: list[Hold]) -> Operation[None]:
+def give_back(parts: Runtime, holds: list[HeldClaim]) -> Operation[None]:
     """All are let go, even if the store does not answer: then they lapse. The work's own end counts for more."""
     for hold in holds:
         parts.heartbeat.drop(hold)
@@ -164,7 +164,7 @@ FULL_PAUSE = 0.5
 class Entered(Struct, frozen=True):
     """The run may begin. The slots are given back when it has ended."""
 
-    holds: list[Hold]
+    holds: list[HeldClaim]
 
 
 class Full(Struct, frozen=True):
@@ -174,7 +174,7 @@ class Full(Struct, frozen=True):
     ours: bool = False  # a run that the caller is inside of has one of the slots
 
 
-class Limits:
+class FlowLimits:
     """What a flow declares with limit=, limit_per= and rate=."""
 
     def __init__(
@@ -187,14 +187,14 @@ class Limits:
         self._rate = rate
         self._turned_away = 0  # since somebody was let in: the more wait, the less often each of them asks
 
-    def enter(self, parts: Parts, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
+    def enter(self, parts: Runtime, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
         """Everything or nothing. A rate counts runs that begin, not those that go on after a wait."""
-        holds: list[Hold] = []
+        holds: list[HeldClaim] = []
         rate = self._rate if begins else None
         return (yield from or_give_back(parts, holds, self._enter(parts, arguments, holds, rate)))
 
     def _enter(
-        self, parts: Parts, arguments: Mapping[str, Any], holds: list[Hold], rate: Rate | None
+        self, parts: Runtime, arguments: Mapping[str, Any], holds: list[HeldClaim], rate: Rate | None
     ) -> Operation[Entered | Full]:
         for group, size in self.groups(arguments):
             hold = yield from take_slot(parts, self._name, group, size, self._lease)
@@ -223,11 +223,11 @@ class Limits:
 
 def make_limits(
     name: str, lease: float, signature: Signature, limit: int | None, per: Mapping[str, int] | None, rate: str | None
-) -> Limits | None:
+) -> FlowLimits | None:
     if limit is None and not per and rate is None:
         return None
     for what, size in (("limit", limit), *(("limit_per", size) for size in (per or {}).values())):
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 10_000):
             raise Misuse(f"{what}={size!r} is not a number of runs; give 1 to 10,000.")
     makers = [(KeyMaker(template, signature), size) for template, size in (per or {}).items()]
-    return Limits(name, lease, limit, makers, make_rate(rate) if rate is not None else None)
+    return FlowLimits(name, lease, limit, makers, make_rate(rate) if rate is not None else None)

@@ -11,17 +11,17 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 from msgspec import Struct
 
-from ..claims.blobs.records import IN_MEMORY, in_store, load, on_shelf
+from ..claims.blobs.records import IN_MEMORY, in_store, load, put_blob
 from ..claims.results import resource_address
 from ..errors import Misuse, ResultNotKept
-from ..operations import Aside, Operation, await_, block
+from ..operations import InThread, Operation, await_, block
 from ..records import Insert
 from .engine.context import Attempt, attempt_var, session_var
 from .runtime import own_space
 
 if TYPE_CHECKING:
     from .engine.session import Drive, Session
-    from .runtime import Parts
+    from .runtime import Runtime
 
 __all__ = ["Resource", "Source", "inline", "keep"]
 
@@ -34,7 +34,7 @@ class HasParts(Protocol):
     """An app, as far as reading a resource needs one."""
 
     @property
-    def parts(self) -> Parts: ...
+    def parts(self) -> Runtime: ...
 
 
 class Resource(Struct, frozen=True, omit_defaults=True):
@@ -92,7 +92,7 @@ def _text(resource: Resource, app: HasParts | None) -> Operation[str]:
     return (yield from _read(resource, app)).decode()
 
 
-def _parts(app: HasParts | None) -> Parts:
+def _parts(app: HasParts | None) -> Runtime:
     session = session_var.get()
     if app is None and session is None:
         raise Misuse("A resource is read in a flow or a step; elsewhere say in which app: resource.read(app).")
@@ -119,9 +119,9 @@ def awaits(session: Session, attempt: Attempt) -> bool:
 
 def keep(session: Session, attempt: Attempt, source: Source, name: str, media_type: str) -> Operation[Resource]:
     """On record under the run's claim before the step goes on: a crashed attempt leaves nothing half."""
-    file: IO[bytes] = yield from Aside(lambda: _opened(source))
+    file: IO[bytes] = yield from InThread(lambda: _opened(source))
     with file:
-        digest, size = yield from Aside(lambda: _measure(file))
+        digest, size = yield from InThread(lambda: _measure(file))
         _refuse_too_large(size, session.parts.claims.room)
         mark = sha256(attempt.step.encode()).hexdigest()[:12]
         ref = f"res://{session.claim.run}/{session.hold.held.fence}.{attempt.starts}-{mark}-{digest[:16]}"
@@ -130,7 +130,7 @@ def keep(session: Session, attempt: Attempt, source: Source, name: str, media_ty
         if shelf is None:
             piece = in_store(piece, file.read())
         else:
-            piece = yield from on_shelf(shelf, piece, cast(BinaryIO, file), digest, size)
+            piece = yield from put_blob(shelf, piece, cast(BinaryIO, file), digest, size)
         yield from session.ledger.flush(piece)  # a conflict is with itself: the same value, made twice in a step
     return Resource(ref, size, digest, media_type or _media_type(source), name)
 

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 
 from ..claims.claim import run_address, space_of_run
-from ..claims.error_classification import Verdicts
+from ..claims.error_classification import ErrorRegistry
 from ..claims.held_claim import Heartbeat
-from ..claims.manager import FOR_EVER, Claims
+from ..claims.manager import FOR_EVER, ClaimManager
 from ..claims.states import Lifetime
 from ..clock import Clock, Ids
 from ..errors import Misuse, NoSuchWait
@@ -17,17 +17,17 @@ from ..operations import Operation
 from ..records import Address, Record, Replace
 from ..stores.base import Store
 from .engine.context import session_var
-from .engine.ledger_flusher import Courier
+from .engine.ledger_flusher import LedgerFlusher
 
-__all__ = ["Parts", "own_approval", "own_run", "own_space", "postpone"]
+__all__ = ["Runtime", "own_approval", "own_space", "postpone", "require_own_run"]
 
 
-class Parts:
+class Runtime:
     """Plain holder: claims and their heartbeat, the courier, what errors mean, the clock and the dice."""
 
     def __init__(
         self,
-        claims: Claims,
+        claims: ClaimManager,
         heartbeat: Heartbeat,
         *,
         owner: Ids,
@@ -44,13 +44,13 @@ class Parts:
         self.owner = owner
         self.root = self  # of which this is a tenant's view
         self._tenant = tenant
-        self._views: dict[str, Parts] = {}
+        self._views: dict[str, Runtime] = {}
         self.where = where
         self.url = url  # where callbacks reach this app
         self.best_effort = best_effort
         self.roll = roll
-        self.courier = Courier()
-        self.verdicts = Verdicts()
+        self.courier = LedgerFlusher()
+        self.verdicts = ErrorRegistry()
         self.lives: dict[str, Lifetime] = {}  # of the flows that are declared here
         self._draining = False
 
@@ -77,7 +77,7 @@ class Parts:
     def draining(self, value: bool) -> None:
         self.root._draining = value
 
-    def of(self, tenant: str) -> Parts:
+    def of(self, tenant: str) -> Runtime:
         """The same for another tenant: everything is shared but the name."""
         root = self.root
         if tenant == root._tenant:
@@ -90,7 +90,7 @@ class Parts:
         return view
 
 
-def own_run(tenant: str, at: Address) -> Address:
+def require_own_run(tenant: str, at: Address) -> Address:
     if not _is_own(tenant, at):
         raise Misuse("There is no such run here; list them with: twiceproof runs list", tenant=tenant)
     return at
@@ -98,7 +98,7 @@ def own_run(tenant: str, at: Address) -> Address:
 
 def own_space(tenant: str, run: str) -> str:
     """Where everything of a run lies, by its id."""
-    return own_run(tenant, run_address(space_of_run(run))).space
+    return require_own_run(tenant, run_address(space_of_run(run))).space
 
 
 def own_approval(tenant: str, at: Address) -> Address:

@@ -12,17 +12,17 @@ from msgspec import Struct
 
 from ..claims.claim import validate_name
 from ..claims.once import refuse_generators
-from ..claims.request import Arguments, name_of
+from ..claims.request import Arguments, operation_name
 from ..claims.results import ResultType
 from ..errors import KeyRefused, Misuse
 from ..keys import KeyMaker
 from ..keys.template import Template
-from .engine.decisions import Plan
+from .engine.decisions import StepPlan
 
 if TYPE_CHECKING:
     from .transaction import Transaction
 
-__all__ = ["Calling", "Step", "StepFunction", "called_with", "external_maker"]
+__all__ = ["Step", "StepCall", "StepFunction", "called_with", "external_maker"]
 
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ class Step:
     def __init__(
         self,
         function: Callable[..., Any],
-        plan: Plan,
+        plan: StepPlan,
         *,
         name: str | None = None,
         own_id: str | Callable[..., str] | None = None,
@@ -52,7 +52,7 @@ class Step:
         transaction: Transaction | None = None,
         guards_itself: bool = False,
     ) -> None:
-        called = name_of(function, name, "step")
+        called = operation_name(function, name, "step")
         if not callable(function):
             raise Misuse('@app.step takes keywords only; write it as @app.step(repeat="safe").')
         refuse_generators(function)
@@ -124,7 +124,7 @@ def called_with(function: Callable[..., Any], offered: dict[str, Any]) -> dict[s
     return {name: value for name, value in offered.items() if name in parameters}
 
 
-class Calling(Struct, frozen=True, eq=False):
+class StepCall(Struct, frozen=True, eq=False):
     """What was called, under which name, with what."""
 
     step: Step

@@ -14,18 +14,18 @@ from msgspec import Struct
 
 from ..claims.results import Packed
 from ..errors import Misuse, NotDone
-from ..operations import Call, Operation, Raised, Returned, await_, block
+from ..operations import Operation, Raised, Returned, UserCall, await_, block
 from ..records import Address, Check, Conflict, Lost, Write, Written
 from ..stores.base import Store
-from ..stores.user_drivers import Do
+from ..stores.user_drivers import MaybeAwait
 from ..stores.user_transaction import Join, JoinedStore, Opened, Torn, open_from
-from .engine.decisions import Park
-from .engine.ledger import STEP_DONE, STEP_KIND, Entry, Note, entry_of, entry_write
+from .engine.decisions import NeedsPerson
+from .engine.ledger import STEP_DONE, STEP_KIND, Entry, EntryNote, entry_of, entry_write
 from .transaction_deadline import deadlines
 
 if TYPE_CHECKING:
     from .engine.session import Session
-    from .step import Calling
+    from .step import StepCall
 
 __all__ = [
     "NEEDS_SQL",
@@ -34,9 +34,9 @@ __all__ = [
     "Joined",
     "KnownBetter",
     "Recorded",
-    "Refused",
     "TornApart",
     "Transaction",
+    "TransactionRefused",
     "attempt_joined",
     "joining",
 ]
@@ -61,7 +61,7 @@ class Committed(Struct, frozen=True):
     written: Written | None
 
 
-class Refused(Struct, frozen=True):
+class TransactionRefused(Struct, frozen=True):
     """The ledger did not take it: everything was rolled back."""
 
     conflict: Conflict | Lost
@@ -77,7 +77,7 @@ class TornApart(Struct, frozen=True):
     """The function ended the transaction itself: its work may be there, the entry is not."""
 
 
-Ran = Committed | Refused | InDoubt | TornApart | Raised
+Ran = Committed | TransactionRefused | InDoubt | TornApart | Raised
 
 
 class _Open(Struct, frozen=True):
@@ -203,7 +203,7 @@ class Transaction:
         for batch in record(finding.value) if record is not None else ():
             outcome = yield from join.write(*batch)
             if not isinstance(outcome, Written):
-                return Refused(outcome)
+                return TransactionRefused(outcome)
             written = outcome
         try:
             yield from join.commit()
@@ -214,7 +214,7 @@ class Transaction:
     def _call(self, handle: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[Returned | Raised]:
         token = _open.set(_Open(self._kind, handle))
         try:
-            return (yield from Call(lambda: self._begun(self._function(handle, *args, **kwargs))))
+            return (yield from UserCall(lambda: self._begun(self._function(handle, *args, **kwargs))))
         finally:
             _open.reset(token)
 
@@ -288,7 +288,7 @@ def _leave(join: Join | None, opened: Opened, *, broken: bool) -> Operation[None
     elif join is not None:
         yield from join.rollback()
     with contextlib.suppress(Exception):
-        yield from Do(opened.close)
+        yield from MaybeAwait(opened.close)
 
 
 TORN = "its function ended the transaction itself, so its work may be there without its ledger entry"
@@ -302,11 +302,11 @@ class KnownBetter(Struct, frozen=True):
     """Nothing of this attempt is there; the ledger has news about the step, or about the run."""
 
 
-Joined = Recorded | KnownBetter | Park | Raised
-Done = Callable[[Any], tuple[Note, Packed]]
+Joined = Recorded | KnownBetter | NeedsPerson | Raised
+Done = Callable[[Any], tuple[EntryNote, Packed]]
 
 
-def attempt_joined(session: Session, calling: Calling, done: Done) -> Operation[Joined]:
+def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation[Joined]:
     transaction = calling.step.transaction
     assert transaction is not None  # noqa: S101 - asked before
     draft = _Draft(session, calling, done)
@@ -318,8 +318,8 @@ def attempt_joined(session: Session, calling: Calling, done: Done) -> Operation[
         calling.step.results.mind(ran.value, draft.packed)
         return Recorded()
     if isinstance(ran, TornApart):
-        return Park(TORN)
-    if isinstance(ran, Refused | InDoubt):
+        return NeedsPerson(TORN)
+    if isinstance(ran, TransactionRefused | InDoubt):
         return (yield from _ask_the_database(session, draft, ran))
     assert isinstance(ran, Raised)  # noqa: S101 - a commit without a record was not asked for
     return ran
@@ -328,7 +328,7 @@ def attempt_joined(session: Session, calling: Calling, done: Done) -> Operation[
 class _Draft:
     """The entry as it would be, made when the function has returned and before the commit."""
 
-    def __init__(self, session: Session, calling: Calling, done: Done) -> None:
+    def __init__(self, session: Session, calling: StepCall, done: Done) -> None:
         self.entry: Entry | None = None
         self.packed = Packed()
         self.name = calling.name
@@ -348,7 +348,9 @@ class _Draft:
         return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None))
 
 
-def _ask_the_database(session: Session, draft: _Draft, ran: Refused | InDoubt) -> Operation[KnownBetter | Raised]:
+def _ask_the_database(
+    session: Session, draft: _Draft, ran: TransactionRefused | InDoubt
+) -> Operation[KnownBetter | Raised]:
     """After a refusal or a commit without an answer. Raises if the run is no longer ours."""
     if (yield from _is_written(session, draft.name)) or session.hold.held.fence != draft.fence:
         return KnownBetter()

@@ -27,7 +27,7 @@ from ..claims.claim import (
 )
 from ..claims.duplicates import source_var
 from ..claims.results import Packed
-from ..claims.states import Ask, claim_for
+from ..claims.states import ClaimRequest, claim_for
 from ..errors import (
     FlowError,
     KeyRefused,
@@ -41,12 +41,21 @@ from ..errors import (
 )
 from ..flows.handle import Handle
 from ..flows.history.review import retry_run
-from ..flows.runtime import Parts, own_run
+from ..flows.runtime import Runtime, require_own_run
 from ..keys import fingerprint, validate_key
-from ..operations import Aside, Operation, Together
+from ..operations import Concurrently, InThread, Operation
 from ..records import Address
-from .dead_letters import Letter, body_of_letter, find_letter, keep_letter, name_of, read_events, strike, write_events
-from .envelope import Envelope, tell
+from .dead_letters import (
+    DeadLetter,
+    body_of_letter,
+    find_letter,
+    keep_letter,
+    mark_replayed,
+    name_of,
+    read_events,
+    write_events,
+)
+from .envelope import Envelope, report
 from .hook import AGAIN, Hook
 from .redaction import redact
 from .reply import Reply, problem
@@ -71,7 +80,7 @@ class Admitted(Struct, frozen=True):
     event: str = ""  # its name; "" of what could not be read
 
 
-class Note(Struct, frozen=True, omit_defaults=True):
+class EventNote(Struct, frozen=True, omit_defaults=True):
     """What an event's claim keeps as its result: which run it started, and the sender's other ids."""
 
     run: str = ""
@@ -83,7 +92,7 @@ class Note(Struct, frozen=True, omit_defaults=True):
 class Admission:
     """One delivery at one hook."""
 
-    def __init__(self, parts: Parts, hook: Hook, envelope: Envelope) -> None:
+    def __init__(self, parts: Runtime, hook: Hook, envelope: Envelope) -> None:
         self.parts = parts
         self.hook = hook
         self.envelope = envelope
@@ -106,24 +115,24 @@ class Admission:
         admitted = yield from self._each([one for one in read if isinstance(one, Event)])
         if spoilt is None:
             return admitted
-        tell(self.hook.name, "poison")
+        report(self.hook.name, "poison")
         return [*admitted, Admitted("poison", reason=spoilt.reason)]
 
     def _each(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         if len(events) == 1:  # nearly always
             return [(yield from self._heard(events[0]))]
         first = {name_of(event): event for event in reversed(events)}
-        admitted = yield from Together([self._heard(event) for event in first.values()])
+        admitted = yield from Concurrently([self._heard(event) for event in first.values()])
         # After it, or they would find it busy.
         again = [event for event in events if first[name_of(event)] is not event]
-        return admitted + ((yield from Together([self._heard(event) for event in again])) if again else [])
+        return admitted + ((yield from Concurrently([self._heard(event) for event in again])) if again else [])
 
     def _heard(self, event: Event) -> Operation[Admitted]:
         admitted = structs.replace((yield from self._admit(event)), event=name_of(event))
-        tell(self.hook.name, admitted.word, key=event.id, run=admitted.run)
+        report(self.hook.name, admitted.word, key=event.id, run=admitted.run)
         return admitted
 
-    def _keep_aside(self, refused: Sequence[Admitted], read: Sequence[Event | Poison]) -> Operation[Letter]:
+    def _keep_aside(self, refused: Sequence[Admitted], read: Sequence[Event | Poison]) -> Operation[DeadLetter]:
         """For people to look at, and to replay: as a whole where something in it has no name; then its other events
         are duplicates. A delivery with declared secrets leaves its events without them, and nothing where it has none.
         """
@@ -152,21 +161,21 @@ class Admission:
             return _refused(error)
         taken = yield from self.parts.claims.take(ask)
         if isinstance(taken, Held):
-            return (yield from self._take_in(event, ask, taken))
+            return (yield from self._start_run(event, ask, taken))
         if isinstance(taken, Mismatch):
             other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
             return _refused(other)
-        admitted = (yield from self._come_again(taken)) if isinstance(taken, Done) else _told(taken)
+        admitted = (yield from self._redelivered(taken)) if isinstance(taken, Done) else _told(taken)
         if admitted.word != "new":
             self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
         return admitted
 
-    def _ask(self, event: Event) -> Ask:
+    def _ask(self, event: Event) -> ClaimRequest:
         if not event.id:
             raise KeyRefused("the event has no id to claim it by")
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
-        return Ask(
+        return ClaimRequest(
             at,
             policy.operation,
             key,
@@ -185,7 +194,7 @@ class Admission:
 
     # -- an event that is ours -------------------------------------------------------------------
 
-    def _take_in(self, event: Event, ask: Ask, held: Held) -> Operation[Admitted]:
+    def _start_run(self, event: Event, ask: ClaimRequest, held: Held) -> Operation[Admitted]:
         try:
             run = yield from self._start(event)
         except StoreError:
@@ -193,7 +202,7 @@ class Admission:
         except Exception as error:  # noqa: BLE001 - a mapping or a flow that cannot take this event: a person's to see
             yield from self.parts.claims.release(held)  # so that a redelivery is tried again
             return _refused(error)
-        yield from self._complete(ask, held, Note(run, event.type, event.delivery, event.attempt))
+        yield from self._complete(ask, held, EventNote(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
             return (yield from self._outcome_of(run, "new"))
         return Admitted("new", run)
@@ -212,7 +221,7 @@ class Admission:
             source_var.reset(door)
         return handle.id
 
-    def _complete(self, ask: Ask, held: Held, note: Note) -> Operation[None]:
+    def _complete(self, ask: ClaimRequest, held: Held, note: EventNote) -> Operation[None]:
         """If the claim was lost meanwhile, whoever took it over started the same run: nothing is amiss."""
         packed = Packed(inline=Raw(msgspec.json.encode(note)))
         yield from self.parts.claims.complete(held, claim_for(ask, held.attempt), packed, self.hook.policy.life)
@@ -232,9 +241,9 @@ class Admission:
 
     # -- an event that came before ---------------------------------------------------------------
 
-    def _come_again(self, done: Done) -> Operation[Admitted]:
+    def _redelivered(self, done: Done) -> Operation[Admitted]:
         """A duplicate; but one whose run failed is tried again: a deliberate redelivery means just that."""
-        note = msgspec.json.decode(done.result, type=Note) if done.result else Note()
+        note = msgspec.json.decode(done.result, type=EventNote) if done.result else EventNote()
         if not note.run or (self.hook.on_failed == "keep" and self.hook.wait is None):
             return Admitted("duplicate", note.run)
         state = yield from self._state_of(note.run)
@@ -268,7 +277,7 @@ class Admission:
         return True
 
     def _claim_of(self, run: str) -> Address:
-        return own_run(self.hook.policy.tenant, run_address(space_of_run(run)))
+        return require_own_run(self.hook.policy.tenant, run_address(space_of_run(run)))
 
 
 def _refused(error: Exception) -> Admitted:
@@ -289,7 +298,7 @@ def _told(taken: TakeOutcome) -> Admitted:
 WEIGHT: tuple[Word, ...] = ("unavailable", "busy", "failed", "new", "mismatch", "poison", "review", "duplicate")
 
 
-def admit(parts: Parts, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
+def admit(parts: Runtime, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
     """The answer for the sender. Nothing but a verified delivery touches the store."""
     if hook is None:
         return _unbelieved()
@@ -306,13 +315,13 @@ def admit(parts: Parts, hook: Hook | None, envelope: Envelope) -> Operation[Repl
         return hook.source.answer("unavailable", retry_in=5 * AGAIN)
 
 
-def _refusal(hook: Hook, envelope: Envelope, parts: Parts) -> Operation[Reply | None]:
+def _refusal(hook: Hook, envelope: Envelope, parts: Runtime) -> Operation[Reply | None]:
     """What is not believed is not read. One that is too large is not even verified."""
     source = hook.source
     if len(envelope.body) > source.largest:
         return _too_large(source.largest)
     secrets, now = hook.secrets(), parts.clock.now()
-    verify = Aside(lambda: source.verify(envelope, secrets, now))
+    verify = InThread(lambda: source.verify(envelope, secrets, now))
     try:
         refused = (yield from verify) if source.waits else verify.block()
     except Exception:  # told from others, it would say which webhooks there are
@@ -361,7 +370,7 @@ def _too_large(most: int) -> Reply:
 TAKEN_IN = ("new", "duplicate", "review")
 
 
-def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
+def replay_letter(parts: Runtime, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
     """It was believed when it came; what is claimed and started is the same as then."""
     letter = yield from find_letter(parts.store, parts.tenant, name)
     hook, body = _hook(hooks, letter), (yield from body_of_letter(parts.store, letter))
@@ -374,18 +383,18 @@ def replay_letter(parts: Parts, hooks: Mapping[str, Hook], name: str) -> Operati
         )
     admitted = yield from admission.each(_meant(letter, reading))
     if letter.meant or all(one.word in TAKEN_IN for one in admitted):
-        yield from strike(parts.store, letter, _left(letter, admitted))
+        yield from mark_replayed(parts.store, letter, _left(letter, admitted))
     return admitted
 
 
-def _left(letter: Letter, admitted: Sequence[Admitted]) -> list[str]:
+def _left(letter: DeadLetter, admitted: Sequence[Admitted]) -> list[str]:
     """Also what its source does not find in it any more."""
     taken = {one.event for one in admitted if one.word in TAKEN_IN}
     taken -= {one.event for one in admitted if one.word not in TAKEN_IN}
     return [name for name in letter.meant if name not in taken]
 
 
-def _meant(letter: Letter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
+def _meant(letter: DeadLetter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
     if not letter.meant:
         return reading
     found = [one for one in reading if isinstance(one, Event) and name_of(one) in letter.meant]
@@ -397,7 +406,7 @@ def _meant(letter: Letter, reading: Sequence[Event | Poison]) -> Sequence[Event 
     return found
 
 
-def _hook(hooks: Mapping[str, Hook], letter: Letter) -> Hook:
+def _hook(hooks: Mapping[str, Hook], letter: DeadLetter) -> Hook:
     if letter.hook not in hooks:
         raise Misuse(f"{letter.id} came in at {letter.hook!r}, which this app does not declare; name another app.")
     return hooks[letter.hook]

@@ -9,10 +9,10 @@ from hashlib import sha256
 import msgspec
 from msgspec import Struct, structs
 
-from ..claims.blobs import Shelf
-from ..claims.blobs.records import drop, load, placed
+from ..claims.blobs import BlobStore
+from ..claims.blobs.records import delete_blobs, externalise, load
 from ..claims.claim import body_of, space_of
-from ..claims.manager import Claims
+from ..claims.manager import ClaimManager
 from ..claims.states import EXPIRE
 from ..errors import Misuse, ResultNotKept
 from ..operations import Operation
@@ -24,7 +24,7 @@ from .source import Event
 
 __all__ = [
     "INLINE",
-    "Letter",
+    "DeadLetter",
     "body_of_letter",
     "find_letter",
     "fits",
@@ -32,11 +32,11 @@ __all__ = [
     "inline",
     "keep_letter",
     "letters",
+    "mark_replayed",
     "name_of",
     "pieces",
     "places",
     "read_events",
-    "strike",
     "write_events",
 ]
 
@@ -55,13 +55,13 @@ def fits(store: Store, size: int) -> bool:
     return size <= INLINE or size <= PIECE * (store.batch_limit - 1)
 
 
-def pieces(shelf: Shelf | None, space: str, body: bytes, keep: float) -> Operation[Sequence[Insert]]:
+def pieces(shelf: BlobStore | None, space: str, body: bytes, keep: float) -> Operation[Sequence[Insert]]:
     """To be written with the letter; none for a body that lies in it."""
     if len(body) <= INLINE:
         return ()
     cut = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
     put = zip(places(space, len(cut)), cut, strict=True)
-    return (yield from placed(shelf, [Insert(at, inline(part), queue=EXPIRE, due_in=keep) for at, part in put]))
+    return (yield from externalise(shelf, [Insert(at, inline(part), queue=EXPIRE, due_in=keep) for at, part in put]))
 
 
 def places(space: str, count: int) -> list[Address]:
@@ -110,7 +110,7 @@ def _hidden(event: Event, paths: Collection[str], asked: Callable[[Event], str])
     return structs.replace(event, id=name_of(event), payload=redact(event.payload, paths), contents=None, asked=known)
 
 
-LETTER_KIND = "letter"
+DEAD_LETTER_KIND = "letter"
 DAY = 86_400.0
 KEEP = 30 * DAY
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets
@@ -118,7 +118,7 @@ PAGE = 200
 MOST_NAMES = 256 * 1024  # characters
 
 
-class Letter(Struct, frozen=True, omit_defaults=True):
+class DeadLetter(Struct, frozen=True, omit_defaults=True):
     """One delivery. `id` names it; its body is base64, in `pieces` beside it where it is large, and nowhere where it
     could not be kept. Where it held declared secrets, its events without them stand in for it.
     """
@@ -149,7 +149,7 @@ class Letter(Struct, frozen=True, omit_defaults=True):
 
 
 def keep_letter(
-    claims: Claims,
+    claims: ClaimManager,
     hook: str,
     envelope: Envelope,
     reason: str,
@@ -157,7 +157,7 @@ def keep_letter(
     allowed: Sequence[str] = (),
     events: Sequence[str] = (),
     instead: bytes | None = None,
-) -> Operation[Letter]:
+) -> Operation[DeadLetter]:
     """Once per body and headers that it is read by: neither a sender that insists nor an array fills the store.
 
     `instead` is kept in place of the body. Then its own digest counts: beside all the rest, from that of the body a
@@ -171,7 +171,7 @@ def keep_letter(
     at = _address(envelope.tenant, name)
     body = kept if fits(claims.store, len(kept)) else b""
     beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is
-    letter = Letter(
+    letter = DeadLetter(
         name,
         hook,
         reason[:500],
@@ -194,7 +194,7 @@ def _within(events: Sequence[str]) -> tuple[str, ...]:
     return () if sum(map(len, events)) > MOST_NAMES else tuple(events)
 
 
-def _put(store: Store, at: Address, letter: Letter, beside: Sequence[Insert]) -> Operation[Letter]:
+def _put(store: Store, at: Address, letter: DeadLetter, beside: Sequence[Insert]) -> Operation[DeadLetter]:
     """All of it at once. What is there already stays, and gets what it lacks: events, or its body."""
     while True:
         found = yield from store.read(at)
@@ -211,14 +211,14 @@ def _put(store: Store, at: Address, letter: Letter, beside: Sequence[Insert]) ->
             return merged
 
 
-def _merged(known: Letter | None, new: Letter) -> Letter:
+def _merged(known: DeadLetter | None, new: DeadLetter) -> DeadLetter:
     if known is None:
         return new
     every = () if not (known.meant and new.meant) else tuple(dict.fromkeys(known.meant + new.meant))
     return structs.replace(new if new.is_whole > known.is_whole else known, events=_within(every))
 
 
-def _kept(at: Address, letter: Letter, found: Found, keep: float | None) -> Insert | Replace:
+def _kept(at: Address, letter: DeadLetter, found: Found, keep: float | None) -> Insert | Replace:
     """Without `keep` it goes when it would have gone: its body does, too."""
     due = found.record.due_at if found.record else None
     left = None if due is None else max(0.0, due - found.now)
@@ -241,7 +241,7 @@ def _pieces_at(store: Store, space: str, count: int) -> Operation[dict[Address, 
     return known
 
 
-def body_of_letter(store: Store, letter: Letter) -> Operation[bytes]:
+def body_of_letter(store: Store, letter: DeadLetter) -> Operation[bytes]:
     if not letter.is_whole:
         raise Misuse(f"The body of {letter.id} was not kept; ask its sender to deliver it again.")
     if not letter.pieces:
@@ -249,12 +249,12 @@ def body_of_letter(store: Store, letter: Letter) -> Operation[bytes]:
     return (yield from gather(store, _address(letter.tenant, letter.id).space, letter.pieces))
 
 
-def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[Letter]]:
+def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[DeadLetter]]:
     """The newest first."""
-    found: list[Letter] = []
+    found: list[DeadLetter] = []
     after: str | None = None
     while True:
-        page = yield from store.scan(LETTER_KIND, after=after, limit=PAGE)
+        page = yield from store.scan(DEAD_LETTER_KIND, after=after, limit=PAGE)
         kept = [_letter_of(record) for record in page.records]
         found += [letter for letter in kept if letter.tenant == tenant and hook in ("", letter.hook)]
         after = page.after
@@ -262,7 +262,7 @@ def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[Letter]
             return sorted(found, key=lambda letter: -letter.received_at)
 
 
-def find_letter(store: Store, tenant: str, name: str) -> Operation[Letter]:
+def find_letter(store: Store, tenant: str, name: str) -> Operation[DeadLetter]:
     record = (yield from store.read(_address(tenant, name))).record
     if record is None:
         raise Misuse(
@@ -271,7 +271,7 @@ def find_letter(store: Store, tenant: str, name: str) -> Operation[Letter]:
     return _letter_of(record)
 
 
-def strike(store: Store, letter: Letter, left: Sequence[str]) -> Operation[None]:
+def mark_replayed(store: Store, letter: DeadLetter, left: Sequence[str]) -> Operation[None]:
     """What was taken in after all is struck out. Where nothing is left, letter and body go together: a letter that
     comes now could lose its own.
     """
@@ -287,7 +287,7 @@ def strike(store: Store, letter: Letter, left: Sequence[str]) -> Operation[None]
     beside = (yield from _pieces_at(store, at.space, letter.pieces)).values()
     removed = yield from store.write(*(Remove(one.at, version=one.version) for one in (found.record, *beside)))
     if isinstance(removed, Written):
-        yield from drop(beside)
+        yield from delete_blobs(beside)
 
 
 def _allowed(headers: dict[str, str], beginnings: tuple[str, ...]) -> dict[str, str]:
@@ -295,8 +295,8 @@ def _allowed(headers: dict[str, str], beginnings: tuple[str, ...]) -> dict[str, 
 
 
 def _address(tenant: str, name: str) -> Address:
-    return Address(space_of(tenant, "hook@letters", name), LETTER_KIND, "self")
+    return Address(space_of(tenant, "hook@letters", name), DEAD_LETTER_KIND, "self")
 
 
-def _letter_of(record: Record) -> Letter:
-    return msgspec.json.decode(record.body, type=Letter)
+def _letter_of(record: Record) -> DeadLetter:
+    return msgspec.json.decode(record.body, type=DeadLetter)

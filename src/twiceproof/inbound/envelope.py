@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 from msgspec import Struct
 
-__all__ = ["Envelope", "Told", "envelope", "listen", "tell"]
+__all__ = ["Envelope", "InboundOutcome", "collect", "envelope", "report"]
 
 
 class Envelope(Struct, frozen=True):
@@ -45,7 +45,7 @@ def envelope(source: str, body: bytes, headers: Iterable[tuple[str, str]], **mor
     return Envelope(source, body, joined, **more)  # type: ignore[arg-type]
 
 
-class Told(Struct, frozen=True):
+class InboundOutcome(Struct, frozen=True):
     """One event at one door: its outcome, and by which key and run it can be found."""
 
     door: str
@@ -54,18 +54,18 @@ class Told(Struct, frozen=True):
     run: str = ""
 
 
-_heard: ContextVar[list[Told] | None] = ContextVar("twiceproof_told", default=None)
+_heard: ContextVar[list[InboundOutcome] | None] = ContextVar("twiceproof_told", default=None)
 
 
-def listen() -> list[Told]:
+def collect() -> list[InboundOutcome]:
     """From now on, what is told in this task ends up in this list."""
-    heard: list[Told] = []
+    heard: list[InboundOutcome] = []
     _heard.set(heard)
     return heard
 
 
-def tell(door: str, outcome: str, *, key: str = "", run: str = "") -> None:
+def report(door: str, outcome: str, *, key: str = "", run: str = "") -> None:
     """Costs nothing where nobody listens."""
     heard = _heard.get()
     if heard is not None:
-        heard.append(Told(door, outcome, key, run))
+        heard.append(InboundOutcome(door, outcome, key, run))

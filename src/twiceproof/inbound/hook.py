@@ -19,8 +19,8 @@ __all__ = [
     "AGAIN",
     "SPAN",
     "Hook",
-    "Lately",
     "OnFailed",
+    "RecentRuns",
     "Secrets",
     "checked",
     "operation_of",
@@ -32,7 +32,7 @@ SPAN = 5.0  # seconds
 MOST = 10_000  # names; the oldest is forgotten first
 
 
-class Lately:
+class RecentRuns:
     """In this process' memory. To forget costs a look, and nothing else."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class Hook(Struct, frozen=True):
     wait: float | None = None  # seconds for which the answer waits for the run's end; None: it does not
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
-    lately: Lately = field(default_factory=Lately)  # runs that were done a moment ago
+    lately: RecentRuns = field(default_factory=RecentRuns)  # runs that were done a moment ago
 
     def of(self, tenant: str) -> Hook:
         """The same hook for another tenant: its events and runs are apart."""

@@ -15,17 +15,17 @@ from ..operations import Operation
 from ..records import Address, Insert, Written
 from ..stores.base import Store
 
-__all__ = ["Signer", "signer"]
+__all__ = ["StoreSigner", "signer"]
 
 
 AT = Address("signing/key", "signing", SELF)
 KEY_BYTES = 32
 MARK = 32  # letters of a signature that are handed out: 128 bits
 
-_KNOWN: WeakKeyDictionary[Store, Signer] = WeakKeyDictionary()  # one read per process, not one per request
+_KNOWN: WeakKeyDictionary[Store, StoreSigner] = WeakKeyDictionary()  # one read per process, not one per request
 
 
-class Signer:
+class StoreSigner:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
@@ -39,7 +39,7 @@ class Signer:
         return hmac.compare_digest(mark.encode(errors="replace"), self.sign(*parts).encode())
 
 
-def signer(store: Store) -> Operation[Signer]:
+def signer(store: Store) -> Operation[StoreSigner]:
     """Of several processes that come first, one draws the key, and all of them use it."""
     known = _KNOWN.get(store)
     if known is not None:
@@ -51,5 +51,5 @@ def signer(store: Store) -> Operation[Signer]:
         body = drawn if isinstance(written, Written) else (yield from store.read(AT)).record.body  # type: ignore[union-attr]
     else:
         body = record.body
-    found = _KNOWN[store] = Signer(bytes.fromhex(body))
+    found = _KNOWN[store] = StoreSigner(bytes.fromhex(body))
     return found

@@ -5,7 +5,7 @@ from .duration import lifetime, seconds
 from .fingerprint import body_hash, digest, fingerprint
 from .key import LONGEST_KEY, validate_key
 from .maker import KeyMaker, composite, stage, windowed
-from .stability import KeyWatch, Suspect, Watch, suspects, warn_unstable
+from .stability import KeyWatch, Suspect, UnstableKeyDetector, suspects, warn_unstable
 from .template import Template
 
 __all__ = [
@@ -14,7 +14,7 @@ __all__ = [
     "KeyWatch",
     "Suspect",
     "Template",
-    "Watch",
+    "UnstableKeyDetector",
     "body_hash",
     "canonical",
     "composite",

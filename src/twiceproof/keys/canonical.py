@@ -22,7 +22,7 @@ from .models import is_model, plain_of
 __all__ = [
     "DEEPEST",
     "MOST_DIGITS",
-    "Refused",
+    "NotCanonical",
     "canonical",
     "datetime_text",
     "decimal_text",
@@ -99,7 +99,7 @@ def decimal_text(number: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-class Refused(Exception):
+class NotCanonical(Exception):
     """On its way up from the value that has no text; each container adds its own step to the path."""
 
     def __init__(self, reason: str, move: str) -> None:
@@ -147,12 +147,14 @@ def _model(value: Any, room: int) -> bytes:
     try:
         plain = plain_of(value)
     except ValueError as why:
-        raise Refused(f"has no JSON form: {why}", 'leave it out with ignore=("name",), or pass plain data') from None
+        raise NotCanonical(
+            f"has no JSON form: {why}", 'leave it out with ignore=("name",), or pass plain data'
+        ) from None
     return write(plain, room)
 
 
 def _unknown(value: Any, room: int) -> bytes:
-    raise Refused(
+    raise NotCanonical(
         f"is of type {type(value).__qualname__}, which has no JSON form",
         'leave it out with ignore=("name",), or pass plain data: text, numbers, dicts, lists, dataclasses',
     )
@@ -165,7 +167,7 @@ def _text(value: str, room: int) -> bytes:
         return _quote(plain if plain.isascii() else normalize("NFC", plain))
     except UnicodeEncodeError:
         move = "decode the text with its right encoding, or errors='replace'"
-        raise Refused("holds half a surrogate pair, which is no text", move) from None
+        raise NotCanonical("holds half a surrogate pair, which is no text", move) from None
 
 
 def _atom(text: Callable[[Any], str]) -> Writer:
@@ -176,7 +178,7 @@ def _atom(text: Callable[[Any], str]) -> Writer:
             return text(value).encode()
         except ValueError as why:
             reason = f"is of type {type(value).__qualname__}, without JSON form: {why}"
-            raise Refused(reason, "pass it as text, or None") from None
+            raise NotCanonical(reason, "pass it as text, or None") from None
 
     return write_atom
 
@@ -199,7 +201,7 @@ def _elements(items: Iterable[Any], room: int) -> list[bytes]:
     try:
         for item in items:
             written.append(write(item, room))  # its length is the index of a refused item
-    except Refused as refused:
+    except NotCanonical as refused:
         refused.steps.append(len(written))
         raise
     return written
@@ -214,7 +216,7 @@ def _mapping(mapping: Mapping[Any, Any], room: int) -> bytes:
 def _entry(name: str, value: Any, room: int) -> bytes:
     try:
         return _text(name, 0) + b":" + write(value, room)
-    except Refused as refused:
+    except NotCanonical as refused:
         refused.steps.append(name)
         raise
 
@@ -227,7 +229,7 @@ def _names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
     for key in mapping:
         name = name_of(key)
         if name in names:
-            raise Refused(f"has two keys that are both {name!a} in Unicode's normal form (NFC)", "keep one")
+            raise NotCanonical(f"has two keys that are both {name!a} in Unicode's normal form (NFC)", "keep one")
         names[name] = key
     return names
 
@@ -238,7 +240,7 @@ def _int_name(key: int) -> str:
 
 def _text_name(key: Any) -> str:
     if not isinstance(key, str):
-        raise Refused(f"has a key of type {type(key).__qualname__}", "make its keys text, or all of them int")
+        raise NotCanonical(f"has a key of type {type(key).__qualname__}", "make its keys text, or all of them int")
     plain = str.__str__(key)
     return plain if plain.isascii() else normalize("NFC", plain)
 
@@ -259,7 +261,7 @@ def fields_of(value: Any) -> dict[str, Any]:
 
 def _enter(room: int) -> int:
     if room <= 0:
-        raise Refused(f"is nested deeper than {DEEPEST} levels, or contains itself", "pass flatter data")
+        raise NotCanonical(f"is nested deeper than {DEEPEST} levels, or contains itself", "pass flatter data")
     return room - 1
 
 
@@ -313,7 +315,7 @@ def canonical_slowly(value: Any) -> bytes:
     """The same for every kind of value. `canonical` must never differ from it by a byte."""
     try:
         return write(value, DEEPEST)
-    except Refused as refused:
+    except NotCanonical as refused:
         path = refused.path()
         raise ValueRefused(f"{path} {refused.reason}; {refused.next_move()}", path=path) from refused.__cause__
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from unicodedata import category, normalize
 
 from ..errors import KeyRefused
-from ..safe_text import UNSEEN
+from ..safe_text import INVISIBLE
 
 __all__ = ["LONGEST_KEY", "is_blank", "validate_key"]
 
@@ -60,7 +60,7 @@ def is_blank(text: str) -> bool:
 def _is_unseen(letter: str) -> bool:
     """Controls and half surrogates are refused by their own names."""
     kind = category(letter)
-    return kind in ("Cf", "Mn") or (kind not in ("Cc", "Cs") and UNSEEN.match(letter) is not None)
+    return kind in ("Cf", "Mn") or (kind not in ("Cc", "Cs") and INVISIBLE.match(letter) is not None)
 
 
 def _example(key: Any) -> str:

@@ -12,7 +12,7 @@ from ..errors import KeyRefused, Misuse
 from .duration import seconds
 from .fingerprint import digest
 from .key import is_blank, validate_key
-from .template import Field, Template, escape, escapes, part_text
+from .template import Template, TemplateField, escape, escapes, part_text
 
 __all__ = ["KeyMaker", "composite", "stage", "windowed"]
 
@@ -68,7 +68,7 @@ class KeyMaker:
         signature = function if isinstance(function, Signature) else inspect.signature(function)
         self.function = None if isinstance(key, str) else key
         self._make: Make
-        self.fields: tuple[Field, ...] = ()
+        self.fields: tuple[TemplateField, ...] = ()
         self.takes: tuple[str, ...] = () if isinstance(key, str) else _takes(key, signature)
         if isinstance(key, str):
             template = _checked_template(Template(key), signature)

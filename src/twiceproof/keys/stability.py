@@ -13,9 +13,9 @@ from uuid import UUID
 
 from ..errors import Misuse, UnstableKeyWarning
 from .maker import KeyMaker
-from .template import Field, read_field
+from .template import TemplateField, read_field
 
-__all__ = ["KEY", "KeyWatch", "Suspect", "Watch", "name_sign", "suspects", "text_sign", "warn_unstable"]
+__all__ = ["KEY", "KeyWatch", "Suspect", "UnstableKeyDetector", "name_sign", "suspects", "text_sign", "warn_unstable"]
 
 
 KEY = "key"  # the path of a suspect that is the whole key: which part of it is to blame is not known
@@ -48,7 +48,7 @@ class Suspect:
     sign: str  # "holds a random UUID (version 4)"
 
 
-def suspects(arguments: Mapping[str, Any], used: Collection[Field | str], now: float) -> list[Suspect]:
+def suspects(arguments: Mapping[str, Any], used: Collection[TemplateField | str], now: float) -> list[Suspect]:
     """The fields used by the key (`order[id]`) that look unstable; `now` is in seconds since 1970."""
     fields = [read_field(use, "in the key") if isinstance(use, str) else use for use in used]
     signs = ((field, name_sign(field) or _value_sign(field, arguments, now)) for field in fields)
@@ -82,7 +82,7 @@ def text_sign(text: str, now: float) -> str | None:
     return None
 
 
-def name_sign(field: Field) -> str | None:
+def name_sign(field: TemplateField) -> str | None:
     """What a field's name alone says."""
     words = _words(str(field.steps[-1].to) if field.steps else field.name)
     if len(words) == 1 and words[0] in _VAGUE and field.steps:
@@ -97,7 +97,7 @@ def _words(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
-def _value_sign(field: Field, arguments: Mapping[str, Any], now: float) -> str | None:
+def _value_sign(field: TemplateField, arguments: Mapping[str, Any], now: float) -> str | None:
     value = field.find(arguments)
     if isinstance(value, str):
         return text_sign(value, now) or _hex_sign(value, field)
@@ -110,7 +110,7 @@ def _value_sign(field: Field, arguments: Mapping[str, Any], now: float) -> str |
     return "holds the current time (a Unix timestamp)" if _is_recent(value, now) else None
 
 
-def _hex_sign(value: str, field: Field) -> str | None:
+def _hex_sign(value: str, field: TemplateField) -> str | None:
     if not _HEX.fullmatch(value) or not _DIGESTS.isdisjoint(_words(field.path)):  # one MD5 in 64 looks like it
         return None
     return "holds a UUID made anew each time (version 4)"
@@ -143,7 +143,7 @@ _LONGEST = 10_000  # letters of an argument that are looked at
 _REMAKES = 3  # of these, calls whose key function is asked a second time
 
 
-class Watch:
+class UnstableKeyDetector:
     """One per operation. `stable` names fields (`order.id`) or whole arguments (`order`) known to stay."""
 
     def __init__(self, operation: str, maker: KeyMaker, stable: Collection[str] = (), looks: int = _LOOKS) -> None:
@@ -178,7 +178,7 @@ class Watch:
 
     def _taken(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
         """Arguments that stand in the key as they are. What a function makes of others (a window) may well stay."""
-        fields = [Field(name, name, ()) for name in self._maker.takes if _stands_in(key, arguments.get(name))]
+        fields = [TemplateField(name, name, ()) for name in self._maker.takes if _stands_in(key, arguments.get(name))]
         return suspects(arguments, fields, now)
 
     def _made(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:

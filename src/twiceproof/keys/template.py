@@ -17,8 +17,8 @@ from .canonical import datetime_text, decimal_text, int_text
 from .key import is_blank
 
 __all__ = [
-    "Field",
     "Template",
+    "TemplateField",
     "escape",
     "escapes",
     "part_text",
@@ -31,7 +31,7 @@ _STEP = re.compile(r"\.(?P<attribute>[^\W\d_]\w*)|\[(?P<index>[0-9]{1,9})\]|\[(?
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FieldStep:
     """One step into a value: an attribute's name, or an item's name or index."""
 
     to: str | int
@@ -42,12 +42,12 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TemplateField:
     """`order[id]`: the argument `order`, and one step to its item `id`."""
 
     text: str
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[FieldStep, ...]
 
     @property
     def path(self) -> str:
@@ -68,7 +68,7 @@ class Field:
         return value
 
 
-def read_field(text: str, where: str) -> Field:
+def read_field(text: str, where: str) -> TemplateField:
     """Raises Misuse, saying where and what, for anything but names, attributes and items."""
     start = _NAME.match(text)
     if not start:
@@ -80,13 +80,13 @@ def read_field(text: str, where: str) -> Field:
             _bad(text, where, _why_not(text[at:]))
         steps.append(_step(found))
         at = found.end()
-    return Field(text, start[0], tuple(steps))
+    return TemplateField(text, start[0], tuple(steps))
 
 
-def _step(found: re.Match[str]) -> Step:
+def _step(found: re.Match[str]) -> FieldStep:
     if found["attribute"]:
-        return Step(found["attribute"], attribute=True)
-    return Step(int(found["index"]) if found["index"] else found["item"], attribute=False)
+        return FieldStep(found["attribute"], attribute=True)
+    return FieldStep(int(found["index"]) if found["index"] else found["item"], attribute=False)
 
 
 def _why_not(rest: str) -> str:
@@ -105,7 +105,7 @@ def _bad(text: str, where: str, why: str) -> NoReturn:
     raise Misuse(f"the field {{{text}}} {where} {why}; write {{order[id]}} or {{order.id}}, or give key= a function")
 
 
-def _not_there(field: Field, step: Step, value: Any) -> NoReturn:
+def _not_there(field: TemplateField, step: FieldStep, value: Any) -> NoReturn:
     if value is None:
         _missing(field, str(step), "what it is looked for in is None", "use an id that is always there")
     if step.attribute and isinstance(value, Mapping) and step.to in value:
@@ -116,7 +116,7 @@ def _not_there(field: Field, step: Step, value: Any) -> NoReturn:
     _missing(field, str(step), f"the {kind} there has none", "use a field that every event carries")
 
 
-def _missing(field: Field, what: str, why: str, move: str) -> NoReturn:
+def _missing(field: TemplateField, what: str, why: str, move: str) -> NoReturn:
     raise KeyRefused(f"the key's field {{{field.text}}} has no {what}: {why}; {move}", field=field.text)
 
 
@@ -211,7 +211,7 @@ class Template:
         return "".join(parts)
 
 
-def _read(text: str) -> tuple[tuple[str, ...], tuple[Field, ...]]:
+def _read(text: str) -> tuple[tuple[str, ...], tuple[TemplateField, ...]]:
     """The literals around the fields (one more than fields), and the fields."""
     literals, fields = [""], []
     for piece in _PIECE.finditer(_checked(text)):
@@ -245,7 +245,7 @@ def _separators(template: Template) -> str:
     return "".join(_separator(text, field, template) for text, field in zip(between, template.fields, strict=False))
 
 
-def _separator(literal: str, field: Field, template: Template) -> str:
+def _separator(literal: str, field: TemplateField, template: Template) -> str:
     found = ":" if ":" in literal else _SEPARATOR.search(literal)
     if found:
         return found[0]

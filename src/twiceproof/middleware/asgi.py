@@ -9,9 +9,9 @@ from typing import Any
 from ..inbound.reply import Reply
 from ..operations import await_
 from . import problems
-from .guard import Door, Ledger
+from .guard import IdempotencyGuard, RequestLedger
 from .responses import AnswerCutShort, AnswerOvertaken, Recording
-from .routes import LOOKED_AT, Route, Turn, Visit, Who, marks
+from .routes import LOOKED_AT, HeldRequest, KeyedRequest, Route, Who, marks
 from .status_policy import MARK
 
 __all__ = ["AsgiExchange", "IdempotencyKey"]
@@ -29,7 +29,13 @@ class AsgiExchange:
     """Carried to its end also when the client has gone: it will come back and ask."""
 
     def __init__(
-        self, door: Door, turn: Turn, body: bytes, scope: MutableMapping[str, Any], receive: Receive, send: Send
+        self,
+        door: IdempotencyGuard,
+        turn: HeldRequest,
+        body: bytes,
+        scope: MutableMapping[str, Any],
+        receive: Receive,
+        send: Send,
     ) -> None:
         self._door = door
         self._turn = turn
@@ -152,14 +158,14 @@ class IdempotencyKey:
         inner: AsgiApp,
         /,
         *,
-        app: Ledger,
+        app: RequestLedger,
         routes: Iterable[Route | str] | None = None,
         principal: Callable[[Scope], Who] | None = None,
         anonymous: str | None = None,
         secret: str | bytes = b"",
     ) -> None:
         self._inner = inner
-        self._door = Door(app, routes=routes, anonymous=anonymous, secret=secret)
+        self._door = IdempotencyGuard(app, routes=routes, anonymous=anonymous, secret=secret)
         self._principal = principal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -181,7 +187,7 @@ class IdempotencyKey:
             return await self._visit(visit, body, scope, receive, send)
         return None if body is None else await _send(send, body)
 
-    async def _visit(self, visit: Visit, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _visit(self, visit: KeyedRequest, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         entered = await await_(self._door.enter(visit, body))
         if isinstance(entered, Reply):
             await _send(send, entered)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..clock import Clock, system_clock
 from ..inbound.reply import Malformed
 
-__all__ = ["FIELD", "Multipart", "Token", "form_field", "form_token", "multipart_of", "read_token", "token_in"]
+__all__ = ["FIELD", "FormToken", "Multipart", "form_field", "form_token", "multipart_of", "read_token", "token_in"]
 
 
 FIELD = "twiceproof_token"
@@ -28,7 +28,7 @@ MULTIPART = re.compile(r"\s*multipart/[\w.+-]+\s*", re.I | re.A)
 PARAMETER = re.compile(r';\s*([^\s;="]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))\s*')
 
 
-class Token(Struct, frozen=True):
+class FormToken(Struct, frozen=True):
     value: str
     drawn_at: float | None = None  # known where tokens are signed
 
@@ -40,7 +40,7 @@ class Multipart(Struct, frozen=True):
     delimiter: bytes
 
 
-class Field(str):
+class FormField(str):
     """Markup: template engines that ask for `__html__` put it into the page as it is."""
 
     __slots__ = ()
@@ -60,20 +60,20 @@ def form_token(
     return f"{text}.{_signature(secret, text)}"
 
 
-def form_field(secret: str | bytes = "", *, name: str = FIELD, token: str = "") -> Field:
+def form_field(secret: str | bytes = "", *, name: str = FIELD, token: str = "") -> FormField:
     """The hidden field for a page: `{{ form_field() }}` inside the form."""
     value = token or form_token(secret)
-    return Field(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}" autocomplete="off">')
+    return FormField(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}" autocomplete="off">')
 
 
-def read_token(value: str, secret: str | bytes) -> Token | Malformed:
+def read_token(value: str, secret: str | bytes) -> FormToken | Malformed:
     if not secret:
-        return Token(value) if RANDOM.fullmatch(value) else Malformed("it was not made by form_token()")
+        return FormToken(value) if RANDOM.fullmatch(value) else Malformed("it was not made by form_token()")
     text, _, signature = value.rpartition(".")
     drawn, _, moment = text.partition(".")
     if not hmac.compare_digest(_signature(secret, text).encode(), signature.encode(errors="replace")):
         return Malformed("its signature does not fit")
-    return Token(drawn, float(int(moment, 16)))
+    return FormToken(drawn, float(int(moment, 16)))
 
 
 def _signature(secret: str | bytes, text: str) -> str:

@@ -23,28 +23,30 @@ from ..claims.claim import (
     run_id,
 )
 from ..claims.error_classification import fault_of
-from ..claims.held_claim import INHERITED, Hold
-from ..claims.manager import Claims
+from ..claims.held_claim import INHERITED, HeldClaim
+from ..claims.manager import ClaimManager
 from ..claims.results import pack, unpack
-from ..claims.states import Ask, claim_for
+from ..claims.states import ClaimRequest, claim_for
 from ..errors import Misuse, StoreError, StoreUnsafe
-from ..flows.runtime import Parts
+from ..flows.runtime import Runtime
 from ..inbound.reply import Reply
 from ..operations import Operation
 from ..records import Written
 from . import problems
 from .request import Identity, Reader
-from .responses import Answer, AnswerCutShort, Recording, as_page, make_answer, restore
-from .routes import Route, Rule, Rules, Turn, Visit, Who, marks
-from .status_policy import Word, of_error, of_status, was_before
+from .responses import AnswerCutShort, RecordedAnswer, Recording, as_page, make_answer, restore
+from .routes import HeldRequest, KeyedRequest, Route, RouteRule, Rules, Who, marks
+from .status_policy import ClaimAction, handler_not_reached, of_error, of_status
 
-__all__ = ["Door", "Ledger", "record", "record_error"]
+__all__ = ["IdempotencyGuard", "RequestLedger", "record", "record_error"]
 
 
 UNKNOWN = "whether its work was done is unknown"
 
 
-def record(claims: Claims, turn: Turn, word: Word, recording: Recording) -> Operation[Written | LostHold]:
+def record(
+    claims: ClaimManager, turn: HeldRequest, word: ClaimAction, recording: Recording
+) -> Operation[Written | LostHold]:
     if word == "keep":
         return (yield from _keep(claims, turn, recording.answer()))
     phrase = f"answered {recording.status} {_phrase(recording.status)}".rstrip()
@@ -52,19 +54,21 @@ def record(claims: Claims, turn: Turn, word: Word, recording: Recording) -> Oper
     return (yield from _end(claims, turn, word, fault))
 
 
-def record_error(claims: Claims, turn: Turn, word: Word, error: BaseException) -> Operation[Written | LostHold]:
+def record_error(
+    claims: ClaimManager, turn: HeldRequest, word: ClaimAction, error: BaseException
+) -> Operation[Written | LostHold]:
     if word == "keep":
         return (yield from _keep(claims, turn, _as_answer(problems.broken_off())))
     return (yield from _end(claims, turn, word, fault_of(error, retryable=word == "retry")))
 
 
-def _keep(claims: Claims, turn: Turn, answer: Answer) -> Operation[Written | LostHold]:
+def _keep(claims: ClaimManager, turn: HeldRequest, answer: RecordedAnswer) -> Operation[Written | LostHold]:
     held = turn.hold.held
     claim = claim_for(turn.hold.ask, held.attempt)
     return (yield from claims.complete(held, claim, pack(answer, held), turn.visit.rule.life))
 
 
-def _end(claims: Claims, turn: Turn, word: Word, fault: Fault) -> Operation[Written | LostHold]:
+def _end(claims: ClaimManager, turn: HeldRequest, word: ClaimAction, fault: Fault) -> Operation[Written | LostHold]:
     held = turn.hold.held
     claim = claim_for(turn.hold.ask, held.attempt)
     if word == "release":
@@ -74,7 +78,7 @@ def _end(claims: Claims, turn: Turn, word: Word, fault: Fault) -> Operation[Writ
     return (yield from claims.park(held, claim, fault, f"{fault.message or fault.type}: {UNKNOWN}"))
 
 
-def _as_answer(reply: Reply) -> Answer:
+def _as_answer(reply: Reply) -> RecordedAnswer:
     return make_answer(reply.status, reply.headers, reply.body)
 
 
@@ -92,28 +96,28 @@ LONGEST_PAUSE = 0.5
 NO_BODY = frozenset({204, 304})  # statuses that say no length
 
 
-class Ledger(Protocol):
+class RequestLedger(Protocol):
     """What is needed of an `App`."""
 
     @property
-    def parts(self) -> Parts: ...
+    def parts(self) -> Runtime: ...
 
 
-def _parts_of(ledger: Ledger) -> Parts:
+def _parts_of(ledger: RequestLedger) -> Runtime:
     """Web apps are called `app` as well, and are what is passed by mistake."""
     parts = getattr(ledger, "parts", None)
-    if not isinstance(parts, Parts):
+    if not isinstance(parts, Runtime):
         kind = type(ledger).__name__
         raise Misuse(f'app= is the ledger, a twiceproof.App, and this is a {kind}; pass app=App("sqlite:///shop.db").')
     return parts
 
 
-class Door:
+class IdempotencyGuard:
     """One middleware's door. Holds no state between requests: everything rests in the store."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: RequestLedger,
         *,
         routes: Iterable[Route | str] | None = None,
         anonymous: str | None = None,
@@ -136,7 +140,7 @@ class Door:
 
     # -- before the app --------------------------------------------------------------------------
 
-    def place(self, method: str, path: str, root: str) -> tuple[Rule | None, str]:
+    def place(self, method: str, path: str, root: str) -> tuple[RouteRule | None, str]:
         """The rule of a request, and the path that it fits: the whole one, or what is below where the app is mounted.
 
         Where that is may be said on the server's command line: routes that fitted yesterday must not be left alone.
@@ -148,16 +152,16 @@ class Door:
         return rule, path
 
     def read(
-        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
-    ) -> Visit | Reply | None:
+        self, rule: RouteRule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
+    ) -> KeyedRequest | Reply | None:
         """Whether it comes in at all. None: without a key, and it may."""
         return self._reader.read(rule, method, path, query, headers, who)
 
-    def enter(self, visit: Visit, body: bytes) -> Operation[Turn | Reply | None]:
+    def enter(self, visit: KeyedRequest, body: bytes) -> Operation[HeldRequest | Reply | None]:
         """A turn: run the app. A reply: send it instead. None: a form without a token, which may run unguarded."""
         if not visit.key:
             read = self._reader.read_form(visit, body)
-            if not isinstance(read, Visit):
+            if not isinstance(read, KeyedRequest):
                 return read if read is None else self._dressed(visit, read)
             visit = read
         try:
@@ -166,7 +170,7 @@ class Door:
             if isinstance(outcome, Busy) and visit.rule.busy == "wait":
                 outcome = yield from self._wait(ask, visit.rule, outcome)
             if isinstance(outcome, Held):
-                return (yield from self._begin(visit, Hold(ask, outcome)))
+                return (yield from self._begin(visit, HeldClaim(ask, outcome)))
             if not isinstance(outcome, Mismatch):
                 self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
             if isinstance(outcome, Done):
@@ -176,11 +180,11 @@ class Door:
             log.error("%s %s was refused, its claim cannot be had: %s", visit.method, visit.path, error)
             return self._dressed(visit, problems.store_down(error))
 
-    def _ask(self, visit: Visit, body: bytes) -> Ask:
+    def _ask(self, visit: KeyedRequest, body: bytes) -> ClaimRequest:
         rule, tenant = visit.rule, self._parts.tenant
         operation, key = rule.operation(visit.method), self._identity.key(visit)
         at = address_of(tenant, operation, key)
-        return Ask(
+        return ClaimRequest(
             at,
             operation,
             key,
@@ -193,7 +197,7 @@ class Door:
             "safe" if rule.reruns else "never",
         )
 
-    def _wait(self, ask: Ask, rule: Rule, outcome: TakeOutcome) -> Operation[TakeOutcome]:
+    def _wait(self, ask: ClaimRequest, rule: RouteRule, outcome: TakeOutcome) -> Operation[TakeOutcome]:
         until, pause = self._claims.clock.monotonic() + rule.wait, FIRST_PAUSE
         while isinstance(outcome, Busy):
             left = until - self._claims.clock.monotonic()
@@ -204,7 +208,7 @@ class Door:
             outcome = yield from self._claims.take(ask)
         return outcome
 
-    def _begin(self, visit: Visit, hold: Hold) -> Operation[Turn | Reply]:
+    def _begin(self, visit: KeyedRequest, hold: HeldClaim) -> Operation[HeldRequest | Reply]:
         if self._claims.clock.monotonic() >= hold.held.deadline:
             renewed = yield from self._claims.renew(hold.held)  # this process slept through its lease
             if isinstance(renewed, LostHold):
@@ -215,9 +219,9 @@ class Door:
         except BaseException:  # no thread to be had: nothing was done yet, so give it back
             yield from self._claims.release(hold.held)
             raise
-        return Turn(visit, hold)
+        return HeldRequest(visit, hold)
 
-    def _replay(self, visit: Visit, done: Done) -> Operation[Reply]:
+    def _replay(self, visit: KeyedRequest, done: Done) -> Operation[Reply]:
         text: str | Raw = done.result
         if done.spill is not None:
             text = yield from unpack(self._claims.store, done.at, done.result, done.spill)
@@ -226,13 +230,15 @@ class Door:
             return self._dressed(visit, problems.answer_not_kept(done, answer))
         return _reply_of(visit, answer)
 
-    def _dressed(self, visit: Visit, reply: Reply) -> Reply:
+    def _dressed(self, visit: KeyedRequest, reply: Reply) -> Reply:
         shown = as_page(reply) if visit.page else reply
         return Reply(shown.status, (*shown.headers, *marks(visit, replayed=False)), shown.body)
 
     # -- after the app ---------------------------------------------------------------------------
 
-    def leave(self, turn: Turn, recording: Recording, carrier: MutableMapping[str, Any]) -> Operation[Reply | None]:
+    def leave(
+        self, turn: HeldRequest, recording: Recording, carrier: MutableMapping[str, Any]
+    ) -> Operation[Reply | None]:
         """The app has answered: say the last word about the claim. None: pass the answer on."""
         if turn.hold.lost is INHERITED:  # in a forked child
             self.abandon(turn)
@@ -241,7 +247,7 @@ class Door:
             yield from self.give_up(turn, AnswerCutShort("the answer was never finished"))
             return None
         word = of_status(recording.status, turn.visit.rule)
-        if not turn.begun or was_before(carrier, recording):
+        if not turn.begun or handler_not_reached(carrier, recording):
             word = "release"
         self._end(turn)
         try:
@@ -252,7 +258,7 @@ class Door:
             return None
         return self._dressed(turn.visit, problems.claim_lost(written)) if isinstance(written, LostHold) else None
 
-    def give_up(self, turn: Turn, error: BaseException) -> Operation[None]:
+    def give_up(self, turn: HeldRequest, error: BaseException) -> Operation[None]:
         """The app has ended with an error instead of an answer. The error goes on by itself."""
         if turn.hold.lost is INHERITED:  # in a forked child
             self.abandon(turn)
@@ -264,16 +270,16 @@ class Door:
         except StoreError as worse:
             error.add_note(f"twiceproof could not record this failure: {worse}")
 
-    def _end(self, turn: Turn) -> None:
+    def _end(self, turn: HeldRequest) -> None:
         turn.left = True
         self._parts.heartbeat.drop(turn.hold)
 
-    def abandon(self, turn: Turn) -> None:
+    def abandon(self, turn: HeldRequest) -> None:
         """Nothing more can be said, the lease must lapse by itself."""
         self._end(turn)
 
 
-def _refusal(visit: Visit, ask: Ask, outcome: TakeOutcome) -> Reply:
+def _refusal(visit: KeyedRequest, ask: ClaimRequest, outcome: TakeOutcome) -> Reply:
     if isinstance(outcome, Busy):
         return problems.busy(visit, outcome)
     if isinstance(outcome, Mismatch):
@@ -284,7 +290,7 @@ def _refusal(visit: Visit, ask: Ask, outcome: TakeOutcome) -> Reply:
     return problems.in_review(ask, reason)
 
 
-def _reply_of(visit: Visit, answer: Answer) -> Reply:
+def _reply_of(visit: KeyedRequest, answer: RecordedAnswer) -> Reply:
     body = answer.body
     length = () if answer.status in NO_BODY else (("content-length", str(len(body))),)
     return Reply(answer.status, (*answer.headers, *length, *marks(visit, replayed=True)), body)

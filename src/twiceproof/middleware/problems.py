@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..claims.claim import Busy, Done, Failed, InReview, LostHold, Mismatch
-from ..claims.states import Ask
+from ..claims.states import ClaimRequest
 from ..errors import StoreError
 from ..inbound.reply import Reply, json_reply, malformed_key, problem, retry_after
-from ..safe_text import typed
-from .responses import Answer
-from .routes import FORM, Visit
+from ..safe_text import suggested_command
+from .responses import RecordedAnswer
+from .routes import FORM, KeyedRequest
 
 __all__ = [
     "abandoned",
@@ -104,7 +104,7 @@ def cut_short() -> Reply:
     )
 
 
-def mismatch(visit: Visit, found: Mismatch) -> Reply:
+def mismatch(visit: KeyedRequest, found: Mismatch) -> Reply:
     if visit.source == FORM:
         return problem(
             422,
@@ -121,7 +121,7 @@ def mismatch(visit: Visit, found: Mismatch) -> Reply:
     )
 
 
-def busy(visit: Visit, found: Busy) -> Reply:
+def busy(visit: KeyedRequest, found: Busy) -> Reply:
     """Never told to wait longer than the holder's lease: by then it is known what became of it, or a person asked."""
     left = min(found.retry_after, visit.rule.lease, COME_BACK)
     status = 409 if visit.rule.busy == "wait" else visit.rule.busy
@@ -137,14 +137,14 @@ def busy(visit: Visit, found: Busy) -> Reply:
     )
 
 
-def in_review(ask: Ask, found: InReview) -> Reply:
+def in_review(ask: ClaimRequest, found: InReview) -> Reply:
     return problem(
         409,
         "needs-review",
         "An earlier request with this key broke off, and it is not known whether it was carried out. It is not "
         "repeated until somebody has looked.",
         next_move="Do not send it again with another key. Whoever runs this service looks with: "
-        f"{typed('claims', 'show', about=(ask.operation, ask.key))}, which says how to settle it.",
+        f"{suggested_command('claims', 'show', about=(ask.operation, ask.key))}, which says how to settle it.",
         more={"state": "review", "since": found.since, "claim": {"operation": ask.operation, "key": ask.key}},
     )
 
@@ -160,7 +160,7 @@ def abandoned(found: Failed) -> Reply:
     )
 
 
-def answer_not_kept(found: Done, answer: Answer | None) -> Reply:
+def answer_not_kept(found: Done, answer: RecordedAnswer | None) -> Reply:
     first = {"first_status": answer.status} if answer is not None else {}
     size = {"size": answer.left_out.size, "sha256": answer.left_out.digest} if answer and answer.left_out else {}
     return problem(

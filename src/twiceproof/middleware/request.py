@@ -15,7 +15,7 @@ from ..inbound.reply import Malformed, Reply, read_key
 from ..keys import body_hash
 from . import problems
 from .forms import Multipart, multipart_of, read_token, token_in
-from .routes import BY_HEADER, BY_REPEATABILITY, FORM, Rule, Source, Visit, Who
+from .routes import BY_HEADER, BY_REPEATABILITY, FORM, KeyedRequest, RouteRule, Source, Who
 
 __all__ = ["FIRST_SENT", "REQUEST_ID", "Identity", "Reader", "is_too_old", "read_pair"]
 
@@ -31,14 +31,14 @@ class Identity:
         given = secret.encode() if isinstance(secret, str) else secret
         self._secret = given if len(given) <= LONGEST_SECRET else sha512(given).digest()
 
-    def key(self, visit: Visit) -> str:
+    def key(self, visit: KeyedRequest) -> str:
         """The claim's key. A client's own key stays readable; a form's token, which is a secret, does not."""
         place = visit.rule.place(visit.path)
         if visit.source == FORM:
             return "form~" + self._digest("scope", visit.principal, visit.method, place, visit.key)
         return f"{visit.key}~{self._digest('scope', visit.principal, visit.method, place, visit.source)}"
 
-    def fingerprint(self, visit: Visit, body: bytes) -> str:
+    def fingerprint(self, visit: KeyedRequest, body: bytes) -> str:
         """Of everything that was asked: another method, address, type or body is another request."""
         kind, contents = visit.content_type, body
         if (form := multipart_of(kind)) is not None:
@@ -55,7 +55,7 @@ class Identity:
         return hasher.hexdigest()
 
 
-def _without(rule: Rule, body: bytes) -> bytes:
+def _without(rule: RouteRule, body: bytes) -> bytes:
     """Without the fields that may differ. What is not JSON is compared as it is: the app will refuse it."""
     try:
         return body_hash(body, rule.ignore).encode()
@@ -111,7 +111,7 @@ def is_too_old(sent: float, now: float, keep: float | None) -> bool:
 KEY = "idempotency-key"
 
 
-class Sent(Struct, frozen=True, gc=False):
+class SentKey(Struct, frozen=True, gc=False):
     """The key as it was sent."""
 
     source: Source
@@ -129,8 +129,8 @@ class Reader:
         self._now = now
 
     def read(
-        self, rule: Rule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
-    ) -> Visit | Reply | None:
+        self, rule: RouteRule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
+    ) -> KeyedRequest | Reply | None:
         """None: it comes without a key, and may."""
         sent = self._sent(rule, headers)
         if isinstance(sent, Malformed):
@@ -142,7 +142,7 @@ class Reader:
         principal = self._scope_of(who(), sent.source)
         if principal is None:
             return problems.anonymous(path, required=rule.route.required)
-        return Visit(
+        return KeyedRequest(
             rule,
             method,
             path,
@@ -156,21 +156,21 @@ class Reader:
             sent.at is not None,
         )
 
-    def _sent(self, rule: Rule, headers: Mapping[str, str]) -> Sent | Malformed | None:
+    def _sent(self, rule: RouteRule, headers: Mapping[str, str]) -> SentKey | Malformed | None:
         value, request_id, first_sent = headers.get(KEY), headers.get(REQUEST_ID), headers.get(FIRST_SENT)
         if value is not None:
             return self._by_header(value, first_sent)
         if request_id is not None:
             pair = read_pair(request_id, first_sent or "", self._now())
-            return pair if isinstance(pair, Malformed) else Sent(BY_REPEATABILITY, pair[0], at=pair[1])
-        return Sent(FORM, "") if rule.route.form else None
+            return pair if isinstance(pair, Malformed) else SentKey(BY_REPEATABILITY, pair[0], at=pair[1])
+        return SentKey(FORM, "") if rule.route.form else None
 
-    def _by_header(self, value: str, first_sent: str | None) -> Sent | Malformed:
+    def _by_header(self, value: str, first_sent: str | None) -> SentKey | Malformed:
         key = read_key(value)
         at = None if first_sent is None else read_first_sent(first_sent, self._now())
         if isinstance(key, Malformed):
             return key
-        return at if isinstance(at, Malformed) else Sent(BY_HEADER, key, value.strip(), at)
+        return at if isinstance(at, Malformed) else SentKey(BY_HEADER, key, value.strip(), at)
 
     def _scope_of(self, principal: Who, source: Source) -> str | None:
         """A caller called "public" is not the public. A form's token is unguessable: it needs no caller."""
@@ -182,7 +182,7 @@ class Reader:
             return "anonymous:" + self._anonymous
         return "form:" if source == FORM else None
 
-    def read_form(self, visit: Visit, body: bytes) -> Visit | Reply | None:
+    def read_form(self, visit: KeyedRequest, body: bytes) -> KeyedRequest | Reply | None:
         """The visit with the key that is in the form. None: there is none, and need not be."""
         rule = visit.rule
         value = token_in(visit.content_type, body, rule.route.form)

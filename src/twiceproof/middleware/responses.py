@@ -14,10 +14,10 @@ from msgspec import Raw, Struct, structs
 from ..inbound.reply import JSON, Reply
 
 __all__ = [
-    "Answer",
     "AnswerCutShort",
     "AnswerOvertaken",
     "LeftOut",
+    "RecordedAnswer",
     "Recording",
     "as_page",
     "kept_headers",
@@ -56,7 +56,7 @@ class LeftOut(Struct, frozen=True, omit_defaults=True, gc=False):
     digest: str
 
 
-class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class RecordedAnswer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     status: int = msgspec.field(name="http_status")  # by this name it is told from what a person gave as a result
     headers: Headers = []
     text: str = ""
@@ -68,19 +68,21 @@ class Answer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
         return self.raw or self.text.encode()
 
 
-_decode = msgspec.json.Decoder(Answer).decode
+_decode = msgspec.json.Decoder(RecordedAnswer).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def make_answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Answer:
+def make_answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> RecordedAnswer:
     kept = kept_headers(headers)
     try:
         text = body.decode()
     except UnicodeDecodeError:
-        return Answer(status, kept, raw=body)
+        return RecordedAnswer(status, kept, raw=body)
     if "\0" in text or (len(body) > LONG and len(_encode(text)) > len(body) * 4 / 3):
-        return Answer(status, kept, raw=body)  # databases refuse NUL; what needs many escapes is shorter as bytes
-    return Answer(status, kept, text)
+        return RecordedAnswer(
+            status, kept, raw=body
+        )  # databases refuse NUL; what needs many escapes is shorter as bytes
+    return RecordedAnswer(status, kept, text)
 
 
 def kept_headers(headers: Iterable[tuple[str, str]]) -> Headers:
@@ -89,7 +91,7 @@ def kept_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     return [pair for pair in pairs if pair[0] not in NOT_KEPT and pair[0] not in OURS and pair[0] not in named]
 
 
-def restore(text: str | Raw) -> Answer:
+def restore(text: str | Raw) -> RecordedAnswer:
     """What was recorded. A person who settled a claim may have given any JSON: it is the body of a 200."""
     try:
         answer = _decode(text)
@@ -98,7 +100,7 @@ def restore(text: str | Raw) -> Answer:
         # Not written by us: with a line's end in it, a header becomes two, or the body of another answer.
         return structs.replace(answer, headers=[pair for pair in answer.headers if PLAIN.fullmatch("\n".join(pair))])
     except msgspec.ValidationError:
-        return Answer(200, [("content-type", JSON)], text if isinstance(text, str) else bytes(text).decode())
+        return RecordedAnswer(200, [("content-type", JSON)], text if isinstance(text, str) else bytes(text).decode())
 
 
 HTML = "text/html; charset=utf-8"
@@ -179,8 +181,8 @@ class Recording:
     def body(self) -> bytes:
         return b"".join(self._chunks)
 
-    def answer(self) -> Answer:
+    def answer(self) -> RecordedAnswer:
         if self._digest is None:
             return make_answer(self.status, self.headers, self.body)
         left_out = LeftOut(self.size, self._digest.hexdigest())
-        return Answer(self.status, kept_headers(self.headers), left_out=left_out)
+        return RecordedAnswer(self.status, kept_headers(self.headers), left_out=left_out)

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..claims.claim import validate_name
-from ..claims.held_claim import Hold
+from ..claims.held_claim import HeldClaim
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, Repeat
 from ..claims.states import Lifetime
 from ..errors import Misuse
@@ -25,13 +25,13 @@ __all__ = [
     "LOOKED_AT",
     "MOST_ANSWER",
     "Busy",
+    "HeldRequest",
     "Keeps",
+    "KeyedRequest",
     "Route",
-    "Rule",
+    "RouteRule",
     "Rules",
     "Source",
-    "Turn",
-    "Visit",
     "Who",
     "marks",
 ]
@@ -112,7 +112,7 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 LONGEST_NAME = 128
 
 
-class Rule:
+class RouteRule:
     """One route. `family`: it stands for many addresses, each of which is a route of its own."""
 
     def __init__(self, route: Route) -> None:
@@ -156,10 +156,10 @@ class Rules:
         given = [Route()] if routes is None else [_route(one) for one in routes]
         if not given:
             raise Misuse("routes=[] guards nothing; name the routes, or leave it out to guard all.")
-        self.all = [Rule(route) for route in given]
+        self.all = [RouteRule(route) for route in given]
         self._methods = frozenset[str]().union(*(rule.methods for rule in self.all))
 
-    def find(self, method: str, path: str) -> Rule | None:
+    def find(self, method: str, path: str) -> RouteRule | None:
         """As it is written; or else apart from slashes, for which some frameworks do not care: `/pay/` would be paid,
         and nobody would have looked at its key.
         """
@@ -230,8 +230,8 @@ REPLAYED, FIRST = ("idempotent-replayed", "true"), ("idempotent-replayed", "fals
 EXPOSED = ("access-control-expose-headers", "Idempotency-Key, Idempotent-Replayed")
 
 
-class Visit(Struct, frozen=True, gc=False):
-    rule: Rule
+class KeyedRequest(Struct, frozen=True, gc=False):
+    rule: RouteRule
     method: str
     path: str
     query: str
@@ -244,7 +244,7 @@ class Visit(Struct, frozen=True, gc=False):
     repeatability: bool = False
 
 
-def marks(visit: Visit, *, replayed: bool) -> list[tuple[str, str]]:
+def marks(visit: KeyedRequest, *, replayed: bool) -> list[tuple[str, str]]:
     """What every answer to a guarded request says, also to scripts of another origin."""
     marked = [REPLAYED if replayed else FIRST, EXPOSED]
     if visit.echo:
@@ -254,10 +254,10 @@ def marks(visit: Visit, *, replayed: bool) -> list[tuple[str, str]]:
     return marked
 
 
-class Turn:
+class HeldRequest:
     __slots__ = ("begun", "hold", "left", "visit")
 
-    def __init__(self, visit: Visit, hold: Hold) -> None:
+    def __init__(self, visit: KeyedRequest, hold: HeldClaim) -> None:
         self.visit = visit
         self.hold = hold
         self.begun = True  # False: the app says that the request was refused before its work began

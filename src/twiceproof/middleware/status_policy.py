@@ -9,9 +9,18 @@ import msgspec
 
 from ..errors import NotDone
 from .responses import Recording
-from .routes import Rule
+from .routes import RouteRule
 
-__all__ = ["MARK", "NEVER_KEPT", "Word", "flask_said_no", "not_begun", "of_error", "of_status", "was_before"]
+__all__ = [
+    "MARK",
+    "NEVER_KEPT",
+    "ClaimAction",
+    "flask_said_no",
+    "handler_not_reached",
+    "not_begun",
+    "of_error",
+    "of_status",
+]
 
 
 MARK = "twiceproof.idempotency"  # where a scope or an environ holds the turn
@@ -26,7 +35,7 @@ def not_begun(carrier: Carrier) -> None:
         turn.begun = False
 
 
-def was_before(carrier: Carrier, recording: Recording) -> bool:
+def handler_not_reached(carrier: Carrier, recording: Recording) -> bool:
     if not 400 <= recording.status < 500:
         return False
     return _router_said_no(carrier) or _validation_said_no(recording)
@@ -67,13 +76,13 @@ def _is_fault(item: Any) -> bool:
 
 
 # keep: final, replayed · release: as if it had never come · retry: failed, a retry runs · park: a person is asked
-Word = Literal["keep", "release", "retry", "park"]
+ClaimAction = Literal["keep", "release", "retry", "park"]
 
 # Who you are, how often, too early, not fast enough: these speak of the attempt, not of what was asked.
 NEVER_KEPT = frozenset({401, 403, 407, 408, 425, 429})
 
 
-def of_status(status: int, rule: Rule) -> Word:
+def of_status(status: int, rule: RouteRule) -> ClaimAction:
     if status in NEVER_KEPT:
         return "release"
     if status < 400:
@@ -85,14 +94,14 @@ def of_status(status: int, rule: Rule) -> Word:
     return "retry" if rule.reruns or status in rule.clean else "park"
 
 
-def _of_refusal(rule: Rule) -> Word:
+def _of_refusal(rule: RouteRule) -> ClaimAction:
     """4xx: the app said no, and nothing was done."""
     if rule.keeps in ("2xx+4xx", "all"):
         return "keep"
     return "retry" if rule.keeps == "resume" else "release"
 
 
-def of_error(error: BaseException, rule: Rule) -> Word:
+def of_error(error: BaseException, rule: RouteRule) -> ClaimAction:
     """An error that left the app. It may have come after the work was done."""
     if rule.reruns or _says_not_done(error):
         return "retry"

@@ -11,9 +11,9 @@ from typing import Any
 from ..inbound.reply import Reply
 from ..operations import block
 from . import problems
-from .guard import Door, Ledger
+from .guard import IdempotencyGuard, RequestLedger
 from .responses import AnswerCutShort, AnswerOvertaken, Recording
-from .routes import LOOKED_AT, Route, Turn, Visit, Who, marks
+from .routes import LOOKED_AT, HeldRequest, KeyedRequest, Route, Who, marks
 from .status_policy import MARK, flask_said_no
 
 __all__ = ["StartResponse", "WsgiExchange", "WsgiIdempotencyKey", "status_line"]
@@ -37,7 +37,9 @@ def _is_at_hand(app: Iterable[bytes]) -> bool:
 class WsgiExchange:
     """What the server iterates over. Carried to its end also when the client has gone: it will come back and ask."""
 
-    def __init__(self, door: Door, turn: Turn, environ: dict[str, Any], start_response: StartResponse) -> None:
+    def __init__(
+        self, door: IdempotencyGuard, turn: HeldRequest, environ: dict[str, Any], start_response: StartResponse
+    ) -> None:
         self._door = door
         self._turn = turn
         self._environ = environ
@@ -156,14 +158,14 @@ class WsgiIdempotencyKey:
         inner: WsgiApp,
         /,
         *,
-        app: Ledger,
+        app: RequestLedger,
         routes: Iterable[Route | str] | None = None,
         principal: Callable[[Environ], Who] | None = None,
         anonymous: str | None = None,
         secret: str | bytes = b"",
     ) -> None:
         self._inner = inner
-        self._door = Door(app, routes=routes, anonymous=anonymous, secret=secret)
+        self._door = IdempotencyGuard(app, routes=routes, anonymous=anonymous, secret=secret)
         self._principal = principal
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
@@ -184,7 +186,9 @@ class WsgiIdempotencyKey:
             return _answer(start_response, body)
         return self._visit(visit, body, environ, start_response)
 
-    def _visit(self, visit: Visit, body: bytes, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+    def _visit(
+        self, visit: KeyedRequest, body: bytes, environ: Environ, start_response: StartResponse
+    ) -> Iterable[bytes]:
         entered = block(self._door.enter(visit, body))
         if isinstance(entered, Reply):
             return _answer(start_response, entered)

@@ -12,7 +12,7 @@ from ..flows.repeat import Kind
 from ..flows.step import Step
 from ..flows.transaction import NEEDS_SQL
 from .scenarios.scenario import ACTS, ScenarioOutcome, Verdict, gained
-from .target import Target
+from .target import ProofTarget
 from .worlds.http import REPEATABLE
 
 __all__ = ["Wrong", "declarations", "refuse_elsewhere", "refuse_other", "refuse_unfit", "wrong_declarations"]
@@ -21,7 +21,7 @@ __all__ = ["Wrong", "declarations", "refuse_elsewhere", "refuse_other", "refuse_
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
 
-def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: Target) -> None:
+def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: ProofTarget) -> None:
     """A run that fails at once is the same every time, and so is one of which nothing is seen."""
     if NEEDS_SQL in f"{clean.why} {clean.error}":
         raise Misuse(
@@ -83,7 +83,7 @@ def _missed(clean: ScenarioOutcome) -> str:
     )
 
 
-def _refuse_unmet(clean: ScenarioOutcome, target: Target) -> None:
+def _refuse_unmet(clean: ScenarioOutcome, target: ProofTarget) -> None:
     met = {one.name for one in clean.awaited}
     unmet = [name for name in (*target.callbacks, *target.approve) if name not in met]
     if unmet:

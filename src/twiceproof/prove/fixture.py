@@ -10,7 +10,7 @@ from msgspec import structs
 from ..errors import Misuse
 from ..keys.duration import seconds
 from .prover import Prover
-from .report import Report, bad_rows, closing_line, timeline, wrong_lines
+from .report import ProofReport, bad_rows, closing_line, timeline, wrong_lines
 from .target import spread, target_of
 from .worlds.world import CallableWorld, World
 
@@ -20,7 +20,7 @@ __all__ = ["NotSafe", "prove"]
 class NotSafe(AssertionError):
     """A scene ended otherwise than one clean run. `report` has all of them."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ProofReport) -> None:
         rows = [" · ".join(row) for row in bad_rows(report)]
         rows += wrong_lines(report)
         picture = [f"The worst of them, {report.worst_scene}:", *timeline(report.worst)]
@@ -43,7 +43,7 @@ def prove(
     ends: str = "done",
     real: tuple[str, ...] = (),
     **kwargs: Any,
-) -> Report:
+) -> ProofReport:
     """`world` is asked what the outside holds: counts, or a list of what happened.
 
     Each play has its own copy of memory; what lies elsewhere is put back by `reset`. `time` is a budget ("60s").

@@ -18,10 +18,10 @@ from ..stores.open import open_store, refuse_driver
 from ..stores.sqlite.engine import SqliteEngine
 from .clocks import BEGINNING, ManualClock, clock_at
 
-__all__ = ["DatabaseLedgers", "FileLedgers", "Ledgers", "MemoryLedgers", "SchemaLedgers", "ToldClock", "ledgers_at"]
+__all__ = ["DatabaseLedgers", "FileLedgers", "Ledgers", "MemoryLedgers", "PushedClock", "SchemaLedgers", "ledgers_at"]
 
 
-class ToldClock(ManualClock):
+class PushedClock(ManualClock):
     """`tell` is called with the wall time, at first and whenever it has moved."""
 
     def __init__(self, tell: Callable[[float], object], at: float | None = None) -> None:
@@ -62,7 +62,7 @@ class DatabaseLedgers:
             now_lua = NOW
 
         link = _connected(name)
-        clock = ToldClock(lambda now: _call(link, "SET", CLOCK_KEY, str(round(now * 1_000_000))), at)
+        clock = PushedClock(lambda now: _call(link, "SET", CLOCK_KEY, str(round(now * 1_000_000))), at)
         return Played(name, clock=clock), clock
 
     def forget(self, name: str) -> None:
@@ -86,10 +86,10 @@ def _connected(url: str) -> Any:
         from redis import SSLConnection
         from redis.connection import Connection
 
-        from ..stores.redis.url import Target
+        from ..stores.redis.url import RedisUrl
     except ImportError:
         raise Misuse("This store needs redis, which is not installed; run: pip install 'twiceproof[redis]'") from None
-    target = Target.of(url)
+    target = RedisUrl.of(url)
     return (SSLConnection if target.tls else Connection)(host=target.host, port=target.port, **target.settings)
 
 
@@ -234,7 +234,7 @@ class SchemaLedgers:
         import psycopg
 
         db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
-        clock = ToldClock(lambda now: _tell(db, name, now), at)
+        clock = PushedClock(lambda now: _tell(db, name, now), at)
         return open_store(_with(self._within(name), schema=name), clock=clock).engine, clock
 
     def forget(self, name: str) -> None:

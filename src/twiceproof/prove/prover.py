@@ -24,16 +24,27 @@ from ..flows.flow import Flow
 from .checklist.rules import drawn_in_key
 from .clocks import BEGINNING
 from .diagnosis import Wrong, declarations, refuse_elsewhere, refuse_other, refuse_unfit, wrong_declarations
-from .guard.guard import Guard
-from .guard.places import Allowed
+from .guard.guard import NetworkGuard
+from .guard.places import AllowedDestinations
 from .guard.sockets import import_libpq
 from .ledgers import ledgers_at
-from .report import Report
-from .scenarios.plan import Plan
+from .report import ProofReport
+from .scenarios.plan import ScenarioPlan
 from .scenarios.real_processes import RealPlay
-from .scenarios.scenario import ACTS, BODY, CLEAN, Beat, ScenarioOutcome, Scene, Verdict, gained, is_missed, judge
-from .scenarios.simulated import OVER, Play
-from .target import Target, other_payload
+from .scenarios.scenario import (
+    ACTS,
+    BODY,
+    CLEAN,
+    ScenarioOutcome,
+    Scene,
+    TimelineEvent,
+    Verdict,
+    gained,
+    is_missed,
+    judge,
+)
+from .scenarios.simulated import OVER, SimulatedScenario
+from .target import ProofTarget, other_payload
 from .worlds.stand_in import open_places
 from .worlds.world import Losing, World, losing
 
@@ -48,7 +59,12 @@ class Vanished(RuntimeError):
 
 
 def apart(
-    work: Callable[[], T], kind: type[T], *, seconds: float = 60.0, aloud: bool = True, guard: Guard | None = None
+    work: Callable[[], T],
+    kind: type[T],
+    *,
+    seconds: float = 60.0,
+    aloud: bool = True,
+    guard: NetworkGuard | None = None,
 ) -> T:
     """The answer travels as JSON. A child that takes too long is ended. `guard` says where it may connect to.
 
@@ -76,7 +92,7 @@ def apart(
     return msgspec.json.decode(text, type=kind)
 
 
-def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool, guard: Guard | None) -> None:
+def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool, guard: NetworkGuard | None) -> None:
     """Never returns: the parent's stack is not the child's to unwind."""
     code = 1
     _print_elsewhere(aloud)
@@ -126,7 +142,7 @@ class Prover:
 
     def __init__(
         self,
-        target: Target,
+        target: ProofTarget,
         world: World,
         *,
         store: str = "sqlite",
@@ -152,7 +168,7 @@ class Prover:
         self._lies_in_memory: bool | None = None  # the outside; None: not known yet
         self._exchanges: list[tuple[Losing, int, str]] = []  # with the outside, in one clean run
 
-    def run(self) -> Report:
+    def run(self) -> ProofReport:
         """The outside is left as it was found, and of the plays' ledgers nothing is left."""
         if self._processes and self._store.startswith("memory:"):
             raise Misuse("Processes of their own share no memory; leave --store out, or name a server's.")
@@ -163,7 +179,7 @@ class Prover:
             self._ledgers.close()
             self._world.reset()
 
-    def _run(self) -> Report:
+    def _run(self) -> ProofReport:
         until = None if self._budget is None else self._clock.monotonic() + self._budget
         before = self._looked_at_first()
         clean = self._play(CLEAN)
@@ -200,9 +216,9 @@ class Prover:
     def _looked_at_first(self) -> dict[str, int]:
         """What there is before anything is played. What worlds and ledgers connect to meanwhile, plays may too."""
         import_libpq()
-        self._allowed = Allowed([*self._target.real, *open_places()])
+        self._allowed = AllowedDestinations([*self._target.real, *open_places()])
         name = self._ledgers.prepare()
-        guard = Guard(self._allowed, learning=True)
+        guard = NetworkGuard(self._allowed, learning=True)
         try:
             return apart(lambda: self._first_look(name), dict[str, int], aloud=False, guard=guard)
         finally:
@@ -213,11 +229,13 @@ class Prover:
         self._ledgers.open(ledger)
         return self._world.look()
 
-    def _report(self, clean: ScenarioOutcome, before: dict[str, int], planned: int, verdicts: list[Verdict]) -> Report:
+    def _report(
+        self, clean: ScenarioOutcome, before: dict[str, int], planned: int, verdicts: list[Verdict]
+    ) -> ProofReport:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
-        beats: tuple[Beat, ...] = self._outcomes[worst.scene].beats if worst else ()
+        beats: tuple[TimelineEvent, ...] = self._outcomes[worst.scene].beats if worst else ()
         flow = self._target.flow
-        return Report(
+        return ProofReport(
             flow.name,
             flow.key(self._target.args, self._target.kwargs),
             _shown(self._store),
@@ -239,13 +257,13 @@ class Prover:
 
     # -- scenes ----------------------------------------------------------------------------------
 
-    def _plan(self, clean: ScenarioOutcome) -> Plan:
+    def _plan(self, clean: ScenarioOutcome) -> ScenarioPlan:
         asked = [asked for _, _, asked in self._exchanges]
         target = self._target
         can_change = other_payload(target.flow, target.args, target.kwargs) is not None
-        return Plan(clean, can_change, asked, 1 + len(target.then), self._depth, isinstance(target.flow, Flow))
+        return ScenarioPlan(clean, can_change, asked, 1 + len(target.then), self._depth, isinstance(target.flow, Flow))
 
-    def _chosen(self, plan: Plan) -> Iterator[Scene]:
+    def _chosen(self, plan: ScenarioPlan) -> Iterator[Scene]:
         """One that is asked for is looked for no further than it is found: later ones are known only by playing."""
         names = []
         for scene in plan.scenes(self._play):
@@ -257,7 +275,7 @@ class Prover:
         if self._only:
             raise Misuse(_no_scene(self._only, names))
 
-    def _planned(self, plan: Plan) -> int:
+    def _planned(self, plan: ScenarioPlan) -> int:
         """As far as what has been played lets it be known."""
         return 1 if self._only else sum(1 for _ in plan.scenes(lambda scene: self._outcomes.get(scene.name)))
 
@@ -299,7 +317,7 @@ class Prover:
     def _played(self, scene: Scene, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
         self._world.reset()
         name = self._ledgers.prepare()
-        guard = Guard(self._allowed)
+        guard = NetworkGuard(self._allowed)
         try:
             with self._losing(scene) as lost:
                 outcome = apart(
@@ -333,7 +351,7 @@ class Prover:
         if real:
             return RealPlay(self._target, scene, partial(self._ledgers.open, ledger), self._world.look, begins).run()
         engine, clock = self._ledgers.open(ledger, begins)
-        return Play(self._target, scene, engine, clock, self._world.look).run()
+        return SimulatedScenario(self._target, scene, engine, clock, self._world.look).run()
 
 
 def _shown(store: str) -> str:

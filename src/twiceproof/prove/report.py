@@ -9,10 +9,10 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 from msgspec import Struct
 
 from .diagnosis import Wrong
-from .scenarios.scenario import Beat, Verdict
+from .scenarios.scenario import TimelineEvent, Verdict
 
 __all__ = [
-    "Report",
+    "ProofReport",
     "all_rows",
     "bad_rows",
     "closing_line",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 
-class Report(Struct, frozen=True):
+class ProofReport(Struct, frozen=True):
     """`planned` is how many scenes are known, `verdicts` those that were played: a budget may end it early."""
 
     flow: str
@@ -35,7 +35,7 @@ class Report(Struct, frozen=True):
     expected: dict[str, int]  # what one clean run does to the outside
     unobserved: tuple[str, ...] = ()  # steps that acted, and changed nothing that was looked at
     wrong: tuple[Wrong, ...] = ()  # declarations that what was played contradicts
-    worst: tuple[Beat, ...] = ()  # the worst case, moment by moment
+    worst: tuple[TimelineEvent, ...] = ()  # the worst case, moment by moment
     worst_scene: str = ""
     clocks: tuple[str, ...] = ()  # what the key is made with that no play moves: a later delivery is another one
     guard: str = "kernel"  # who kept connections from leaving: "python" sees those of Python's sockets and psycopg only
@@ -54,7 +54,7 @@ class Report(Struct, frozen=True):
         return len(self.verdicts) == self.planned
 
 
-def junit(report: Report) -> str:
+def junit(report: ProofReport) -> str:
     suite = Element(
         "testsuite",
         name=f"twiceproof prove {report.flow}",
@@ -81,7 +81,7 @@ GROUPS = (
 )
 
 
-def group_rows(report: Report) -> list[tuple[str, str, str]]:
+def group_rows(report: ProofReport) -> list[tuple[str, str, str]]:
     """What was played, how often, and what it came to."""
     groups: dict[str, list[Verdict]] = {}
     for verdict in report.verdicts:
@@ -99,18 +99,18 @@ def _words(verdicts: list[Verdict]) -> str:
     return ", ".join(f"{count} {word}" for word, count in Counter(one.word for one in verdicts).most_common())
 
 
-def bad_rows(report: Report, most: int = 10) -> list[tuple[str, str, str, str]]:
+def bad_rows(report: ProofReport, most: int = 10) -> list[tuple[str, str, str, str]]:
     return [(one.scene, one.says, one.word, _difference(one)) for one in report.bad[:most]]
 
 
-def all_rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+def all_rows(report: ProofReport) -> list[tuple[str, str, str, str, str, str]]:
     """Every scene: what was injected, how many effects there should be and were, and what the run ended in."""
     return [
         (one.scene, one.says, str(one.expected), str(one.seen), one.state or "-", one.word) for one in report.verdicts
     ]
 
 
-def more_line(report: Report, most: int = 10) -> str:
+def more_line(report: ProofReport, most: int = 10) -> str:
     left = len(report.bad) - most
     return f"… and {left} more, with --all or in --json." if left > 0 else ""
 
@@ -121,7 +121,7 @@ def _difference(verdict: Verdict) -> str:
     return "; ".join(more + less) or verdict.detail
 
 
-def wrong_lines(report: Report) -> Iterator[str]:
+def wrong_lines(report: ProofReport) -> Iterator[str]:
     """What is declared wrongly, and what to write instead."""
     for one in report.wrong:
         whose = one.step or f"{report.flow}:"
@@ -133,7 +133,7 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:
+def timeline(beats: tuple[TimelineEvent, ...]) -> Iterator[str]:
     """One column per process, in the order of what happened."""
     for number, beat in enumerate(beats, 1):
         gained = ", ".join(f"{what} +{count}" for what, count in beat.world.items())
@@ -142,7 +142,7 @@ def timeline(beats: tuple[Beat, ...]) -> Iterator[str]:
         )
 
 
-def closing_line(report: Report) -> str:
+def closing_line(report: ProofReport) -> str:
     played = len(report.verdicts)
     if not played:
         return "NOTHING PROVED: the time was up when one clean run was done; give more of it."

@@ -34,7 +34,7 @@ MOVES, DUE_IN, HIDE, SLACK = (70.0, 1_000.0), (None, 0.0, 100.0, 300.0), 100.0, 
 runs = itertools.count()
 
 
-class Act(Struct, frozen=True):
+class StoreAct(Struct, frozen=True):
     """One write, as drawn: what to do where, on which condition, with what content."""
 
     verb: str
@@ -51,7 +51,7 @@ class Act(Struct, frozen=True):
 
 
 acts = st.builds(
-    Act,
+    StoreAct,
     verb=st.sampled_from(["insert", "insert", "replace", "replace", "remove", "check"]),
     kind=st.sampled_from(KINDS),
     key=st.sampled_from(KEYS),
@@ -85,19 +85,19 @@ class StoreMachine(RuleBasedStateMachine):
         space=st.sampled_from(SPACES),
         batch=st.lists(acts, min_size=1, max_size=3, unique_by=lambda act: (act.kind, act.key)),
     )
-    def write(self, space: str, batch: list[Act]) -> None:
+    def write(self, space: str, batch: list[StoreAct]) -> None:
         self._write([self._writes(Address(space, self._kind(act.kind), act.key), act) for act in batch])
 
     @precondition(lambda self: self.seen)
     @rule(nth=st.integers(0, 7), act=acts)
-    def change(self, nth: int, act: Act) -> None:
+    def change(self, nth: int, act: StoreAct) -> None:
         """Write where something is or has been: most of what can go wrong is there."""
         places = list(self.seen)
         self._write([self._writes(places[nth % len(places)], act)])
 
     @precondition(lambda self: self.seen)
     @rule(nth=st.integers(0, 7), last=acts, late=acts)
-    def overtake(self, nth: int, last: Act, late: Act) -> None:
+    def overtake(self, nth: int, last: StoreAct, late: StoreAct) -> None:
         """Somebody changes a record in order, and whoever knew it before comes too late."""
         self.change(nth, replace(last, verb="replace", condition="version", back=0))
         self.change(nth, replace(late, verb="remove" if late.verb == "remove" else "replace", back=1))
@@ -159,7 +159,7 @@ class StoreMachine(RuleBasedStateMachine):
     def _kind(self, name: str) -> str:
         return f"{name} of run {self.run}"
 
-    def _writes(self, at: Address, act: Act) -> tuple[Write, Write]:
+    def _writes(self, at: Address, act: StoreAct) -> tuple[Write, Write]:
         """The same write for each: with its own fence or version, as it was then."""
         history = self.seen.get(at, [])
         known = history[-1 - act.back % len(history)] if history else (None, None)
@@ -219,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert times == sorted(times)
 
 
-def _write(at: Address, act: Act, known: Record | None) -> Write:
+def _write(at: Address, act: StoreAct, known: Record | None) -> Write:
     content: dict[str, Any] = {
         "state": act.state,
         "draw": act.draw,

@@ -19,17 +19,17 @@ from ..errors import KeyRefused, Misuse, TwiceproofError
 from ..flows.flow import Flow
 from ..flows.handle import Handle
 from ..flows.inputs import Inputs
-from ..flows.runtime import Parts
+from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..operations import Operation
 
-__all__ = ["Given", "Guarded", "Target", "other_payload", "spread", "target_of"]
+__all__ = ["Given", "Guarded", "ProofTarget", "other_payload", "spread", "target_of"]
 
 
 class Guarded:
     """What a play asks of a flow. Nothing waits in it, so nothing can be started and left."""
 
-    def __init__(self, once: Once, parts: Parts | None) -> None:
+    def __init__(self, once: Once, parts: Runtime | None) -> None:
         self.once = once
         self.parts: Any = parts  # None: its app was not found, which is told before anything is played
         self.name = once.policy.operation
@@ -109,7 +109,7 @@ def _others(value: Any) -> Iterator[Any]:
         )
 
 
-class Target(Struct, frozen=True):
+class ProofTarget(Struct, frozen=True):
     app: App
     flow: Flow | Guarded
     call: Callable[..., Any]
@@ -127,12 +127,12 @@ class Target(Struct, frozen=True):
         return [*self.app.steps, *([self.flow.once] if isinstance(self.flow, Guarded) else [])]
 
 
-def target_of(function: Any, *args: Any, **kwargs: Any) -> Target:
+def target_of(function: Any, *args: Any, **kwargs: Any) -> ProofTarget:
     flow = _flow_of(function)
     if flow is None:
         raise Misuse("prove needs a function under @app.flow or @app.once; name one, such as shop:sync_order.")
     _refuse_changing(flow.key(args, kwargs), flow.key(args, kwargs))  # with what it cannot be called, is told here too
-    return Target(_app_of(flow), flow, function, args, kwargs)
+    return ProofTarget(_app_of(flow), flow, function, args, kwargs)
 
 
 def _refuse_changing(key: str, again: str) -> None:

@@ -9,20 +9,20 @@ from typing import Any
 
 from ..app.app import App
 from ..errors import TwiceproofError
-from ..inbound.envelope import Told, listen
+from ..inbound.envelope import InboundOutcome, collect
 from ..inbound.reply import Reply, problem, retry_after
 from . import problems
-from .auth import POLICY, Access, Trust, Via, address_in, allows, is_loopback, neighbourhood, require_policy
-from .body import Gone, Room, Share, read_body
-from .limits import Buckets, Limits
-from .monitoring import Station, find_traces, write_access
-from .request import Call, Refused, headers_of, place_of
+from .auth import POLICY, Access, Trust, Via, address_in, allows, is_loopback, rate_limit_subject, require_policy
+from .body import BodyBudget, Gone, Reservation, read_body
+from .limits import Buckets, ServerLimits
+from .monitoring import ServerStatus, find_traces, write_access
+from .request import ApiRequest, RequestRefused, headers_of, split_root_path
 from .routes import ROUTES
-from .routing import Route, Router, params_of, require_known
+from .routing import ApiRoute, Router, params_of, require_known
 from .tokens import Principal
 from .tokens import Scope as Need
 
-__all__ = ["Application", "Handling", "Receive", "Scope", "Send", "make_application"]
+__all__ = ["Application", "Receive", "RequestHandler", "Scope", "Send", "make_application"]
 
 
 log = logging.getLogger("twiceproof.server")
@@ -38,7 +38,7 @@ UNKNOWN = "unknown"  # a caller whom the proxy names by no address
 NOWHERE = "(none)"  # the route of what has none, in counts and log lines
 
 
-class Handling:
+class RequestHandler:
     """Filled as more becomes known: what is not known at a refusal was not reached."""
 
     __slots__ = ("began", "client", "desk", "headers", "path", "principal", "receive", "root", "route", "scope")
@@ -49,13 +49,13 @@ class Handling:
         self.receive = receive
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.client = self._client()
-        self.root, self.path = place_of(scope)
-        self.route: Route | None = None
+        self.root, self.path = split_root_path(scope)
+        self.route: ApiRoute | None = None
         self.principal: Principal | None = None
         self.began = time.perf_counter()
 
     async def run(self, send: Send) -> None:
-        told = listen()
+        told = collect()
         try:
             reply = await (self._reply() if self.desk.traces is None else self._traced(told))
         except Gone:
@@ -68,7 +68,7 @@ class Handling:
         await send({"type": "http.response.body", "body": reply.body})
         self._count(reply.status, told)
 
-    def _count(self, status: int, told: list[Told]) -> None:
+    def _count(self, status: int, told: list[InboundOutcome]) -> None:
         seconds = time.perf_counter() - self.began
         name, path = (self.route.name, self.route.path) if self.route is not None else (NOWHERE, NOWHERE)
         metrics = self.desk.station.metrics
@@ -77,7 +77,7 @@ class Handling:
             metrics.told(told)
         write_access(self.scope["method"], path, status, seconds, self.principal, self.client, told)
 
-    async def _traced(self, told: list[Told]) -> Reply:
+    async def _traced(self, told: list[InboundOutcome]) -> Reply:
         assert self.desk.traces is not None  # noqa: S101 - for mypy
         found = self.desk.router.find(self.path)
         route = found[0].routes.get(self.scope["method"]) if found is not None else None
@@ -89,7 +89,7 @@ class Handling:
     async def _reply(self) -> Reply:
         try:
             return await self._routed()
-        except (Refused, Gone) as end:
+        except (RequestRefused, Gone) as end:
             if isinstance(end, Gone):
                 raise
             return end.reply
@@ -125,13 +125,15 @@ class Handling:
         principal = self.principal = await self._who(scope, route, params)
         if not allows(scope, principal, self.desk.app.settings.tenant):
             return _not_allowed(route, principal)
-        share = Share(self.desk.room)
+        share = Reservation(self.desk.room)
         try:
             return await self._carried_out(route, params, principal, share)
         finally:
             share.end()
 
-    async def _carried_out(self, route: Route, params: dict[str, str], principal: Principal, share: Share) -> Reply:
+    async def _carried_out(
+        self, route: ApiRoute, params: dict[str, str], principal: Principal, share: Reservation
+    ) -> Reply:
         desk, app = self.desk, self.desk.app
         if principal.tenant != app.settings.tenant:
             app = app.of(principal.tenant)
@@ -142,7 +144,7 @@ class Handling:
         if desk.under_way >= desk.limits.requests:
             desk.station.metrics.refused("busy")
             return _too_many()
-        call = Call(
+        call = ApiRequest(
             app,
             principal,
             method=self.scope["method"],
@@ -164,7 +166,7 @@ class Handling:
         finally:
             desk.under_way -= 1
 
-    async def _who(self, scope: Need, route: Route, params: dict[str, str]) -> Principal:
+    async def _who(self, scope: Need, route: ApiRoute, params: dict[str, str]) -> Principal:
         """A token has a bucket of its own; everybody else, and whoever guesses tokens, that of their address."""
         access, source = self.desk.access, self.desk.per_source
         theirs = route.handed_out and not access.is_ours(self.headers)
@@ -175,7 +177,7 @@ class Handling:
                 self._limit(source, self.client, only_look=True)  # or each guess would cost the store a look
             try:
                 principal = await access.principal(self.headers, scope, self._via())
-            except Refused:
+            except RequestRefused:
                 self._limit(source, self.client)
                 raise
         if principal.name:
@@ -189,12 +191,12 @@ class Handling:
         if buckets is self.desk.per_source:
             if is_loopback(caller):
                 return
-            caller = neighbourhood(caller)
+            caller = rate_limit_subject(caller)
         now = self.desk.app.clock.monotonic()
         wait = float(buckets.is_empty(caller, now)) if only_look else buckets.take(caller, now)
         if wait:
             self.desk.station.metrics.refused("rate")
-            raise Refused(_too_often(wait))
+            raise RequestRefused(_too_often(wait))
 
     # -- what the request says -------------------------------------------------------------------
 
@@ -205,7 +207,7 @@ class Handling:
         if any(names.count(name) > 1 for name in ONCE):
             self._limit(self.desk.per_source, self.client)
             self.desk.station.metrics.refused("ambiguous")
-            raise Refused(problems.ambiguous())
+            raise RequestRefused(problems.ambiguous())
 
     def _via(self) -> Via:
         client = self.scope.get("client")
@@ -224,7 +226,7 @@ class Handling:
         return client[0] if client else ""
 
 
-def _not_allowed(route: Route, principal: Principal) -> Reply:
+def _not_allowed(route: ApiRoute, principal: Principal) -> Reply:
     if not principal.name:
         return problems.unauthorized("This address needs a token.")
     return problems.forbidden(POLICY[route.method, route.path])
@@ -252,39 +254,39 @@ def _too_often(seconds: float) -> Reply:
 
 def make_application(
     app: App,
-    routes: Iterable[Route] = ROUTES,
+    routes: Iterable[ApiRoute] = ROUTES,
     *,
-    limits: Limits | None = None,
+    limits: ServerLimits | None = None,
     trust: Trust = "loopback",
     behind_proxy: bool = False,
 ) -> Application:
     """For any ASGI server; `twiceproof serve` also keeps slow senders away, which an application cannot."""
-    return Application(app, tuple(routes), limits or Limits(), trust, behind_proxy=behind_proxy)
+    return Application(app, tuple(routes), limits or ServerLimits(), trust, behind_proxy=behind_proxy)
 
 
 class Application:
     """Refuses to begin with a route of which nobody said who may call it."""
 
     def __init__(
-        self, app: App, routes: tuple[Route, ...], limits: Limits, trust: Trust, *, behind_proxy: bool = False
+        self, app: App, routes: tuple[ApiRoute, ...], limits: ServerLimits, trust: Trust, *, behind_proxy: bool = False
     ) -> None:
         require_policy(routes)
         self.app = app
         self.routes = routes
         self.limits = limits
-        self.station = Station(app, routes)
+        self.station = ServerStatus(app, routes)
         self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust)
         self.router = Router(routes)
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)
         self.under_way = 0
         self.station.metrics.under_way.set_function(lambda: self.under_way)
-        self.room = Room(limits.bodies)
+        self.room = BodyBudget(limits.bodies)
         self.traces = find_traces()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await Handling(self, scope, receive).run(send)
+            await RequestHandler(self, scope, receive).run(send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
         else:

@@ -15,8 +15,8 @@ from ..errors import Misuse
 from ..operations import await_
 from ..stores.base import Store
 from . import problems
-from .request import Refused
-from .routing import Route
+from .request import RequestRefused
+from .routing import ApiRoute
 from .tokens import PREFIX, Principal, Scope, any_token, anybody, find_token, operator, principal_of
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
     "address_in",
     "allows",
     "is_loopback",
-    "neighbourhood",
+    "rate_limit_subject",
     "require_policy",
     "sign_of_a_proxy",
 ]
@@ -132,7 +132,7 @@ class Access:
             return self.anybody
         sign = sign_of_a_proxy(headers, via) if self._trust == "loopback" else ""
         if sign:
-            raise Refused(problems.through_a_proxy(sign))
+            raise RequestRefused(problems.through_a_proxy(sign))
         return self._operator
 
     def is_ours(self, headers: Mapping[bytes, bytes]) -> bool:
@@ -150,7 +150,7 @@ class Access:
         """Looked for by its hash: how long that takes says nothing about any token."""
         kind, _, token = shown.partition(b" ")
         if kind.lower() != b"bearer" or not token.strip():
-            raise Refused(problems.unauthorized("The Authorization header is not a bearer token."))
+            raise RequestRefused(problems.unauthorized("The Authorization header is not a bearer token."))
         digest, now = sha256(token.strip()), self._clock.monotonic()
         known = self._known.get(digest.digest())
         if known is None or now >= known[1]:
@@ -158,7 +158,7 @@ class Access:
             known = (None if found is None else principal_of(found), now + FRESH)
             self._remember(digest.digest(), known)
         if known[0] is None:
-            raise Refused(problems.unauthorized("This token is not known, was revoked, or its time is over."))
+            raise RequestRefused(problems.unauthorized("This token is not known, was revoked, or its time is over."))
         return known[0]
 
     def _remember(self, digest: bytes, known: tuple[Principal | None, float]) -> None:
@@ -232,7 +232,7 @@ def address_in(text: str) -> str | None:
         return None
 
 
-def neighbourhood(address: str) -> str:
+def rate_limit_subject(address: str) -> str:
     """One customer has a whole /64 of IPv6: with a limit for each address of it, there would be none."""
     if ":" not in address:
         return address
@@ -283,7 +283,7 @@ def allows(scope: Scope, principal: Principal, own_tenant: str) -> bool:
             return principal.may(scope)
 
 
-def require_policy(routes: Iterable[Route]) -> None:
+def require_policy(routes: Iterable[ApiRoute]) -> None:
     missing = [f"{route.method} {route.path}" for route in routes if (route.method, route.path) not in POLICY]
     if missing:
         raise Misuse(f"No rule says who may call {', '.join(missing)}; add it to twiceproof.server.auth.POLICY.")

@@ -8,26 +8,26 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from ..inbound.reply import Reply, problem, retry_after
-from .request import Refused
+from .request import RequestRefused
 
-__all__ = ["SMALL", "Gone", "Room", "Share", "read_body", "too_deep", "unpacked"]
+__all__ = ["SMALL", "BodyBudget", "Gone", "Reservation", "read_body", "too_deep", "unpacked"]
 
 
 SMALL = 64 * 1024  # a body up to this size is always let in: who sends large ones slowly must not keep it out
 
 
-class Room:
+class BodyBudget:
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = 0
 
 
-class Share:
+class Reservation:
     """What one request takes of it."""
 
     __slots__ = ("_room", "_size", "_taken")
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: BodyBudget) -> None:
         self._room = room
         self._size = 0
         self._taken = 0
@@ -39,7 +39,7 @@ class Share:
             return
         more = self._size - self._taken
         if self._room.taken + more > self._room.most:
-            raise Refused(
+            raise RequestRefused(
                 problem(
                     503,
                     "busy",
@@ -70,23 +70,23 @@ class Gone(Exception):
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int | None, share: Share
+    headers: Mapping[bytes, bytes], receive: Receive, largest: int, depth: int | None, share: Reservation
 ) -> bytes:
     """Without `depth`, brackets are not counted: in a picture they mean nothing."""
     declared = headers.get(b"content-length")
     if declared is not None and declared.isdigit() and int(declared) > largest:
-        raise Refused(_too_large(largest))
+        raise RequestRefused(_too_large(largest))
     body = await _received(receive, largest, share)
     encoding = headers.get(b"content-encoding")
     if encoding is not None:
         body = unpacked(body, encoding.strip().lower(), largest)
         share.grow(len(body))
     if depth is not None and too_deep(body, depth):
-        raise Refused(_too_deep(depth))
+        raise RequestRefused(_too_deep(depth))
     return body
 
 
-async def _received(receive: Receive, largest: int, share: Share) -> bytes:
+async def _received(receive: Receive, largest: int, share: Reservation) -> bytes:
     """What a caller declared is not believed: it is counted."""
     message = await receive()
     if message["type"] == "http.disconnect":
@@ -104,14 +104,14 @@ async def _received(receive: Receive, largest: int, share: Share) -> bytes:
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > largest:
-            raise Refused(_too_large(largest))
+            raise RequestRefused(_too_large(largest))
         share.grow(len(parts[-1]))
     return b"".join(parts)
 
 
 def _within(body: bytes, largest: int) -> bytes:
     if len(body) > largest:
-        raise Refused(_too_large(largest))
+        raise RequestRefused(_too_large(largest))
     return body
 
 
@@ -120,16 +120,16 @@ def unpacked(body: bytes, encoding: bytes, largest: int) -> bytes:
     if encoding in (b"", b"identity"):
         return body
     if encoding not in WINDOWS:
-        raise Refused(_unknown_encoding())
+        raise RequestRefused(_unknown_encoding())
     unpacking = zlib.decompressobj(WINDOWS[encoding])
     try:
         plain = unpacking.decompress(body, largest + 1)
     except zlib.error:
-        raise Refused(_not_packed()) from None
+        raise RequestRefused(_not_packed()) from None
     if len(plain) > largest:
-        raise Refused(_too_large(largest))
+        raise RequestRefused(_too_large(largest))
     if not unpacking.eof or unpacking.unused_data:
-        raise Refused(_not_packed())
+        raise RequestRefused(_not_packed())
     return plain
 
 

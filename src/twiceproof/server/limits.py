@@ -7,14 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-__all__ = ["Buckets", "Limits"]
+__all__ = ["Buckets", "ServerLimits"]
 
 
 def _of(text: str) -> Meta:
     return Meta(description=text)
 
 
-class Limits(Struct, frozen=True):
+class ServerLimits(Struct, frozen=True):
     """Times in seconds, sizes in bytes, rates per second. 0 for a rate is no limit."""
 
     connections: Annotated[int, _of("connections at once")] = 2_000

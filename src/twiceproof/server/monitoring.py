@@ -20,11 +20,11 @@ from ..clock import Clock
 from ..errors import Misuse, StoreError
 from ..flows.history.queries import StateCounts, count_states
 from ..flows.workers.log import About, about_var
-from ..inbound.envelope import Told
+from ..inbound.envelope import InboundOutcome
 from ..operations import await_, block
 from ..records import Address, Found
 from .openapi import describe
-from .routing import Route
+from .routing import ApiRoute
 from .tokens import Principal
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ __all__ = [
     "Metrics",
     "MetricsPort",
     "Question",
-    "Station",
+    "ServerStatus",
     "Traces",
     "WorkMetrics",
     "find_traces",
@@ -50,7 +50,13 @@ log = logging.getLogger("twiceproof.access")
 
 
 def write_access(
-    method: str, path: str, status: int, seconds: float, principal: Principal | None, client: str, told: list[Told]
+    method: str,
+    path: str,
+    status: int,
+    seconds: float,
+    principal: Principal | None,
+    client: str,
+    told: list[InboundOutcome],
 ) -> None:
     """Key and run are fields of the record, as they are of a run's own lines; the door is no flow."""
     if not log.isEnabledFor(logging.INFO):
@@ -161,7 +167,7 @@ class Metrics(WorkMetrics):
     def refused(self, reason: str) -> None:
         self._refused.labels(reason).inc()
 
-    def told(self, events: Iterable[Told]) -> None:
+    def told(self, events: Iterable[InboundOutcome]) -> None:
         for one in events:
             known = self._told.get((one.door, one.outcome))
             if known is None:
@@ -169,7 +175,7 @@ class Metrics(WorkMetrics):
             for counter in known:
                 counter.inc()
 
-    def _counters_of(self, one: Told) -> list[Counter]:
+    def _counters_of(self, one: InboundOutcome) -> list[Counter]:
         counters = [self._outcomes.labels(one.door, one.outcome)]
         return [*counters, self._duplicates.labels(one.door)] if one.outcome == "duplicate" else counters
 
@@ -182,10 +188,10 @@ FRESH = 1.0  # seconds for which an answer is good: anybody may ask
 COUNT_FRESH = 15.0
 
 
-class Station:
+class ServerStatus:
     """One per server. `draining`: send nothing new here."""
 
-    def __init__(self, app: App, routes: tuple[Route, ...]) -> None:
+    def __init__(self, app: App, routes: tuple[ApiRoute, ...]) -> None:
         self.app = app
         self.routes = routes
         self.metrics = Metrics()
@@ -277,7 +283,7 @@ class Traces:
             yield span
 
     @staticmethod
-    def end(span: Any, status: int, told: list[Told]) -> None:
+    def end(span: Any, status: int, told: list[InboundOutcome]) -> None:
         span.set_attribute("http.response.status_code", status)
         for one in told[:10]:
             span.add_event(one.outcome, {"door": one.door, "key": one.key, "run": one.run})

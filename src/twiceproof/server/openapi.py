@@ -12,7 +12,7 @@ from ..keys.duration import LONGEST, UNITS
 from ..keys.key import LONGEST_KEY
 from ..version import __version__
 from .auth import POLICY
-from .routing import Answer, Route
+from .routing import ApiRoute, RouteAnswer
 from .tokens import Scope
 
 __all__ = [
@@ -122,11 +122,11 @@ WITH_TOKEN = {401: "A token is needed, or this one is not good.", 403: "This tok
 LATER = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}}
 
 
-def describe(routes: tuple[Route, ...]) -> bytes:
+def describe(routes: tuple[ApiRoute, ...]) -> bytes:
     return msgspec.json.encode(description(routes))
 
 
-def description(routes: tuple[Route, ...]) -> dict[str, Any]:
+def description(routes: tuple[ApiRoute, ...]) -> dict[str, Any]:
     schemas = Schemas([*_types(routes), Problem])
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
@@ -142,17 +142,17 @@ def description(routes: tuple[Route, ...]) -> dict[str, Any]:
     }
 
 
-def _types(routes: tuple[Route, ...]) -> list[Any]:
+def _types(routes: tuple[ApiRoute, ...]) -> list[Any]:
     found = [route.body for route in routes] + [route.query for route in routes]
     found += [kind for route in routes for answer in route.answers.values() for kind in _kinds(answer)]
     return [kind for kind in found if kind is not None]
 
 
-def _kinds(answer: Answer) -> tuple[Any, ...]:
+def _kinds(answer: RouteAnswer) -> tuple[Any, ...]:
     return answer.type if isinstance(answer.type, tuple) else (answer.type,)
 
 
-def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+def _operation(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
     scope = POLICY[route.method, route.path]
     shape: dict[str, Any] = {
         "operationId": route.name,
@@ -171,7 +171,7 @@ def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
     return {**shape, "requestBody": body} if body else shape
 
 
-def _said(route: Route, scope: Scope) -> str:
+def _said(route: ApiRoute, scope: Scope) -> str:
     said = []
     if scope not in (Scope.OPEN, Scope.PROVEN):
         said.append(f"Needs a token with the scope `{Scope.READ if scope is Scope.OPERATOR else scope}`.")
@@ -180,7 +180,7 @@ def _said(route: Route, scope: Scope) -> str:
     return " ".join(said)
 
 
-def _path_parameters(route: Route) -> list[dict[str, Any]]:
+def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     names = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")]
     return [
         {
@@ -194,14 +194,14 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
     ]
 
 
-def _header_parameters(route: Route) -> list[dict[str, Any]]:
+def _header_parameters(route: ApiRoute) -> list[dict[str, Any]]:
     return [
         {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
         for name, text in route.headers.items()
     ]
 
 
-def _body(route: Route, schemas: Schemas) -> dict[str, Any] | None:
+def _body(route: ApiRoute, schemas: Schemas) -> dict[str, Any] | None:
     if route.method not in ("POST", "PUT", "PATCH"):
         return None
     schema = schemas.of(route.body) if route.body is not None else {}
@@ -213,7 +213,7 @@ def _is_needed(body: Any) -> bool:
     return body is not None and any(field.required for field in msgspec.structs.fields(body))
 
 
-def _responses(route: Route, scope: Scope, schemas: Schemas) -> dict[str, Any]:
+def _responses(route: ApiRoute, scope: Scope, schemas: Schemas) -> dict[str, Any]:
     errors = dict(ALWAYS)
     if route.method in ("POST", "PUT", "PATCH", "OPTIONS"):
         errors |= WITH_BODY
@@ -234,7 +234,7 @@ def _problem(text: str, status: int, schemas: Schemas) -> dict[str, Any]:
     return {**shape, "headers": LATER} if status in (429, 503) else shape
 
 
-def _answer(answer: Answer, status: int, schemas: Schemas) -> dict[str, Any]:
+def _answer(answer: RouteAnswer, status: int, schemas: Schemas) -> dict[str, Any]:
     if status >= 400 and answer.type is None:
         return _problem(answer.about, status, schemas)
     shape: dict[str, Any] = {"description": answer.about}

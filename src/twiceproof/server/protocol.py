@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ..inbound.reply import Reply, problem, retry_after
-from .limits import Limits
+from .limits import ServerLimits
 from .monitoring import Metrics
 from .request import raw
 
@@ -29,7 +29,7 @@ LINGER = 2.0  # seconds in which a caller that still sends can read our answer
 MOST_IGNORED = 4 * 1024 * 1024  # bytes that are read and dropped meanwhile
 
 
-def guarded(limits: Limits, metrics: Metrics) -> type[GuardedProtocol]:
+def guarded(limits: ServerLimits, metrics: Metrics) -> type[GuardedProtocol]:
     """The class that uvicorn makes one of per connection."""
     return type("Guarded", (GuardedProtocol,), {"limits": limits, "metrics": metrics})
 
@@ -37,7 +37,7 @@ def guarded(limits: Limits, metrics: Metrics) -> type[GuardedProtocol]:
 class GuardedProtocol(HttpToolsProtocol):
     """`phase` is what is expected next, `since` since when."""
 
-    limits: Limits
+    limits: ServerLimits
     metrics: Metrics
 
     def __init__(
@@ -227,7 +227,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return self._leaving and self.phase == HEAD and not self._unheard and waited > FIRST_WORD
 
 
-def _too_slow(limits: Limits) -> Reply:
+def _too_slow(limits: ServerLimits) -> Reply:
     return problem(
         408,
         "too-slow",
@@ -236,7 +236,7 @@ def _too_slow(limits: Limits) -> Reply:
     )
 
 
-def _head_too_large(limits: Limits) -> Reply:
+def _head_too_large(limits: ServerLimits) -> Reply:
     return problem(
         431,
         "head-too-large",

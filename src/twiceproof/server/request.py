@@ -16,15 +16,15 @@ from ..inbound.reply import Reply, problem
 from .tokens import Principal
 
 if TYPE_CHECKING:
-    from .monitoring import Station
+    from .monitoring import ServerStatus
 
-__all__ = ["SECURITY", "Call", "Refused", "headers_of", "place_of", "raw"]
+__all__ = ["SECURITY", "ApiRequest", "RequestRefused", "headers_of", "raw", "split_root_path"]
 
 
 T = TypeVar("T")
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A route's way out of the middle of a function: the answer is `reply`."""
 
     def __init__(self, reply: Reply) -> None:
@@ -32,7 +32,7 @@ class Refused(Exception):
         self.reply = reply
 
 
-class Call:
+class ApiRequest:
     """`app` is the view of the caller's tenant: what is done with it cannot touch another's."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Call:
         scheme: str = "http",
         root: str = "",
         now: float = 0.0,
-        station: Station | None = None,
+        station: ServerStatus | None = None,
     ) -> None:
         self.app = app
         self.principal = principal
@@ -68,7 +68,7 @@ class Call:
         self._headers: dict[str, str] | None = None
 
     @property
-    def station(self) -> Station:
+    def station(self) -> ServerStatus:
         """The server itself: for operators' routes."""
         if self._station is None:
             raise RuntimeError("a call that no server made")
@@ -91,10 +91,10 @@ class Call:
         try:
             pairs = parse_qsl(self.raw_query, keep_blank_values=True, errors="strict", max_num_fields=100)
         except ValueError as error:
-            raise Refused(_bad_query(f"The query cannot be read: {error}.")) from None
+            raise RequestRefused(_bad_query(f"The query cannot be read: {error}.")) from None
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise Refused(_bad_query("A parameter of the query is given twice."))
+            raise RequestRefused(_bad_query("A parameter of the query is given twice."))
         return found
 
     @property
@@ -108,7 +108,7 @@ class Call:
         try:
             return msgspec.convert(self.query, kind, strict=False)
         except msgspec.ValidationError as error:
-            raise Refused(_bad_query(str(error))) from None
+            raise RequestRefused(_bad_query(str(error))) from None
 
     def envelope(self, source: str) -> Envelope:
         """What a door takes in."""
@@ -128,7 +128,7 @@ def _bad_query(detail: str) -> Reply:
 UNTOUCHED = "/:@!$&'()*+,;=~-._"
 
 
-def place_of(scope: Mapping[str, Any]) -> tuple[str, str]:
+def split_root_path(scope: Mapping[str, Any]) -> tuple[str, str]:
     """Both still percent-encoded. A server that leaves the first part out of its paths is believed, too."""
     raw = scope.get("raw_path")
     path = raw.decode("latin-1") if raw is not None else quote(scope["path"], safe=UNTOUCHED)

@@ -13,15 +13,15 @@ from msgspec.structs import fields
 from ..app.app import App
 from ..errors import Misuse
 from ..inbound.reply import JSON, Reply, problem
-from .request import Call, Refused
+from .request import ApiRequest, RequestRefused
 
 __all__ = [
     "ANY",
     "LARGEST",
-    "Answer",
+    "ApiRoute",
     "Handle",
-    "Node",
-    "Route",
+    "RouteAnswer",
+    "RouteNode",
     "Router",
     "parameters_of",
     "params_of",
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 
-Handle = Callable[[Call], Awaitable[Reply]]
+Handle = Callable[[ApiRequest], Awaitable[Reply]]
 
 LARGEST = 1024 * 1024  # bytes
 ANY = "*/*"
 
 
-class Answer(Struct, frozen=True):
+class RouteAnswer(Struct, frozen=True):
     """One status a route may answer with. `type` is what msgspec writes, or a tuple: one of these; None has no body, or
     one of no JSON type.
     """
@@ -46,7 +46,7 @@ class Answer(Struct, frozen=True):
     headers: Mapping[str, str] = MappingProxyType({})  # name: what it says
 
 
-class Route(Struct, frozen=True):
+class ApiRoute(Struct, frozen=True):
     """`path` has parameters in braces: each is one segment. `handle` is given the body whole, within `largest`.
 
     Everything below `handle` is what /openapi.json tells; 4xx and 5xx that any route may answer need no mention.
@@ -61,7 +61,7 @@ class Route(Struct, frozen=True):
     query: Any = None  # the type that `call.ask` is given: each field is a parameter, and there are no others
     tolerant: bool = False  # of other parameters: whoever is given the address adds some, and they mean nothing
     media: str = JSON  # of the body
-    answers: Mapping[int, Answer] = MappingProxyType({})
+    answers: Mapping[int, RouteAnswer] = MappingProxyType({})
     params: Mapping[str, str] = MappingProxyType({})  # name: what it says
     shapes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # name: how it is written, where not anyhow
     headers: Mapping[str, str] = MappingProxyType({})  # that the route looks at; name: what it says
@@ -77,11 +77,11 @@ class Route(Struct, frozen=True):
         return self.media != ANY
 
 
-def parameters_of(route: Route) -> list[str]:
+def parameters_of(route: ApiRoute) -> list[str]:
     return [] if route.query is None else [field.encode_name for field in fields(route.query)]
 
 
-def require_known(call: Call, route: Route) -> None:
+def require_known(call: ApiRequest, route: ApiRoute) -> None:
     """A slip (`?alway200=true`, `?stat=failed`) would be answered as if nothing had been asked for."""
     if route.tolerant or not call.raw_query:
         return
@@ -90,39 +90,39 @@ def require_known(call: Call, route: Route) -> None:
     if strange is None:
         return
     move = f"It takes: {', '.join(known)}." if known else "Leave the query out: it takes none."
-    raise Refused(problem(400, "bad-query", f"There is no parameter {strange!r:.80} here.", next_move=move))
+    raise RequestRefused(problem(400, "bad-query", f"There is no parameter {strange!r:.80} here.", next_move=move))
 
 
-class Node:
+class RouteNode:
     """One segment of an address. `routes` end here, by method."""
 
     def __init__(self) -> None:
-        self.literals: dict[str, Node] = {}
-        self.any: Node | None = None
-        self.routes: dict[str, Route] = {}
+        self.literals: dict[str, RouteNode] = {}
+        self.any: RouteNode | None = None
+        self.routes: dict[str, ApiRoute] = {}
 
 
 class Router:
     """A tree of segments. A literal is taken where there is one; no way leads back from it."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._root = Node()
+    def __init__(self, routes: Iterable[ApiRoute]) -> None:
+        self._root = RouteNode()
         for route in routes:
             self._add(route)
 
-    def _add(self, route: Route) -> None:
+    def _add(self, route: ApiRoute) -> None:
         node = self._root
         for segment in route.path.split("/")[1:]:
             if segment.startswith("{"):
-                node.any = node.any or Node()
+                node.any = node.any or RouteNode()
                 node = node.any
             else:
-                node = node.literals.setdefault(segment, Node())
+                node = node.literals.setdefault(segment, RouteNode())
         if route.method in node.routes:
             raise Misuse(f"{route.method} {route.path} is declared twice; remove one of them.")
         node.routes[route.method] = route
 
-    def find(self, raw_path: str) -> tuple[Node, list[str]] | None:
+    def find(self, raw_path: str) -> tuple[RouteNode, list[str]] | None:
         """Where the address ends, and the segments that stand for parameters. None: there is no such address."""
         node, values = self._root, []
         for segment in raw_path.split("/")[1:]:
@@ -137,7 +137,7 @@ class Router:
         return (node, values) if node.routes else None
 
 
-def params_of(route: Route, values: list[str]) -> dict[str, str] | None:
+def params_of(route: ApiRoute, values: list[str]) -> dict[str, str] | None:
     """None: one of them is not UTF-8."""
     names = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")] if values else ()
     try:

@@ -21,15 +21,24 @@ from ..app.app import App
 from ..errors import Misuse, StoreError
 from ..flows.workers.worker import Worker
 from ..operations import block
-from ..safe_text import store_words, typed
+from ..safe_text import store_words, suggested_command
 from .app import Application, make_application
 from .auth import Trust, is_loopback
-from .limits import Limits
-from .monitoring import Station
+from .limits import ServerLimits
+from .monitoring import ServerStatus
 from .protocol import GuardedProtocol, guarded
 from .tokens import any_token
 
-__all__ = ["Options", "Serving", "bound", "serve", "trust_of", "url_of", "warn_of_missing_secrets", "warn_of_open_door"]
+__all__ = [
+    "DrainingServer",
+    "Options",
+    "bound",
+    "serve",
+    "trust_of",
+    "url_of",
+    "warn_of_missing_secrets",
+    "warn_of_open_door",
+]
 
 
 log = logging.getLogger("twiceproof.server")
@@ -38,7 +47,7 @@ EVERY = 5  # ticks of a tenth of a second
 BACKLOG = 2_048
 
 
-class Serving(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """On SIGTERM it is ready no more, but goes on answering for `lame_duck` seconds, until balancers look elsewhere.
 
     Every answer ends its connection meanwhile. Then, or on Ctrl-C at once, nothing new is accepted, and what is under
@@ -83,7 +92,7 @@ class Serving(uvicorn.Server):
         for connection in list(self.server_state.connections):
             cast(GuardedProtocol, connection).look(now)
         self.station.metrics.connections.set(len(self.server_state.connections))
-        self.station.app.tidy_up_if_due()  # a server of claims alone holds none itself, and nobody else would
+        self.station.app.sweep_if_due()  # a server of claims alone holds none itself, and nobody else would
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Told only now: whoever knows the address can call it, and send us a signal."""
@@ -159,7 +168,7 @@ class Options(Struct, frozen=True):
     lame_duck: float = 5.0
     open: bool = False
     behind_proxy: bool = False
-    limits: Limits = Limits()
+    limits: ServerLimits = ServerLimits()
 
 
 def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
@@ -169,10 +178,10 @@ def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
     made = bound(options.host, options.port)
     warn_of_open_door(app, trust, url_of(made))
     warn_of_missing_secrets(app)
-    crew = Crew(app, options, application.station) if options.concurrency else None
+    crew = WorkerThread(app, options, application.station) if options.concurrency else None
     if crew is not None:
         crew.thread.start()
-    serving = Serving(
+    serving = DrainingServer(
         application, drain=options.drain, lame_duck=options.lame_duck, announce=lambda: announce(url_of(made))
     )
     serving.run(sockets=[made])
@@ -194,7 +203,7 @@ def trust_of(app: App, options: Options) -> Trust:
 
 
 def _create(app: App) -> str:
-    return typed(*store_words(app.settings.store), *CREATE)
+    return suggested_command(*store_words(app.settings.store), *CREATE)
 
 
 def warn_of_open_door(app: App, trust: Trust, url: str) -> None:
@@ -236,13 +245,13 @@ def warn_of_missing_secrets(app: App) -> None:
             log.warning("nothing that %s sends can be believed, its secret is not set; set it and restart", hook.name)
 
 
-class Crew:
+class WorkerThread:
     """The worker in this process, on a thread of its own. It begins to leave when no request is under way any more.
 
     One that breaks is followed by another: without any, events would be taken in and nobody would work on them.
     """
 
-    def __init__(self, app: App, options: Options, station: Station) -> None:
+    def __init__(self, app: App, options: Options, station: ServerStatus) -> None:
         self._app = app
         self._concurrency = options.concurrency
         self._station = station

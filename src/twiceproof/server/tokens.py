@@ -20,9 +20,9 @@ from ..stores.base import Store
 __all__ = [
     "GRANTS",
     "PREFIX",
+    "ApiToken",
     "Principal",
     "Scope",
-    "Token",
     "any_token",
     "anybody",
     "create_token",
@@ -79,7 +79,7 @@ ENTROPY = 32  # bytes
 PAGE = 1_000
 
 
-class Token(Struct, frozen=True, omit_defaults=True):
+class ApiToken(Struct, frozen=True, omit_defaults=True):
     """What is kept of a token. `id` is the beginning of its hash: enough for people, of no use to a thief."""
 
     id: str
@@ -101,14 +101,14 @@ def hash_of(token: str) -> str:
 
 def create_token(
     store: Store, name: str, tenant: str, scopes: Collection[Scope], lasts: float | None = None
-) -> Operation[tuple[str, Token]]:
+) -> Operation[tuple[str, ApiToken]]:
     """The token, to be shown once, and what is kept. From now on the tenant's runs are looked after."""
     if not scopes or not set(scopes) <= set(GRANTS):
         raise Misuse(f"A token needs scopes; give some of {', '.join(GRANTS)}.")
     secret = PREFIX + secrets.token_urlsafe(ENTROPY)
     now = (yield from store.read(_address(hash_of(secret)))).now
     ordered = tuple(scope for scope in GRANTS if scope in set(scopes))
-    token = Token(
+    token = ApiToken(
         f"tok_{hash_of(secret)[:16]}",
         validate_name("token", name),
         validate_name("tenant", tenant),
@@ -121,7 +121,7 @@ def create_token(
     return secret, token
 
 
-def find_token(store: Store, digest: str) -> Operation[Token | None]:
+def find_token(store: Store, digest: str) -> Operation[ApiToken | None]:
     """By its hash. None: there is none, it was revoked, or its time is over."""
     found = yield from store.read(_address(digest))
     token = _token_of(found.record) if found.record is not None else None
@@ -134,12 +134,12 @@ def any_token(store: Store) -> Operation[bool]:
     return bool(page.records)
 
 
-def list_tokens(store: Store) -> Operation[list[Token]]:
+def list_tokens(store: Store) -> Operation[list[ApiToken]]:
     """All of them, also revoked ones, the oldest first."""
     return sorted((_token_of(record) for record in (yield from _records(store))), key=lambda token: token.created_at)
 
 
-def revoke_token(store: Store, name: str) -> Operation[Token]:
+def revoke_token(store: Store, name: str) -> Operation[ApiToken]:
     """By its id, or by its name where only one live token has it."""
     records = yield from _records(store)
     wanted = [one for one in records if name == _token_of(one).id]
@@ -154,7 +154,7 @@ def revoke_token(store: Store, name: str) -> Operation[Token]:
     return msgspec.structs.replace(_token_of(record), state=REVOKED)
 
 
-def principal_of(token: Token) -> Principal:
+def principal_of(token: ApiToken) -> Principal:
     return Principal(token.name, frozenset(token.scopes), token.tenant)
 
 
@@ -169,8 +169,8 @@ def _records(store: Store) -> Operation[list[Record]]:
         after = page.after
 
 
-def _token_of(record: Record) -> Token:
-    return msgspec.structs.replace(msgspec.json.decode(record.body, type=Token), state=record.state)
+def _token_of(record: Record) -> ApiToken:
+    return msgspec.structs.replace(msgspec.json.decode(record.body, type=ApiToken), state=record.state)
 
 
 def _address(digest: str) -> Address:

@@ -12,7 +12,7 @@ from ..operations import Operation, Request
 from ..records import Address, Batch, Check, Due, Found, Insert, Outcome, Page, Record, Write
 
 if TYPE_CHECKING:
-    from .notifications import Watch
+    from .notifications import Subscription
 
 __all__ = [
     "AGAIN",
@@ -77,7 +77,7 @@ class Store(Protocol):
     def pause(self, space: str, seconds: float) -> Request[None]:
         """Wait until something in this space may have changed, at most so long. A hint, never a promise."""
 
-    def watch(self, places: Collection[str]) -> Watch:
+    def watch(self, places: Collection[str]) -> Subscription:
         """A standing wait for spaces (by name) and queues (by `rings.queue_place`)."""
 
     def examine(self) -> Sequence[Finding]:

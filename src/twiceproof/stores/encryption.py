@@ -19,7 +19,7 @@ from .base import Again, Engine, Finding, all_beside
 from .user_drivers import Driver
 from .user_transaction import Joins
 
-__all__ = ["PLAIN", "Keyring", "SealedEngine", "as_keyring", "key_id_of"]
+__all__ = ["PLAIN", "EncryptedEngine", "Keyring", "as_keyring", "key_id_of"]
 
 
 PREFIX = "sealed:1:"
@@ -159,7 +159,7 @@ log = logging.getLogger("twiceproof")
 SHARED = "~"  # how the spaces begin that are no tenant's own
 
 
-class SealedEngine:
+class EncryptedEngine:
     """Wraps an engine."""
 
     def __init__(self, inner: Engine, keyring: Keyring) -> None:
@@ -273,7 +273,7 @@ class SealedEngine:
 class SealedJoins:
     """The ledger in a user's own transaction, sealed as everywhere."""
 
-    def __init__(self, inner: Joins, engine: SealedEngine) -> None:
+    def __init__(self, inner: Joins, engine: EncryptedEngine) -> None:
         self._inner = inner
         self._engine = engine
         self.dialect = inner.dialect

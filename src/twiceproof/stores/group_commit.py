@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import StoreUnavailable
 from ..operations import Request
-from ..threads import Hand, is_a_signals
+from ..threads import SerialThread, raised_by_signal_handler
 from .base import Again
-from .group_waiter import Interrupted, Together, Waiter, wake
+from .group_waiter import Interrupted, PendingCommit, Together, wake
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Crowd", "Gather", "held_elsewhere"]
+__all__ = ["CallerEstimate", "GroupCommitter", "held_elsewhere"]
 
 
 SMALLEST_HALF = 8  # fewer are not worth a commit of their own
 
 
-class Crowd:
+class CallerEstimate:
     """A guess, for speed alone: nobody says goodbye, and two threads may count at once."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ A = TypeVar("A")  # an answer
 HELD_ELSEWHERE_PAUSE = 0.005
 
 
-class Gather(Generic[I, A]):
+class GroupCommitter(Generic[I, A]):
     """Runs `work` on groups of items, one group at a time."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Gather(Generic[I, A]):
         work: Callable[[Sequence[I]], Sequence[A | Again | Exception]],
         *,
         limit: int,
-        hand: Hand,
+        hand: SerialThread,
         sleep: Callable[[float], None],
         monotonic: Callable[[], float],
         patience: float,
@@ -83,24 +83,24 @@ class Gather(Generic[I, A]):
     def reset(self) -> None:
         """In a forked child: whoever was waiting or leading does not exist here."""
         self._mutex = threading.Lock()
-        self._queue: deque[Waiter[I, A]] = deque()
-        self._group: list[Waiter[I, A]] | None = None  # what is being worked on
-        self.leader: Waiter[I, A] | None = None  # the blocking caller whose turn it is to lead
+        self._queue: deque[PendingCommit[I, A]] = deque()
+        self._group: list[PendingCommit[I, A]] | None = None  # what is being worked on
+        self.leader: PendingCommit[I, A] | None = None  # the blocking caller whose turn it is to lead
         self._handed = False  # whether the hand was told to lead
         self._company = 0  # how many threads were answered last time
-        self._crowd = Crowd()
+        self._crowd = CallerEstimate()
         self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
 
     def ask(self, item: I) -> Request[A]:
-        return Waiter(self, item)
+        return PendingCommit(self, item)
 
     def ask_each(self, items: Sequence[I]) -> Request[Sequence[A | Exception]]:
-        return Together([Waiter(self, item) for item in items])
+        return Together([PendingCommit(self, item) for item in items])
 
-    def ask_again(self, waiter: Waiter[I, A]) -> Waiter[I, A]:
+    def ask_again(self, waiter: PendingCommit[I, A]) -> PendingCommit[I, A]:
         if self._doubt is not None:
             self._doubt(waiter.item)
-        again = Waiter[I, A](self, waiter.item)
+        again = PendingCommit[I, A](self, waiter.item)
         again.tries, again.until = waiter.tries + 1, waiter.until
         return again
 
@@ -113,7 +113,7 @@ class Gather(Generic[I, A]):
         """
         return self._group is not None or self.leader is not None or self._promised is not None or self._handed
 
-    def enter(self, waiter: Waiter[I, A]) -> bool:
+    def enter(self, waiter: PendingCommit[I, A]) -> bool:
         """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
         with self._mutex:
             self._queue.append(waiter)
@@ -133,14 +133,14 @@ class Gather(Generic[I, A]):
             self._hand_over()
         return False
 
-    def _must_lead(self, waiter: Waiter[I, A]) -> bool:
+    def _must_lead(self, waiter: PendingCommit[I, A]) -> bool:
         if waiter.loop is None:
             self.leader = waiter
         else:
             self._promised = waiter.loop
         return True
 
-    def still_has(self, waiter: Waiter[I, A]) -> bool:
+    def still_has(self, waiter: PendingCommit[I, A]) -> bool:
         """For an interrupted caller: whether its item is still on its way. If nobody leads, it must."""
         with self._mutex:
             waiting = waiter in self._queue
@@ -148,7 +148,7 @@ class Gather(Generic[I, A]):
                 self._promised, self.leader = None, waiter
             return not waiter.answered and (waiting or (self._group is not None and waiter in self._group))
 
-    def leave(self, waiter: Waiter[I, A]) -> None:
+    def leave(self, waiter: PendingCommit[I, A]) -> None:
         """For a caller interrupted once more, which waits no longer: nobody may count on it to lead."""
         with self._mutex:
             self._queue = deque(other for other in self._queue if other is not waiter)
@@ -157,7 +157,7 @@ class Gather(Generic[I, A]):
             self.leader = None
         self._pass_on([])
 
-    def keep_promise(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def ensure_leader(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """As the loop that gave it; None: whoever did, because that loop is held up."""
         with self._mutex:
             if self._promised is None or (loop is not None and self._promised is not loop):
@@ -179,7 +179,7 @@ class Gather(Generic[I, A]):
                 return
         self.lead()
 
-    def work_alone(self, waiter: Waiter[I, A]) -> bool:
+    def commit_alone(self, waiter: PendingCommit[I, A]) -> bool:
         """A blocking caller with nobody beside it needs no queue and no gate. False: somebody is, or was just now."""
         mine = [waiter]
         try:
@@ -193,9 +193,9 @@ class Gather(Generic[I, A]):
             raise
         return True
 
-    def _finish_alone(self, waiter: Waiter[I, A], answers: Sequence[Any]) -> None:
+    def _finish_alone(self, waiter: PendingCommit[I, A], answers: Sequence[Any]) -> None:
         if type(answers[0]) is Again:  # from now on it is one of those who wait
-            waiter.close_the_gate()
+            waiter.park()
             self._finish([waiter], answers)
             return
         waiter.answer, waiter.answered = answers[0], True
@@ -207,7 +207,7 @@ class Gather(Generic[I, A]):
 
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
-        group: list[Waiter[I, A]] = []
+        group: list[PendingCommit[I, A]] = []
         try:
             if self._company > 1 and self.leader is not None:
                 self._let_company_in()
@@ -227,11 +227,11 @@ class Gather(Generic[I, A]):
             there = len(self._queue)
             give_way(0)
 
-    def _answers(self, group: list[Waiter[I, A]]) -> Sequence[Any]:
+    def _answers(self, group: list[PendingCommit[I, A]]) -> Sequence[Any]:
         try:
             answers: Sequence[Any] = self._work([waiter.item for waiter in group])
         except Exception as error:
-            if is_a_signals(error):
+            if raised_by_signal_handler(error):
                 raise
             return [error] * len(group)  # it belongs to the callers, who raise it
         if len(answers) != len(group):  # or nobody would be answered, ever
@@ -239,7 +239,7 @@ class Gather(Generic[I, A]):
             return [wrong] * len(group)
         return answers
 
-    def _recover(self, error: BaseException, group: list[Waiter[I, A]]) -> None:
+    def _recover(self, error: BaseException, group: list[PendingCommit[I, A]]) -> None:
         """Finish what was interrupted: pass the lead on unless that was done, and tell everybody in the group."""
         if self._group is group:
             for waiter in group:
@@ -254,7 +254,7 @@ class Gather(Generic[I, A]):
         # The others have been put back, and are not ours now.
         wake([waiter for waiter in group if waiter.answer is not None])
 
-    def _fill(self, group: list[Waiter[I, A]]) -> None:
+    def _fill(self, group: list[PendingCommit[I, A]]) -> None:
         """With those who go next."""
         with self._mutex:
             self._group = group  # first: from here on, whoever is interrupted knows what to put right
@@ -275,10 +275,10 @@ class Gather(Generic[I, A]):
     def _fits(self, most: int) -> bool:
         return self._apart is None and len(self._queue) <= most
 
-    def _pick(self, most: int) -> list[Waiter[I, A]]:
+    def _pick(self, most: int) -> list[PendingCommit[I, A]]:
         """As many as may go together, brought to the front of the queue in their order."""
-        group: list[Waiter[I, A]] = []
-        rest: list[Waiter[I, A]] = []
+        group: list[PendingCommit[I, A]] = []
+        rest: list[PendingCommit[I, A]] = []
         seen: set[Hashable] = set()
         for waiter in self._queue:
             mark = None if self._apart is None else self._apart(waiter.item)
@@ -290,10 +290,10 @@ class Gather(Generic[I, A]):
         self._queue = deque([*group, *rest])
         return group
 
-    def _finish(self, group: list[Waiter[I, A]], answers: Sequence[Any]) -> None:
+    def _finish(self, group: list[PendingCommit[I, A]], answers: Sequence[Any]) -> None:
         """Pass the lead on, then answer everyone: the next group is on its way while these callers wake up."""
-        again: list[Waiter[I, A]] = []
-        answered: list[Waiter[I, A]] = []
+        again: list[PendingCommit[I, A]] = []
+        answered: list[PendingCommit[I, A]] = []
         for waiter, answer in zip(group, answers, strict=True):
             if type(answer) is Again and self._may_try_again(waiter):
                 again.append(waiter)
@@ -309,13 +309,13 @@ class Gather(Generic[I, A]):
             self._pass_on(again)
             wake(answered)
 
-    def _may_try_again(self, waiter: Waiter[I, A]) -> bool:
+    def _may_try_again(self, waiter: PendingCommit[I, A]) -> bool:
         now = self._monotonic()
         if waiter.until is None:
             waiter.until = now + self._patience
         return now < waiter.until
 
-    def _pass_on(self, again: list[Waiter[I, A]]) -> None:
+    def _pass_on(self, again: list[PendingCommit[I, A]]) -> None:
         with self._mutex:
             self._queue.extendleft(reversed(again))
             head = self._queue[0] if self._queue else None
@@ -329,7 +329,7 @@ class Gather(Generic[I, A]):
     def _tell_leader(self) -> None:
         leader = self.leader
         if leader is not None:
-            leader.open_the_gate()  # unanswered: it learns that it leads
+            leader.unpark()  # unanswered: it learns that it leads
         elif self._handed:
             self._hand_over()
 

@@ -15,7 +15,7 @@ from ..operations import Request
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["MOST", "Interrupted", "Together", "Waiter", "give_way", "is_over", "wake"]
+__all__ = ["MOST", "Interrupted", "PendingCommit", "Together", "should_yield", "wake", "yield_to_loop"]
 
 
 MOST = 64  # answers on the spot, of a few microseconds each; giving way costs about as much as one
@@ -30,7 +30,7 @@ class _Answers(threading.local):
 _answers = _Answers()
 
 
-def is_over() -> bool:
+def should_yield() -> bool:
     """Counts an answer. True: it was one too many."""
     _answers.given += 1
     if _answers.given < MOST:
@@ -39,7 +39,7 @@ def is_over() -> bool:
     return True
 
 
-async def give_way() -> None:
+async def yield_to_loop() -> None:
     """A cancellation may arrive here: it finds the answer given, as it would on a store that takes a while."""
     from asyncio import sleep
 
@@ -64,7 +64,7 @@ def _import_running_loop() -> asyncio.AbstractEventLoop:
 running_loop = _import_running_loop
 
 
-class Line(Protocol):
+class CommitQueue(Protocol):
     """What is asked of a gather: to be let in, and who leads."""
 
     instant: bool
@@ -72,13 +72,13 @@ class Line(Protocol):
     @property
     def leader(self) -> Any: ...
 
-    def work_alone(self, waiter: Any) -> bool: ...
+    def commit_alone(self, waiter: Any) -> bool: ...
 
     def enter(self, waiter: Any) -> bool: ...
 
     def lead(self) -> None: ...
 
-    def keep_promise(self, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
+    def ensure_leader(self, loop: asyncio.AbstractEventLoop | None = None) -> None: ...
 
     def still_has(self, waiter: Any) -> bool: ...
 
@@ -93,12 +93,12 @@ class Interrupted(Struct, frozen=True):
     by: str
 
 
-class Waiter(Request[A], Generic[I, A]):
+class PendingCommit(Request[A], Generic[I, A]):
     """Used once. A blocking caller may have to lead a group; one that awaits never does."""
 
     __slots__ = ("_gather", "answer", "answered", "future", "gate", "item", "loop", "tries", "until")
 
-    def __init__(self, gather: Line, item: I) -> None:
+    def __init__(self, gather: CommitQueue, item: I) -> None:
         self._gather = gather
         self.item = item
         self.answer: Any = None
@@ -112,46 +112,46 @@ class Waiter(Request[A], Generic[I, A]):
     def block(self) -> A:
         gather = self._gather
         try:
-            if not gather.work_alone(self):
-                self.close_the_gate()
+            if not gather.commit_alone(self):
+                self.park()
                 gather.enter(self)
             if not self.answered:
-                self._pass_the_gate()
+                self._wait_or_lead()
         except BaseException:
-            self._see_through()
+            self._finish_despite_interrupt()
             raise
         if type(self.answer) is Interrupted and self.tries < TRIES:
             return self._again().block()
         return self._outcome()
 
-    def _again(self) -> Waiter[I, A]:
+    def _again(self) -> PendingCommit[I, A]:
         """Another was interrupted, and we were not: asked once more, we hear the truth.
 
         By a new waiter: this one may be woken a second time.
         """
-        again: Waiter[I, A] = self._gather.ask_again(self)
+        again: PendingCommit[I, A] = self._gather.ask_again(self)
         return again
 
-    def _see_through(self) -> None:
+    def _finish_despite_interrupt(self) -> None:
         """The item may be on its way, and others may count on us to lead. Whoever interrupts us twice is in a hurry."""
         try:
             if self._gather.still_has(self):
-                self._pass_the_gate()
+                self._wait_or_lead()
         except BaseException:
             self._gather.leave(self)
             raise
 
-    def close_the_gate(self) -> None:
+    def park(self) -> None:
         self.gate = threading.Lock()
         self.gate.acquire()
 
-    def open_the_gate(self) -> None:
+    def unpark(self) -> None:
         """Or it is awake already: an interrupted leader's callers are woken once more, perhaps by two at once."""
         if self.gate is not None and self.gate.locked():
             with contextlib.suppress(RuntimeError):
                 self.gate.release()
 
-    def _pass_the_gate(self) -> None:
+    def _wait_or_lead(self) -> None:
         while not self.answered:
             if self._gather.leader is self:
                 self._gather.lead()
@@ -161,11 +161,11 @@ class Waiter(Request[A], Generic[I, A]):
     # One of several that a caller has in the line, see `Together`.
 
     def stand_in_line(self) -> None:
-        self.close_the_gate()
+        self.park()
         self._gather.enter(self)
 
     def stand_through(self) -> None:
-        self._pass_the_gate()
+        self._wait_or_lead()
 
     def step_out(self) -> None:
         if not self.answered:
@@ -181,21 +181,21 @@ class Waiter(Request[A], Generic[I, A]):
             return error
 
     async def wait(self) -> A:
-        if self._gather.instant and self._gather.work_alone(self):
-            if is_over():
-                await give_way()
+        if self._gather.instant and self._gather.commit_alone(self):
+            if should_yield():
+                await yield_to_loop()
             return self._outcome()
         self.loop = loop = running_loop()
         self.future = loop.create_future()
         if self._gather.enter(self):
             # Not at once: whatever else is ready on this loop joins the group first.
-            loop.call_soon(self._gather.keep_promise, loop)
+            loop.call_soon(self._gather.ensure_leader, loop)
         try:
             await self.future
         except GeneratorExit:  # thrown away, and cannot wait any more
             raise
         except BaseException:  # a cancellation
-            await _see_through(self, loop)
+            await _finish_despite_interrupt(self, loop)
             raise
         if type(self.answer) is Interrupted and self.tries < TRIES:
             return await self._again().wait()
@@ -215,7 +215,7 @@ class Together(Request[Sequence[A | Exception]], Generic[I, A]):
 
     __slots__ = ("_waiters",)
 
-    def __init__(self, waiters: Sequence[Waiter[I, A]]) -> None:
+    def __init__(self, waiters: Sequence[PendingCommit[I, A]]) -> None:
         self._waiters = waiters
 
     def block(self) -> Sequence[A | Exception]:
@@ -241,7 +241,7 @@ class Together(Request[Sequence[A | Exception]], Generic[I, A]):
         return answers  # type: ignore[return-value]
 
 
-async def _see_through(waiter: Waiter[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
+async def _finish_despite_interrupt(waiter: PendingCommit[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
     """Wait for the truth about a write that is on its way, so that a cancelled caller can put it right."""
     import asyncio
 
@@ -251,13 +251,13 @@ async def _see_through(waiter: Waiter[Any, Any], loop: asyncio.AbstractEventLoop
             await waiter.future
 
 
-def wake(waiters: list[Waiter[Any, Any]]) -> None:
+def wake(waiters: list[PendingCommit[Any, Any]]) -> None:
     """Each thread by its gate, each event loop once for all of its waiters."""
-    loops: dict[asyncio.AbstractEventLoop, list[Waiter[Any, Any]]] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[PendingCommit[Any, Any]]] = {}
     for waiter in waiters:
         if waiter.loop is None:
             waiter.answered = True
-            waiter.open_the_gate()
+            waiter.unpark()
         else:
             loops.setdefault(waiter.loop, []).append(waiter)
     for loop, mine in loops.items():
@@ -265,7 +265,7 @@ def wake(waiters: list[Waiter[Any, Any]]) -> None:
             loop.call_soon_threadsafe(_deliver, mine)
 
 
-def _deliver(waiters: list[Waiter[Any, Any]]) -> None:
+def _deliver(waiters: list[PendingCommit[Any, Any]]) -> None:
     for waiter in waiters:
         waiter.answered = True
         if not waiter.future.done():

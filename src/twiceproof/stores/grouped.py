@@ -10,11 +10,11 @@ from ..clock import Clock, Ids, jitter, system_clock
 from ..errors import Misuse, StoreError, StoreUnavailable
 from ..operations import Request
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace, Write, Written
-from ..threads import Hand, at_fork, is_a_signals
+from ..threads import SerialThread, at_fork, raised_by_signal_handler
 from . import group_waiter
 from .base import Again, Disconnected, Engine, Finding, all_beside
-from .group_commit import Gather, held_elsewhere
-from .notifications import Bell, Watch, rings
+from .group_commit import GroupCommitter, held_elsewhere
+from .notifications import ChangeNotifier, Subscription, names_to_notify
 from .user_drivers import driver_of
 from .user_transaction import Join, Joins
 from .validate import validate_address, validate_due, validate_scan, validate_writes
@@ -33,7 +33,7 @@ class Offload(Request[R]):
 
     __slots__ = ("_hand", "_work")
 
-    def __init__(self, hand: Hand, work: Callable[[], R]) -> None:
+    def __init__(self, hand: SerialThread, work: Callable[[], R]) -> None:
         self._hand = hand
         self._work = work
 
@@ -90,14 +90,14 @@ class GroupedStore:
         self.best_effort = engine.best_effort
         self.joins: Joins | None = getattr(engine, "joins", None)  # SQL engines can write in a user's transaction
         self._reads_here = engine.reads_first
-        self.bell = Bell()
+        self.bell = ChangeNotifier()
         self.heard: list[Callable[[Batch], None]] = []  # told of every batch that has landed; they must not wait
         self._clock = clock
         self._ids = ids or Ids()
         self._patience = patience
-        self._hand = Hand("twiceproof-store")
-        self._side = Hand("twiceproof-store-side")
-        self._writes: Gather[Batch, Outcome] = Gather(
+        self._hand = SerialThread("twiceproof-store")
+        self._side = SerialThread("twiceproof-store-side")
+        self._writes: GroupCommitter[Batch, Outcome] = GroupCommitter(
             self._commit,
             limit=engine.group_limit,
             hand=self._hand,
@@ -110,7 +110,7 @@ class GroupedStore:
             instant=getattr(engine, "instant", False),
             remote=getattr(engine, "remote", False),
         )
-        self._reads: Gather[Address, Found] = Gather(
+        self._reads: GroupCommitter[Address, Found] = GroupCommitter(
             self._fetch,
             limit=READ_LIMIT,
             hand=self._side,
@@ -195,8 +195,8 @@ class GroupedStore:
         self._listen()
         return self.bell.pause(space, seconds)
 
-    def watch(self, places: Collection[str]) -> Watch:
-        return Watch(self.bell, places, self._listen)
+    def watch(self, places: Collection[str]) -> Subscription:
+        return Subscription(self.bell, places, self._listen)
 
     def _listen(self) -> float | None:
         listen = getattr(self.engine, "listen", None)  # an engine may hear of changes in other processes
@@ -221,7 +221,7 @@ class GroupedStore:
         """Commits under way are waited for until patience runs out, reads for a moment, a silent network never."""
         self._closed = True
         for gather in (self._writes, self._reads):
-            gather.keep_promise()  # a loop that closes us cannot do so itself meanwhile
+            gather.ensure_leader()  # a loop that closes us cannot do so itself meanwhile
         began = self._clock.monotonic()
         self._wait_while(lambda: self._writes.busy, began + self._patience)
         self._wait_while(lambda: self._reads.busy, began + GRACE)
@@ -251,7 +251,7 @@ class GroupedStore:
         try:
             answers = self.engine.commit(batches)
         except Exception as error:
-            if is_a_signals(error):
+            if raised_by_signal_handler(error):
                 raise
             answers = self._commit_again(batches, error)
         if self._unsure:
@@ -280,7 +280,7 @@ class GroupedStore:
             try:
                 return self.engine.commit(batches)
             except Exception as worse:
-                if is_a_signals(worse):
+                if raised_by_signal_handler(worse):
                     raise
                 error = worse
         if len(batches) == 1 or isinstance(error, StoreUnavailable):
@@ -338,7 +338,7 @@ class GroupedStore:
             place
             for batch, answer in zip(batches, answers, strict=True)
             if type(answer) is Written
-            for place in rings(batch)
+            for place in names_to_notify(batch)
         )
 
     # -- everything else -------------------------------------------------------------------------
@@ -381,8 +381,8 @@ class _Look(Request[Found]):
 
     async def wait(self) -> Found:
         found = self._store.look(self._at)
-        if group_waiter.is_over():
-            await group_waiter.give_way()
+        if group_waiter.should_yield():
+            await group_waiter.yield_to_loop()
         return found
 
 

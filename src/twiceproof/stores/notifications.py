@@ -10,10 +10,10 @@ from queue import Empty, SimpleQueue
 from ..operations import Request
 from ..records import Batch, Check, Insert, Remove, Replace
 
-__all__ = ["SOON", "Bell", "Watch", "queue_place", "rings"]
+__all__ = ["SOON", "ChangeNotifier", "Subscription", "names_to_notify", "queue_channel"]
 
 
-class Bell:
+class ChangeNotifier:
     """Waiters by space. Ringing costs nothing while nobody waits."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Bell:
 class _Pause(Request[None]):
     __slots__ = ("_bell", "_seconds", "_space")
 
-    def __init__(self, bell: Bell, space: str, seconds: float) -> None:
+    def __init__(self, bell: ChangeNotifier, space: str, seconds: float) -> None:
         self._bell = bell
         self._space = space
         self._seconds = seconds
@@ -100,12 +100,12 @@ class _Pause(Request[None]):
 SOON = 20.0
 
 
-def queue_place(queue: str) -> str:
+def queue_channel(queue: str) -> str:
     """The name under which one waits for a queue. No space is called so: a tenant's name has no colon."""
     return f"queue:{queue}"
 
 
-def rings(batch: Batch) -> list[str]:
+def names_to_notify(batch: Batch) -> list[str]:
     """The names to ring. Asked of every batch that lands: most ring nobody, and must not pay for it."""
     places = []
     for write in batch.writes:
@@ -114,7 +114,7 @@ def rings(batch: Batch) -> list[str]:
         if isinstance(write, Remove) or (isinstance(write, Replace) and write.draw):
             places.append(write.at.space)
         if not isinstance(write, Remove) and write.due_in is not None and _is_soon(write, write.due_in):
-            places.append(queue_place(write.queue))
+            places.append(queue_channel(write.queue))
     return places
 
 
@@ -123,10 +123,10 @@ def _is_soon(write: Insert | Replace, due_in: float) -> bool:
     return due_in < SOON and (write.draw or write.lease is None)
 
 
-class Watch:
+class Subscription:
     """Look, then `wait`: it returns at once if something rang since the last wait."""
 
-    def __init__(self, bell: Bell, places: Iterable[str], listen: Callable[[], float | None]) -> None:
+    def __init__(self, bell: ChangeNotifier, places: Iterable[str], listen: Callable[[], float | None]) -> None:
         self._bell = bell
         self._listen = listen
         # Not an Event: `wake` is also called by signal handlers, which may find this thread inside any lock.

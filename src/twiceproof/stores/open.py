@@ -99,9 +99,9 @@ def anchored(url: str, directory: Path) -> str:
 
 
 def _sealed(engine: Engine, keyring: Keyring) -> Engine:
-    from .encryption import SealedEngine
+    from .encryption import EncryptedEngine
 
-    return SealedEngine(engine, keyring)
+    return EncryptedEngine(engine, keyring)
 
 
 def _scheme_of(url: str) -> str:

@@ -16,8 +16,8 @@ from ..operations import Inline, Operation, Request
 
 __all__ = [
     "AsyncpgDriver",
-    "Do",
     "Driver",
+    "MaybeAwait",
     "Pause",
     "PsycopgDriver",
     "SqlalchemyDriver",
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 
-class Do(Request[Any]):
+class MaybeAwait(Request[Any]):
     """Call this. An event loop awaits the answer, if it is one to be awaited."""
 
     __slots__ = ("_work",)
@@ -198,7 +198,7 @@ class AsyncpgDriver:
         if self.handle.is_in_transaction():
             raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
         transaction = self.handle.transaction()
-        yield from Do(transaction.start)
+        yield from MaybeAwait(transaction.start)
         self._transaction = transaction
 
     def adopt(self) -> Operation[None]:
@@ -207,7 +207,7 @@ class AsyncpgDriver:
         yield from ()
 
     def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
-        found: Sequence[Sequence[Any]] = yield from Do(lambda: self.handle.fetch(sql, *values))
+        found: Sequence[Sequence[Any]] = yield from MaybeAwait(lambda: self.handle.fetch(sql, *values))
         return found
 
     def raw(self) -> Any:
@@ -218,12 +218,12 @@ class AsyncpgDriver:
 
     def commit(self) -> Operation[None]:
         transaction, self._transaction = self._transaction, None
-        yield from Do(transaction.commit)
+        yield from MaybeAwait(transaction.commit)
 
     def rollback(self) -> Operation[None]:
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
-            yield from Do(transaction.rollback)
+            yield from MaybeAwait(transaction.rollback)
 
     def cut(self) -> None:
         cut(self.handle)
@@ -252,7 +252,7 @@ class PsycopgDriver:
         if self.handle.info.transaction_status != IDLE:
             raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
         transaction = self.handle.transaction()
-        yield from Do(transaction.__aenter__ if self._awaited else transaction.__enter__)
+        yield from MaybeAwait(transaction.__aenter__ if self._awaited else transaction.__enter__)
         self._transaction = transaction
 
     def adopt(self) -> Operation[None]:
@@ -260,8 +260,8 @@ class PsycopgDriver:
 
     def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
         cursor = self.handle.cursor(row_factory=_plain)  # the connection's own may make anything of a row
-        yield from Do(lambda: cursor.execute(in_percent(sql).encode(), values))
-        found: Sequence[Sequence[Any]] = yield from Do(cursor.fetchall)
+        yield from MaybeAwait(lambda: cursor.execute(in_percent(sql).encode(), values))
+        found: Sequence[Sequence[Any]] = yield from MaybeAwait(cursor.fetchall)
         return found
 
     def raw(self) -> Any:
@@ -280,7 +280,7 @@ class PsycopgDriver:
     def _end(self, error: _Back | None) -> Operation[None]:
         transaction, self._transaction = self._transaction, None
         leave = transaction.__aexit__ if self._awaited else transaction.__exit__
-        yield from Do(lambda: leave(type(error) if error else None, error, None))
+        yield from MaybeAwait(lambda: leave(type(error) if error else None, error, None))
 
     def cut(self) -> None:
         cut(self.handle)
@@ -320,16 +320,16 @@ class SqlalchemyDriver:
         if self.handle.in_transaction():
             raise Misuse("The connection is already in a transaction; let connect= make a fresh one.")
         if self._session:
-            self._connection = yield from Do(self.handle.connection)
+            self._connection = yield from MaybeAwait(self.handle.connection)
         else:
-            yield from Do(self.handle.begin)
+            yield from MaybeAwait(self.handle.begin)
         self._refuse_commits()
 
     def adopt(self) -> Operation[None]:
         if not self.handle.in_transaction():
             raise Misuse("The connection is in no transaction; open one with connection.begin().")
         if self._session:
-            self._connection = yield from Do(self.handle.connection)
+            self._connection = yield from MaybeAwait(self.handle.connection)
 
     def _sync(self) -> Any:
         return getattr(self._connection, "sync_connection", self._connection)
@@ -349,7 +349,7 @@ class SqlalchemyDriver:
 
     def rows(self, sql: str, values: Sequence[str | None]) -> Operation[Sequence[Sequence[Any]]]:
         words = in_percent(sql) if self._percent else sql
-        result = yield from Do(lambda: self._connection.exec_driver_sql(words, tuple(values)))
+        result = yield from MaybeAwait(lambda: self._connection.exec_driver_sql(words, tuple(values)))
         found: Sequence[Sequence[Any]] = result.fetchall()
         return found
 
@@ -358,14 +358,14 @@ class SqlalchemyDriver:
 
     def flush(self) -> Operation[None]:
         if self._session:
-            yield from Do(self.handle.flush)
+            yield from MaybeAwait(self.handle.flush)
 
     def commit(self) -> Operation[None]:
         self._ours = True
-        yield from Do(self.handle.commit)
+        yield from MaybeAwait(self.handle.commit)
 
     def rollback(self) -> Operation[None]:
-        yield from Do(self.handle.rollback)
+        yield from MaybeAwait(self.handle.rollback)
 
     def cut(self) -> None:
         with contextlib.suppress(Exception):

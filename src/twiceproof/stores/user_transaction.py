@@ -11,7 +11,7 @@ from msgspec import Struct
 from ..errors import Misuse
 from ..operations import Operation
 from ..records import Batch, Outcome, Write
-from .user_drivers import Do, Driver, is_connection, is_django
+from .user_drivers import Driver, MaybeAwait, is_connection, is_django
 from .validate import validate_writes
 
 __all__ = ["Join", "JoinedStore", "Joins", "Opened", "Torn", "open_from"]
@@ -138,13 +138,13 @@ def open_from(source: Any) -> Operation[Opened]:
     if is_django(source):
         from .django_driver import django_source
 
-        return _of_django((yield from Do(django_source(source))))
+        return _of_django((yield from MaybeAwait(django_source(source))))
     if is_connection(source):
         raise Misuse("connect= wants something that makes connections, not one; write it as connect=lambda: …")
     if hasattr(source, "acquire") and hasattr(source, "release"):  # asyncpg's pool
-        connection = yield from Do(source.acquire)
+        connection = yield from MaybeAwait(source.acquire)
         return Opened(connection, lambda: source.release(connection))
-    made = yield from Do(_maker(source))
+    made = yield from MaybeAwait(_maker(source))
     if is_django(made):
         return _of_django(made)
     if is_connection(made):
@@ -168,9 +168,9 @@ def _lent(made: Any) -> Operation[Opened]:
     """A context manager: entered now, left when the step is over."""
     kind = type(made)
     if hasattr(kind, "__aenter__"):
-        connection = yield from Do(lambda: kind.__aenter__(made))
+        connection = yield from MaybeAwait(lambda: kind.__aenter__(made))
         return Opened(connection, lambda: kind.__aexit__(made, None, None, None))
     if hasattr(kind, "__enter__"):
-        connection = yield from Do(lambda: kind.__enter__(made))
+        connection = yield from MaybeAwait(lambda: kind.__enter__(made))
         return Opened(connection, lambda: kind.__exit__(made, None, None, None))
     return Opened(made, lambda: None)  # whoever looks at it says what is wrong with it

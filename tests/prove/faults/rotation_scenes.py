@@ -13,7 +13,7 @@ from tests.prove.faults.race_engine import Interrupted, moments
 from tests.prove.faults.sweep_scenes import attempt
 from twiceproof import App, NotDone, Waiting
 from twiceproof.flows.history.key_rotation import KINDS, keys_in_use, rotate
-from twiceproof.stores.encryption import Keyring, SealedEngine
+from twiceproof.stores.encryption import EncryptedEngine, Keyring
 
 __all__ = ["RotationScenes"]
 
@@ -43,7 +43,7 @@ class RotationScenes:
     def _open(self, name: str, keys: tuple[str, ...], wrap: Callable[[Any], Any]) -> App:
         def wrapped(engine: Any) -> Any:
             self.interrupted[name] = Interrupted(wrap(engine))
-            return SealedEngine(self.interrupted[name], Keyring({key: self.keys[key] for key in keys}))
+            return EncryptedEngine(self.interrupted[name], Keyring({key: self.keys[key] for key in keys}))
 
         return self.place.app(wrapped)
 

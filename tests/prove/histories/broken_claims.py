@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.claims.states import decide
 
 
-class Deciding(Claims):
+class Deciding(ClaimManager):
     """Takes as `wrongly` says."""
 
     def take(self, ask, decide=None, found=None):

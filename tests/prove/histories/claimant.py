@@ -25,10 +25,10 @@ from twiceproof.claims.claim import (
     Settlement,
     address_of,
 )
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.claims.results import Packed
 from twiceproof.claims.retention import sweep
-from twiceproof.claims.states import Ask, Lifetime, claim_for
+from twiceproof.claims.states import ClaimRequest, Lifetime, claim_for
 from twiceproof.errors import Misuse
 from twiceproof.operations import Operation as Steps
 
@@ -47,7 +47,7 @@ class Grip(Struct, frozen=True):
     """What a holder has in its hands, perhaps long after it lost its claim."""
 
     key: str
-    ask: Ask
+    ask: ClaimRequest
     held: Held
 
 
@@ -57,7 +57,7 @@ class Claimant:
     def __init__(
         self,
         name: str,
-        claims: Claims,
+        claims: ClaimManager,
         tries: Tries,
         keys: Sequence[str],
         pace: Pace,
@@ -123,7 +123,7 @@ class Claimant:
         at = address_of("default", OPERATION, key)
         if isinstance(act, Take):
             seconds = act.lease / self.pace.second
-            ask = Ask(at, OPERATION, key, act.owner, seconds, fingerprint=act.fingerprint, repeat=act.repeat)
+            ask = ClaimRequest(at, OPERATION, key, act.owner, seconds, fingerprint=act.fingerprint, repeat=act.repeat)
             outcome = yield from self.claims.take(ask)
             if isinstance(outcome, Held):
                 self.grips.append(Grip(key, ask, outcome))

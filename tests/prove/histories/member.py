@@ -21,7 +21,7 @@ from tests.prove.histories.claimant import Claimant, Pace
 from tests.prove.histories.lossy import Lossy
 from tests.prove.histories.tries import Tries
 from tests.prove.linearizability import Operation
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.errors import StoreUnavailable
 from twiceproof.stores.base import Engine
 from twiceproof.stores.grouped import GroupedStore
@@ -54,7 +54,7 @@ class Member:
     def __init__(self, engine: Engine, name: str) -> None:
         self.name = name
         self.tries = Tries(engine)
-        self.claims = Claims(GroupedStore(self.tries, patience=PATIENCE))
+        self.claims = ClaimManager(GroupedStore(self.tries, patience=PATIENCE))
 
     def play(self, part: Part) -> None:
         rng = Random(f"{part.seed} {self.name}")

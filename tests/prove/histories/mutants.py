@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from tests.prove.histories import broken_batches, broken_claims, broken_engines, broken_stores
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -14,7 +14,7 @@ class Mutant(Struct, frozen=True):
     name: str
     engine: type[MemoryEngine] = MemoryEngine
     store: type[GroupedStore] = GroupedStore
-    claims: type[Claims] = Claims
+    claims: type[ClaimManager] = ClaimManager
 
 
 HEALTHY = Mutant("healthy")

@@ -21,7 +21,7 @@ def _decide_otherwise(change: Any) -> None:
     def otherwise(ask: Any, record: Record | None, now: float) -> Any:
         return change(decide, ask, record, now)
 
-    claims.Claims.take.__defaults__ = (otherwise, None)  # type: ignore[attr-defined]
+    claims.ClaimManager.take.__defaults__ = (otherwise, None)  # type: ignore[attr-defined]
 
 
 def unknown_is_tried_again() -> None:
@@ -100,7 +100,7 @@ def forgotten_early() -> None:
 
 def end_draws_no_fence() -> None:
     """A heartbeat that straggles in after the last word undoes it."""
-    complete = claims.Claims.complete
+    complete = claims.ClaimManager.complete
 
     def weak(self: Any, *args: Any, **kwargs: Any) -> Any:
         store, write = self.store, self.store.write
@@ -110,7 +110,7 @@ def end_draws_no_fence() -> None:
         finally:
             del store.write
 
-    claims.Claims.complete = weak  # type: ignore[method-assign]
+    claims.ClaimManager.complete = weak  # type: ignore[method-assign]
 
 
 def _undrawn(write: Any) -> Any:

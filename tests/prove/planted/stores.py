@@ -170,6 +170,6 @@ def power_is_trusted() -> None:
 
 def numbers_from_the_clock() -> None:
     """Fences are the time of day: two within a second are equal, and a clock set back makes old ones new."""
-    from twiceproof.stores.sqlite.rows import Numbers
+    from twiceproof.stores.sqlite.rows import VersionCounter
 
-    Numbers.next = lambda self, db: int(time.time())  # type: ignore[method-assign]
+    VersionCounter.next = lambda self, db: int(time.time())  # type: ignore[method-assign]

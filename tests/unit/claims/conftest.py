@@ -12,8 +12,8 @@ import pytest
 
 from twiceproof import App
 from twiceproof.claims.claim import Claim, Held, address_of
-from twiceproof.claims.manager import Claims
-from twiceproof.claims.states import Ask, claim_for
+from twiceproof.claims.manager import ClaimManager
+from twiceproof.claims.states import ClaimRequest, claim_for
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.faulty_engine import FaultyEngine
@@ -46,11 +46,11 @@ class Desk:
         self.clock = clock
         self.engine = MeddledEngine(MemoryEngine(clock))
         self.store = GroupedStore(self.engine, clock=clock)
-        self.claims = Claims(self.store, clock=clock)
+        self.claims = ClaimManager(self.store, clock=clock)
 
-    def ask(self, owner: str = "ann", **changes: Any) -> Ask:
+    def ask(self, owner: str = "ann", **changes: Any) -> ClaimRequest:
         given = {"at": AT, "operation": "pay", "key": "order:1", "owner": owner, "lease": 30.0, "run": "run_1"}
-        return Ask(**{**given, **changes})
+        return ClaimRequest(**{**given, **changes})
 
     def take(self, owner: str = "ann", **changes: Any) -> Any:
         return block(self.claims.take(self.ask(owner, **changes)))

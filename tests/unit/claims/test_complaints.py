@@ -23,7 +23,7 @@ from twiceproof import (
 from twiceproof.claims.claim import Busy, Done, Held, Settlement, address_of, claim_of
 from twiceproof.claims.queries import evidence_of
 from twiceproof.claims.results import Packed
-from twiceproof.claims.states import Begin, decide
+from twiceproof.claims.states import BeginClaim, decide
 from twiceproof.operations import block
 
 AT = address_of("default", "pay", "order:1")
@@ -98,7 +98,7 @@ def test_a_take_over_decided_on_an_old_read_does_not_land(desk: Any) -> None:
     desk.clock.advance(31)
     stale = desk.record()
     move = decide(desk.ask("bob", repeat="safe"), stale, desk.clock.now())
-    assert isinstance(move, Begin)
+    assert isinstance(move, BeginClaim)
     for changed in (desk.claims.renew(held), desk.claims.complete(held, claim, Packed())):
         desk.run(changed)
         before = desk.record()
@@ -224,7 +224,7 @@ def test_the_same_execution_finds_itself_again_after_a_replay(app: App) -> None:
 def test_a_claim_and_its_lease_are_one_write(desk: Any) -> None:
     """The key was set first and its expiry second: a crash between them left it for ever. (powertools-python 1181)"""
     move = decide(desk.ask(), None, 0.0)
-    assert isinstance(move, Begin)
+    assert isinstance(move, BeginClaim)
     assert move.write.lease == 30.0
     desk.take()
     assert desk.engine.groups == [1]

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from twiceproof import App, NeedsReview
-from twiceproof.claims.error_classification import judge
+from twiceproof.claims.error_classification import classify
 
 Kill = Callable[[int], None]
 
@@ -114,7 +114,7 @@ def error_of(work: Callable[[], object]) -> Exception:
 def test_a_connection_that_broke_before_the_commit_was_answered_leaves_a_doubt(
     broken: Callable[[str, Kill], None], postgres_dsn: str, kill: Kill
 ) -> None:
-    assert judge(error_of(lambda: broken(postgres_dsn, kill))) == "ambiguous"
+    assert classify(error_of(lambda: broken(postgres_dsn, kill))) == "ambiguous"
 
 
 @pytest.mark.server
@@ -147,7 +147,7 @@ CONNECTS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("driver", CONNECTS)
 def test_a_database_that_refuses_the_connection_is_clean(driver: str, nobody: str) -> None:
-    assert judge(error_of(lambda: CONNECTS[driver](nobody))) == "clean"
+    assert classify(error_of(lambda: CONNECTS[driver](nobody))) == "clean"
 
 
 @pytest.mark.server
@@ -157,7 +157,7 @@ def test_what_the_database_answers_is_no_lost_connection(sql: str, postgres_dsn:
         with psycopg.connect(postgres_dsn) as connection:
             connection.execute(sql)
 
-    assert judge(error_of(ask)) == "other"
+    assert classify(error_of(ask)) == "other"
 
 
 @pytest.mark.parametrize(
@@ -179,4 +179,4 @@ def test_what_the_database_answers_is_no_lost_connection(sql: str, postgres_dsn:
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_driver_says_whether_the_server_answered(error: Exception, verdict: str) -> None:
-    assert judge(error) == verdict
+    assert classify(error) == verdict

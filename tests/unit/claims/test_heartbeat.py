@@ -17,7 +17,7 @@ from msgspec import structs
 
 from twiceproof import App, ClaimLost, InProgress, StoreUnavailable
 from twiceproof.claims.claim import Done, LostHold
-from twiceproof.claims.held_claim import Heartbeat, Hold
+from twiceproof.claims.held_claim import Heartbeat, HeldClaim
 
 
 def elsewhere(call: Any) -> Any:
@@ -50,13 +50,13 @@ def test_a_beat_before_a_third_of_the_lease_writes_nothing(desk: Any) -> None:
 
 
 @contextlib.contextmanager
-def kept(heartbeat: Heartbeat, hold: Hold) -> Iterator[None]:
+def kept(heartbeat: Heartbeat, hold: HeldClaim) -> Iterator[None]:
     heartbeat.keep(hold)
     yield
     heartbeat.drop(hold)
 
 
-def _keeping(desk: Any) -> tuple[Heartbeat, Hold, list[float]]:
+def _keeping(desk: Any) -> tuple[Heartbeat, HeldClaim, list[float]]:
     beats: list[float] = []
 
     def renew(held: Any) -> Any:
@@ -64,7 +64,7 @@ def _keeping(desk: Any) -> tuple[Heartbeat, Hold, list[float]]:
         return desk.claims.renew(held)
 
     held, _ = desk.held()
-    return Heartbeat(renew, clock=desk.clock), Hold(desk.ask(), held), beats
+    return Heartbeat(renew, clock=desk.clock), HeldClaim(desk.ask(), held), beats
 
 
 def test_nothing_is_renewed_after_the_work_ended(desk: Any) -> None:
@@ -123,7 +123,7 @@ def test_one_claim_that_cannot_be_renewed_does_not_starve_the_others(desk: Any, 
     heartbeat = Heartbeat(renew, clock=desk.clock)
     ann, _ = desk.held("ann")
     bob, _ = desk.held("bob", at=type(ann.at)("default/pay/order:2", "claim", "self"))
-    with kept(heartbeat, Hold(desk.ask("ann"), ann)), kept(heartbeat, Hold(desk.ask("bob"), bob)):
+    with kept(heartbeat, HeldClaim(desk.ask("ann"), ann)), kept(heartbeat, HeldClaim(desk.ask("bob"), bob)):
         desk.clock.advance(10)
         heartbeat.beat()
         heartbeat.beat()
@@ -141,7 +141,7 @@ def test_housekeeping_that_fails_does_not_end_the_heartbeats(desk: Any, error: E
 
     held, _ = desk.held(lease=0.01)
     heartbeat = Heartbeat(desk.claims.renew, clock=desk.clock, chore=chore)
-    with kept(heartbeat, Hold(desk.ask(), held)):
+    with kept(heartbeat, HeldClaim(desk.ask(), held)):
         assert all(chores.acquire(timeout=10) for _ in range(3))
     heartbeat.stop()
 
@@ -340,7 +340,7 @@ def test_a_straggling_beat_after_the_end_is_no_loss(app: App, clock: Any) -> Non
         held.append(next(iter(app._heartbeat._holds.values())))
         return order
 
-    held: list[Hold] = []
+    held: list[HeldClaim] = []
     pay(1)
     app._heartbeat._beat_one(held[0])
     assert held[0].lost is None

@@ -10,7 +10,7 @@ from twiceproof import App, NotDone, ResultNotKept
 from twiceproof.claims.claim import Fault, Held, address_of
 from twiceproof.claims.queries import KEEP, evidence_of
 from twiceproof.claims.results import Packed, pack
-from twiceproof.claims.retention import PASS, Housekeeper, Swept, sweep
+from twiceproof.claims.retention import PASS, Sweeper, Swept, sweep
 from twiceproof.claims.states import Lifetime
 from twiceproof.operations import block
 from twiceproof.stores.grouped import GroupedStore
@@ -227,14 +227,14 @@ def test_evidence_goes_after_a_year(desk: Any) -> None:
 
 
 def test_the_housekeeper_sweeps_when_its_time_has_come_and_not_before(memory: App, clock: Any) -> None:
-    keeper = Housekeeper(memory.store, clock=clock, every=300.0)
+    keeper = Sweeper(memory.store, clock=clock, every=300.0)
     pay = counted(memory, keep="1h")
     pay(1)
     clock.advance(299)
-    keeper.tidy_up_if_due()
+    keeper.sweep_if_due()
     assert keeper._thread is None
     clock.advance(3_600)
-    keeper.tidy_up_if_due()
+    keeper.sweep_if_due()
     keeper._thread.join()
     assert memory.store.read(address_of("default", "pay", "order:1")).block().record is None
 
@@ -244,23 +244,23 @@ def test_the_housekeeper_goes_on_while_there_is_much_to_do(memory: App, clock: A
     for order in range(PASS + 50):
         pay(order)
     clock.advance(3_600)
-    keeper = Housekeeper(memory.store, clock=clock, every=0.0)
-    keeper.tidy_up_if_due()
+    keeper = Sweeper(memory.store, clock=clock, every=0.0)
+    keeper.sweep_if_due()
     keeper._thread.join()
     assert memory.store.scan("claim").block().records == []
 
 
 def test_a_housekeeper_that_was_stopped_begins_nothing(memory: App, clock: Any) -> None:
-    keeper = Housekeeper(memory.store, clock=clock, every=0.0)
+    keeper = Sweeper(memory.store, clock=clock, every=0.0)
     keeper.stop()
-    keeper.tidy_up_if_due()
+    keeper.sweep_if_due()
     assert keeper._thread is None
 
 
 def test_a_store_that_fails_does_not_end_housekeeping(memory: App, clock: Any) -> None:
-    keeper = Housekeeper(memory.store, clock=clock, every=0.0)
+    keeper = Sweeper(memory.store, clock=clock, every=0.0)
     memory.close()  # everything the sweep asks for is refused now
-    keeper.tidy_up_if_due()
+    keeper.sweep_if_due()
     keeper._thread.join()
 
 

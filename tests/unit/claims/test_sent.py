@@ -23,7 +23,7 @@ import requests.auth
 import urllib3
 
 from twiceproof import App, NeedsReview, NotDone
-from twiceproof.claims.error_classification import judge, sent_before
+from twiceproof.claims.error_classification import classify, earlier_requests
 
 Client = Callable[[str], object]
 
@@ -153,13 +153,13 @@ def test_a_refusal_behind_a_redirect_leaves_a_doubt_about_what_came_before_it(
     one = shop(see_other("/receipt"), NO)
     error = error_of(client, one.url)
     assert one.asked == ["POST /pay", "GET /receipt"]
-    assert (sent_before(error), judge(error)) == ([303], "ambiguous")
+    assert (earlier_requests(error), classify(error)) == ([303], "ambiguous")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_refusal_at_once_is_clean(client: Client, shop: Callable[..., Shop]) -> None:
     error = error_of(client, shop(NO).url)
-    assert (sent_before(error), judge(error)) == ([], "clean")
+    assert (earlier_requests(error), classify(error)) == ([], "clean")
 
 
 @pytest.mark.parametrize("client", [*CLIENTS, by_urllib3])
@@ -168,22 +168,22 @@ def test_a_refused_connection_behind_a_redirect_leaves_a_doubt(
 ) -> None:
     one = shop(see_other(refusing))
     error = error_of(client, one.url)
-    assert (one.asked, judge(error)) == (["POST /pay"], "ambiguous")
+    assert (one.asked, classify(error)) == (["POST /pay"], "ambiguous")
 
 
 @pytest.mark.parametrize("client", [*CLIENTS, by_urllib3])
 def test_a_refused_connection_at_once_is_clean(client: Client, refusing: str) -> None:
-    assert judge(error_of(client, refusing)) == "clean"
+    assert classify(error_of(client, refusing)) == "clean"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_redirects_that_never_end_leave_a_doubt(client: Client, shop: Callable[..., Shop]) -> None:
-    assert judge(error_of(client, shop(see_other("/again")).url)) == "ambiguous"
+    assert classify(error_of(client, shop(see_other("/again")).url)) == "ambiguous"
 
 
 @pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_httpx_awaiting, by_aiohttp])
 def test_a_redirect_to_nowhere_leaves_a_doubt(client: Client, shop: Callable[..., Shop]) -> None:
-    assert judge(error_of(client, shop(see_other("http://[bad")).url)) == "ambiguous"
+    assert classify(error_of(client, shop(see_other("http://[bad")).url)) == "ambiguous"
 
 
 # -- tries -------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Dying:
 def test_a_second_try_that_was_refused_leaves_a_doubt_about_the_first(client: Client) -> None:
     dying = Dying()
     error = error_of(client, dying.url)
-    assert (len(dying.asked), judge(error)) == (1, "ambiguous")
+    assert (len(dying.asked), classify(error)) == (1, "ambiguous")
 
 
 class Closing(Dying):
@@ -248,12 +248,12 @@ def test_what_aiohttp_sends_once_more_leaves_a_doubt_about_the_first_time(method
                     pass
 
     error = error_of(lambda _: asyncio.run(send()), closing.url)
-    assert (len(closing.asked), type(error).__name__, judge(error)) == (2, last, "ambiguous")
+    assert (len(closing.asked), type(error).__name__, classify(error)) == (2, last, "ambiguous")
 
 
 @pytest.mark.parametrize("client", [put_by_urllib3, retrying])
 def test_tries_that_were_all_refused_the_connection_are_clean(client: Client, refusing: str) -> None:
-    assert judge(error_of(client, refusing)) == "clean"
+    assert classify(error_of(client, refusing)) == "clean"
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(502, "ambiguous"), (429, "clean")])
@@ -262,7 +262,7 @@ def test_a_refusal_at_the_second_try_says_nothing_about_a_first_that_may_have_be
 ) -> None:
     one = shop((first, {}), NO)
     error = error_of(retrying, one.url)
-    assert (len(one.asked), judge(error)) == (2, verdict)
+    assert (len(one.asked), classify(error)) == (2, verdict)
 
 
 def test_a_connection_that_timed_out_at_the_second_try_leaves_a_doubt_about_the_first() -> None:
@@ -277,22 +277,22 @@ def test_a_connection_that_timed_out_at_the_second_try_leaves_a_doubt_about_the_
 
     first = urllib3.Retry(0)
     second = urllib3.Retry(1, allowed_methods=None).increment("POST", "/", error=lost)
-    assert judge(error_of(connect, first)) == "clean"  # type: ignore[arg-type]
-    assert judge(error_of(connect, second)) == "ambiguous"  # type: ignore[arg-type]
+    assert classify(error_of(connect, first)) == "clean"  # type: ignore[arg-type]
+    assert classify(error_of(connect, second)) == "ambiguous"  # type: ignore[arg-type]
 
 
 def test_tries_of_which_nothing_is_known_leave_a_doubt() -> None:
     """As one comes out of another process: the error is copied, and where it came from is not."""
     refused = urllib3.exceptions.NewConnectionError(None, "refused")  # type: ignore[arg-type]
-    assert judge(refused) == "clean"
-    assert judge(urllib3.exceptions.MaxRetryError(None, "/", refused)) == "ambiguous"  # type: ignore[arg-type]
+    assert classify(refused) == "clean"
+    assert classify(urllib3.exceptions.MaxRetryError(None, "/", refused)) == "ambiguous"  # type: ignore[arg-type]
 
 
 def test_calls_whose_variables_were_cleared_leave_a_doubt(refusing: str) -> None:
     error = error_of(by_httpx, refusing)
-    assert judge(error) == "clean"
+    assert classify(error) == "clean"
     traceback.clear_frames(error.__traceback__)
-    assert judge(error) == "ambiguous"
+    assert classify(error) == "ambiguous"
 
 
 def by_botocore(url: str, retries: int) -> object:
@@ -309,7 +309,7 @@ def test_aws_is_asked_again_by_its_client_and_a_refusal_then_leaves_a_doubt(
     monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.0)
     one = shop(*[DIED] * retries, (400, {}))
     error = error_of(lambda url: by_botocore(url, retries), one.url)
-    assert (len(one.asked), judge(error)) == (retries + 1, verdict)
+    assert (len(one.asked), classify(error)) == (retries + 1, verdict)
 
 
 @pytest.mark.parametrize(("retries", "verdict"), [(0, "clean"), (1, "ambiguous")])
@@ -317,7 +317,7 @@ def test_an_aws_client_that_could_not_connect_tells_whether_it_was_its_first_try
     retries: int, verdict: str, refusing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.0)
-    assert judge(error_of(lambda url: by_botocore(url, retries), refusing)) == verdict
+    assert classify(error_of(lambda url: by_botocore(url, retries), refusing)) == verdict
 
 
 # -- what is no earlier request ----------------------------------------------------------------------
@@ -341,7 +341,7 @@ def test_a_request_that_was_first_asked_who_it_is_was_not_carried_out_then(
 ) -> None:
     one = shop(CHALLENGE, (422, {}))
     error = error_of(client, one.url)
-    assert (len(one.asked), sent_before(error), judge(error)) == (2, [401], "clean")
+    assert (len(one.asked), earlier_requests(error), classify(error)) == (2, [401], "clean")
 
 
 class Answered(Exception):  # aiohttp
@@ -356,9 +356,9 @@ class Answer:
 
 
 def test_what_an_error_carries_as_its_history_counts_if_it_is_answers() -> None:
-    assert judge(Answered(404, Answer(303))) == "ambiguous"
-    assert judge(Answered(404, "GET /", object())) == "clean"
-    assert judge(Answered(404)) == "clean"
+    assert classify(Answered(404, Answer(303))) == "ambiguous"
+    assert classify(Answered(404, "GET /", object())) == "clean"
+    assert classify(Answered(404)) == "clean"
 
 
 def test_the_programs_own_word_goes_before_what_was_sent(shop: Callable[..., Shop]) -> None:
@@ -368,7 +368,7 @@ def test_the_programs_own_word_goes_before_what_was_sent(shop: Callable[..., Sho
         except requests.HTTPError as error:
             raise NotDone("the receipt's page says that it was declined") from error
 
-    assert judge(error_of(pay, shop(see_other("/receipt"), NO).url)) == "clean"
+    assert classify(error_of(pay, shop(see_other("/receipt"), NO).url)) == "clean"
 
 
 # -- what it is for ----------------------------------------------------------------------------------

@@ -27,17 +27,17 @@ from twiceproof.claims.claim import (
 from twiceproof.claims.states import (
     EXPIRE,
     TRIM,
-    Answer,
-    Ask,
-    Begin,
+    AnswerOnly,
+    BeginClaim,
+    ClaimRequest,
     Lifetime,
-    Park,
+    ParkClaim,
     decide,
     finish_times,
-    glance,
     is_expired,
     is_lapsed,
     kept_until,
+    outcome_of,
 )
 from twiceproof.records import Insert, Record, Replace
 
@@ -47,8 +47,10 @@ CLEAN = Fault("NotDone", "refused", retryable=True)
 BUG = Fault("ValueError", "no such customer")
 
 
-def ask(**changes: Any) -> Ask:
-    return structs.replace(Ask(AT, "pay", "order:1", "ann", 30.0, fingerprint="1:same", run="run_1"), **changes)
+def ask(**changes: Any) -> ClaimRequest:
+    return structs.replace(
+        ClaimRequest(AT, "pay", "order:1", "ann", 30.0, fingerprint="1:same", run="run_1"), **changes
+    )
 
 
 def record(
@@ -70,7 +72,7 @@ PAID = Done(AT, Raw(b'{"paid":1}'), None, "run_1", 990.0)
 
 
 def test_a_free_key_is_taken_by_an_insert_that_draws_a_fence() -> None:
-    assert decide(ask(), None, NOW) == Begin(
+    assert decide(ask(), None, NOW) == BeginClaim(
         Insert(
             AT, body_of(Claim("pay", "order:1", "ann", fingerprint="1:same", run="run_1")), HELD, draw=True, lease=30.0
         ),
@@ -100,7 +102,7 @@ ANSWERS: list[tuple[str, Record, dict[str, Any], Any]] = [
 @pytest.mark.parametrize(("found", "how", "answer"), [row[1:] for row in ANSWERS], ids=[row[0] for row in ANSWERS])
 def test_nothing_is_written_where_there_is_an_answer(found: Record, how: dict[str, Any], answer: Any) -> None:
     move = decide(ask(**how), found, NOW)
-    assert isinstance(move, Answer)
+    assert isinstance(move, AnswerOnly)
     assert _plain(move.outcome) == _plain(answer)
 
 
@@ -127,7 +129,7 @@ def test_a_take_over_is_conditional_on_the_version_and_draws_a_fence(
     found: Record, how: dict[str, Any], attempt: int
 ) -> None:
     move = decide(ask(**how), found, NOW)
-    assert isinstance(move, Begin)
+    assert isinstance(move, BeginClaim)
     write = move.write
     assert isinstance(write, Replace)
     assert (write.version, write.fence, write.draw, write.lease) == ("v7", None, True, 30.0)
@@ -138,7 +140,7 @@ def test_a_take_over_is_conditional_on_the_version_and_draws_a_fence(
 
 def test_a_lapsed_claim_that_may_never_be_repeated_is_parked() -> None:
     move = decide(ask(), LAPSED, NOW)
-    assert isinstance(move, Park)
+    assert isinstance(move, ParkClaim)
     assert (move.write.state, move.write.version, move.write.draw, move.write.lease) == (REVIEW, "v7", True, None)
     parked = claim_of(structs.replace(LAPSED, body=move.write.body))
     assert (parked.owner, parked.attempt, parked.reason) == ("bob", 2, move.reason)
@@ -149,20 +151,20 @@ def test_a_lapsed_claim_that_may_never_be_repeated_is_parked() -> None:
 @pytest.mark.parametrize("how", [{}, {"repeat": "safe"}, {"retry": True}, {"owner": "bob", "reentrant": True}])
 def test_another_payload_is_refused_in_every_state(found: Record, how: dict[str, Any]) -> None:
     move = decide(ask(fingerprint="1:other", **how), found, NOW)
-    assert move == Answer(Mismatch("1:same", "1:other", found.state, "run_1"))
+    assert move == AnswerOnly(Mismatch("1:same", "1:other", found.state, "run_1"))
 
 
 @pytest.mark.parametrize(("asked", "found"), [("", "1:same"), ("1:same", ""), ("", "")])
 def test_a_payload_that_nobody_gave_is_no_mismatch(asked: str, found: str) -> None:
     move = decide(ask(fingerprint=asked), record(DONE, fingerprint=found, result=Raw(b"1")), NOW)
-    assert isinstance(move, Answer)
+    assert isinstance(move, AnswerOnly)
     assert isinstance(move.outcome, Done)
 
 
 @pytest.mark.parametrize(("until", "lapsed"), [(NOW + 0.001, False), (NOW, True), (NOW - 0.001, True), (None, True)])
 def test_a_lease_lapses_at_its_end_and_not_before(until: float | None, lapsed: bool) -> None:
     assert is_lapsed(record(HELD, until=until), NOW) is lapsed
-    assert isinstance(decide(ask(), record(HELD, until=until), NOW), Park if lapsed else Answer)
+    assert isinstance(decide(ask(), record(HELD, until=until), NOW), ParkClaim if lapsed else AnswerOnly)
 
 
 @pytest.mark.parametrize(
@@ -178,12 +180,12 @@ def test_a_lease_lapses_at_its_end_and_not_before(until: float | None, lapsed: b
 def test_a_key_is_forgotten_when_its_keep_ends_and_not_before(queue: str, due: float | None, expired: bool) -> None:
     found = record(DONE, queue=queue, due=due, result=Raw(b"1"))
     assert is_expired(found, NOW) is expired
-    assert isinstance(decide(ask(), found, NOW), Begin if expired else Answer)
+    assert isinstance(decide(ask(), found, NOW), BeginClaim if expired else AnswerOnly)
 
 
 def test_a_result_past_its_keep_is_gone_though_nobody_swept_yet() -> None:
     kept = record(DONE, queue=TRIM, due=NOW + 1, result=Raw(b"1"), spill=Spill("d", 1, "res://r/7"), tombstone=50.0)
-    seen, gone = glance(kept, NOW), glance(kept, NOW + 1)
+    seen, gone = outcome_of(kept, NOW), outcome_of(kept, NOW + 1)
     assert isinstance(seen, Done) and isinstance(gone, Done)
     assert (bytes(seen.result), seen.spill) == (b"1", Spill("d", 1, "res://r/7"))
     assert (bytes(gone.result), gone.spill) == (b"", None)
@@ -201,7 +203,7 @@ def test_a_result_past_its_keep_is_gone_though_nobody_swept_yet() -> None:
 def test_a_done_claim_says_until_when_its_key_is_kept(
     queue: str, due: float | None, tombstone: float | None, until: float | None
 ) -> None:
-    seen = glance(record(DONE, queue=queue, due=due, tombstone=tombstone, result=Raw(b"1")), NOW)
+    seen = outcome_of(record(DONE, queue=queue, due=due, tombstone=tombstone, result=Raw(b"1")), NOW)
     assert isinstance(seen, Done)
     assert seen.kept_until == until
 
@@ -224,10 +226,10 @@ def test_a_key_whose_result_went_first_is_kept_from_its_end(words: dict[str, flo
 
 
 def test_a_look_at_each_state_answers_in_kind() -> None:
-    assert glance(LIVE, NOW) == Busy("bob", 10.0, "run_1")
-    assert glance(LAPSED, NOW) == Busy("bob", 0.0, "run_1")
-    assert glance(RETRYABLE, NOW) == Failed(CLEAN, True, "run_1")
-    assert glance(IN_REVIEW, NOW) == InReview("nobody knows", "run_1", 990.0)
+    assert outcome_of(LIVE, NOW) == Busy("bob", 10.0, "run_1")
+    assert outcome_of(LAPSED, NOW) == Busy("bob", 0.0, "run_1")
+    assert outcome_of(RETRYABLE, NOW) == Failed(CLEAN, True, "run_1")
+    assert outcome_of(IN_REVIEW, NOW) == InReview("nobody knows", "run_1", 990.0)
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ from twiceproof.claims.claim import (
     address_of,
     claim_of,
 )
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.claims.results import Packed
 from twiceproof.claims.retention import sweep
-from twiceproof.claims.states import Ask, Begin, Lifetime, Park, claim_for, decide
+from twiceproof.claims.states import BeginClaim, ClaimRequest, Lifetime, ParkClaim, claim_for, decide
 from twiceproof.errors import Misuse
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
@@ -50,7 +50,7 @@ class ClaimWalk(RuleBasedStateMachine):
     def begin(self) -> None:
         self.clock = ManualClock()
         self.store = GroupedStore(MemoryEngine(self.clock), clock=self.clock)
-        self.claims = Claims(self.store, clock=self.clock)
+        self.claims = ClaimManager(self.store, clock=self.clock)
         self.holders: list[tuple[Held, Claim]] = []  # everyone who was ever told Held, in order
         self.done_at: float | None = None
         self.answer: bytes | None = None  # what is recorded
@@ -71,10 +71,12 @@ class ClaimWalk(RuleBasedStateMachine):
         stable=st.booleans(),
     )
     def take(self, owner: str, print_: str, repeat: str, retry: bool, stable: bool) -> None:
-        ask = Ask(AT, "pay", "order:1", owner, 30.0, fingerprint=print_, repeat=repeat, retry=retry, reentrant=stable)
+        ask = ClaimRequest(
+            AT, "pay", "order:1", owner, 30.0, fingerprint=print_, repeat=repeat, retry=retry, reentrant=stable
+        )
         before, now = self.record(), self.clock.now()
         move = decide(ask, before, now)
-        if isinstance(move, Begin | Park):
+        if isinstance(move, BeginClaim | ParkClaim):
             assert move.write.draw, "every transition draws"
         outcome = block(self.claims.take(ask))
         if isinstance(outcome, Held):
@@ -90,7 +92,7 @@ class ClaimWalk(RuleBasedStateMachine):
         else:
             assert isinstance(outcome, Failed | InReview)
 
-    def _check_may_begin(self, ask: Ask, before: Record | None, now: float) -> None:
+    def _check_may_begin(self, ask: ClaimRequest, before: Record | None, now: float) -> None:
         if before is None or self._may_be_forgotten(before, now):
             return
         assert claim_of(before).fingerprint == ask.fingerprint, "another payload got in"

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview, NotDone
-from twiceproof.claims.error_classification import judge
+from twiceproof.claims.error_classification import classify
 
 
 class Answer:
@@ -61,13 +61,13 @@ REFUSED = [
 @pytest.mark.parametrize("carrier", CARRIERS)
 @pytest.mark.parametrize("status", REFUSED)
 def test_a_refusal_by_status_is_clean(carrier: Any, status: int) -> None:
-    assert judge(carrier(status)) == "clean"
+    assert classify(carrier(status)) == "clean"
 
 
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_any_other_status_of_an_error_is_ambiguous(carrier: Any) -> None:
     others = [*(status for status in range(400, 600) if status not in REFUSED), HTTPStatus.BAD_GATEWAY]
-    assert [status for status in others if judge(carrier(status)) != "ambiguous"] == []
+    assert [status for status in others if classify(carrier(status)) != "ambiguous"] == []
 
 
 def test_a_never_step_is_not_repeated_after_a_proxy_said_that_its_client_had_gone(app: App) -> None:
@@ -92,7 +92,7 @@ def test_a_never_step_is_not_repeated_after_a_proxy_said_that_its_client_had_gon
 
 @pytest.mark.parametrize("error", [smtplib.SMTPServerDisconnected("gone"), IncompleteRead(b""), BadStatusLine("")])
 def test_a_server_that_hung_up_in_the_middle_leaves_a_doubt(error: Exception) -> None:
-    assert judge(error) == "ambiguous"
+    assert classify(error) == "ambiguous"
 
 
 @pytest.mark.parametrize(
@@ -100,19 +100,19 @@ def test_a_server_that_hung_up_in_the_middle_leaves_a_doubt(error: Exception) ->
     [smtplib.SMTPRecipientsRefused({}), smtplib.SMTPDataError(554, b"spam"), smtplib.SMTPSenderRefused(550, b"", "a")],
 )
 def test_a_mail_server_that_said_no_has_sent_nothing(error: Exception) -> None:
-    assert judge(error) == "clean"
+    assert classify(error) == "clean"
 
 
 @pytest.mark.parametrize("status", [200, 302, 99, 600, None, "404", True, 404.0])
 def test_what_is_no_error_status_says_nothing(status: Any) -> None:
-    assert judge(WithResponse(status)) == "other"
+    assert classify(WithResponse(status)) == "other"
 
 
 @pytest.mark.parametrize(
     "error", [NotDone("no"), ConnectionRefusedError(), socket.gaierror(), type("Refused", (NotDone,), {})("x")]
 )
 def test_what_never_left_is_clean(error: Exception) -> None:
-    assert judge(error) == "clean"
+    assert classify(error) == "clean"
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_never_left_is_clean(error: Exception) -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_what_may_have_arrived_is_ambiguous(error: BaseException) -> None:
-    assert judge(error) == "ambiguous"
+    assert classify(error) == "ambiguous"
 
 
 def answer_of(port: int) -> Exception:
@@ -146,7 +146,7 @@ def answer_of(port: int) -> Exception:
 def test_what_urllib_could_not_even_connect_to_is_clean() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # and nobody listens
-        assert judge(answer_of(free.getsockname()[1])) == "clean"
+        assert classify(answer_of(free.getsockname()[1])) == "clean"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_urllib_could_not_even_connect_to_is_clean() -> None:
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_urllib_wraps_says_what_it_means(reason: Any, verdict: str) -> None:
-    assert judge(urllib.error.URLError(reason)) == verdict
+    assert classify(urllib.error.URLError(reason)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_what_urllib_wraps_says_what_it_means(reason: Any, verdict: str) -> None
 def test_a_safe_connection_that_broke_leaves_a_doubt_and_one_that_was_never_made_none(
     error: Exception, verdict: str
 ) -> None:
-    assert judge(error) == verdict
+    assert classify(error) == verdict
 
 
 @pytest.mark.parametrize("error", [ValueError(), KeyError(), AssertionError(), OSError(), RuntimeError(), Exception()])
 def test_everything_else_says_nothing_about_the_work(error: Exception) -> None:
-    assert judge(error) == "other"
+    assert classify(error) == "other"
 
 
 def client_error(*names: str) -> Exception:
@@ -222,7 +222,7 @@ def client_error(*names: str) -> Exception:
     ids=lambda value: value if isinstance(value, str) else value[-1],
 )
 def test_http_clients_own_errors_are_known_by_name(names: tuple[str, ...], verdict: str) -> None:
-    assert judge(client_error(*names)) == verdict
+    assert classify(client_error(*names)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_http_clients_own_errors_are_known_by_name(names: tuple[str, ...], verdi
     ],
 )
 def test_of_several_errors_the_doubt_counts(errors: list[Exception], verdict: str) -> None:
-    assert judge(ExceptionGroup("several", errors)) == verdict
+    assert classify(ExceptionGroup("several", errors)) == verdict
 
 
 @pytest.mark.parametrize(("status", "runs"), [(422, 2), (503, 1)])
@@ -296,7 +296,7 @@ class Unspeakable(Exception):
 
 
 def test_an_error_that_cannot_be_looked_at_is_judged_like_one_that_says_nothing() -> None:
-    assert judge(Unspeakable()) == judge(ValueError()) == "other"
+    assert classify(Unspeakable()) == classify(ValueError()) == "other"
 
 
 def test_an_error_that_cannot_be_looked_at_is_the_cause_of_what_is_raised(app: App) -> None:

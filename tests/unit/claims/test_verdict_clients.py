@@ -32,7 +32,7 @@ import urllib3
 from azure.core.pipeline.policies import RetryPolicy
 
 from twiceproof import App, NeedsReview, Waiting
-from twiceproof.claims.error_classification import judge
+from twiceproof.claims.error_classification import classify
 
 Client = Callable[[str], object]
 
@@ -150,24 +150,24 @@ TAKEN = {(by_urllib, "garbled"), (by_botocore, "garbled"), (by_botocore, "body c
 def test_an_answer_that_was_lost_on_the_way_leaves_a_doubt(
     client: Client, answer: str, serve: Callable[[bytes], str]
 ) -> None:
-    assert judge(error_of(client, serve(ANSWERS[answer]))) == "ambiguous"
+    assert classify(error_of(client, serve(ANSWERS[answer]))) == "ambiguous"
 
 
 def test_an_answer_of_5xx_leaves_a_doubt_also_when_the_client_gave_up_asking(serve: Callable[[bytes], str]) -> None:
     url = serve(b"HTTP/1.1 503 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
     given_up = error_of(by_requests_with_retries, url)
-    assert (type(given_up), judge(given_up)) == (requests.exceptions.RetryError, "ambiguous")
-    assert judge(error_of(by_botocore, url)) == "ambiguous"
+    assert (type(given_up), classify(given_up)) == (requests.exceptions.RetryError, "ambiguous")
+    assert classify(error_of(by_botocore, url)) == "ambiguous"
 
 
 def test_what_aws_refuses_is_clean(serve: Callable[[bytes], str]) -> None:
     refused = error_of(by_botocore, serve(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
-    assert (type(refused), judge(refused)) == (botocore.exceptions.ClientError, "clean")
+    assert (type(refused), classify(refused)) == (botocore.exceptions.ClientError, "clean")
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_refused_connection_is_clean(client: Client, refusing: str) -> None:
-    assert judge(error_of(client, refusing)) == "clean"
+    assert classify(error_of(client, refusing)) == "clean"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -176,7 +176,7 @@ def test_a_name_that_is_not_resolved_is_clean(client: Client, monkeypatch: pytes
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert judge(error_of(client, "http://shop.invalid/")) == "clean"
+    assert classify(error_of(client, "http://shop.invalid/")) == "clean"
 
 
 def by_smtplib(url: str) -> object:
@@ -185,24 +185,24 @@ def by_smtplib(url: str) -> object:
 
 @pytest.mark.parametrize("client", [*CLIENTS, by_smtplib])
 def test_a_network_that_cannot_be_reached_is_clean(client: Client) -> None:
-    assert judge(error_of(client, "http://224.0.0.1:9/")) == "clean"  # nobody connects to a group of machines
+    assert classify(error_of(client, "http://224.0.0.1:9/")) == "clean"  # nobody connects to a group of machines
 
 
 @pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN])
 def test_a_route_that_was_lost_after_the_request_was_sent_leaves_a_doubt(number: int) -> None:
     """What the kernel says about a connection that was made, once it gave up sending again."""
-    assert judge(OSError(number, "No route to host")) == "ambiguous"
+    assert classify(OSError(number, "No route to host")) == "ambiguous"
 
 
 def test_a_certificate_that_requests_does_not_believe_is_clean() -> None:
     inner = urllib3.exceptions.SSLError(ssl.SSLCertVerificationError("self-signed"))
     given_up = error_of(lambda url: urllib3.Retry(0).increment("POST", url, error=inner), "/")
-    assert judge(requests.exceptions.SSLError(given_up)) == "clean"
+    assert classify(requests.exceptions.SSLError(given_up)) == "clean"
 
 
 def test_a_redis_that_did_not_answer_in_time_leaves_a_doubt() -> None:
-    assert judge(redis.exceptions.TimeoutError("Timeout reading from socket")) == "ambiguous"
-    assert judge(redis.exceptions.ResponseError("WRONGTYPE")) == "other"
+    assert classify(redis.exceptions.TimeoutError("Timeout reading from socket")) == "ambiguous"
+    assert classify(redis.exceptions.ResponseError("WRONGTYPE")) == "other"
 
 
 @pytest.mark.parametrize(
@@ -210,19 +210,19 @@ def test_a_redis_that_did_not_answer_in_time_leaves_a_doubt() -> None:
     [(by_requests, "shop.invalid"), (by_requests, "ftp://x/"), (by_httpx, "ftp://x/"), (by_httpx2, "ftp://x/")],
 )
 def test_what_a_client_refuses_to_send_is_clean(client: Client, url: str) -> None:
-    assert judge(error_of(client, url)) == "clean"
+    assert classify(error_of(client, url)) == "clean"
 
 
 def test_what_aws_cannot_even_sign_is_clean(refusing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session = botocore.session.Session(session_vars={"profile": (None, None, None, None)})
     monkeypatch.setattr(session, "get_credentials", lambda: None)
     client = session.create_client("dynamodb", "eu-west-1", endpoint_url=refusing)
-    assert judge(error_of(lambda url: client.list_tables(), refusing)) == "clean"
-    assert judge(error_of(lambda url: client.get_item(Nothing=1), refusing)) == "clean"
+    assert classify(error_of(lambda url: client.list_tables(), refusing)) == "clean"
+    assert classify(error_of(lambda url: client.get_item(Nothing=1), refusing)) == "clean"
 
 
 def test_what_a_mail_server_cannot_take_is_clean() -> None:
-    assert judge(smtplib.SMTPNotSupportedError("SMTPUTF8 not supported by server")) == "clean"
+    assert classify(smtplib.SMTPNotSupportedError("SMTPUTF8 not supported by server")) == "clean"
 
 
 def by_aiohttp(url: str, wait: float) -> object:
@@ -245,8 +245,8 @@ def test_aiohttp_that_could_not_connect_in_time_has_sent_nothing_and_one_that_wa
         late = error_of(lambda url: by_aiohttp(url, 0.2), url)
         for other in others:
             other.close()
-    assert (type(late), judge(late)) == (aiohttp.ConnectionTimeoutError, "clean")
-    assert (type(waited), judge(waited)) == (aiohttp.SocketTimeoutError, "ambiguous")
+    assert (type(late), classify(late)) == (aiohttp.ConnectionTimeoutError, "clean")
+    assert (type(waited), classify(waited)) == (aiohttp.SocketTimeoutError, "ambiguous")
 
 
 class Cache:
@@ -286,17 +286,17 @@ class Cache:
 
 
 def test_a_redis_that_is_loading_or_asks_for_a_password_has_done_nothing() -> None:
-    assert judge(Cache(b"-LOADING Redis is loading the dataset in memory\r\n").error()) == "clean"
-    assert judge(Cache(b"-NOAUTH Authentication required.\r\n").error()) == "clean"
+    assert classify(Cache(b"-LOADING Redis is loading the dataset in memory\r\n").error()) == "clean"
+    assert classify(Cache(b"-NOAUTH Authentication required.\r\n").error()) == "clean"
 
 
 def test_a_redis_that_refuses_the_second_try_may_have_done_the_first() -> None:
     error = Cache(b"", b"-LOADING Redis is loading the dataset in memory\r\n").error(retries=1)
-    assert (type(error), judge(error)) == (redis.exceptions.BusyLoadingError, "ambiguous")
+    assert (type(error), classify(error)) == (redis.exceptions.BusyLoadingError, "ambiguous")
 
 
 def test_a_redis_that_hung_up_may_have_done_it() -> None:
-    assert judge(Cache().error()) == "ambiguous"
+    assert classify(Cache().error()) == "ambiguous"
 
 
 def answer_of(status: int, error: str = "{}") -> bytes:
@@ -326,12 +326,12 @@ def test_what_stripes_client_raises_is_known(
     serve: Callable[[bytes], str], answer: bytes, kind: str, verdict: str
 ) -> None:
     error = error_of(by_stripe, serve(answer))
-    assert (type(error).__name__, judge(error)) == (kind, verdict)
+    assert (type(error).__name__, classify(error)) == (kind, verdict)
 
 
 def test_a_card_error_of_anybody_elses_is_judged_by_its_status() -> None:
     kind = type("CardError", (Exception,), {"__module__": "my.shop", "http_status": 402})
-    assert judge(kind("declined")) == "ambiguous"
+    assert classify(kind("declined")) == "ambiguous"
 
 
 def by_azure(url: str, raised_by: str = "azure.data.tables", **retries: Any) -> object:
@@ -353,14 +353,14 @@ def by_azure(url: str, raised_by: str = "azure.data.tables", **retries: Any) -> 
 def test_the_status_that_an_azure_client_raises_is_known(
     serve: Callable[[bytes], str], status: int, verdict: str
 ) -> None:
-    assert judge(error_of(lambda url: by_azure(url, retry_total=0), serve(answer_of(status)))) == verdict
+    assert classify(error_of(lambda url: by_azure(url, retry_total=0), serve(answer_of(status)))) == verdict
 
 
 def test_a_connection_that_an_azure_client_could_not_make_is_clean_and_one_that_broke_is_not(
     refusing: str, serve: Callable[[bytes], str]
 ) -> None:
-    assert judge(error_of(lambda url: by_azure(url, retry_total=0), refusing)) == "clean"
-    assert judge(error_of(lambda url: by_azure(url, retry_total=0), serve(b""))) == "ambiguous"
+    assert classify(error_of(lambda url: by_azure(url, retry_total=0), refusing)) == "clean"
+    assert classify(error_of(lambda url: by_azure(url, retry_total=0), serve(b""))) == "ambiguous"
 
 
 @pytest.mark.parametrize(("before", "verdict"), [(500, "ambiguous"), (429, "clean")])
@@ -368,7 +368,7 @@ def test_an_azure_clients_refusal_is_that_of_its_last_try_only(
     serve_in_turn: Callable[..., str], before: int, verdict: str
 ) -> None:
     url = serve_in_turn(answer_of(before), answer_of(404))
-    assert judge(error_of(lambda url: by_azure(url, retry_total=1), url)) == verdict
+    assert classify(error_of(lambda url: by_azure(url, retry_total=1), url)) == verdict
 
 
 def test_a_refusal_that_does_not_say_what_azures_pipeline_tried_before_is_ambiguous(
@@ -381,11 +381,11 @@ def test_a_refusal_that_does_not_say_what_azures_pipeline_tried_before_is_ambigu
     def send(url: str) -> object:
         return client.send_request(azure.core.rest.HttpRequest("POST", url, content=b"x")).raise_for_status()
 
-    assert judge(error_of(send, url)) == "ambiguous"
+    assert classify(error_of(send, url)) == "ambiguous"
 
 
 def test_an_error_of_ones_own_is_not_judged_by_what_is_in_it() -> None:
-    assert judge(RuntimeError(ConnectionRefusedError())) == "other"
+    assert classify(RuntimeError(ConnectionRefusedError())) == "other"
 
 
 @pytest.mark.parametrize("answer", ["chunks cut off", "body cut off"])

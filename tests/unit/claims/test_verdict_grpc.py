@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, NeedsReview
-from twiceproof.claims.error_classification import judge
+from twiceproof.claims.error_classification import classify
 
 grpc: Any = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'twiceproof[test]'")
 with warnings.catch_warnings():  # it warns of each Python that will be too old one day
@@ -104,36 +104,36 @@ def test_every_status_has_its_verdict() -> None:
 @pytest.mark.parametrize("code", sorted(CLEAN))
 def test_a_status_that_a_server_sends_instead_of_acting_is_clean(bank: Bank, pay: Any, code: str) -> None:
     bank.script = [code]
-    assert judge(error_of(pay)) == "clean"
-    assert judge(error_of(wrap_errors(pay))) == "clean"
+    assert classify(error_of(pay)) == "clean"
+    assert classify(error_of(wrap_errors(pay))) == "clean"
 
 
 @pytest.mark.parametrize("code", sorted(AMBIGUOUS))
 def test_a_status_that_may_come_after_acting_leaves_a_doubt(bank: Bank, pay: Any, code: str) -> None:
     bank.script = [code]
-    assert judge(error_of(pay)) == "ambiguous"
-    assert judge(error_of(wrap_errors(pay))) == "ambiguous"
+    assert classify(error_of(pay)) == "ambiguous"
+    assert classify(error_of(wrap_errors(pay))) == "ambiguous"
 
 
 def test_a_deadline_that_went_by_leaves_a_doubt(bank: Bank, pay: Any) -> None:
     bank.script = ["late"]
     late = error_of(pay, timeout=0.2)
-    assert (late.code().name, judge(late), bank.asked) == ("DEADLINE_EXCEEDED", "ambiguous", [b"17"])  # type: ignore[attr-defined]
+    assert (late.code().name, classify(late), bank.asked) == ("DEADLINE_EXCEEDED", "ambiguous", [b"17"])  # type: ignore[attr-defined]
 
 
 def test_an_answer_too_large_to_be_taken_leaves_a_doubt(bank: Bank, pay: Any) -> None:
     bank.script = ["large"]
     refused = error_of(pay)
-    assert (refused.code().name, judge(refused)) == ("RESOURCE_EXHAUSTED", "ambiguous")  # type: ignore[attr-defined]
+    assert (refused.code().name, classify(refused)) == ("RESOURCE_EXHAUSTED", "ambiguous")  # type: ignore[attr-defined]
 
 
 def test_a_refusal_is_that_of_the_last_try_only(bank: Bank, pay: Any) -> None:
     bank.script = ["UNAVAILABLE", "NOT_FOUND"]
     tried = GoogleRetry(initial=0.001, maximum=0.002)(wrap_errors(pay))
     refused = error_of(tried)
-    assert (type(refused), len(bank.asked), judge(refused)) == (google.NotFound, 2, "ambiguous")
+    assert (type(refused), len(bank.asked), classify(refused)) == (google.NotFound, 2, "ambiguous")
     bank.script = ["NOT_FOUND"]
-    assert judge(error_of(tried)) == "clean"
+    assert classify(error_of(tried)) == "clean"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_refusal_is_that_of_the_last_try_only(bank: Bank, pay: Any) -> None:
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_what_google_clients_raise_about_http_is_judged_by_its_status(error: Exception, verdict: str) -> None:
-    assert judge(error) == verdict
+    assert classify(error) == verdict
 
 
 def test_a_never_step_is_not_repeated_after_its_call_was_cancelled(app: App, bank: Bank, pay: Any) -> None:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from twiceproof import App, NeedsReview, NotDone, PriorFailure, Waiting
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.states import Ask
+from twiceproof.claims.states import ClaimRequest
 from twiceproof.cli.main import cli
 from twiceproof.clock import Clock
 from twiceproof.operations import block
@@ -72,7 +72,7 @@ class Ledger:
     def hold(self, n, owner="host:1:abc-1", operation="ship", key=None, tenant="default"):
         key = key or f"order:{n}"
         at = address_of(tenant, operation, key)
-        return block(self.app.claims.take(Ask(at, operation, key, owner, 60.0, tenant)))
+        return block(self.app.claims.take(ClaimRequest(at, operation, key, owner, 60.0, tenant)))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from msgspec import structs
 from twiceproof.cli import demo
 from twiceproof.cli.demo import DONE, WEATHER, WRONG
 from twiceproof.cli.output import Progress
-from twiceproof.demo.play import Approved, Count, KnownStep, Report, Settled, Side
+from twiceproof.demo.play import Approved, Count, DemoReport, DemoSettled, KnownStep, Side
 from twiceproof.demo.scenario import make_plan
 
 README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
@@ -24,11 +24,11 @@ UNKNOWN = [KnownStep("make_invoice", "done", "INV-7"), KnownStep("send_mail", "u
 def report_with(ours=GOOD, **others):
     words = {
         "approved": [Approved("bill_order/order:3", 3, 7_000)],
-        "settled": [Settled("bill_order/order:7", 7, "send_mail", "happened", UNKNOWN)],
+        "settled": [DemoSettled("bill_order/order:7", 7, "send_mail", "happened", UNKNOWN)],
         "waiting": 0,
         "seconds": 11.6,
     }
-    return Report(make_plan(10, 1), {"naive": NAIVE, "twiceproof": ours}, **(words | others))
+    return DemoReport(make_plan(10, 1), {"naive": NAIVE, "twiceproof": ours}, **(words | others))
 
 
 @pytest.fixture

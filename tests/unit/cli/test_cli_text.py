@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twiceproof.cli.output import clean, escaped, moment, span
-from twiceproof.safe_text import UNSEEN, has_password, quoted, redacted, shown_url
+from twiceproof.safe_text import INVISIBLE, has_password, quoted, redacted, shown_url
 
 EVIL = "\x1b]0;title\x07\x1b[2J\x9b31m\u202egnp.exe\u2066\u200b\x00\r\x08"
 
@@ -23,7 +23,7 @@ def test_nothing_unseen_is_left_and_nothing_is_hidden():
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_clean_text_has_no_control_characters(text):
-    assert not UNSEEN.search(clean(text))
+    assert not INVISIBLE.search(clean(text))
     assert not any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in clean(text))
 
 
@@ -36,7 +36,7 @@ def test_an_escaped_document_is_plain_and_means_the_same(text):
 
 
 def controls(text):
-    return sorted({letter for letter in text if UNSEEN.match(letter) and letter != "\n"})
+    return sorted({letter for letter in text if INVISIBLE.match(letter) and letter != "\n"})
 
 
 def test_a_ledger_cannot_write_to_the_terminal(run, ledger):
@@ -102,8 +102,8 @@ def test_a_message_loses_the_password_in_every_form():
 def test_a_suggested_word_is_the_very_word_when_pasted(word):
     done = subprocess.run(["bash", "-c", f"printf %s {quoted(word)}"], capture_output=True, env={"LC_ALL": "C.UTF-8"})
     assert done.stdout.decode() == word
-    assert not UNSEEN.search(quoted(word))
-    if not UNSEEN.search(word):
+    assert not INVISIBLE.search(quoted(word))
+    if not INVISIBLE.search(word):
         assert shlex.split(quoted(word)) == [word]
 
 

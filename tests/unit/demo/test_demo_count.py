@@ -6,10 +6,10 @@ import pytest
 
 from twiceproof.demo.play import count, invoice_of, large_orders_billed, was_mailed
 from twiceproof.demo.processes import Book
-from twiceproof.demo.scenario import Order, Plan
+from twiceproof.demo.scenario import DemoPlan, Order
 from twiceproof.demo.services import ADDRESSES, INVOICES, MAILS
 
-PLAN = Plan(1, [Order(1, 70), Order(2, 30, addresses=2), Order(3, 6_000)], [], {}, {})
+PLAN = DemoPlan(1, [Order(1, 70), Order(2, 30, addresses=2), Order(3, 6_000)], [], {}, {})
 
 
 class Outside:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from twiceproof.claims.manager import Claims
+from twiceproof.claims.manager import ClaimManager
 from twiceproof.inbound.reply import JSON, Reply, read_body
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
@@ -23,7 +23,7 @@ class ClaimDesk:
         self.clock = clock or ManualClock()
         self.engine = engine or MemoryEngine(self.clock)
         self.store = GroupedStore(self.engine, clock=self.clock)
-        self.claims = Claims(self.store, clock=self.clock)
+        self.claims = ClaimManager(self.store, clock=self.clock)
         self.service = ClaimService(self.claims, tenant)
 
     def again(self, tenant: str = "default") -> ClaimDesk:

@@ -9,7 +9,7 @@ import pytest
 
 from twiceproof import App, InProgress, KeyRefused, Misuse, PayloadMismatch
 from twiceproof.claims.claim import address_of, claim_of
-from twiceproof.inbound.envelope import listen
+from twiceproof.inbound.envelope import collect
 from twiceproof.operations import block
 from twiceproof.server.services.claim_service import write_token
 from twiceproof.stores.grouped import GroupedStore
@@ -451,7 +451,7 @@ def test_those_who_are_not_first_are_counted_and_another_payload_is_not(desk):
 
 def test_what_became_of_a_claim_is_told_to_the_log_and_the_metrics(desk):
     def visited():
-        heard = listen()
+        heard = collect()
         token = desk.token(payload={"order": 1})
         desk.take(payload={"order": 1})
         desk.take(payload={"order": 2})

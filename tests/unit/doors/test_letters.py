@@ -15,7 +15,7 @@ from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import sweep
 from twiceproof.inbound import dead_letters as letter_body
 from twiceproof.inbound.admit import replay_letter
-from twiceproof.inbound.dead_letters import Letter, letters
+from twiceproof.inbound.dead_letters import DeadLetter, letters
 from twiceproof.inbound.source import Poison
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Remove
@@ -52,10 +52,10 @@ class Shop:
         reply = self.app.receive(*posted(content))
         return reply.status, msgspec.json.decode(reply.body)["state"]
 
-    def letters(self) -> list[Letter]:
+    def letters(self) -> list[DeadLetter]:
         return block(letters(self.app.store, "default"))
 
-    def replay(self, letter: Letter) -> list[str]:
+    def replay(self, letter: DeadLetter) -> list[str]:
         return [one.word for one in block(replay_letter(self.app.parts, self.app.hooks, letter.id))]
 
     def work(self) -> list[str]:

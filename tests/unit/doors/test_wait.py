@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from twiceproof import by
-from twiceproof.operations import Aside
+from twiceproof.operations import InThread
 
 from ..flows.stage import Stage
 from .post import SECRET, Post, posted
@@ -33,13 +33,13 @@ class Shop:
         app.webhook(Post(), **{"secret": SECRET, "start": sync, "wait": "10s", **options})
         app.store.pause = self._pause  # type: ignore[method-assign]
 
-    def _pause(self, space: str, seconds: float) -> Aside[None]:
+    def _pause(self, space: str, seconds: float) -> InThread[None]:
         def wait() -> None:
             self.app.parts.clock.sleep(seconds)
             if self.meanwhile:
                 self.meanwhile.pop(0)()
 
-        return Aside(wait)
+        return InThread(wait)
 
     def work(self) -> None:
         self.app.worker(concurrency=1).run(until_idle=True)
@@ -112,8 +112,8 @@ def test_an_event_that_a_newer_one_overtook_is_taken_in(stage: Stage) -> None:
     @app.flow(key="order:{order[id]}", order=by(object="{order[object]}", version="{order[version]}"))
     def sync(order: dict[str, Any]) -> None: ...
 
-    def work(space: str, seconds: float) -> Aside[None]:
-        return Aside(lambda: app.worker(concurrency=1).run(until_idle=True))
+    def work(space: str, seconds: float) -> InThread[None]:
+        return InThread(lambda: app.worker(concurrency=1).run(until_idle=True))
 
     app.store.pause = work  # type: ignore[method-assign]
     newer, older = ({"id": str(number), "object": "a", "version": number} for number in (2, 1))

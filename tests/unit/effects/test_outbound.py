@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from twiceproof import NotDone
-from twiceproof.effects.http import Outbound, Sent
+from twiceproof.effects.http import Outbound, SentRequest
 from twiceproof.effects.url_guard import NotAllowed
 
 from .loopback import RebindingResolver, certificate, trap
@@ -82,7 +82,7 @@ def test_a_literal_address_inside_is_not_called() -> None:
 def test_a_redirect_is_told_and_not_followed(dialled: list[tuple[str, int]]) -> None:
     with trap(METADATA) as server:
         answer = Outbound(http=True, resolve=lambda host, port: [PUBLIC]).post(url(server.port), b"{}", {})
-    assert answer == Sent(302)
+    assert answer == SentRequest(302)
     assert not answer.ok
     assert dialled == [(PUBLIC, server.port)]
 
@@ -209,7 +209,7 @@ def test_a_slow_handshake_is_cut_off() -> None:
 def test_the_answers_body_is_told_to_nobody() -> None:
     with trap(b"HTTP/1.1 500 Oops\r\nContent-Length: 6\r\nRetry-After: 7\r\n\r\nsecret") as server:
         answer = here().post(url(server.port), b"{}", {})
-    assert answer == Sent(500, "7")
+    assert answer == SentRequest(500, "7")
     assert "secret" not in repr(answer)
 
 

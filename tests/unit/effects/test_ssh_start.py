@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 asyncssh = pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'twiceproof[ssh]'")
 
 from twiceproof import App, Misuse, NotDone, Waiting  # noqa: E402
-from twiceproof.claims.error_classification import judge  # noqa: E402
+from twiceproof.claims.error_classification import classify  # noqa: E402
 from twiceproof.effects.ssh import script_of, ssh_start  # noqa: E402
 
 from .ssh_server import Keys, asyncssh_server, free_port, system_sshd  # noqa: E402
@@ -143,7 +143,7 @@ def test_a_connection_that_breaks_after_the_command_was_sent_leaves_a_doubt(keys
 
     with asyncssh_server(keys, hang_up) as port, pytest.raises(ConnectionError, match="may have been started") as lost:
         ssh_start("127.0.0.1", "true", **keys.options(port))(URL)
-    assert judge(lost.value) == "ambiguous"
+    assert classify(lost.value) == "ambiguous"
 
 
 def test_a_server_that_never_answers_leaves_a_doubt(keys: Keys) -> None:
@@ -153,7 +153,7 @@ def test_a_server_that_never_answers_leaves_a_doubt(keys: Keys) -> None:
 
     with asyncssh_server(keys, sit_still) as port, pytest.raises(ConnectionError) as lost:
         ssh_start("127.0.0.1", "true", timeout=0.3, **keys.options(port))(URL)
-    assert judge(lost.value) == "ambiguous"
+    assert classify(lost.value) == "ambiguous"
 
 
 # -- in a flow -------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import pytest
 from twiceproof import StoreFull
 from twiceproof.flows.engine.context import are_siblings, inside_flow
 from twiceproof.flows.engine.exits import GiveBack, Review, Undo, Wait, merged
-from twiceproof.flows.engine.ledger import Note
-from twiceproof.flows.engine.ledger_flusher import Turn
+from twiceproof.flows.engine.ledger import EntryNote
+from twiceproof.flows.engine.ledger_flusher import FairLock
 from twiceproof.operations import block
 from twiceproof.records import Address, Check, Insert
 
@@ -22,7 +22,7 @@ from .stage import Stage
 
 
 def test_a_free_turn_is_taken_once() -> None:
-    turn = Turn()
+    turn = FairLock()
     assert turn.take_now()
     assert not turn.take_now()
     turn.give()
@@ -30,7 +30,7 @@ def test_a_free_turn_is_taken_once() -> None:
 
 
 def test_a_turn_is_handed_to_whoever_waits_longest() -> None:
-    turn, order = Turn(), []
+    turn, order = FairLock(), []
 
     async def main() -> None:
         turn.take_now()
@@ -50,7 +50,7 @@ def test_a_turn_is_handed_to_whoever_waits_longest() -> None:
 
 
 def test_threads_and_event_loops_share_one_turn() -> None:
-    turn, inside, most = Turn(), 0, 0
+    turn, inside, most = FairLock(), 0, 0
 
     def enter() -> None:
         nonlocal inside, most
@@ -87,7 +87,7 @@ def test_threads_and_event_loops_share_one_turn() -> None:
 
 @pytest.mark.parametrize("handed", [False, True], ids=["in line", "just handed over"])
 def test_one_who_is_cancelled_does_not_keep_the_turn(handed: bool) -> None:
-    turn = Turn()
+    turn = FairLock()
 
     async def main() -> None:
         turn.take_now()
@@ -106,7 +106,7 @@ def test_one_who_is_cancelled_does_not_keep_the_turn(handed: bool) -> None:
 
 
 def test_a_loop_that_is_gone_is_passed_over() -> None:
-    turn = Turn()
+    turn = FairLock()
     turn.take_now()
     loop = asyncio.new_event_loop()
     waiting: Any = turn.take().wait()
@@ -136,7 +136,7 @@ def test_a_flush_waits_for_what_another_branch_has_on_its_way(stage: Stage) -> N
     @app.flow(key="order:{order}")
     def sync(order: int) -> bool:
         session = inside_flow("this")
-        session.finished("ours", "done", Note())
+        session.finished("ours", "done", EntryNote())
         session.unvisited = set()
         other = threading.Thread(target=lambda: block(session.ledger.flush()))
         other.start()
@@ -168,7 +168,7 @@ def test_what_could_not_be_written_for_one_branch_is_written_by_the_next(stage: 
     @app.flow(key="order:{order}")
     def sync(order: int) -> None:
         session = inside_flow("this")
-        session.finished("ours", "done", Note())
+        session.finished("ours", "done", EntryNote())
         with pytest.raises(StoreFull):
             block(session.ledger.flush())
         assert session.ledger.backlog == 1
@@ -190,7 +190,7 @@ def test_more_than_a_store_lands_together_goes_in_parts(stage: Stage) -> None:
         session = inside_flow("this")
         for n in range(150):
             piece = Insert(Address(session.space, "resource", f"piece {n}"), "{}")
-            session.finished(f"item[{n}]", "done", Note(), piece)
+            session.finished(f"item[{n}]", "done", EntryNote(), piece)
         return session.ledger.backlog
 
     app.parts.courier.stop()

@@ -119,9 +119,9 @@ def test_of_an_earlier_release_nobody_knows_which_ran_beside_which(
     stage: Stage, style: Style, shape: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its runs hold no places: a flow that has not changed goes on with them."""
-    note = carry.Note
+    note = carry.EntryNote
     with monkeypatch.context() as earlier:
-        earlier.setattr(carry, "Note", lambda *args, place, **more: note(*args, **more))
+        earlier.setattr(carry, "EntryNote", lambda *args, place, **more: note(*args, **more))
         first(stage, style, lambda release: shape(release, "charge"))
 
     def more(release: Release) -> Any:

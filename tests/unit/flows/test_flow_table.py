@@ -393,27 +393,29 @@ def test_a_step_that_is_killed_again_and_again_ends_in_review(stage: Stage, styl
 
 def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> None:
     """The database has not kept it, so a crash or two are forgiven, whatever the policy; then a person looks."""
-    from twiceproof.flows.engine.decisions import Act, Park, Plan, before
-    from twiceproof.flows.engine.ledger import STARTED, Entry, Note
+    from twiceproof.flows.engine.decisions import Act, NeedsPerson, StepPlan, on_reached
+    from twiceproof.flows.engine.ledger import STARTED, Entry, EntryNote
     from twiceproof.flows.repeat import TRANSACTION
 
-    plan = Plan(TRANSACTION, Retry(attempts=1))
-    assert before(plan, None, 100.0, crashed=True, since=50.0) == Act(2, intent=True)
-    begun = [Entry("reserve", STARTED, Note(starts=starts, first_at=50.0), "1", 50.0) for starts in (2, 3)]
-    assert before(plan, begun[0], 100.0, crashed=True, since=50.0) == Act(3, intent=True)
-    assert isinstance(before(plan, begun[1], 100.0, crashed=True, since=50.0), Park)
+    plan = StepPlan(TRANSACTION, Retry(attempts=1))
+    assert on_reached(plan, None, 100.0, crashed=True, since=50.0) == Act(2, intent=True)
+    begun = [Entry("reserve", STARTED, EntryNote(starts=starts, first_at=50.0), "1", 50.0) for starts in (2, 3)]
+    assert on_reached(plan, begun[0], 100.0, crashed=True, since=50.0) == Act(3, intent=True)
+    assert isinstance(on_reached(plan, begun[1], 100.0, crashed=True, since=50.0), NeedsPerson)
 
 
 def test_an_attempt_that_was_killed_counts_beside_those_that_failed() -> None:
     """One failed and is on record, one was killed and left no trace: the next one is the third."""
-    from twiceproof.flows.engine.decisions import Act, Park, Plan, before
-    from twiceproof.flows.engine.ledger import RETRY, Entry, Note
+    from twiceproof.flows.engine.decisions import Act, NeedsPerson, StepPlan, on_reached
+    from twiceproof.flows.engine.ledger import RETRY, Entry, EntryNote
     from twiceproof.flows.repeat import SAFE
 
-    failed = Entry("pay", RETRY, Note(starts=1, first_at=50.0), "1", 50.0)
-    assert before(Plan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=True, since=50.0) == Act(3, intent=True)
-    assert before(Plan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=False, since=50.0) == Act(2)
-    assert isinstance(before(Plan(SAFE, Retry(attempts=2)), failed, 51.0, crashed=True, since=50.0), Park)
+    failed = Entry("pay", RETRY, EntryNote(starts=1, first_at=50.0), "1", 50.0)
+    assert on_reached(StepPlan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=True, since=50.0) == Act(3, intent=True)
+    assert on_reached(StepPlan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=False, since=50.0) == Act(2)
+    assert isinstance(
+        on_reached(StepPlan(SAFE, Retry(attempts=2)), failed, 51.0, crashed=True, since=50.0), NeedsPerson
+    )
 
 
 def test_a_first_pause_that_would_be_cut_short_is_refused() -> None:

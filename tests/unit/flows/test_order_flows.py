@@ -597,20 +597,20 @@ def test_a_flow_that_calls_an_ordered_one_is_told_once_that_it_is_stale(stage: S
 def test_of_two_runs_that_saw_the_same_mark_the_older_one_sees_it_move(stage: Stage) -> None:
     """Its slot lapsed between its look at the mark and its write."""
     from twiceproof.flows.ordering.declaration import Version
-    from twiceproof.flows.ordering.high_water_mark import Drop, Event
+    from twiceproof.flows.ordering.high_water_mark import DropDecision, OrderedEvent
 
     app, outside = stage.process(), Outside()
     flow = declare(app, outside)
     flow(event(1))
     late = flow.flow.order._advance(
-        app.parts, mark_at("default", "sync", "a"), Event(Version("integer", "2"), "run_late", ""), 0.0
+        app.parts, mark_at("default", "sync", "a"), OrderedEvent(Version("integer", "2"), "run_late", ""), 0.0
     )
     write = late.send(next(late).block())
     flow(event(3))
     look_again = late.send(write.block())
     with pytest.raises(StopIteration) as end:
         late.send(look_again.block())
-    assert isinstance(end.value.value, Drop)
+    assert isinstance(end.value.value, DropDecision)
 
 
 def test_many_threads_deliver_in_any_order_and_the_newest_stays(tmp_path: Any) -> None:

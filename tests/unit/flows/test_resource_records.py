@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from twiceproof import ResultNotKept
-from twiceproof.claims.blobs.records import DAY, Away
+from twiceproof.claims.blobs.records import DAY, BlobRef
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import forget
 from twiceproof.operations import block
@@ -26,8 +26,8 @@ def test_a_record_that_was_changed_leads_to_no_other_file(tmp_path: Path, way: s
     mine, theirs = app.store.scan("resource").block().records
     victim = tmp_path / "ledger.db"
     victim.write_bytes(BYTES)
-    away = msgspec.json.decode(mine.body, type=Away)
-    path = {"absolute": str(victim), "up": "../ledger.db"}.get(way, msgspec.json.decode(theirs.body, type=Away).path)
+    away = msgspec.json.decode(mine.body, type=BlobRef)
+    path = {"absolute": str(victim), "up": "../ledger.db"}.get(way, msgspec.json.decode(theirs.body, type=BlobRef).path)
     changed = msgspec.json.encode(msgspec.structs.replace(away, path=path)).decode()
     app.store.write(Replace(mine.at, changed, mine.state, version=mine.version)).block()
     with pytest.raises(ResultNotKept, match="its record was changed"):
@@ -35,5 +35,5 @@ def test_a_record_that_was_changed_leads_to_no_other_file(tmp_path: Path, way: s
     world.clock.advance(2 * DAY)
     block(forget(app.store, app.store.read(address_of("default", "report", "order:1", "run")).block().record))
     assert app.store.scan("resource").block().records == [theirs]
-    assert victim.exists() and msgspec.json.decode(theirs.body, type=Away).path in world.on_shelf()
+    assert victim.exists() and msgspec.json.decode(theirs.body, type=BlobRef).path in world.on_shelf()
     world.close()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Misuse, Resource, ResultNotKept, StoreUnavailable, ValueRefused
-from twiceproof.claims.blobs import Shelf, open_shelf, path_of, run_of
+from twiceproof.claims.blobs import BlobStore, open_blob_store, path_of, run_of
 from twiceproof.claims.blobs.records import DAY, load, orphans, remove_orphans
 from twiceproof.claims.retention import sweep
 from twiceproof.flows.calls import resume_run
@@ -70,7 +70,7 @@ class World:
         return app
 
     def on_shelf(self) -> list[str]:
-        return [kept.path for kept in open_shelf(self.place).listing()] if self.place else []
+        return [kept.path for kept in open_blob_store(self.place).listing()] if self.place else []
 
     def close(self) -> None:
         for app in self.apps:
@@ -375,7 +375,7 @@ def test_a_directory_that_is_not_mounted_says_nothing_about_what_is_in_it(tmp_pa
 
 
 def test_files_are_their_owners_only_and_never_half(tmp_path: Path) -> None:
-    shelf = open_shelf(f"dir://{tmp_path}/shelf")
+    shelf = open_blob_store(f"dir://{tmp_path}/shelf")
     shelf.put("run_a/x.res", io.BytesIO(b"old"))
     assert stat.S_IMODE((tmp_path / "shelf/run_a/x.res").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "shelf/run_a").stat().st_mode) == 0o700
@@ -452,7 +452,7 @@ def test_orphans_of_crashed_attempts_are_found_and_removed_after_a_day(place: st
     world = World(place)
     app = world.process()
     made = reporting(app)(1)
-    shelf: Shelf = open_shelf(place)
+    shelf: BlobStore = open_blob_store(place)
     path = path_of(made.ref.split("/")[2], "an attempt that crashed")
     shelf.put(path, io.BytesIO(b"lost"))
     shelf.put("run_nonsense/x.res", io.BytesIO(b"nobody's"))
@@ -470,7 +470,7 @@ def test_what_others_keep_in_the_same_place_is_no_orphan(place: str) -> None:
     """The ledger itself, for one: of a database that is in use, the file itself may be days old."""
     world = World(place)
     app = world.process()
-    shelf: Shelf = open_shelf(place)
+    shelf: BlobStore = open_blob_store(place)
     for path in ("shop.db", "README", "photos/cat.res", "run_up.log"):
         shelf.put(path, io.BytesIO(b"not ours"))
     shelf.put("run_nonsense/.half-x", io.BytesIO(b"ours, and of no use"))

@@ -13,11 +13,11 @@ import pytest
 from twiceproof import App, CannotOpen, Misuse, Waiting
 from twiceproof.claims.claim import CLAIM, RUN, address_of
 from twiceproof.claims.retention import sweep
-from twiceproof.flows.history.key_rotation import KINDS, Rotated, _renew, keys_in_use, rotate
+from twiceproof.flows.history.key_rotation import KINDS, RotationCount, _renew, keys_in_use, rotate
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.records import Address, Batch, Insert, Replace
-from twiceproof.stores.encryption import Keyring, SealedEngine
+from twiceproof.stores.encryption import EncryptedEngine, Keyring
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -36,7 +36,7 @@ class Vault:
         self.inner = MemoryEngine(self.clock)
 
     def store(self, keys: dict[str, bytes]) -> GroupedStore:
-        engine: Any = SealedEngine(self.inner, Keyring(keys)) if keys else self.inner
+        engine: Any = EncryptedEngine(self.inner, Keyring(keys)) if keys else self.inner
         return GroupedStore(engine, clock=self.clock)
 
     def app(self, keys: dict[str, bytes]) -> App:
@@ -99,7 +99,7 @@ def test_plain_and_old_rows_are_sealed_anew_and_stay_what_they_are(vault: Vault)
     done = rotate(store)
     assert (done.sealed, done.left) == (4, 0)
     assert keys_in_use(store) == {"new": 4}
-    assert rotate(store) == Rotated(current=4)
+    assert rotate(store) == RotationCount(current=4)
     app = vault.app(NEW)
     for order in (0, 1):
         assert shop(app)(order) == f"saved {order}"
@@ -179,19 +179,19 @@ def test_a_run_that_was_cut_off_keeps_the_times_it_is_judged_by(vault: Vault) ->
     with pytest.raises(KeyboardInterrupt):
         sync(1)
     vault.clock.advance(60)
-    assert rotate(vault.store({**NEW, **OLD})) == Rotated(held=2)
+    assert rotate(vault.store({**NEW, **OLD})) == RotationCount(held=2)
     cut[0] = False
     assert sync(1) == ["first", "second"]
     assert rotate(vault.store({**NEW, **OLD})).left == 0
 
 
 def test_a_run_whose_holder_died_is_left_until_somebody_goes_on_with_it(vault: Vault) -> None:
-    engine = DyingEngine(SealedEngine(vault.inner, Keyring(OLD)), at=2)
+    engine = DyingEngine(EncryptedEngine(vault.inner, Keyring(OLD)), at=2)
     dying = App(GroupedStore(engine, clock=vault.clock), clock=vault.clock)
     with pytest.raises(Died):
         shop(dying)(1)
     vault.clock.advance(60)
-    assert rotate(vault.store({**NEW, **OLD})) == Rotated(held=1)
+    assert rotate(vault.store({**NEW, **OLD})) == RotationCount(held=1)
     assert shop(vault.app({**NEW, **OLD}))(1) == "saved 1"
 
 
@@ -270,7 +270,9 @@ def test_rotated_under_load_nothing_is_lost_and_the_old_key_can_go(tmp_path: Pat
 
     def opened(*rings: dict[str, bytes]) -> GroupedStore:
         engine = SqliteEngine(tmp_path / "shop.db", durability="process")
-        return GroupedStore(SealedEngine(engine, Keyring({name: key for ring in rings for name, key in ring.items()})))
+        return GroupedStore(
+            EncryptedEngine(engine, Keyring({name: key for ring in rings for name, key in ring.items()}))
+        )
 
     apps = [App(opened(OLD, NEW)), App(opened(NEW, OLD))]
     flows = [shop(app) for app in apps]

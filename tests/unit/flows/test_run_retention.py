@@ -9,7 +9,7 @@ import pytest
 from twiceproof import App, Misuse, NeedsReview, ResultNotKept
 from twiceproof.claims.claim import address_of, claim_of
 from twiceproof.claims.queries import Evidence, evidence_write
-from twiceproof.claims.retention import PIECES, sweep
+from twiceproof.claims.retention import RUN_RECORD_KINDS, sweep
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Replace, Written
 
@@ -42,7 +42,7 @@ def declare(stage: Stage, app: App, **options: Any) -> Any:
 
 
 def everything(stage: Stage) -> list[Address]:
-    kinds = ("run", *PIECES)
+    kinds = ("run", *RUN_RECORD_KINDS)
     return [record.at for kind in kinds for record in stage.engine.scan(kind, PLACE.space, None, None, 10_000).records]
 
 

@@ -116,7 +116,7 @@ def test_a_scheduled_function_is_proved_and_checked_as_it_was_written(noon: Stag
         return app
 
     assert target_of(tidy, datetime(2026, 3, 2, tzinfo=UTC)).app is app
-    assert reading.Source(tidy.flow.function).file == __file__
+    assert reading.SourceTree(tidy.flow.function).file == __file__
 
 
 def test_a_tick_whose_key_is_taken_holds_up_none_after_it(noon: Stage, caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ from twiceproof import App, ClaimLost, Misuse, NotDone, StoreUnavailable
 from twiceproof.claims.claim import body_of, claim_of
 from twiceproof.flows.calls import resume_run
 from twiceproof.flows.engine.run_states import MOST_CRASHES, with_work
-from twiceproof.flows.workers.due_work import Duty
+from twiceproof.flows.workers.due_work import DueWork
 from twiceproof.flows.workers.log import FORMAT, JsonLines, RunFilter
 from twiceproof.operations import Inline, Operation, block
 from twiceproof.prove.clocks import ManualClock
@@ -457,7 +457,7 @@ def test_a_worker_without_places_is_refused(shop):
 # -- other duties ----------------------------------------------------------------------------------
 
 
-class Chime(Duty):
+class Chime(DueWork):
     """Something else that falls due."""
 
     kind = "chime"

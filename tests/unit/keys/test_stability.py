@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 import pytest
 
 from twiceproof.errors import Misuse, UnstableKeyWarning
-from twiceproof.keys import KeyMaker, KeyWatch, Suspect, Watch, suspects, warn_unstable, windowed
+from twiceproof.keys import KeyMaker, KeyWatch, Suspect, UnstableKeyDetector, suspects, warn_unstable, windowed
 
 NOW_MOMENT = datetime(2026, 3, 4, 12, 30, 17, 250_000, tzinfo=UTC)
 NOW = NOW_MOMENT.timestamp()
@@ -124,7 +124,7 @@ def sync(order, attempt=1): ...
 
 def watch(key, **options):
     maker = KeyMaker(key, sync)
-    eye = Watch("sync", maker, **options)
+    eye = UnstableKeyDetector("sync", maker, **options)
 
     def call(order, attempt=1):
         arguments = {"order": order, "attempt": attempt}
@@ -211,7 +211,7 @@ def test_the_warning_points_at_the_caller():
 
 def test_stable_takes_a_list_of_names():
     with pytest.raises(Misuse, match=r'write stable=\("order",\)'):
-        Watch("sync", KeyMaker("{order[id]}", sync), stable="order")
+        UnstableKeyDetector("sync", KeyMaker("{order[id]}", sync), stable="order")
 
 
 # -- functions: the arguments they take ------------------------------------------------------------

@@ -27,10 +27,10 @@ from msgspec import structs
 
 from twiceproof import App
 from twiceproof.errors import Misuse
-from twiceproof.prove.guard.guard import Guard
-from twiceproof.prove.guard.places import Allowed
+from twiceproof.prove.guard.guard import NetworkGuard
+from twiceproof.prove.guard.places import AllowedDestinations
 from twiceproof.prove.prover import Prover, apart
-from twiceproof.prove.report import Report
+from twiceproof.prove.report import ProofReport
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.http import HttpWorld
 from twiceproof.prove.worlds.world import CallableWorld, World, Worlds
@@ -127,7 +127,7 @@ def reaching(order: dict[str, Any]) -> None:
     act(order)
 
 
-def played(how: Callable[[], Any], *worlds: World, **said: Any) -> Report:
+def played(how: Callable[[], Any], *worlds: World, **said: Any) -> ProofReport:
     global reach
     reach = how
     proved = structs.replace(target_of(reaching, {"id": 1}), **said)
@@ -448,7 +448,7 @@ def test_the_one_who_plays_is_not_held_to_it(outside: Listener) -> None:
         with socket.socket() as one:
             return one.connect_ex(outside.address)
 
-    guard = Guard(Allowed())
+    guard = NetworkGuard(AllowedDestinations())
     assert apart(ask, int, guard=guard) != 0
     assert guard.noted == [f"127.0.0.2:{outside.port}"]
     assert ask() == 0

@@ -18,11 +18,11 @@ from twiceproof.errors import Misuse
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.fixture import NotSafe, prove
 from twiceproof.prove.prover import Prover, apart
-from twiceproof.prove.report import Report, closing_line
-from twiceproof.prove.scenarios.process import Process, Stage
-from twiceproof.prove.scenarios.scenario import BODY, Fault
+from twiceproof.prove.report import ProofReport, closing_line
+from twiceproof.prove.scenarios.process import PlayStage, Process
+from twiceproof.prove.scenarios.scenario import BODY, InjectedFault
 from twiceproof.prove.target import other_payload, spread, target_of
-from twiceproof.prove.worlds.world import CallableWorld, Calls
+from twiceproof.prove.worlds.world import CallableWorld, CountedCalls
 from twiceproof.stores.memory import MemoryEngine
 
 from .flows import unsafe
@@ -71,7 +71,7 @@ def seen() -> list[str]:
     return list(outside)
 
 
-def played_twice(flow: Any, look: Any = seen, **said: Any) -> Report:
+def played_twice(flow: Any, look: Any = seen, **said: Any) -> ProofReport:
     proved = structs.replace(target_of(flow, {"id": 1}), **said)
     return Prover(proved, CallableWorld(look), only="twice").run()
 
@@ -222,8 +222,8 @@ def test_of_one_scene_alone_it_is_shown_beside_the_answer(capfd: pytest.CaptureF
 
 
 def test_of_steps_that_act_at_once_each_suffers_its_own_fault() -> None:
-    stage = Stage(lambda process: None)
-    process = Process(1, MemoryEngine(), ManualClock(), [Fault("lose", "effect", 1, after=True)], stage)
+    stage = PlayStage(lambda process: None)
+    process = Process(1, MemoryEngine(), ManualClock(), [InjectedFault("lose", "effect", 1, after=True)], stage)
     first, second = process.begin_effect("mail"), process.begin_effect("mail")
     process.end_effect("mail", second, {}, {})
     with pytest.raises(TimeoutError):
@@ -240,7 +240,7 @@ def test_what_the_body_itself_does_is_in_the_picture() -> None:
 
 def test_calls_of_a_step_are_counted_where_it_acts_and_not_where_a_replay_asks_for_it() -> None:
     function = mail.step.function
-    calls = Calls([f"{__name__}:mail"])
+    calls = CountedCalls([f"{__name__}:mail"])
     try:
         for _ in range(2):
             mailed({"id": 2})

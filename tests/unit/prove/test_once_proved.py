@@ -8,7 +8,7 @@ import pytest
 
 from twiceproof import App
 from twiceproof.prove.prover import Prover
-from twiceproof.prove.report import Report
+from twiceproof.prove.report import ProofReport
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.world import CallableWorld
 
@@ -40,7 +40,7 @@ def upsert(name: str) -> str:
     return name
 
 
-def play(function: Any, scene: str, **options: Any) -> Report:
+def play(function: Any, scene: str, **options: Any) -> ProofReport:
     return Prover(target_of(function, "Ada"), CallableWorld(lambda: list(outside)), only=scene, **options).run()
 
 

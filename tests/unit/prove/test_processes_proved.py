@@ -12,7 +12,7 @@ from twiceproof import App
 from twiceproof.errors import Misuse
 from twiceproof.prove.fixture import NotSafe, prove
 from twiceproof.prove.prover import Prover
-from twiceproof.prove.report import Report
+from twiceproof.prove.report import ProofReport
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.files import Files
 from twiceproof.prove.worlds.world import CallableWorld
@@ -96,7 +96,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def played(flow: Any, out: Path, only: str, *, processes: bool = True, store: str = "sqlite") -> Report:
+def played(flow: Any, out: Path, only: str, *, processes: bool = True, store: str = "sqlite") -> ProofReport:
     target = target_of(flow, {"out": str(out)})
     return Prover(target, Files(out), only=only, processes=processes, store=store).run()
 

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from twiceproof.cli.main import cli
-from twiceproof.cli.prove import Outside
-from twiceproof.prove.report import Report
+from twiceproof.cli.prove import WorldOptions
+from twiceproof.prove.report import ProofReport
 
 from .flows import safe
 
@@ -196,7 +196,7 @@ def test_answers_that_are_no_object_are_refused_with_a_next_move(shop: Path, tex
     assert done.exit_code == 2 and '{"POST /charges": {"status": 201' in done.output
 
 
-def test_the_fixture_returns_the_report_of_a_safe_flow(prove: Callable[..., Report]) -> None:
+def test_the_fixture_returns_the_report_of_a_safe_flow(prove: Callable[..., ProofReport]) -> None:
     report = prove(safe.effect_in_the_body, {"id": 7}, world=lambda: list(safe.outside), depth=1)
     assert report.good and report.expected == {"mail 7": 1} and report.unobserved == ()
     assert safe.outside == []
@@ -295,14 +295,14 @@ def test_events_of_one_object_are_played_in_every_order(shop: Path) -> None:
 
 
 def test_a_password_in_a_table_is_not_shown_again() -> None:
-    shown = Outside(table=("postgresql://me:secret@db/shop#orders", "sqlite:///shop.db#orders")).words()
+    shown = WorldOptions(table=("postgresql://me:secret@db/shop#orders", "sqlite:///shop.db#orders")).words()
     assert shown == ["--table", "@FILE", "--table", "sqlite:///shop.db#orders"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["greeting", "payment", "parcel"])
 def test_the_tests_of_the_how_to_pass(
-    prove: Callable[..., Report], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    prove: Callable[..., ProofReport], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = [part.partition("```")[0] for part in PAGE.split("```python\n")[1:]]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App
-from twiceproof.cli.prove import Outside
+from twiceproof.cli.prove import WorldOptions
 from twiceproof.prove.fixture import NotSafe, prove
 from twiceproof.prove.worlds.files import Files
 from twiceproof.prove.worlds.world import CallableWorld, Worlds
@@ -50,14 +50,14 @@ def test_what_two_worlds_call_by_one_name_is_counted_in_both() -> None:
 def test_files_of_two_directories_are_told_apart(both: list[Path]) -> None:
     (both[0] / "log.txt").write_text("written\n")
     with ExitStack() as stack:
-        worlds = Worlds(Outside(files=tuple(map(str, both))).open(stack))
+        worlds = Worlds(WorldOptions(files=tuple(map(str, both))).open(stack))
         assert worlds.look() == {f"{both[0]}/log.txt: written": 1}
 
 
 def test_files_of_one_directory_are_named_within_it(both: list[Path]) -> None:
     (both[0] / "log.txt").write_text("written\n")
     with ExitStack() as stack:
-        worlds = Worlds(Outside(files=(str(both[0]),)).open(stack))
+        worlds = Worlds(WorldOptions(files=(str(both[0]),)).open(stack))
         assert worlds.look() == {"log.txt: written": 1}
 
 

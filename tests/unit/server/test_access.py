@@ -7,7 +7,7 @@ import pytest
 from twiceproof import App, Misuse, env
 from twiceproof.operations import block
 from twiceproof.server.auth import FRESH
-from twiceproof.server.limits import Limits
+from twiceproof.server.limits import ServerLimits
 from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets, warn_of_open_door
 from twiceproof.server.tokens import GRANTS, Scope, any_token, create_token, list_tokens, revoke_token
 
@@ -237,7 +237,7 @@ def test_who_asks_first_without_the_secret_does_not_learn_which_hooks_there_are(
 
 
 def test_who_guesses_tokens_is_stopped_before_the_store_is_asked(app, monkeypatch):
-    desk = Desk(app, limits=Limits(per_source=1.0))
+    desk = Desk(app, limits=ServerLimits(per_source=1.0))
     token, looked = desk.token(Scope.READ), []
     assert desk.call("GET", METRICS, token=token, client="203.0.113.9").status == 200
     monkeypatch.setattr("twiceproof.server.auth.find_token", lambda store, digest: looked.append(digest) or nobody())

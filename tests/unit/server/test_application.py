@@ -18,10 +18,10 @@ from twiceproof.operations import Request
 from twiceproof.server import auth as policy
 from twiceproof.server import monitoring as station
 from twiceproof.server.app import make_application
-from twiceproof.server.request import SECURITY, Call, place_of
+from twiceproof.server.request import SECURITY, ApiRequest, split_root_path
 from twiceproof.server.routes import ROUTES
 from twiceproof.server.routes.params import body_of
-from twiceproof.server.routing import Route
+from twiceproof.server.routing import ApiRoute
 from twiceproof.server.tokens import Scope, anybody
 
 from .desk import Desk, Shop
@@ -35,7 +35,7 @@ def serving(app, monkeypatch):
 
     def make(handle, method="POST", path="/v1/test/{name}"):
         monkeypatch.setitem(policy.POLICY, (method, path), Scope.OPEN)
-        return Desk(app, routes=(*ROUTES, Route(method, path, "test", handle, tolerant=True)))
+        return Desk(app, routes=(*ROUTES, ApiRoute(method, path, "test", handle, tolerant=True)))
 
     return make
 
@@ -347,6 +347,8 @@ def test_it_can_be_mounted_inside_another_app(app, under):
 def test_the_address_that_a_sender_signed_is_the_whole_one(app, root, raw):
     """Also from a server that leaves the first part out of its paths."""
     scope = {"root_path": root, "path": raw, "raw_path": raw.encode()}
-    above, path = place_of(scope)
-    call = Call(app, anybody("default"), method="POST", path=path, root=above, params={}, raw_headers=[(b"host", b"h")])
+    above, path = split_root_path(scope)
+    call = ApiRequest(
+        app, anybody("default"), method="POST", path=path, root=above, params={}, raw_headers=[(b"host", b"h")]
+    )
     assert (path, call.url) == ("/hooks/shop", f"http://h{root.rstrip('/')}/hooks/shop")

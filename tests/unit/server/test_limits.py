@@ -6,9 +6,9 @@ import zlib
 
 import pytest
 
-from twiceproof.server.body import SMALL, Room, Share, too_deep, unpacked
-from twiceproof.server.limits import MOST, Buckets, Limits
-from twiceproof.server.request import Refused
+from twiceproof.server.body import SMALL, BodyBudget, Reservation, too_deep, unpacked
+from twiceproof.server.limits import MOST, Buckets, ServerLimits
+from twiceproof.server.request import RequestRefused
 from twiceproof.server.routes import ROUTES
 
 from .desk import Desk
@@ -103,7 +103,7 @@ def test_a_bomb_of_a_gigabyte_costs_no_more_than_the_limit():
     packing = zlib.compressobj(9)
     bomb = b"".join(packing.compress(b"\0" * 1_000_000) for _ in range(200)) + packing.flush()
     tracemalloc.start()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         unpacked(bomb, b"deflate", 100_000)
     assert tracemalloc.get_traced_memory()[1] < 1_000_000
     tracemalloc.stop()
@@ -197,7 +197,7 @@ def test_no_more_callers_are_remembered_than_there_is_room_for():
 
 
 def test_one_address_that_calls_too_often_is_told_when_to_come_back(app, clock):
-    desk = Desk(app, limits=Limits(per_source=5.0))
+    desk = Desk(app, limits=ServerLimits(per_source=5.0))
     answers = [desk.call("GET", "/healthz", client="203.0.113.7") for _ in range(11)]
     assert [answer.status for answer in answers] == [200] * 10 + [429]
     assert answers[-1].kind == "too-often"
@@ -208,20 +208,20 @@ def test_one_address_that_calls_too_often_is_told_when_to_come_back(app, clock):
 
 
 def test_guessing_tokens_is_as_limited_as_anything_else(app):
-    desk = Desk(app, limits=Limits(per_source=5.0))
+    desk = Desk(app, limits=ServerLimits(per_source=5.0))
     statuses = [desk.call("GET", "/metrics", token=f"tp_{n}", client="203.0.113.7").status for n in range(11)]
     assert statuses == [401] * 10 + [429]
 
 
 def test_this_machines_own_callers_are_not_counted_by_address(app):
-    desk = Desk(app, limits=Limits(per_source=1.0))
+    desk = Desk(app, limits=ServerLimits(per_source=1.0))
     assert {desk.call("GET", "/healthz").status for _ in range(10)} == {200}
 
 
 def test_a_token_has_a_bucket_of_its_own_wherever_it_is_used(app):
     from twiceproof.server.tokens import Scope
 
-    desk = Desk(app, limits=Limits(per_token=2.0))
+    desk = Desk(app, limits=ServerLimits(per_token=2.0))
     tokens = [desk.token(Scope.READ, name=name) for name in ("a", "b")]
     statuses = [desk.call("GET", "/metrics", token=tokens[0], client=f"203.0.113.{n}").status for n in range(5)]
     assert statuses == [200] * 4 + [429]
@@ -229,7 +229,7 @@ def test_a_token_has_a_bucket_of_its_own_wherever_it_is_used(app):
 
 
 def test_behind_a_proxy_the_address_is_the_one_it_names_last(app):
-    desk = Desk(app, limits=Limits(per_source=1.0), behind_proxy=True)
+    desk = Desk(app, limits=ServerLimits(per_source=1.0), behind_proxy=True)
 
     def ask(forwarded):
         return desk.call("GET", "/healthz", headers=[("x-forwarded-for", forwarded)]).status
@@ -239,7 +239,7 @@ def test_behind_a_proxy_the_address_is_the_one_it_names_last(app):
 
 
 def test_more_requests_than_are_taken_at_once_are_put_off(app):
-    desk = Desk(app, limits=Limits(requests=1))
+    desk = Desk(app, limits=ServerLimits(requests=1))
     assert desk.call("GET", "/healthz").status == 200
     desk.application.under_way = 1
     answer = desk.call("GET", "/healthz")
@@ -262,21 +262,21 @@ def test_a_text_without_an_end_is_looked_at_once():
 
 def test_large_bodies_have_so_much_room_together_and_small_ones_always_come_in(app):
     """Two thousand callers that each send most of a large body would fill any machine."""
-    room = Room(2 * SMALL)
-    first, second, third = (Share(room) for _ in range(3))
+    room = BodyBudget(2 * SMALL)
+    first, second, third = (Reservation(room) for _ in range(3))
     first.grow(SMALL + 1)
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         second.grow(SMALL + 1)
     third.grow(SMALL)
     first.end()
     second.end()
     assert room.taken == 0
-    Share(room).grow(2 * SMALL)
+    Reservation(room).grow(2 * SMALL)
 
 
 def test_room_is_given_back_whatever_became_of_the_request(app):
     app.hooks["shop"].source.largest = 5 * SMALL
-    desk = Desk(app, limits=Limits(bodies=2 * SMALL))
+    desk = Desk(app, limits=ServerLimits(bodies=2 * SMALL))
     order = b'{"id":"1","note":"%s"}' % (b"x" * (SMALL + 1))
     assert post(desk, order).status == 200
     assert desk.call("POST", "/hooks/shop", order).status == 401
@@ -299,7 +299,7 @@ def test_room_is_given_back_whatever_became_of_the_request(app):
     ],
 )
 def test_a_caller_cannot_be_many_behind_a_proxy(app, first, second):
-    desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
+    desk = Desk(app, limits=ServerLimits(per_source=0.5), behind_proxy=True)
 
     def ask(forwarded):
         return desk.call("GET", "/nowhere", headers=[("x-forwarded-for", forwarded)], client="198.51.100.1").status
@@ -309,7 +309,7 @@ def test_a_caller_cannot_be_many_behind_a_proxy(app, first, second):
 
 @pytest.mark.parametrize("proxy", ["198.51.100.1", "127.0.0.1"])
 def test_those_whom_a_proxy_names_by_no_address_are_one_caller(app, proxy):
-    desk = Desk(app, limits=Limits(per_source=0.5), behind_proxy=True)
+    desk = Desk(app, limits=ServerLimits(per_source=0.5), behind_proxy=True)
     asked = [
         desk.call("GET", "/nowhere", headers=[("x-forwarded-for", word)], client=proxy).status
         for word in ("localhost", "127.0.0.1.evil.example", "unix:")
@@ -327,7 +327,7 @@ def test_those_whom_a_proxy_names_by_no_address_are_one_caller(app, proxy):
     ],
 )
 def test_what_is_refused_before_anybody_asks_who_calls_is_counted_too(app, method, path, headers, status):
-    desk = Desk(app, limits=Limits(per_source=0.5))
+    desk = Desk(app, limits=ServerLimits(per_source=0.5))
 
     def ask(client):
         return desk.call(method, path, headers=headers, client=client)

@@ -5,7 +5,7 @@ import pytest
 from twiceproof import Misuse
 from twiceproof.server.auth import FRESH, POLICY, allows, require_policy
 from twiceproof.server.routes import ROUTES
-from twiceproof.server.routing import Route
+from twiceproof.server.routing import ApiRoute
 from twiceproof.server.tokens import GRANTS, Principal, Scope, anybody
 
 GUARDED = [route for route in ROUTES if POLICY[route.method, route.path] not in (Scope.OPEN, Scope.PROVEN)]
@@ -31,7 +31,7 @@ def test_every_route_has_a_rule_and_every_rule_a_route():
 
 def test_a_route_without_a_rule_keeps_the_server_down():
     with pytest.raises(Misuse, match="No rule says who may call DELETE /v1/everything"):
-        require_policy([*ROUTES, Route("DELETE", "/v1/everything", "x", None)])
+        require_policy([*ROUTES, ApiRoute("DELETE", "/v1/everything", "x", None)])
 
 
 @pytest.mark.parametrize("scope", GRANTS)

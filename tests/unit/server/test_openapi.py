@@ -14,7 +14,7 @@ from twiceproof.keys.duration import seconds
 from twiceproof.server.auth import POLICY
 from twiceproof.server.openapi import KEY, KEY_OR_NONE, OPERATION, SPAN, description
 from twiceproof.server.routes import ROUTES
-from twiceproof.server.services.claim_messages import ClaimView, Ended, Prior, Renewed
+from twiceproof.server.services.claim_messages import ClaimEnded, ClaimView, PriorClaim, Renewed
 from twiceproof.server.services.claim_service import refuse_reserved
 from twiceproof.server.tokens import Scope
 
@@ -59,9 +59,9 @@ def test_a_body_is_needed_where_one_of_its_fields_is(described, route):
     ("method", "path", "kind"),
     [
         ("get", "", ClaimView),
-        ("put", "", Prior),
-        ("post", "/complete", Ended),
-        ("post", "/fail", Ended),
+        ("put", "", PriorClaim),
+        ("post", "/complete", ClaimEnded),
+        ("post", "/fail", ClaimEnded),
         ("post", "/renew", Renewed),
     ],
 )

@@ -8,11 +8,11 @@ import pytest
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from twiceproof.server.limits import Limits
+from twiceproof.server.limits import ServerLimits
 from twiceproof.server.monitoring import Metrics
 from twiceproof.server.protocol import FIRST_WORD, guarded
 
-LIMITS = Limits()
+LIMITS = ServerLimits()
 LATE = LIMITS.deadline + 1.0
 FIRST = b"GET /1 HTTP/1.1\r\nhost: x\r\n\r\n"
 HALF_HEAD = b"GET /2 HTTP/1.1\r\nx-slow: "

@@ -3,7 +3,7 @@
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.server.routing import Route, Router, params_of
+from twiceproof.server.routing import ApiRoute, Router, params_of
 
 
 async def handle(call):
@@ -11,7 +11,7 @@ async def handle(call):
 
 
 def route(method, path):
-    return Route(method, path, f"{method} {path}", handle)
+    return ApiRoute(method, path, f"{method} {path}", handle)
 
 
 ROUTES = (

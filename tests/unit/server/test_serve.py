@@ -9,9 +9,9 @@ from twiceproof import App, StoreUnavailable
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.server import serve
 from twiceproof.server.app import make_application
-from twiceproof.server.monitoring import Station
+from twiceproof.server.monitoring import ServerStatus
 from twiceproof.server.routes import ROUTES
-from twiceproof.server.serve import Crew, Options, Serving
+from twiceproof.server.serve import DrainingServer, Options, WorkerThread
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def test_a_worker_that_broke_is_followed_by_one_that_works(app, monkeypatch):
         return n
 
     broken(app, monkeypatch, 2)
-    station = Station(app, ROUTES)
-    crew = Crew(app, Options(drain=5.0), station)
+    station = ServerStatus(app, ROUTES)
+    crew = WorkerThread(app, Options(drain=5.0), station)
     crew.thread.start()
     assert ship.start(7).result(timeout=10) == 7
     assert station.worker is crew.worker and crew.worker.begun == 1
@@ -52,7 +52,7 @@ def test_a_worker_that_broke_is_followed_by_one_that_works(app, monkeypatch):
 def test_a_server_that_leaves_does_not_wait_for_another_worker(app, monkeypatch):
     monkeypatch.setattr(serve, "AGAIN", 3_600.0)
     left = broken(app, monkeypatch, 1)
-    crew = Crew(app, Options(drain=5.0), Station(app, ROUTES))
+    crew = WorkerThread(app, Options(drain=5.0), ServerStatus(app, ROUTES))
     crew.thread.start()
     assert crew.leave(5.0) == 0
     assert not crew.thread.is_alive() and len(left) <= 1
@@ -61,7 +61,7 @@ def test_a_server_that_leaves_does_not_wait_for_another_worker(app, monkeypatch)
 @pytest.fixture
 def serving():
     with App("memory://", clock=ManualClock()) as made:
-        yield Serving(make_application(made), drain=5.0, lame_duck=7.0, announce=lambda: None)
+        yield DrainingServer(make_application(made), drain=5.0, lame_duck=7.0, announce=lambda: None)
 
 
 def goes_on(serving):

@@ -3,8 +3,8 @@
 import threading
 
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.stores.group_commit import Gather
-from twiceproof.threads import Hand
+from twiceproof.stores.group_commit import GroupCommitter
+from twiceproof.threads import SerialThread
 
 PATIENT = 20.0
 
@@ -40,12 +40,12 @@ def gather_of(work, **options):
     clock = ManualClock()
     options = {
         "limit": 500,
-        "hand": Hand("the hand"),
+        "hand": SerialThread("the hand"),
         "sleep": clock.sleep,
         "monotonic": clock.monotonic,
         "patience": 1.0,
     } | options
-    return Gather(work, **options)
+    return GroupCommitter(work, **options)
 
 
 def in_line(gather, count):

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from twiceproof.stores.notifications import Bell
+from twiceproof.stores.notifications import ChangeNotifier
 
 PATIENT = 20.0
 
@@ -22,7 +22,7 @@ def waiting(bell, space):
 
 
 def test_a_ring_wakes_a_blocked_waiter():
-    bell = Bell()
+    bell = ChangeNotifier()
     thread = waiting(bell, "shop")
     bell.ring(["shop"])
     thread.join(PATIENT)
@@ -30,7 +30,7 @@ def test_a_ring_wakes_a_blocked_waiter():
 
 
 def test_a_ring_wakes_an_awaiting_waiter():
-    bell = Bell()
+    bell = ChangeNotifier()
 
     async def wait():
         task = asyncio.ensure_future(bell.pause("shop", PATIENT).wait())
@@ -43,7 +43,7 @@ def test_a_ring_wakes_an_awaiting_waiter():
 
 
 def test_a_ring_wakes_all_who_wait_for_this_space_and_no_other():
-    bell = Bell()
+    bell = ChangeNotifier()
     mine, other = [waiting(bell, "mine") for _ in range(3)], waiting(bell, "other")
     bell.ring(["mine"])
     for thread in mine:
@@ -56,20 +56,20 @@ def test_a_ring_wakes_all_who_wait_for_this_space_and_no_other():
 
 
 def test_a_pause_ends_by_itself():
-    bell = Bell()
+    bell = ChangeNotifier()
     bell.pause("shop", 0.001).block()
     asyncio.run(bell.pause("shop", 0.001).wait())
 
 
 def test_nobody_is_left_in_the_bell_after_a_pause():
-    bell = Bell()
+    bell = ChangeNotifier()
     bell.pause("shop", 0.001).block()
     asyncio.run(bell.pause("shop", 0.001).wait())
     assert not bell
 
 
 def test_a_cancelled_waiter_leaves_the_bell():
-    bell = Bell()
+    bell = ChangeNotifier()
 
     async def cancel():
         task = asyncio.ensure_future(bell.pause("shop", PATIENT).wait())
@@ -82,7 +82,7 @@ def test_a_cancelled_waiter_leaves_the_bell():
 
 
 def test_a_ring_that_comes_after_the_loop_was_closed_does_no_harm():
-    bell = Bell()
+    bell = ChangeNotifier()
 
     async def wait():
         task = asyncio.ensure_future(bell.pause("shop", PATIENT).wait())
@@ -97,13 +97,13 @@ def test_a_ring_that_comes_after_the_loop_was_closed_does_no_harm():
 
 
 def test_a_ring_nobody_waits_for_is_nothing():
-    bell = Bell()
+    bell = ChangeNotifier()
     bell.ring(["shop"])
     assert not bell
 
 
 def test_a_ring_where_wakes_the_spaces_that_are_meant():
-    bell = Bell()
+    bell = ChangeNotifier()
     mine, other = waiting(bell, "shop one"), waiting(bell, "bank")
     bell.ring_where(lambda space: space.startswith("shop"))
     mine.join(PATIENT)
@@ -116,7 +116,7 @@ def test_a_ring_where_wakes_the_spaces_that_are_meant():
 @pytest.mark.parametrize("turns", range(6))
 def test_a_cancellation_right_after_the_ring_is_not_lost(turns):
     """A duplicate that waits in a loop would go on waiting, whatever its time-out."""
-    bell = Bell()
+    bell = ChangeNotifier()
 
     async def wait_on():
         while True:
@@ -137,6 +137,6 @@ def test_a_cancellation_right_after_the_ring_is_not_lost(turns):
 
 
 def test_a_pause_without_a_ring_ends_by_itself():
-    bell = Bell()
+    bell = ChangeNotifier()
     asyncio.run(bell.pause("shop", 0.001).wait())
     assert not bell

@@ -295,7 +295,7 @@ def test_who_is_led_by_the_interrupted_again_and_again_is_told_that_nobody_knows
     waiter = gather.ask("unlucky")
     while waiter.tries < TRIES:
         waiter = gather.ask_again(waiter)
-    gather.work_alone = lambda waiter: _answered(waiter, Interrupted("KeyboardInterrupt"))
+    gather.commit_alone = lambda waiter: _answered(waiter, Interrupted("KeyboardInterrupt"))
     with pytest.raises(StoreUnavailable, match="may or may not have landed") as told:
         waiter.block()
     assert told.value.unsure is True
@@ -611,7 +611,7 @@ def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeyp
     work.hold()
     first = Caller(gather, "first")
     assert work.begun.wait(PATIENT)
-    monkeypatch.setattr("twiceproof.stores.group_waiter.Waiter.close_the_gate", _close_a_gate_that_interrupts)
+    monkeypatch.setattr("twiceproof.stores.group_waiter.PendingCommit.park", _close_a_gate_that_interrupts)
     with pytest.raises(KeyboardInterrupt):
         gather.ask("hurried").block()
     monkeypatch.undo()

@@ -2,7 +2,7 @@
 
 import itertools
 
-from twiceproof.threads import LONGEST_REST, Glances
+from twiceproof.threads import LONGEST_REST, AdaptiveSpin
 
 MOST = 50
 
@@ -26,12 +26,12 @@ def looks_for(glances, after):
 
 
 def test_an_answer_that_comes_soon_is_looked_for_until_it_is_there():
-    glances = Glances(MOST)
+    glances = AdaptiveSpin(MOST)
     assert [looks_for(glances, after) for after in (1, 7, MOST, 1)] == [1, 7, MOST, 1]
 
 
 def test_a_slow_server_is_looked_at_less_and_less():
-    glances = Glances(MOST)
+    glances = AdaptiveSpin(MOST)
     tried = [nth for nth in range(10 * LONGEST_REST) if looks_for(glances, None)]
     pauses = [after - before - 1 for before, after in itertools.pairwise(tried)]
     assert pauses[:5] == [1, 3, 7, 15, 31]
@@ -39,11 +39,11 @@ def test_a_slow_server_is_looked_at_less_and_less():
 
 
 def test_no_look_is_longer_than_falling_asleep():
-    assert looks_for(Glances(MOST), None) == MOST
+    assert looks_for(AdaptiveSpin(MOST), None) == MOST
 
 
 def test_a_server_that_has_become_quick_is_looked_at_again_each_time():
-    glances = Glances(MOST)
+    glances = AdaptiveSpin(MOST)
     for _ in range(40):
         looks_for(glances, None)
     waited = next(nth for nth in range(LONGEST_REST + 1) if looks_for(glances, 1))

@@ -4,19 +4,19 @@ import threading
 
 import pytest
 
-from twiceproof.threads import Hand
+from twiceproof.threads import SerialThread
 
 PATIENT = 20.0
 
 
 def test_no_thread_is_started_before_it_is_needed():
     before = threading.active_count()
-    Hand("idle").stop()
+    SerialThread("idle").stop()
     assert threading.active_count() == before
 
 
 def test_it_does_what_it_is_handed_in_order():
-    hand, done, end = Hand("orderly"), [], threading.Event()
+    hand, done, end = SerialThread("orderly"), [], threading.Event()
     for nth in range(100):
         hand.do(lambda nth=nth: done.append(nth))
     hand.do(end.set)
@@ -26,7 +26,7 @@ def test_it_does_what_it_is_handed_in_order():
 
 
 def test_one_thread_does_it_all_however_many_hand_over():
-    hand, names = Hand("single"), set()
+    hand, names = SerialThread("single"), set()
     threads = [
         threading.Thread(target=lambda: hand.do(lambda: names.add(threading.current_thread().ident))) for _ in range(20)
     ]
@@ -39,7 +39,7 @@ def test_one_thread_does_it_all_however_many_hand_over():
 
 
 def test_stopping_finishes_what_was_handed_over():
-    hand, done = Hand("thorough"), []
+    hand, done = SerialThread("thorough"), []
     for nth in range(50):
         hand.do(lambda nth=nth: done.append(nth))
     hand.stop()
@@ -47,7 +47,7 @@ def test_stopping_finishes_what_was_handed_over():
 
 
 def test_it_starts_again_after_it_was_stopped():
-    hand, again = Hand("tireless"), threading.Event()
+    hand, again = SerialThread("tireless"), threading.Event()
     hand.do(lambda: None)
     hand.stop()
     hand.do(again.set)
@@ -56,7 +56,7 @@ def test_it_starts_again_after_it_was_stopped():
 
 
 def test_it_can_be_stopped_by_itself():
-    hand, done = Hand("own"), threading.Event()
+    hand, done = SerialThread("own"), threading.Event()
 
     def stop():
         hand.stop()
@@ -67,7 +67,7 @@ def test_it_can_be_stopped_by_itself():
 
 
 def test_after_a_reset_it_has_a_thread_of_its_own():
-    hand, done = Hand("forked"), threading.Event()
+    hand, done = SerialThread("forked"), threading.Event()
     hand.do(lambda: None)
     old = hand._thread
     hand.reset()
@@ -84,7 +84,7 @@ def test_what_goes_wrong_with_one_task_is_told_and_the_next_one_is_done(caplog, 
     def fails():
         raise error
 
-    hand, done = Hand("test-hand"), threading.Event()
+    hand, done = SerialThread("test-hand"), threading.Event()
     hand.do(fails)
     hand.do(done.set)
     assert done.wait(PATIENT)

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from twiceproof.stores.grouped import Offload
-from twiceproof.threads import Hand
+from twiceproof.threads import SerialThread
 
 PATIENT = 20.0
 
@@ -16,17 +16,17 @@ def name_of_this_thread():
 
 
 def test_a_blocking_caller_does_it_itself():
-    assert Offload(Hand("hand"), name_of_this_thread).block() == name_of_this_thread()
+    assert Offload(SerialThread("hand"), name_of_this_thread).block() == name_of_this_thread()
 
 
 def test_an_event_loop_leaves_it_to_the_hand():
-    hand = Hand("the hand")
+    hand = SerialThread("the hand")
     assert asyncio.run(Offload(hand, name_of_this_thread).wait()) == "the hand"
     hand.stop()
 
 
 def test_its_error_is_raised_by_the_caller():
-    hand = Hand("hand")
+    hand = SerialThread("hand")
     with pytest.raises(ZeroDivisionError):
         Offload(hand, lambda: 1 / 0).block()
     with pytest.raises(ZeroDivisionError):
@@ -35,7 +35,7 @@ def test_its_error_is_raised_by_the_caller():
 
 
 def test_an_event_loop_goes_on_meanwhile():
-    hand, go = Hand("hand"), threading.Event()
+    hand, go = SerialThread("hand"), threading.Event()
 
     async def both():
         task = asyncio.ensure_future(Offload(hand, lambda: go.wait(PATIENT)).wait())
@@ -48,7 +48,7 @@ def test_an_event_loop_goes_on_meanwhile():
 
 
 def test_a_cancelled_caller_is_not_told_and_the_hand_goes_on():
-    hand, go, done = Hand("hand"), threading.Event(), threading.Event()
+    hand, go, done = SerialThread("hand"), threading.Event(), threading.Event()
 
     async def cancel():
         task = asyncio.ensure_future(Offload(hand, lambda: go.wait(PATIENT)).wait())
@@ -66,7 +66,7 @@ def test_a_cancelled_caller_is_not_told_and_the_hand_goes_on():
 
 
 def test_a_loop_that_is_closed_meanwhile_does_no_harm():
-    hand, go = Hand("hand"), threading.Event()
+    hand, go = SerialThread("hand"), threading.Event()
     loop = asyncio.new_event_loop()
     task = loop.create_task(Offload(hand, lambda: go.wait(PATIENT)).wait())
     loop.call_soon(loop.stop)

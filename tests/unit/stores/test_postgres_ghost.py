@@ -4,9 +4,9 @@ import psycopg
 import pytest
 
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.stores.postgres.connection import Ghost, lay
+from twiceproof.stores.postgres.connection import LostSession, terminate
 
-GHOST = Ghost(b"17", b"2026-01-01")
+GHOST = LostSession(b"17", b"2026-01-01")
 
 
 class Server:
@@ -27,7 +27,7 @@ def test_a_session_that_does_not_go_is_given_up_after_two_seconds(takes, most):
     server = Server(clock, takes=takes, left=10_000)
     began = clock.monotonic()
     with pytest.raises(psycopg.OperationalError, match="still at work"):
-        lay(GHOST, server, clock)
+        terminate(GHOST, server, clock)
     assert server.asked <= most
     assert clock.monotonic() - began <= 2.1 + takes
 
@@ -36,5 +36,5 @@ def test_a_session_that_does_not_go_is_given_up_after_two_seconds(takes, most):
 def test_a_session_that_goes_is_waited_for(left):
     clock = ManualClock()
     server = Server(clock, takes=0.01, left=left)
-    lay(GHOST, server, clock)
+    terminate(GHOST, server, clock)
     assert server.asked == left + 1

@@ -10,7 +10,7 @@ from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_lin
 from twiceproof.records import Address, Batch, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-from twiceproof.threads import is_a_signals, let_signals_through
+from twiceproof.threads import raised_by_signal_handler, reraise_signal_exception
 
 
 class TimeIsUp(Exception):
@@ -45,13 +45,13 @@ def interrupted(*_):
 def test_a_signals_exception_is_known_by_the_way_it_came(handler):
     with pytest.raises(TimeIsUp) as caught:
         interrupted()
-    assert is_a_signals(caught.value)
+    assert raised_by_signal_handler(caught.value)
 
 
 def test_the_same_exception_raised_by_the_work_itself_is_the_works(handler):
     with pytest.raises(TimeIsUp) as caught:
         raise TimeIsUp
-    assert not is_a_signals(caught.value)
+    assert not raised_by_signal_handler(caught.value)
 
 
 class DriversOwn(Exception):
@@ -70,7 +70,7 @@ def test_a_signals_exception_that_a_driver_has_wrapped_is_let_through(handler):
         try:
             wrapped(lambda: wrapped(interrupted))
         except DriversOwn as error:
-            let_signals_through(error)
+            reraise_signal_exception(error)
 
 
 def test_a_drivers_own_error_stays_one_while_the_caller_deals_with_a_signal(handler):
@@ -81,7 +81,7 @@ def test_a_drivers_own_error_stays_one_while_the_caller_deals_with_a_signal(hand
         try:
             wrapped(lambda: int("x"))
         except DriversOwn as error:
-            let_signals_through(error)
+            reraise_signal_exception(error)
 
 
 def test_those_whom_the_interrupted_leads_for_are_not_told_its_exception(handler):

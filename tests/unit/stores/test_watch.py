@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from twiceproof.records import Address, Batch, Check, Insert, Remove, Replace
-from twiceproof.stores.notifications import SOON, Bell, Watch, queue_place, rings
+from twiceproof.stores.notifications import SOON, ChangeNotifier, Subscription, names_to_notify, queue_channel
 
 PATIENT = 20.0
 HERE = Address("shop/order/17", "claim", "self")
@@ -32,15 +32,15 @@ def returns(watch, seconds=PATIENT):
 
 
 def test_what_rang_before_the_wait_is_heard_in_it():
-    bell = Bell()
-    watch = Watch(bell, ["a"], Listening())
+    bell = ChangeNotifier()
+    watch = Subscription(bell, ["a"], Listening())
     bell.ring(["a"])
     assert returns(watch)
 
 
 def test_each_wait_needs_a_ring_of_its_own():
-    bell = Bell()
-    watch = Watch(bell, ["a"], Listening())
+    bell = ChangeNotifier()
+    watch = Subscription(bell, ["a"], Listening())
     bell.ring(["a"])
     bell.ring(["a"])
     watch.wait(PATIENT)
@@ -53,15 +53,15 @@ def test_each_wait_needs_a_ring_of_its_own():
 
 
 def test_a_ring_for_another_place_wakes_nobody():
-    bell = Bell()
-    watch = Watch(bell, ["a"], Listening())
+    bell = ChangeNotifier()
+    watch = Subscription(bell, ["a"], Listening())
     bell.ring(["b"])
     assert watch._calls.empty()
 
 
 def test_a_watch_that_moved_hears_of_its_new_places_and_no_longer_of_the_old():
-    bell = Bell()
-    watch = Watch(bell, ["a", "b"], Listening())
+    bell = ChangeNotifier()
+    watch = Subscription(bell, ["a", "b"], Listening())
     watch.move(["b", "c"])
     bell.ring(["a"])
     assert watch._calls.empty()
@@ -72,20 +72,20 @@ def test_a_watch_that_moved_hears_of_its_new_places_and_no_longer_of_the_old():
 
 
 def test_a_closed_watch_leaves_the_bell():
-    bell = Bell()
-    Watch(bell, ["a", "b"], Listening()).close()
+    bell = ChangeNotifier()
+    Subscription(bell, ["a", "b"], Listening()).close()
     assert not bell
 
 
 def test_its_owner_can_be_woken_by_anybody():
-    watch = Watch(Bell(), [], Listening())
+    watch = Subscription(ChangeNotifier(), [], Listening())
     watch.wake()
     assert returns(watch)
 
 
 def test_a_wait_is_no_longer_than_the_store_vouches_for():
     listening = Listening(0.001)
-    assert returns(Watch(Bell(), ["a"], listening))
+    assert returns(Subscription(ChangeNotifier(), ["a"], listening))
     assert listening.asked == 1
 
 
@@ -95,17 +95,17 @@ def test_a_wait_is_no_longer_than_the_store_vouches_for():
 @pytest.mark.parametrize(
     ("write", "place"),
     [
-        (Insert(HERE, "", draw=True, queue="q", due_in=0.0), queue_place("q")),
-        (Insert(HERE, "", queue="q", due_in=SOON / 2), queue_place("q")),
-        (Replace(HERE, "", fence=1, draw=True, queue="q", due_in=1.0), queue_place("q")),
-        (Replace(HERE, None, version="1", queue="q", due_in=1.0), queue_place("q")),
-        (Insert(HERE, "", draw=True, lease=2.0, queue="q", due_in=2.0), queue_place("q")),
+        (Insert(HERE, "", draw=True, queue="q", due_in=0.0), queue_channel("q")),
+        (Insert(HERE, "", queue="q", due_in=SOON / 2), queue_channel("q")),
+        (Replace(HERE, "", fence=1, draw=True, queue="q", due_in=1.0), queue_channel("q")),
+        (Replace(HERE, None, version="1", queue="q", due_in=1.0), queue_channel("q")),
+        (Insert(HERE, "", draw=True, lease=2.0, queue="q", due_in=2.0), queue_channel("q")),
         (Replace(HERE, "", fence=1, draw=True), HERE.space),
         (Remove(HERE, fence=1), HERE.space),
     ],
 )
 def test_a_change_of_hands_rings_for_its_space_and_what_is_due_soon_for_its_queue(write, place):
-    assert place in rings(Batch([Check(HERE, fence=1), write], "n"))
+    assert place in names_to_notify(Batch([Check(HERE, fence=1), write], "n"))
 
 
 @pytest.mark.parametrize(
@@ -120,4 +120,4 @@ def test_a_change_of_hands_rings_for_its_space_and_what_is_due_soon_for_its_queu
     ids=["plain", "take", "later", "heartbeat", "check"],
 )
 def test_whatever_nobody_waits_for_rings_for_nobody(write):
-    assert rings(Batch([write], "n")) == []
+    assert names_to_notify(Batch([write], "n")) == []

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ...errors import Misuse
 from ..claim import RUN_ID
 
-__all__ = ["HALF", "Kept", "Shelf", "file_of", "is_ours", "open_shelf", "path_of", "run_of"]
+__all__ = ["HALF", "BlobInfo", "BlobStore", "file_of", "is_ours", "open_blob_store", "path_of", "run_of"]
 
 
 CHUNK = 200  # file systems end names at 255 bytes; the id of a run may be longer
@@ -20,14 +20,14 @@ SUFFIX = ".res"
 HALF = ".half-"  # how a file is called while it is written
 
 
-class Kept(Struct, frozen=True):
+class BlobInfo(Struct, frozen=True):
     """Something on a shelf."""
 
     path: str
     changed_at: float  # wall clock of whoever keeps it
 
 
-class Shelf(Protocol):
+class BlobStore(Protocol):
     """Blocking. A path is relative, with slashes. What is put is there as a whole, or not at all."""
 
     url: str
@@ -39,7 +39,7 @@ class Shelf(Protocol):
 
     def remove(self, path: str) -> None: ...
 
-    def listing(self) -> Iterator[Kept]: ...
+    def listing(self) -> Iterator[BlobInfo]: ...
 
 
 def path_of(run: str, key: str) -> str:
@@ -65,7 +65,7 @@ def is_ours(path: str) -> bool:
 
 
 @functools.cache
-def open_shelf(url: str) -> Shelf:
+def open_blob_store(url: str) -> BlobStore:
     """`dir:///var/lib/shop` or `s3://bucket/prefix`. One for the process: they hold no state of their own."""
     scheme = url.partition("://")[0]
     if scheme == "dir":

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from ...errors import Misuse, StoreUnavailable
-from . import HALF, Kept
+from . import HALF, BlobInfo
 
 __all__ = ["DirectoryShelf"]
 
@@ -75,12 +75,12 @@ class DirectoryShelf:
                         break
                     folder.rmdir()
 
-    def listing(self) -> Iterator[Kept]:
+    def listing(self) -> Iterator[BlobInfo]:
         with _telling(self.url):
             for path in self.root.rglob("*"):
                 with contextlib.suppress(FileNotFoundError):
                     if path.is_file():
-                        yield Kept(path.relative_to(self.root).as_posix(), path.stat().st_mtime)
+                        yield BlobInfo(path.relative_to(self.root).as_posix(), path.stat().st_mtime)
 
 
 def _sync(folder: Path) -> None:

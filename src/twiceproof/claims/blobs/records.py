@@ -15,25 +15,25 @@ import msgspec
 from msgspec import Struct, structs
 
 from ...errors import Misuse, ResultNotKept, StoreUnavailable
-from ...operations import Aside, Operation
+from ...operations import InThread, Operation
 from ...records import Address, Insert, Record
 from ...stores.base import Store
 from ..claim import body_of, run_id, space_of_run
-from . import Kept, Shelf, file_of, is_ours, open_shelf, path_of, run_of
+from . import BlobInfo, BlobStore, file_of, is_ours, open_blob_store, path_of, run_of
 
 __all__ = [
     "AWAY",
     "DAY",
     "IN_MEMORY",
     "TEXT",
-    "Away",
-    "copied",
-    "drop",
+    "BlobRef",
+    "copy_blob",
+    "delete_blobs",
+    "externalise",
     "in_store",
     "load",
-    "on_shelf",
     "orphans",
-    "placed",
+    "put_blob",
     "remove_orphans",
 ]
 
@@ -42,13 +42,13 @@ DAY = 86_400.0
 PAGE = 1_000
 
 
-def orphans(store: Store, shelf: Shelf, now: float, *, older_than: float = DAY) -> Operation[list[Kept]]:
+def orphans(store: Store, shelf: BlobStore, now: float, *, older_than: float = DAY) -> Operation[list[BlobInfo]]:
     """Old ones only: what is new may be about to be recorded."""
     before = now - older_than
-    found: list[Kept] = yield from Aside(
+    found: list[BlobInfo] = yield from InThread(
         lambda: [kept for kept in shelf.listing() if kept.changed_at < before and is_ours(kept.path)]
     )
-    lost: list[Kept] = []
+    lost: list[BlobInfo] = []
     for run, mine in groupby(sorted(found, key=lambda kept: kept.path), key=lambda kept: run_of(kept.path)):
         known = (yield from _files_of(store, run)) if run else set()
         lost += [kept for kept in mine if kept.path.rsplit("/", 1)[-1] not in known]
@@ -70,10 +70,10 @@ def _files_of(store: Store, run: str) -> Operation[set[str]]:
             return files
 
 
-def remove_orphans(store: Store, shelf: Shelf, now: float) -> Operation[int]:
+def remove_orphans(store: Store, shelf: BlobStore, now: float) -> Operation[int]:
     lost = yield from orphans(store, shelf, now)
     for kept in lost:
-        yield from Aside(lambda kept=kept: shelf.remove(kept.path))  # type: ignore[misc]
+        yield from InThread(lambda kept=kept: shelf.remove(kept.path))  # type: ignore[misc]
     return len(lost)
 
 
@@ -84,7 +84,7 @@ IN_MEMORY = 8 * 1024 * 1024
 INLINE_MOST = 8 * 1024 * 1024  # of the larger ones only shelves take care
 
 
-class Away(Struct, frozen=True):
+class BlobRef(Struct, frozen=True):
     """What the record of a resource on a shelf says."""
 
     shelf: str
@@ -96,7 +96,7 @@ class Away(Struct, frozen=True):
 # -- putting -------------------------------------------------------------------------------------
 
 
-def placed(shelf: Shelf | None, pieces: Sequence[Insert]) -> Operation[tuple[Insert, ...]]:
+def externalise(shelf: BlobStore | None, pieces: Sequence[Insert]) -> Operation[tuple[Insert, ...]]:
     """The same pieces, with their values on the shelf if there is one. A shelf that fails loses no fact."""
     if shelf is None or not pieces:
         return tuple(pieces)
@@ -106,31 +106,31 @@ def placed(shelf: Shelf | None, pieces: Sequence[Insert]) -> Operation[tuple[Ins
     return tuple(found)
 
 
-def _place(shelf: Shelf, piece: Insert) -> Operation[list[Insert]]:
+def _place(shelf: BlobStore, piece: Insert) -> Operation[list[Insert]]:
     data = piece.body.encode()
     try:
-        return [(yield from on_shelf(shelf, piece, io.BytesIO(data), sha256(data).hexdigest(), len(data)))]
+        return [(yield from put_blob(shelf, piece, io.BytesIO(data), sha256(data).hexdigest(), len(data)))]
     except StoreUnavailable as error:
         kept = len(data) <= INLINE_MOST
         log.warning("a resource goes %s: %s", "to the store instead" if kept else "nowhere", error)
         return [piece] if kept else []
 
 
-def on_shelf(shelf: Shelf, piece: Insert, source: BinaryIO, digest: str, size: int) -> Operation[Insert]:
+def put_blob(shelf: BlobStore, piece: Insert, source: BinaryIO, digest: str, size: int) -> Operation[Insert]:
     """On the shelf before it is on record: a crash in between leaves an orphan, never a record of nothing."""
     path = _path_at(piece.at)
-    yield from Aside(lambda: shelf.put(path, source))
-    return structs.replace(piece, body=body_of(Away(shelf.url, path, digest, size)), state=AWAY)
+    yield from InThread(lambda: shelf.put(path, source))
+    return structs.replace(piece, body=body_of(BlobRef(shelf.url, path, digest, size)), state=AWAY)
 
 
-def copied(record: Record, at: Address) -> Operation[Insert]:
+def copy_blob(record: Record, at: Address) -> Operation[Insert]:
     """The same value for another run. On a shelf it lies twice then: each goes with its own run."""
     piece = Insert(at, record.body, record.state)
     if record.state != AWAY:
         return piece
     away = _away_of(record)
     with (yield from load(record)) as file:
-        return (yield from on_shelf(open_shelf(away.shelf), piece, cast(BinaryIO, file), away.digest, away.size))
+        return (yield from put_blob(open_blob_store(away.shelf), piece, cast(BinaryIO, file), away.digest, away.size))
 
 
 def in_store(piece: Insert, data: bytes) -> Insert:
@@ -147,25 +147,25 @@ def load(record: Record) -> Operation[IO[bytes]]:
     if record.state == BASE64:
         return io.BytesIO(b64decode(record.body))
     away = _away_of(record)
-    return (yield from Aside(lambda: _fetch(away)))
+    return (yield from InThread(lambda: _fetch(away)))
 
 
 def _path_at(at: Address) -> str:
     return path_of(run_id(at.space), at.key)
 
 
-def _away_of(record: Record) -> Away:
+def _away_of(record: Record) -> BlobRef:
     """Only where its own address puts it: a row that was changed could have any file read, and removed with its run."""
-    away = msgspec.json.decode(record.body, type=Away)
+    away = msgspec.json.decode(record.body, type=BlobRef)
     if away.path != _path_at(record.at):
         raise _gone(away, "is not this run's own, and is left alone: its record was changed")
     return away
 
 
-def _fetch(away: Away) -> IO[bytes]:
+def _fetch(away: BlobRef) -> IO[bytes]:
     target = cast(IO[bytes], SpooledTemporaryFile(IN_MEMORY))  # noqa: SIM115 - handed to the caller
     try:
-        if not open_shelf(away.shelf).copy(away.path, cast(BinaryIO, target)):
+        if not open_blob_store(away.shelf).copy(away.path, cast(BinaryIO, target)):
             raise _gone(away, "is gone")
         if _digest(target) != away.digest:
             raise _gone(away, "is not what was put there")
@@ -184,7 +184,7 @@ def _digest(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def _gone(away: Away, what: str) -> ResultNotKept:
+def _gone(away: BlobRef, what: str) -> ResultNotKept:
     return ResultNotKept(
         f"The resource {away.path} {what}; restore it from a backup of {away.shelf.partition('?')[0]}.",
         digest=away.digest,
@@ -195,12 +195,12 @@ def _gone(away: Away, what: str) -> ResultNotKept:
 # -- forgetting ----------------------------------------------------------------------------------
 
 
-def drop(records: Iterable[Record]) -> Operation[None]:
+def delete_blobs(records: Iterable[Record]) -> Operation[None]:
     """What lies on shelves for records that were just removed. What fails is found later, as an orphan."""
     for record in records:
         if record.at.kind == "resource" and record.state == AWAY:
             try:
                 away = _away_of(record)
-                yield from Aside(lambda away=away: open_shelf(away.shelf).remove(away.path))  # type: ignore[misc]
+                yield from InThread(lambda away=away: open_blob_store(away.shelf).remove(away.path))  # type: ignore[misc]
             except (StoreUnavailable, ResultNotKept) as error:
                 log.warning("a resource could not be removed yet: %s", error)

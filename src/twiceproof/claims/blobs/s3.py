@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qs, urlsplit
 
 from ...errors import Misuse, StoreUnavailable
-from . import Kept
+from . import BlobInfo
 
 __all__ = ["S3Shelf"]
 
@@ -51,13 +51,13 @@ class S3Shelf:
         with _telling(self.url):
             self._client.delete_object(Bucket=self.bucket, Key=self._name(path))
 
-    def listing(self) -> Iterator[Kept]:
+    def listing(self) -> Iterator[BlobInfo]:
         start = f"{self._prefix}/" if self._prefix else ""
         with _telling(self.url):
             pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=start)
             for page in pages:
                 for found in page.get("Contents", ()):
-                    yield Kept(found["Key"].removeprefix(start), found["LastModified"].timestamp())
+                    yield BlobInfo(found["Key"].removeprefix(start), found["LastModified"].timestamp())
 
     def _name(self, path: str) -> str:
         name = f"{self._prefix}/{path}" if self._prefix else path

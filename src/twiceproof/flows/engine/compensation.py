@@ -12,22 +12,22 @@ from ...claims.manager import FOR_EVER
 from ...claims.results import unpack
 from ...claims.states import Lifetime, finish_times, is_lapsed
 from ...errors import Misuse, ResultNotKept, StepFailed
-from ...operations import Aside, Operation, await_, block
+from ...operations import InThread, Operation, await_, block
 from ...records import Address, Record, Replace, Written
-from ...safe_text import typed
+from ...safe_text import suggested_command
 from ...stores.base import Store
 from ..step import Step, called_with
 from .drift import Unvisited
 from .exits import Review
-from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, STEP_KIND, UNKNOWN, Entry, Note
+from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, STEP_KIND, UNKNOWN, Entry, EntryNote
 from .run_dependencies import beckoned, wake_waiters
-from .run_states import Work, queue_of, with_work, work_of
-from .step_identity import asked_of
+from .run_states import RunState, queue_of, with_work, work_of
+from .step_identity import arguments_digest
 from .step_runner import place_of
 from .step_timeout import Outlive, overdue_at
 
 if TYPE_CHECKING:
-    from ..step import Calling
+    from ..step import StepCall
     from .session import Session
 
 __all__ = [
@@ -57,15 +57,17 @@ def undoes(entries: Collection[str]) -> bool:
 def refuse_cancelled(record: Record | None, where: Sequence[str] = ()) -> None:
     """Before a run is tried again: somebody's word to stop it is the last one, and must not vanish."""
     claim = claim_of(record) if record is not None else None
-    work = Work() if claim is None else work_of(claim)
+    work = RunState() if claim is None else work_of(claim)
     if record is None or claim is None or not work.undoing or record.state not in (STEP_FAILED, REVIEW):
         return
     word = f"This run was {work.undoing} by {work.by or 'somebody'}"
     if record.state == STEP_FAILED:
-        move = typed(*where, "runs", "fork", claim.run, "--key", "KEY")
+        move = suggested_command(*where, "runs", "fork", claim.run, "--key", "KEY")
         raise Misuse(f"{word}, and stays so. Start it as something new: {move}")
     if work.undoing == CANCELLED:
-        raise Misuse(f"{word}, and must still be undone. Settle it: {typed(*where, 'review', 'settle', claim.run)}")
+        raise Misuse(
+            f"{word}, and must still be undone. Settle it: {suggested_command(*where, 'review', 'settle', claim.run)}"
+        )
 
 
 def refuse_undone(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[None]:
@@ -176,7 +178,7 @@ def is_aside(name: str, entries: Collection[str]) -> bool:
     return is_undo(name) and name.removeprefix(UNDO) not in entries
 
 
-def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Operation[None]:
+def _undo(session: Session, entry: Entry, calling: StepCall, undo: Step) -> Operation[None]:
     """A step like any other, with a declaration of its own, under a name that is found again."""
     text = yield from unpack(session.parts.store, session.hold.held.at, entry.note.result, entry.note.spill)
     result: Any = calling.step.results.restore(text, loose=entry.note.loose) if text else None
@@ -185,7 +187,7 @@ def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Opera
     work = session.step(undo, (), given, name=UNDO + entry.name)
     try:
         if session.drive is await_ and not undo.is_async:
-            yield from Aside(lambda: block(work))  # awaited, a plain function would fail after it has acted
+            yield from InThread(lambda: block(work))  # awaited, a plain function would fail after it has acted
         else:
             yield from work
     except StepFailed as error:
@@ -197,7 +199,7 @@ def _undo(session: Session, entry: Entry, calling: Calling, undo: Step) -> Opera
 def _announce(session: Session, name: str, undo: Step, given: dict[str, Any]) -> None:
     """On record before the first one acts: whoever takes over must not go on with the flow, nor drop it as stale."""
     if not undoes(session.ledger.entries):
-        note = Note(asked_of(undo.arguments.bind((), given)), undo.plan.repeat.kind, starts=0)
+        note = EntryNote(arguments_digest(undo.arguments.bind((), given)), undo.plan.repeat.kind, starts=0)
         session.ledger.note(Entry(name, RETRY, note, at=session.ledger.now()))
 
 

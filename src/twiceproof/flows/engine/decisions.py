@@ -13,21 +13,21 @@ from msgspec import Struct
 from ...claims.error_classification import CLEAN_VERDICTS, Verdict
 from ...effects.base import Absent, Happened, Look, Unknown
 from ..repeat import Declared, Retry
-from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, Note
+from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, EntryNote
 
 __all__ = [
     "Act",
     "Adopt",
-    "Ask",
     "Later",
-    "Park",
-    "Plan",
+    "NeedsPerson",
+    "Probe",
     "Refuse",
     "Replay",
-    "after",
-    "before",
-    "looked",
+    "StepPlan",
     "looked_beside",
+    "on_error",
+    "on_probe",
+    "on_reached",
 ]
 
 
@@ -37,7 +37,7 @@ NOT_TOLD = "its error does not tell whether it was done"
 KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its policy
 
 
-class Plan(Struct, frozen=True):
+class StepPlan(Struct, frozen=True):
     """What a step declares, as far as decisions go."""
 
     repeat: Declared
@@ -61,7 +61,7 @@ class Act(Struct, frozen=True, gc=False):
     intent: bool = False
 
 
-class Ask(Struct, frozen=True, gc=False):
+class Probe(Struct, frozen=True, gc=False):
     """Ask the destination whether it happened."""
 
 
@@ -78,18 +78,20 @@ class Later(Struct, frozen=True, gc=False):
     state: str
 
 
-class Park(Struct, frozen=True, gc=False):
+class NeedsPerson(Struct, frozen=True, gc=False):
     """Nobody knows: a person must settle it."""
 
     reason: str
 
 
-Before = Replay | Refuse | Act | Ask | Later | Park
-After = Later | Refuse | Park
-Looked = Adopt | Act | Refuse | Park
+Before = Replay | Refuse | Act | Probe | Later | NeedsPerson
+After = Later | Refuse | NeedsPerson
+Looked = Adopt | Act | Refuse | NeedsPerson
 
 
-def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0) -> Before:
+def on_reached(
+    plan: StepPlan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0
+) -> Before:
     """What to do about a step that the flow has reached.
 
     `crashed`: the run was taken over from a holder that stopped without a word, and this is the first step it may
@@ -106,17 +108,17 @@ def before(plan: Plan, entry: Entry | None, now: float, *, crashed: bool, since:
         return _again(plan, entry, now, crashed=crashed)
     if entry.state == STARTED:
         return _unfinished(plan, entry, now, lapsed)
-    return Park(entry.note.reason or "its outcome is unknown")
+    return NeedsPerson(entry.note.reason or "its outcome is unknown")
 
 
-def _unseen(plan: Plan, now: float, *, crashed: bool, since: float) -> Before:
+def _unseen(plan: StepPlan, now: float, *, crashed: bool, since: float) -> Before:
     intent = plan.repeat.writes_intent
     if not crashed or intent:
         return Act(1, intent)  # a start that is written down first would have left a trace
     return _repeat(plan, 2, since, now)
 
 
-def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
+def _again(plan: StepPlan, entry: Entry, now: float, *, crashed: bool) -> Before:
     """An attempt failed, and was recorded so."""
     wait = (entry.note.not_before or now) - now
     if wait > 0:
@@ -132,25 +134,25 @@ def _again(plan: Plan, entry: Entry, now: float, *, crashed: bool) -> Before:
     return Act(starts, plan.repeat.writes_intent)
 
 
-def _too_late(plan: Plan, note: Note) -> Refuse | Park:
+def _too_late(plan: StepPlan, note: EntryNote) -> Refuse | NeedsPerson:
     """It was due while nobody was there, and now its time is over."""
     if note.fault is None or (plan.repeat.kind == "keyed" and note.doubt):
-        return Park(f"its time is over after {note.starts} attempts: whether it was done is unknown")
+        return NeedsPerson(f"its time is over after {note.starts} attempts: whether it was done is unknown")
     return Refuse()
 
 
-def _unfinished(plan: Plan, entry: Entry, now: float, lapsed: float) -> Before:
+def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Before:
     """A start is on record, and no end."""
     kind = plan.repeat.kind
     if kind == "never":
-        return Park("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
+        return NeedsPerson("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
     if kind == "check":
         wait = _settled_at(plan, entry, lapsed) - now
-        return Later(wait, STARTED) if wait > 0 else Ask()
+        return Later(wait, STARTED) if wait > 0 else Probe()
     return _repeat(plan, entry.note.starts + 1, entry.note.first_at or entry.at, now)
 
 
-def _settled_at(plan: Plan, entry: Entry, lapsed: float) -> float:
+def _settled_at(plan: StepPlan, entry: Entry, lapsed: float) -> float:
     """From when on Absent means absent: the first request may still be on its way.
 
     Without a time-out, it may have been sent at the last moment at which its holder was alive.
@@ -160,28 +162,28 @@ def _settled_at(plan: Plan, entry: Entry, lapsed: float) -> float:
     return max(sent + plan.repeat.settling, entry.note.not_before or 0.0)  # one that raised took its own time
 
 
-def _is_forgotten(plan: Plan, spent: float) -> bool:
+def _is_forgotten(plan: StepPlan, spent: float) -> bool:
     return plan.repeat.kind == "keyed" and spent > plan.repeat.window
 
 
-def _forgotten(plan: Plan, *, answered: bool) -> Park:
+def _forgotten(plan: StepPlan, *, answered: bool) -> NeedsPerson:
     why = "its error does not tell whether it was done" if answered else "no answer came"
-    return Park(f"{why}, and the provider forgets keys after {plan.repeat.window:.0f} s")
+    return NeedsPerson(f"{why}, and the provider forgets keys after {plan.repeat.window:.0f} s")
 
 
-def _repeat(plan: Plan, starts: int, first_at: float, now: float) -> Act | Park:
+def _repeat(plan: StepPlan, starts: int, first_at: float, now: float) -> Act | NeedsPerson:
     """Start again after an attempt that ended without a word."""
     spent = max(0.0, now - first_at)
     if _is_forgotten(plan, spent):
-        return Park(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
+        return NeedsPerson(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
     harmless = plan.repeat.kind == "transaction" and starts <= KILLED  # the database has not kept it, and says so
     if not harmless and not plan.retry.may_start(starts, spent):
-        return Park(f"it was started {starts - 1} times and never came to an end")
+        return NeedsPerson(f"it was started {starts - 1} times and never came to an end")
     return Act(starts, intent=True)
 
 
-def after(
-    plan: Plan,
+def on_error(
+    plan: StepPlan,
     starts: int,
     first_at: float,
     verdict: Verdict,
@@ -200,35 +202,37 @@ def after(
     """
     kind, clean = plan.repeat.kind, verdict in CLEAN_VERDICTS
     if kind == "never" and not clean:
-        return Park(NO_ANSWER if verdict == "ambiguous" else NOT_TOLD)
+        return NeedsPerson(NO_ANSWER if verdict == "ambiguous" else NOT_TOLD)
     spent = max(0.0, now - first_at)
     delay = None if final else plan.retry.delay(starts, spent, asked, roll)
     if kind == "check" and not clean:  # asked again no sooner than it would be tried again
         return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
     if delay is None:
         unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
-        return Park(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
+        return (
+            NeedsPerson(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
+        )
     if (doubt or untold or not clean) and _is_forgotten(plan, spent + delay):
         return _forgotten(plan, answered=not doubt and verdict != "ambiguous")
     return Later(delay, RETRY)
 
 
-def looked(plan: Plan, entry: Entry, look: Look, now: float, *, roll: Callable[[], float]) -> Looked:
+def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Callable[[], float]) -> Looked:
     """What follows from asking the destination."""
     if isinstance(look, Happened):
         return Adopt(look.receipt)
     if isinstance(look, Unknown):
-        return Park(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
+        return NeedsPerson(f"the destination cannot tell whether it was done{': ' + look.why if look.why else ''}")
     assert isinstance(look, Absent)  # noqa: S101 - the type says so
     starts, first = entry.note.starts, entry.note.first_at or entry.at
     over = plan.retry.delay(starts, max(0.0, entry.at - first), None, roll) is None  # as it was when it failed
     if over or entry.note.final or not plan.retry.may_start(starts + 1, now - first):
         if entry.note.fault is not None:
             return Refuse()
-        return Park(f"it was started {starts} times, never came to an end, and the destination has not seen it")
+        return NeedsPerson(f"it was started {starts} times, never came to an end, and the destination has not seen it")
     return Act(starts + 1, intent=True)
 
 
-def looked_beside(look: Look) -> Adopt | Park:
+def looked_beside(look: Look) -> Adopt | NeedsPerson:
     """The same while an attempt of this process is still at work: what is absent, it may be about to do."""
-    return Adopt(look.receipt) if isinstance(look, Happened) else Park(STILL_AT_WORK)
+    return Adopt(look.receipt) if isinstance(look, Happened) else NeedsPerson(STILL_AT_WORK)

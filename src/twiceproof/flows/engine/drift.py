@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from .context import are_siblings
-from .ledger import STEP_DONE, Entry, Note
+from .ledger import STEP_DONE, Entry, EntryNote
 from .step_identity import has_id, stem_of
 
 __all__ = ["Next", "Unvisited", "missed"]
@@ -77,6 +77,6 @@ def _came_before(name: str, known: Entry, entry: Entry | None, call: Next) -> bo
     return entry is None or (known.state == STEP_DONE and known.note.order < (entry.note.order or known.note.order + 1))
 
 
-def _ran_beside(note: Note, place: str) -> bool:
+def _ran_beside(note: EntryNote, place: str) -> bool:
     """Whether nobody can say which comes first. Without a place: on tasks of the flow's own, or in an old release."""
     return note.beside and (not note.place or are_siblings(note.place, place))

@@ -14,17 +14,17 @@ from ...errors import Stale
 from ...records import Address, Replace, Write
 
 __all__ = [
-    "Asleep",
     "End",
     "Ended",
-    "Fell",
     "Finished",
     "GiveBack",
-    "GivenBack",
-    "Overtaken",
+    "HandedBack",
     "Review",
     "Reviewed",
+    "RunFailed",
     "Stop",
+    "Superseded",
+    "Suspended",
     "Undo",
     "Wait",
     "as_done",
@@ -45,21 +45,21 @@ class Finished(Struct, frozen=True):
     value: Any
 
 
-class Fell(Struct, frozen=True):
+class RunFailed(Struct, frozen=True):
     """The flow failed for good. `undone` says what became of what it did."""
 
     error: BaseException
     undone: str = ""
 
 
-class Asleep(Struct, frozen=True):
+class Suspended(Struct, frozen=True):
     """The run waits, and holds nothing."""
 
     why: str
     until: float | None
 
 
-class Overtaken(Struct, frozen=True):
+class Superseded(Struct, frozen=True):
     """Done, and not applied: a newer version of its object was."""
 
     error: Stale
@@ -72,13 +72,13 @@ class Reviewed(Struct, frozen=True):
     error: Exception | None = None
 
 
-class GivenBack(Struct, frozen=True):
+class HandedBack(Struct, frozen=True):
     """The process was told to stop: whoever comes next goes on."""
 
     error: BaseException
 
 
-Ended = Finished | Fell | Asleep | Overtaken | Reviewed | GivenBack
+Ended = Finished | RunFailed | Suspended | Superseded | Reviewed | HandedBack
 
 
 def as_done(at: Address, claim: Claim, packed: Packed, life: Lifetime) -> End:

@@ -12,16 +12,16 @@ from ...operations import Operation, await_, block
 from ..repeat import SAFE, Retry
 from ..step import Step
 from .context import attempt_var, current_session, plain_session, session_var
-from .decisions import Plan
+from .decisions import StepPlan
 from .unawaited import as_coroutine_function, noted
 
-__all__ = ["ASK_AGAIN", "guarding", "parent_of_new_run", "patience_around"]
+__all__ = ["ASK_AGAIN", "guarded_wrapper", "parent_of_new_run", "patience_around"]
 
 # What the inner claim or run protects is never repeated by asking again: the outer one may ask as often as it likes.
-ASK_AGAIN = Plan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
+ASK_AGAIN = StepPlan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
 
 
-def guarding(
+def guarded_wrapper(
     function: Callable[..., Any], name: str, key: Callable[..., str], call: Callable[..., Operation[Any]]
 ) -> Callable[..., Any]:
     """`function` as it is called by everybody: through `call`, and in a flow as a step of that flow."""

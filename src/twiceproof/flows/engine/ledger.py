@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.blobs.records import placed
+from ...claims.blobs.records import externalise
 from ...claims.claim import NO_RESULT, Fault, LostHold, Settlement, Spill, body_of
 from ...claims.error_messages import DURING, claim_lost, inherited
-from ...claims.held_claim import INHERITED, Hold
-from ...claims.manager import Claims, is_beckoned
+from ...claims.held_claim import INHERITED, HeldClaim
+from ...claims.manager import ClaimManager, interrupt_requested
 from ...claims.queries import KEEP, Evidence, evidence_write
 from ...claims.states import EXPIRE
 from ...operations import Operation
 from ...records import Address, Check, Conflict, Insert, Record, Replace, Write, Written
 from ...stores.base import Store, scan_all
-from .ledger_flusher import Courier, Turn
+from .ledger_flusher import FairLock, LedgerFlusher
 
 __all__ = [
     "RETRY",
@@ -29,8 +29,8 @@ __all__ = [
     "UNKNOWN",
     "WAITS",
     "Entry",
+    "EntryNote",
     "Ledger",
-    "Note",
     "entries_in",
     "entry_of",
     "entry_write",
@@ -43,7 +43,7 @@ STEP_KIND = "step"
 STARTED, STEP_DONE, STEP_FAILED, RETRY, UNKNOWN, WAITS = "started", "done", "failed", "retry", "unknown", "waits"
 
 
-class Note(Struct, frozen=True, omit_defaults=True, gc=False):
+class EntryNote(Struct, frozen=True, omit_defaults=True, gc=False):
     """The body of an entry's record. Its state and times are the record's own."""
 
     asked: str = ""  # what it was called with, a digest per argument
@@ -78,12 +78,12 @@ class Entry(Struct, frozen=True, gc=False):
 
     name: str
     state: str
-    note: Note
+    note: EntryNote
     version: str = ""
     at: float = 0.0  # when it was written
 
 
-_decode = msgspec.json.Decoder(Note).decode
+_decode = msgspec.json.Decoder(EntryNote).decode
 
 
 def entry_of(record: Record) -> Entry:
@@ -129,7 +129,7 @@ Pending = tuple[Entry, tuple[Insert, ...]]  # an entry, and the resources beside
 class Ledger:
     """Entries by name. Written only on condition that the run's claim is still ours."""
 
-    def __init__(self, claims: Claims, hold: Hold, courier: Courier) -> None:
+    def __init__(self, claims: ClaimManager, hold: HeldClaim, courier: LedgerFlusher) -> None:
         self.entries: dict[str, Entry] = {}
         self.hold = hold
         self.beckoned = False  # somebody drew a new fence to have our attention
@@ -142,7 +142,7 @@ class Ledger:
         self._landed = 0
         self._fence = hold.held.fence  # under which we wrote last
         self._mutex = threading.Lock()
-        self._turn = Turn()
+        self._turn = FairLock()
         self._heard = (0.0, 0.0)  # the store's time when we last heard of it, and ours
 
     # -- reading ---------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class Ledger:
         """Large values go to their shelf first: a record of them must not be there before they are."""
         for index, (entry, pieces) in enumerate(pending):
             if pieces and self._claims.shelf is not None:
-                pending[index] = entry, (yield from placed(self._claims.shelf, pieces))
+                pending[index] = entry, (yield from externalise(self._claims.shelf, pieces))
 
     def _take_pending(self) -> tuple[list[Pending], int]:
         with self._mutex:
@@ -327,7 +327,7 @@ class Ledger:
         held = self.hold.held
         if found.record is not None and found.record.fence == held.fence:
             return (yield from self._are_there(pending))
-        if is_beckoned(found.record, held):
+        if interrupt_requested(found.record, held):
             self.hold.held = structs.replace(held, fence=found.record.fence)
             return False
         yield from self.testify(pending)

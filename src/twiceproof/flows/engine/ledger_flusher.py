@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from .ledger import Entry
 
-__all__ = ["Courier", "Turn"]
+__all__ = ["FairLock", "LedgerFlusher"]
 
 
 log = logging.getLogger("twiceproof")
@@ -30,7 +30,7 @@ LOOK = 5.0  # how often it looks, asleep, whether there still is an app
 GRACE = 1.0  # for what it is bringing when it is stopped: a commit under way is the store's to wait for
 
 
-class Letters(Protocol):
+class Flushable(Protocol):
     """A ledger, as the courier sees it."""
 
     @property
@@ -39,23 +39,23 @@ class Letters(Protocol):
     def flush_away(self) -> Operation[None]: ...
 
 
-class Courier:
+class LedgerFlusher:
     """One per app. `mind` costs an append while it is awake."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep_for = sleep
         self._reset()
-        at_fork(self, in_child=Courier._reset)
+        at_fork(self, in_child=LedgerFlusher._reset)
 
     def _reset(self) -> None:
-        self._minded: deque[Letters] = deque()
+        self._minded: deque[Flushable] = deque()
         self._asleep = True
         self._stopped = False
         self._called = threading.Event()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
 
-    def mind(self, letters: Letters) -> None:
+    def mind(self, letters: Flushable) -> None:
         self._minded.append(letters)
         if self._asleep:
             self._wake()
@@ -71,7 +71,7 @@ class Courier:
 
     def _rounds(self) -> None:
         """Until nothing has come for a while."""
-        seen: list[tuple[Letters, Entry | None]] = []
+        seen: list[tuple[Flushable, Entry | None]] = []
         idle = 0
         self._asleep = False
         while idle < LINGER and not self._stopped:
@@ -88,10 +88,10 @@ class Courier:
         self._asleep = True
         return not self._minded and not self._stopped
 
-    def _collect(self) -> list[tuple[Letters, Entry | None]]:
+    def _collect(self) -> list[tuple[Flushable, Entry | None]]:
         return [(letters, letters.oldest) for letters in _emptied(self._minded)]
 
-    def _bring(self, letters: Letters) -> None:
+    def _bring(self, letters: Flushable) -> None:
         try:
             block(letters.flush_away())
         except Exception as error:  # noqa: BLE001 - the flow writes it again itself, and hears of it
@@ -104,7 +104,7 @@ class Courier:
             self._thread.join(GRACE)
 
 
-def _run(reference: weakref.ref[Courier], called: threading.Event) -> None:
+def _run(reference: weakref.ref[LedgerFlusher], called: threading.Event) -> None:
     """Knows its courier only while there is something to do: an app that nobody closed leaves no thread behind."""
     courier = reference()
     while courier is not None and not courier._stopped:
@@ -116,12 +116,12 @@ def _run(reference: weakref.ref[Courier], called: threading.Event) -> None:
         courier = reference()
 
 
-def _emptied(minded: deque[Letters]) -> Iterator[Letters]:
+def _emptied(minded: deque[Flushable]) -> Iterator[Flushable]:
     while minded:
         yield minded.popleft()
 
 
-class Turn:
+class FairLock:
     """First come, first served, for threads and event loops alike. Handed on without being let go in between."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class _Place(Request[None]):
 
     __slots__ = ("_future", "_gate", "_loop", "_turn")
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: FairLock) -> None:
         self._turn = turn
         self._gate = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

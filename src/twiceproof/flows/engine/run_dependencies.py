@@ -12,7 +12,7 @@ from ...operations import Operation
 from ...records import Address, Found, Record, Replace, Written
 from ...stores.base import Store
 from .exits import INNER_REVIEW, WAITS_FOR_RUN
-from .run_states import Work, queue_of, with_work, work_of
+from .run_states import RunState, queue_of, with_work, work_of
 
 __all__ = [
     "LOOK_AGAIN",
@@ -91,7 +91,7 @@ def to_review(store: Store, run: str, reason: str) -> Operation[bool]:
     return isinstance((yield from store.write(write)), Written)
 
 
-def wake_waiters(store: Store, work: Work) -> Operation[None]:
+def wake_waiters(store: Store, work: RunState) -> Operation[None]:
     """The run of this work has ended, or a person must decide about it."""
     for run in dict.fromkeys((work.parent, *work.waiters)):
         if run:
@@ -123,7 +123,7 @@ def beckoned(record: Record, claim: Claim, now: float) -> Replace:
     )
 
 
-def _is_known(work: Work, waiter: str) -> bool:
+def _is_known(work: RunState, waiter: str) -> bool:
     return waiter == work.parent or waiter in work.waiters or len(work.waiters) >= MOST_WAITERS
 
 

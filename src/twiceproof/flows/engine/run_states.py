@@ -21,7 +21,17 @@ from ...claims.claim import (
     body_of,
     claim_of,
 )
-from ...claims.states import Answer, Ask, Begin, Move, Park, claim_for, decide, is_expired, is_lapsed
+from ...claims.states import (
+    AnswerOnly,
+    BeginClaim,
+    ClaimRequest,
+    Move,
+    ParkClaim,
+    claim_for,
+    decide,
+    is_expired,
+    is_lapsed,
+)
 from ...records import Insert, Record, Replace
 from .exits import BROKE
 
@@ -31,7 +41,7 @@ __all__ = [
     "BeginRun",
     "Leftover",
     "RunAsk",
-    "Work",
+    "RunState",
     "decide_run",
     "encoded",
     "enqueue",
@@ -41,7 +51,7 @@ __all__ = [
 ]
 
 
-class Work(Struct, frozen=True, omit_defaults=True, gc=False):
+class RunState(Struct, frozen=True, omit_defaults=True, gc=False):
     """Kept in the claim's record as JSON."""
 
     version: str = "1"
@@ -65,19 +75,19 @@ class Work(Struct, frozen=True, omit_defaults=True, gc=False):
     starter: str = ""  # who asked for it, where that is known: not the one to approve it
 
 
-_decode = msgspec.json.Decoder(Work).decode
+_decode = msgspec.json.Decoder(RunState).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def work_of(claim: Claim) -> Work:
-    return _decode(claim.work) if claim.work else Work()
+def work_of(claim: Claim) -> RunState:
+    return _decode(claim.work) if claim.work else RunState()
 
 
 def with_work(claim: Claim, **changes: Any) -> Claim:
     return structs.replace(claim, work=Raw(_encode(structs.replace(work_of(claim), **changes))))
 
 
-def encoded(work: Work) -> Raw:
+def encoded(work: RunState) -> Raw:
     return Raw(_encode(work))
 
 
@@ -93,20 +103,20 @@ MOST_CRASHES = 50
 class RunAsk(Struct, frozen=True):
     """Which run is wanted, by whom, and which versions of its flow are here."""
 
-    ask: Ask
+    ask: ClaimRequest
     work: Raw
     versions: tuple[str, ...]
     picked: str = ""  # the version of it that the store handed out as due
 
 
-class BeginRun(Begin, frozen=True, gc=False):
+class BeginRun(BeginClaim, frozen=True, gc=False):
     """Write this; if it lands, the run is ours. `before` is the state it was in."""
 
     claim: Claim
     before: str = FRESH
 
 
-class Leftover(Answer, frozen=True, gc=False):
+class Leftover(AnswerOnly, frozen=True, gc=False):
     """An expired run of the same key: what it left must go before another begins, or it would be taken for its own."""
 
     record: Record
@@ -122,7 +132,7 @@ def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
         return _decide_held(run, record, claim, now)
     if record.state in (QUEUED, WAITING):
         due = run.picked == record.version or (record.due_at is not None and record.due_at <= now)
-        return _resume(run, record, claim, now) if due else Answer(_parked(record, claim))
+        return _resume(run, record, claim, now) if due else AnswerOnly(_parked(record, claim))
     if run.ask.retry and (record.state == FAILED or _broke(record, claim)):
         return _resume(run, record, claim, now)
     return decide(run.ask, record, now)
@@ -135,18 +145,18 @@ def _broke(record: Record, claim: Claim) -> bool:
 
 def _decide_gone(run: RunAsk, record: Record | None) -> Move:
     if run.picked:  # what was handed out and taken away meanwhile must not begin anew
-        return Answer(Parked("", "it is gone", run.ask.run))
+        return AnswerOnly(Parked("", "it is gone", run.ask.run))
     return _begin(run) if record is None else Leftover(Parked("", "it may be forgotten", run.ask.run), record)
 
 
-def _asks_for_another(ask: Ask, claim: Claim) -> bool:
+def _asks_for_another(ask: ClaimRequest, claim: Claim) -> bool:
     return bool(ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint)
 
 
 def _decide_held(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
     """Only a lapsed lease is taken over. What its holder was at, the ledger and the steps' words tell."""
     if not is_lapsed(record, now):
-        return Answer(Busy(claim.owner, (record.lease_until or now) - now, claim.run))
+        return AnswerOnly(Busy(claim.owner, (record.lease_until or now) - now, claim.run))
     return _resume(run, record, claim, now)
 
 
@@ -167,7 +177,7 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
     work, ask = work_of(claim), run.ask
     if work.version not in run.versions:
         why = f"belongs to version {work.version} of its flow, which this process does not have"
-        return Answer(Parked(record.state, why, claim.run, record.due_at))
+        return AnswerOnly(Parked(record.state, why, claim.run, record.due_at))
     if record.state == HELD and work.crashes >= MOST_CRASHES:
         why = f"whoever took it stopped without a word, {work.crashes + 1} times now"
         return _park(record, with_work(claim, adrift=True), why)
@@ -187,7 +197,7 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
     return BeginRun(write, claim.attempt, claim, record.state)
 
 
-def _news(record: Record, work: Work, now: float) -> dict[str, Any]:
+def _news(record: Record, work: RunState, now: float) -> dict[str, Any]:
     """What a take adds to a run's work. What a crash may have begun, began after `since`."""
     if record.state == HELD:
         return {"crashes": work.crashes + 1, "since": work.since or record.created_at}
@@ -197,13 +207,13 @@ def _news(record: Record, work: Work, now: float) -> dict[str, Any]:
     return {"since": since}
 
 
-def _park(record: Record, claim: Claim, reason: str) -> Park:
+def _park(record: Record, claim: Claim, reason: str) -> ParkClaim:
     """A run that kills every worker that takes it must not go round for ever."""
     body = body_of(structs.replace(claim, reason=reason))
-    return Park(Replace(record.at, body, REVIEW, version=record.version, draw=True), reason)
+    return ParkClaim(Replace(record.at, body, REVIEW, version=record.version, draw=True), reason)
 
 
-def enqueue(ask: Ask, work: Raw, delay: float) -> Insert:
+def enqueue(ask: ClaimRequest, work: Raw, delay: float) -> Insert:
     """A run that is left to a worker."""
     claim = structs.replace(claim_for(ask, 0), work=work)
     queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)

@@ -7,34 +7,34 @@ from typing import Any, NoReturn
 
 from msgspec import structs
 
-from ...claims.blobs.records import placed
+from ...claims.blobs.records import externalise
 from ...claims.claim import DONE, FAILED, HELD, REVIEW, Claim, Fault
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import inherited
-from ...claims.held_claim import INHERITED, Hold
+from ...claims.held_claim import INHERITED, HeldClaim
 from ...claims.policy import Policy
 from ...claims.results import ResultType, pack
 from ...claims.states import finish_times
 from ...errors import Cancelled, ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
-from ...operations import Call, Operation, Raised, Returned, await_
+from ...operations import Operation, Raised, Returned, UserCall, await_
 from ...records import Conflict, Remove, Replace, Write
-from ..runtime import Parts
+from ..runtime import Runtime
 from .compensation import Undone, undo_all
 from .context import Unwind, attempt_var, is_interrupt, session_var
 from .exits import (
     BROKE,
     NOT_AWAITED,
     NOT_UNDONE,
-    Asleep,
     End,
     Ended,
-    Fell,
     Finished,
     GiveBack,
-    GivenBack,
+    HandedBack,
     Review,
     Reviewed,
+    RunFailed,
     Stop,
+    Suspended,
     Undo,
     Wait,
     as_done,
@@ -45,21 +45,21 @@ from .exits import (
 )
 from .ledger import STEP_FAILED, UNKNOWN, tried_anew
 from .run_dependencies import awaits, to_review, waits_in_a_circle, wake
-from .run_states import FRESH, MOST_CRASHES, Work, with_work, work_of
+from .run_states import FRESH, MOST_CRASHES, RunState, with_work, work_of
 from .session import Drive, Newer, Session
 from .step_errors import is_mistake, mistake_text
 
 __all__ = [
-    "Beckoned",
-    "Taken",
+    "InterruptRequested",
+    "TakenRun",
     "cancelled",
-    "give_back",
-    "last",
-    "left",
-    "lie_down",
+    "claim_to_leave",
+    "final_write",
+    "hand_back",
     "refuse_forgotten",
     "refuse_run",
     "run_flow",
+    "suspend",
 ]
 
 
@@ -68,27 +68,27 @@ MOST_NAMED = 5
 FREE_INTERRUPTS = 3  # so many come round at once
 
 
-class Beckoned(Exception):
+class InterruptRequested(Exception):
     """Somebody said stop as the run was left: that word must not be written over."""
 
 
-def lie_down(session: Session) -> Operation[Ended]:
+def suspend(session: Session) -> Operation[Ended]:
     at, queue, stop = session.hold.held.at, session.hold.held.queue, session.stop
-    claim = left(session, adrift=session.crashed)
+    claim = claim_to_leave(session, adrift=session.crashed)
     if isinstance(stop, Wait):
         until = None if stop.seconds is None else session.ledger.now() + stop.seconds
         if session.work.awaits != stop.runs:
             claim = with_work(claim, awaits=stop.runs)
-        refused = yield from last(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
+        refused = yield from final_write(session, as_waiting(at, claim, stop.why, queue, stop.seconds), *stop.unless)
         if refused is None:
-            return (yield from _unless_ended(session, stop, Asleep(stop.why, until)))
-        yield from last(session, as_queued(at, claim, queue))  # it came meanwhile
-        return Asleep("goes on at once", session.ledger.now())
+            return (yield from _unless_ended(session, stop, Suspended(stop.why, until)))
+        yield from final_write(session, as_queued(at, claim, queue))  # it came meanwhile
+        return Suspended("goes on at once", session.ledger.now())
     if isinstance(stop, GiveBack):
-        yield from last(session, as_queued(at, claim, queue))
-        return Asleep("given back between steps: this worker is stopping", session.ledger.now())
+        yield from final_write(session, as_queued(at, claim, queue))
+        return Suspended("given back between steps: this worker is stopping", session.ledger.now())
     reason = stop.reason if isinstance(stop, Review) else "it stopped without a reason"
-    yield from last(session, as_review(at, claim, reason))
+    yield from final_write(session, as_review(at, claim, reason))
     error = stop.error if isinstance(stop, Review) else None
     return (yield from _unless_ended(session, stop, Reviewed(reason, error)))
 
@@ -101,19 +101,19 @@ def _unless_ended(session: Session, stop: Stop | None, ended: Ended) -> Operatio
     for run in stop.runs:
         if not (yield from awaits(store, run, session.claim.run, over)):
             yield from wake(store, session.claim.run)
-            return Asleep("goes on at once", session.ledger.now())
+            return Suspended("goes on at once", session.ledger.now())
     if isinstance(stop, Wait) and (yield from waits_in_a_circle(store, stop.runs, session.claim.run)):
         reason = f"it {stop.why}, which waits for it in turn: none of them can end. Abandon one, and call it otherwise"
         return Reviewed(reason) if (yield from to_review(store, session.claim.run, reason)) else ended
     return ended
 
 
-def last(session: Session, end: End, *unless: Write) -> Operation[Conflict | None]:
+def final_write(session: Session, end: End, *unless: Write) -> Operation[Conflict | None]:
     """The run's last write here, made of its claim as we know it."""
 
     def checked(fence: int) -> Replace:
         if session.ledger.beckoned:
-            raise Beckoned
+            raise InterruptRequested
         return end(fence)
 
     hold = session.hold
@@ -147,17 +147,17 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:MOST_NAMED]) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
 
 
-def left(session: Session, *, adrift: bool) -> Claim:
+def claim_to_leave(session: Session, *, adrift: bool) -> Claim:
     """The claim as whoever comes next finds it."""
     return session.claim if session.work.adrift == adrift else with_work(session.claim, adrift=adrift)
 
 
-def give_back(session: Session, error: BaseException) -> Operation[Ended]:
+def hand_back(session: Session, error: BaseException) -> Operation[Ended]:
     """What became of the run."""
     while True:
         try:
             return (yield from _given_back(session, error))
-        except Beckoned:
+        except InterruptRequested:
             yield from session.heed()
 
 
@@ -174,28 +174,28 @@ def _given_back(session: Session, error: BaseException) -> Operation[Ended]:
         return (yield from _parked(session, claim, reason))
     # One that interrupts itself would come round for ever: ever more slowly, and not for ever.
     pause = EXIT_PAUSE if isinstance(error, SystemExit) or interrupts > FREE_INTERRUPTS else 0.0
-    yield from last(session, as_queued(at, claim, session.hold.held.queue, pause))
-    return Asleep(f"was cut off by {type(error).__name__}", session.ledger.now() + pause)
+    yield from final_write(session, as_queued(at, claim, session.hold.held.queue, pause))
+    return Suspended(f"was cut off by {type(error).__name__}", session.ledger.now() + pause)
 
 
 def _parked(session: Session, claim: Claim, reason: str) -> Operation[Ended]:
-    yield from last(session, as_review(session.hold.held.at, claim, reason))
+    yield from final_write(session, as_review(session.hold.held.at, claim, reason))
     return Reviewed(reason)
 
 
-class Taken:
+class TakenRun:
     """A run that is ours, as it was found."""
 
     __slots__ = ("before", "claim", "drive", "hold", "newer", "patience", "slots", "work")
 
-    def __init__(self, hold: Hold, claim: Claim, before: str, patience: float, drive: Drive) -> None:
+    def __init__(self, hold: HeldClaim, claim: Claim, before: str, patience: float, drive: Drive) -> None:
         self.drive = drive
         self.hold = hold
         self.claim = claim
         self.work = work_of(claim)
         self.before = before
         self.patience = patience
-        self.slots: Sequence[Hold] = ()
+        self.slots: Sequence[HeldClaim] = ()
         self.newer: Newer | None = None
 
     @property
@@ -205,7 +205,7 @@ class Taken:
 
 
 def run_flow(
-    parts: Parts, taken: Taken, policy: Policy, results: ResultType, body: Callable[[], Any]
+    parts: Runtime, taken: TakenRun, policy: Policy, results: ResultType, body: Callable[[], Any]
 ) -> Operation[Ended]:
     session = Session(
         parts, taken.hold, taken.claim, taken.work, crashed=taken.crashed, patience=taken.patience, drive=taken.drive
@@ -247,7 +247,7 @@ def _try_failures_again(session: Session) -> None:
 def _call(session: Session, body: Callable[[], Any]) -> Operation[Returned | Raised]:
     inside, step = session_var.set(session), attempt_var.set(None)  # a run that a step starts is not part of it
     try:
-        finding: Returned | Raised = yield Call(body)
+        finding: Returned | Raised = yield UserCall(body)
     finally:
         attempt_var.reset(step)
         session_var.reset(inside)
@@ -261,7 +261,7 @@ def _finish(session: Session, policy: Policy, results: ResultType, finding: Retu
     try:
         _raise_what_is_out_of_reach(session, finding)
         if session.stop is None and session.cut is not None and not _is_interrupted(finding):
-            return (yield from give_back(session, session.cut))  # swallowed: nobody stops, but the run does
+            return (yield from hand_back(session, session.cut))  # swallowed: nobody stops, but the run does
         if session.stop is None and isinstance(finding, Returned) and not session.undoing:
             refuse_forgotten(session)
             if session.unvisited:
@@ -269,8 +269,8 @@ def _finish(session: Session, policy: Policy, results: ResultType, finding: Retu
                 session.halt(Review(f"the flow changed under this run: it no longer calls {gone}, in the ledger"))
             return (yield from _end(session, policy, results, finding.value))
         if session.stop is None and isinstance(finding, Raised) and not isinstance(finding.error, Exception):
-            yield from give_back(session, finding.error)
-            return GivenBack(finding.error)
+            yield from hand_back(session, finding.error)
+            return HandedBack(finding.error)
         if isinstance(finding, Raised) and isinstance(finding.error, WaitSwallowed):
             session.halt(Review(str(finding.error)))
         if session.stop is None and not session.undoing and isinstance(finding, Raised) and is_mistake(finding.error):
@@ -319,7 +319,7 @@ def _end(session: Session, policy: Policy, results: ResultType, value: Any) -> O
     while not session.undoing:
         try:
             return (yield from _complete(session, policy, results, value))
-        except Beckoned:
+        except InterruptRequested:
             yield from session.heed()
     return (yield from _fail(session, policy, Misuse("it was being undone")))
 
@@ -329,35 +329,35 @@ def _complete(session: Session, policy: Policy, results: ResultType, value: Any)
     packed = pack(value, held, large=policy.large, most=session.parts.claims.room)
     claim = session.claim if results.fits(packed) else structs.replace(session.claim, unfit=True)
     _, due_in, _ = finish_times(DONE, policy.life)
-    pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, due_in))
-    yield from last(session, as_done(held.at, claim, packed, policy.life), *pieces)
+    pieces = yield from externalise(session.parts.claims.shelf, packed.writes(session.space, due_in))
+    yield from final_write(session, as_done(held.at, claim, packed, policy.life), *pieces)
     results.mind(value, packed)
     text = packed.inline or packed.text
     return Finished(results.restore(text, loose=True) if text else value)
 
 
-def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[Fell]:
+def _fail(session: Session, policy: Policy, error: BaseException) -> Operation[RunFailed]:
     """Undo what was done, then say that it failed. A stop in between is a stop."""
     undone = yield from _undo(session)
     if session.work.undoing:
         error = cancelled(session.work)
     yield from _say_failed(session, policy, _fault(error))
-    return Fell(error, str(undone))
+    return RunFailed(error, str(undone))
 
 
 def _say_failed(session: Session, policy: Policy, fault: Fault) -> Operation[None]:
     """Whatever word came meanwhile is in the claim that is left: who waits for this run is to be woken."""
     while True:
-        claim = left(session, adrift=session.crashed)
+        claim = claim_to_leave(session, adrift=session.crashed)
         try:
-            yield from last(session, as_failed(session.hold.held.at, claim, fault, policy.life))
-        except Beckoned:
+            yield from final_write(session, as_failed(session.hold.held.at, claim, fault, policy.life))
+        except InterruptRequested:
             yield from session.heed()
         else:
             return
 
 
-def cancelled(work: Work) -> Cancelled:
+def cancelled(work: RunState) -> Cancelled:
     return Cancelled(f"{work.undoing} by {work.by or 'somebody'}", by=work.by)
 
 
@@ -383,8 +383,8 @@ def _stop(session: Session, policy: Policy) -> Operation[Ended]:
     """Lie down, unless somebody says stop just then: nothing is worth waiting for any more."""
     while True:
         try:
-            return (yield from lie_down(session))
-        except Beckoned:
+            return (yield from suspend(session))
+        except InterruptRequested:
             yield from session.heed()
         try:
             if session.is_to_be_undone and not isinstance(session.stop, Review):
@@ -393,7 +393,7 @@ def _stop(session: Session, policy: Policy) -> Operation[Ended]:
             pass  # undoing came to a stop itself
 
 
-def refuse_run(parts: Parts, taken: Taken, policy: Policy, error: Exception) -> Operation[Ended]:
+def refuse_run(parts: Runtime, taken: TakenRun, policy: Policy, error: Exception) -> Operation[Ended]:
     """Its input cannot be read. Left held, it would lapse and come round for ever."""
     held, claim = taken.hold.held, taken.claim
     if taken.before == FRESH:
@@ -404,4 +404,4 @@ def refuse_run(parts: Parts, taken: Taken, policy: Policy, error: Exception) -> 
         reason = f"its input cannot be read: {error}"
         yield from parts.store.write(as_review(held.at, claim, reason)(held.fence))
         return Reviewed(reason)
-    return Fell(error)
+    return RunFailed(error)

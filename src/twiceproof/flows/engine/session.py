@@ -11,22 +11,22 @@ import msgspec
 from msgspec import Raw, structs
 
 from ...claims.claim import Claim, claim_of
-from ...claims.held_claim import Hold
+from ...claims.held_claim import HeldClaim
 from ...errors import ClaimLost, Misuse, StoreError, WaitSwallowed
 from ...operations import Operation, await_
-from ..runtime import Parts
-from ..step import Calling, Step
+from ..runtime import Runtime
+from ..step import Step, StepCall
 from .compensation import is_aside, undoes
 from .context import Branch, Unwind, are_siblings, branch_var, is_interrupt
 from .drift import Next, Unvisited, missed
 from .exits import Review, Stop, Undo, Wait
-from .ledger import STEP_DONE, STEP_FAILED, Entry, Ledger, Note
-from .run_states import Work, work_of
-from .step_identity import asked_of, changes, entry_kind, has_id, numbered, with_id
-from .step_runner import carry_out
+from .ledger import STEP_DONE, STEP_FAILED, Entry, EntryNote, Ledger
+from .run_states import RunState, work_of
+from .step_identity import arguments_digest, changes, entry_kind, has_id, numbered, with_id
+from .step_runner import run_step
 from .unawaited import Created
 
-__all__ = ["Drive", "Newer", "Session", "drawn"]
+__all__ = ["Drive", "Newer", "Session", "recorded_value"]
 
 
 Drive = Callable[[Operation[Any]], Any]
@@ -38,7 +38,15 @@ class Session:
     """What a flow's function talks to. Everything in it may be lost at any instant: the ledger is in the store."""
 
     def __init__(
-        self, parts: Parts, hold: Hold, claim: Claim, work: Work, *, crashed: bool, patience: float, drive: Drive
+        self,
+        parts: Runtime,
+        hold: HeldClaim,
+        claim: Claim,
+        work: RunState,
+        *,
+        crashed: bool,
+        patience: float,
+        drive: Drive,
     ) -> None:
         self.parts = parts
         self.drive = drive  # how the flow's function waits: blocking, or awaiting
@@ -52,14 +60,14 @@ class Session:
         self.callers = frozenset((claim.run,))  # this run, and those in whose steps it was called
         self.stop: Stop | None = None
         self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
-        self.calls: dict[str, Calling] = {}
+        self.calls: dict[str, StepCall] = {}
         self.created = Created()
         self.unvisited = Unvisited()
         self.undoing = bool(self.work.undoing)  # somebody said stop
         self.compensating = False  # what was done is being undone
         self.started_at = 0.0
         self.lapsed_at = 0.0  # until when a holder that stopped without a word may have been at work
-        self.slots: Sequence[Hold] = ()  # without them it may not act: others of its kind would be at work too
+        self.slots: Sequence[HeldClaim] = ()  # without them it may not act: others of its kind would be at work too
         self.newer: Newer | None = None  # asks which newer version of its object was let through since; "": none
         self.gatherings = 0
         self._counts: dict[str, int] = {}
@@ -96,10 +104,10 @@ class Session:
         arguments = step.arguments.bind(args, kwargs)
         name = self._begin(step, step.own_id(arguments) if name is None else None, name)
         try:
-            calling = Calling(step, name, args, kwargs, arguments, asked_of(arguments))
+            calling = StepCall(step, name, args, kwargs, arguments, arguments_digest(arguments))
             self.calls[name] = calling
             self.visit(name, calling.asked)
-            return (yield from carry_out(self, calling))
+            return (yield from run_step(self, calling))
         except BaseException as error:
             self._mind(error)
             raise
@@ -230,18 +238,18 @@ class Session:
         """Whether other calls are under way at the same time."""
         return len(self._under_way) > 1
 
-    def finished(self, name: str, state: str, note: Note, *pieces: Any) -> Entry:
+    def finished(self, name: str, state: str, note: EntryNote, *pieces: Any) -> Entry:
         """A call came to its end. It is on its way to the store when this returns."""
         self.crashed = False
         return self.ledger.note(self.ended(name, state, note), *pieces)
 
-    def put_off(self, name: str, state: str, note: Note) -> None:
+    def put_off(self, name: str, state: str, note: EntryNote) -> None:
         """A call will be tried again. What a crash may have begun is part of its note, and not counted once more."""
         self.crashed = False
         old = self.ledger.entries.get(name)
         self.ledger.note(Entry(name, state, note, old.version if old else "", self.ledger.now()))
 
-    def ended(self, name: str, state: str, note: Note) -> Entry:
+    def ended(self, name: str, state: str, note: EntryNote) -> Entry:
         """The entry of a call that came to its end."""
         old = self.ledger.entries.get(name)
         note = structs.replace(note, order=next(self._orders), beside=self.has_company or bool(self.ledger.abreast))
@@ -336,11 +344,11 @@ class Session:
 T = TypeVar("T")
 
 
-def drawn(session: Session, stem: str, kind: type[T], draw: Callable[[], T]) -> T:
+def recorded_value(session: Session, stem: str, kind: type[T], draw: Callable[[], T]) -> T:
     """The first time drawn, ever after read. On record before the next step acts on it."""
     name = session.name_for(stem)
     entry = session.visit(name, "")
     if entry is None:
         session.refuse_unvisited(name)
-        entry = session.finished(name, STEP_DONE, Note(result=Raw(msgspec.json.encode(draw()))))
+        entry = session.finished(name, STEP_DONE, EntryNote(result=Raw(msgspec.json.encode(draw()))))
     return msgspec.json.decode(entry.note.result, type=kind)

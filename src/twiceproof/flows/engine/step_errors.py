@@ -24,11 +24,11 @@ from ...errors import (
 )
 from ...operations import Operation
 from ..repeat import SAFE
-from ..step import Calling
+from ..step import StepCall
 from .context import Unwind
-from .decisions import Later, Park, Refuse, after
+from .decisions import Later, NeedsPerson, Refuse, on_error
 from .exits import INNER_REVIEW, WAITS_FOR_RUN, Review, Undo, Wait
-from .ledger import RETRY, STARTED, STEP_FAILED, UNKNOWN, Entry, Note
+from .ledger import RETRY, STARTED, STEP_FAILED, UNKNOWN, Entry, EntryNote
 from .step_identity import has_id
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "failed_before",
+    "handle_error",
     "is_mistake",
     "mistake_text",
     "park",
-    "raised",
     "refuse_if_undoing",
     "step_failed",
     "take_back",
@@ -53,7 +53,7 @@ ANSWERS = (PriorFailure, PayloadMismatch, Stale, Duplicate, ResultNotKept)
 Inner = Waiting | NeedsReview | InProgress  # what a call of another run raises that is not at its end
 
 
-def raised(session: Session, calling: Calling, note: Note, error: BaseException) -> Operation[None]:
+def handle_error(session: Session, calling: StepCall, note: EntryNote, error: BaseException) -> Operation[None]:
     """Say what an error means, and write it down."""
     if isinstance(error, Unwind):
         raise error
@@ -66,7 +66,7 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     verdict = session.parts.verdicts.judge(error, plan.not_done)
     doubt, untold = note.doubt or verdict == "ambiguous", note.untold or verdict == "other"
     final = verdict == "final" or plan.retry.gives_up_on(error)
-    move = after(
+    move = on_error(
         plan,
         note.starts,
         first,
@@ -84,7 +84,7 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
         _wait_for_inner(session, calling, note, error)  # what is over sooner is not worth lying down for
     fault = fault_of(error, retryable=verdict == "clean")
     note = structs.replace(note, fault=fault, first_at=first, doubt=doubt, untold=untold, final=final)
-    if isinstance(move, Park):
+    if isinstance(move, NeedsPerson):
         session.finished(calling.name, UNKNOWN, structs.replace(note, reason=move.reason))
         if isinstance(error, Exception):
             session.halt(Review(f"{calling.name}: {move.reason} ({fault.type}: {fault.message})", error=error))
@@ -102,14 +102,14 @@ def raised(session: Session, calling: Calling, note: Note, error: BaseException)
     refuse_if_undoing(session)
 
 
-def _is_final(calling: Calling, error: BaseException) -> bool:
+def _is_final(calling: StepCall, error: BaseException) -> bool:
     """What it called has ended for good, or means something else: asking again would be answered the same."""
     if calling.step.guards_itself and isinstance(error, Misuse):
         return True
     return calling.step.plan.repeat is SAFE and isinstance(error, ANSWERS)
 
 
-def _circle(session: Session, calling: Calling, error: BaseException) -> Misuse | None:
+def _circle(session: Session, calling: StepCall, error: BaseException) -> Misuse | None:
     """A run that asks for the one that called it: each would lie down for the other, and come round for ever."""
     waits = _is_at_work(error, calling) or (calling.step.plan.repeat is SAFE and isinstance(error, Waiting))
     if not waits or not isinstance(error, Inner) or error.data.get("run") not in session.callers:
@@ -120,7 +120,7 @@ def _circle(session: Session, calling: Calling, error: BaseException) -> Misuse 
     )
 
 
-def _is_at_work(error: BaseException, calling: Calling) -> TypeGuard[InProgress]:
+def _is_at_work(error: BaseException, calling: StepCall) -> TypeGuard[InProgress]:
     """Whether it called a run that somebody is at."""
     return calling.step.plan.repeat is SAFE and isinstance(error, InProgress) and error.data.get("state") == HELD
 
@@ -131,7 +131,7 @@ def refuse_if_undoing(session: Session) -> None:
         session.halt(Undo())
 
 
-def _wait_for_inner(session: Session, calling: Calling, note: Note, error: Inner) -> NoReturn:
+def _wait_for_inner(session: Session, calling: StepCall, note: EntryNote, error: Inner) -> NoReturn:
     """A run or a claim that this step asked for is not at its end: no failure of the step, and no attempt."""
     if isinstance(error, NeedsReview):
         session.finished(
@@ -152,7 +152,7 @@ def _time_left(session: Session, error: Waiting | InProgress) -> float:
     return LONGEST_LOOK if until is None else until - session.ledger.now()
 
 
-def _count_anew(session: Session, calling: Calling, note: Note) -> None:
+def _count_anew(session: Session, calling: StepCall, note: EntryNote) -> None:
     """How long the other one takes does not count: its time runs from its next failure."""
     known = session.ledger.entries.get(calling.name)
     if known is not None and (known.state == STARTED or known.note.first_at is not None):
@@ -165,21 +165,23 @@ def _awaited(error: Inner) -> tuple[str, ...]:
     return (error.data["run"],) if error.data.get("state") in UNDER_WAY else ()
 
 
-def _record_wait(session: Session, calling: Calling, note: Note, move: Later, now: float) -> None:
+def _record_wait(session: Session, calling: StepCall, note: EntryNote, move: Later, now: float) -> None:
     session.put_off(calling.name, move.state, structs.replace(note, not_before=now + move.seconds))
 
 
-def take_back(session: Session, calling: Calling, note: Note) -> None:
+def take_back(session: Session, calling: StepCall, note: EntryNote) -> None:
     """Its start is on record, and it was none: left so, it would be counted, and a person asked about it."""
     started = session.ledger.entries.get(calling.name)
     if started is not None and started.state == STARTED:
         session.put_off(calling.name, RETRY, structs.replace(note, starts=note.starts - 1))
 
 
-def park(session: Session, calling: Calling, entry: Entry | None, reason: str) -> NoReturn:
+def park(session: Session, calling: StepCall, entry: Entry | None, reason: str) -> NoReturn:
     """Once: a run that is parked again for the same reason writes nothing new about it."""
     if entry is None or entry.state != UNKNOWN:
-        old = entry.note if entry else Note(calling.asked, calling.step.plan.repeat.kind, sole=has_id(calling.name))
+        old = (
+            entry.note if entry else EntryNote(calling.asked, calling.step.plan.repeat.kind, sole=has_id(calling.name))
+        )
         session.finished(calling.name, UNKNOWN, structs.replace(old, reason=reason))
     session.halt(Review(f"{calling.name}: {reason}"))
 
@@ -194,7 +196,7 @@ def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
     )
 
 
-def failed_before(session: Session, calling: Calling, entry: Entry | None) -> StepFailed:
+def failed_before(session: Session, calling: StepCall, entry: Entry | None) -> StepFailed:
     """On record: in a replay it must not be another answer."""
     known = session.ledger.entries.get(calling.name)
     if known is not None and known.state == RETRY:

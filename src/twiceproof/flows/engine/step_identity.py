@@ -12,7 +12,7 @@ import msgspec
 from ...keys import validate_key
 from ...keys.models import is_model, plain_of
 
-__all__ = ["asked_of", "changes", "effect_key", "entry_kind", "has_id", "numbered", "stem_of", "with_id"]
+__all__ = ["arguments_digest", "changes", "effect_key", "entry_kind", "has_id", "numbered", "stem_of", "with_id"]
 
 
 SHORT = 12
@@ -28,7 +28,7 @@ def _stand_in(value: Any) -> Any:
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=_stand_in).encode
 
 
-def asked_of(arguments: Mapping[str, Any]) -> str:
+def arguments_digest(arguments: Mapping[str, Any]) -> str:
     """A short word per argument, so that a difference can be named. What has no JSON form counts by its type."""
     return " ".join([f"{name}={_digest(value)}" for name, value in arguments.items()])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
 
-from ...claims.blobs.records import placed
+from ...claims.blobs.records import externalise
 from ...claims.claim import LostHold
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import BEFORE, claim_lost, inherited
@@ -20,34 +20,34 @@ from ...claims.results import Misfit, Packed, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, NotDone, ResultNotKept
-from ...operations import Call, Nap, Operation, Raised, Returned, block
+from ...operations import Operation, Raised, Returned, Sleep, UserCall, block
 from ..external_ids import catch_up, point_back
-from ..ordering.turns import has_turn, passed_by
-from ..step import Calling, Step, called_with
+from ..ordering.turns import newer_version_applied, still_first
+from ..step import Step, StepCall, called_with
 from ..transaction import Joined, KnownBetter, attempt_joined
 from .context import Attempt, attempt_var
-from .decisions import Act, Adopt, Ask, Later, Park, Refuse, Replay, before, looked, looked_beside
+from .decisions import Act, Adopt, Later, NeedsPerson, Probe, Refuse, Replay, looked_beside, on_probe, on_reached
 from .exits import GiveBack, Review, Undo, Wait
-from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, Note
-from .step_errors import failed_before, park, raised, refuse_if_undoing, take_back
+from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, EntryNote
+from .step_errors import failed_before, handle_error, park, refuse_if_undoing, take_back
 from .step_identity import effect_key, has_id
 from .step_timeout import Outlive, Overdue, Place, limited, overdue_at, overdue_of
 
 if TYPE_CHECKING:
     from .session import Session
 
-__all__ = ["attempt", "carry_out", "place_of", "probe"]
+__all__ = ["attempt", "place_of", "probe", "run_step"]
 
 
 def attempt(
-    session: Session, calling: Calling, note: Note, record: Callable[[Session, Calling, Note, Any], Any]
+    session: Session, calling: StepCall, note: EntryNote, record: Callable[[Session, StepCall, EntryNote, Any], Any]
 ) -> Operation[Returned | Raised | Joined]:
     """`record` says what is written about a result, for a step that writes it in its own transaction."""
     token = attempt_var.set(Attempt(session.space, calling.name, note.starts))
     try:
         if calling.step.transaction is not None:
             return (yield from attempt_joined(session, calling, partial(record, session, calling, note)))
-        finding: Returned | Raised = yield Call(_work(session, calling))
+        finding: Returned | Raised = yield UserCall(_work(session, calling))
     finally:
         attempt_var.reset(token)
     return finding
@@ -58,7 +58,7 @@ def place_of(session: Session, name: str) -> Place:
     return session.work.born, session.space, name
 
 
-def _work(session: Session, calling: Calling) -> Callable[[], Any]:
+def _work(session: Session, calling: StepCall) -> Callable[[], Any]:
     step = calling.step
     if step.plan.timeout is not None:
         function = step.function if step.is_async else partial(_plain, step)
@@ -76,7 +76,7 @@ def _plain(step: Step, /, *args: Any, **kwargs: Any) -> Any:
     return value
 
 
-def probe(session: Session, calling: Calling) -> Operation[Look]:
+def probe(session: Session, calling: StepCall) -> Operation[Look]:
     """A probe that fails tells nothing."""
     look = calling.step.plan.repeat.probe
     if look is None:
@@ -85,7 +85,7 @@ def probe(session: Session, calling: Calling) -> Operation[Look]:
     given = called_with(look, {**calling.arguments, "effect_key": key})
     token = attempt_var.set(Attempt(session.space, calling.name, 0))
     try:
-        finding = yield from Call(_called(look, given, calling.step))
+        finding = yield from UserCall(_called(look, given, calling.step))
     finally:
         attempt_var.reset(token)
     if isinstance(finding, Returned):
@@ -110,13 +110,13 @@ def _called(look: Callable[..., Any], given: dict[str, Any], step: Step) -> Call
 log = logging.getLogger("twiceproof")
 
 
-def carry_out(session: Session, calling: Calling) -> Operation[Any]:
+def run_step(session: Session, calling: StepCall) -> Operation[Any]:
     """Until there is a result, a failure, or a reason to stop."""
     tried = False
     while True:
         entry = session.ledger.entries.get(calling.name)
         move = _decided(session, calling, entry, tried=tried)
-        if isinstance(move, Ask | Act) and entry is not None:
+        if isinstance(move, Probe | Act) and entry is not None:
             move = yield from _informed(session, calling, entry, move)
         if isinstance(move, Act):
             if (yield from _act(session, calling, entry, move)):
@@ -131,19 +131,19 @@ def carry_out(session: Session, calling: Calling) -> Operation[Any]:
             raise failed_before(session, calling, entry)
         elif isinstance(move, Later):
             yield from _wait(session, calling, entry, move)
-        elif isinstance(move, Park):
+        elif isinstance(move, NeedsPerson):
             park(session, calling, entry, move.reason)
 
 
-def _decided(session: Session, calling: Calling, entry: Entry | None, *, tried: bool) -> Any:
+def _decided(session: Session, calling: StepCall, entry: Entry | None, *, tried: bool) -> Any:
     """By what is on record."""
     crashed = session.crashed and not tried and session.left_no_trace(calling.step)
     since = session.last_time() if crashed and entry is None else 0.0
     now = session.ledger.now() if crashed or entry is not None else 0.0  # of what is new, nothing depends on it
-    return before(calling.step.plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
+    return on_reached(calling.step.plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
 
 
-def _informed(session: Session, calling: Calling, entry: Entry, move: Ask | Act) -> Operation[Any]:
+def _informed(session: Session, calling: StepCall, entry: Entry, move: Probe | Act) -> Operation[Any]:
     """By what an attempt says that is still at it here, or the destination. None: look at the record anew."""
     if calling.step.plan.timeout is not None and (yield from _heard_overdue(session, calling, entry)):
         return None
@@ -153,7 +153,7 @@ def _informed(session: Session, calling: Calling, entry: Entry, move: Ask | Act)
 # -- acting --------------------------------------------------------------------------------------
 
 
-def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Operation[bool]:
+def _act(session: Session, calling: StepCall, entry: Entry | None, act: Act) -> Operation[bool]:
     """One attempt. False: it failed, and will be tried again."""
     note = yield from _begin(session, calling, entry, act)
     finding = _own(calling, note, (yield from attempt(session, calling, note, _done)))
@@ -163,16 +163,16 @@ def _act(session: Session, calling: Calling, entry: Entry | None, act: Act) -> O
     return (yield from _conclude(session, calling, note, finding))
 
 
-def _conclude(session: Session, calling: Calling, note: Note, finding: Any) -> Operation[bool]:
+def _conclude(session: Session, calling: StepCall, note: EntryNote, finding: Any) -> Operation[bool]:
     """What follows from how an attempt ended."""
     if session.slots:
         yield from _refuse_late(session, calling, note, finding)
     if isinstance(finding, Raised):
-        yield from raised(session, calling, note, finding.error)
+        yield from handle_error(session, calling, note, finding.error)
         return False
     if isinstance(finding, KnownBetter):
         return False
-    if isinstance(finding, Park):
+    if isinstance(finding, NeedsPerson):
         park(session, calling, session.ledger.entries.get(calling.name), finding.reason)
     if isinstance(finding, Returned):
         _complete(session, calling, note, finding.value)
@@ -181,7 +181,7 @@ def _conclude(session: Session, calling: Calling, note: Note, finding: Any) -> O
     return True
 
 
-def _own(calling: Calling, note: Note, finding: Any) -> Any:
+def _own(calling: StepCall, note: EntryNote, finding: Any) -> Any:
     """What a guarded function tells who asks again after a crash: its first call may have been the one that counts."""
     error = finding.error if isinstance(finding, Raised) else None
     if not (calling.step.guards_itself and note.doubt and isinstance(error, Duplicate) and error.data.get("own")):
@@ -189,7 +189,7 @@ def _own(calling: Calling, note: Note, finding: Any) -> Any:
     return Returned(error.data["result"])
 
 
-def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Operation[Note]:
+def _begin(session: Session, calling: StepCall, entry: Entry | None, act: Act) -> Operation[EntryNote]:
     """Everything that has to be so before a step acts."""
     if session.parts.draining:
         session.halt(GiveBack())  # between steps is where a run can be handed on
@@ -206,7 +206,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
         yield from session.ledger.flush()
     if session.slots or session.hold.lost is not None or session.hold_is_over():
         yield from _still_ours(session)
-        if not (yield from has_turn(session)):
+        if not (yield from still_first(session)):
             take_back(session, calling, note)
             session.halt(Wait("lost its turn, and waits for another", 0.0))  # this one gives way, and comes round
     if session.ledger.beckoned:
@@ -217,7 +217,7 @@ def _begin(session: Session, calling: Calling, entry: Entry | None, act: Act) ->
     return note
 
 
-def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) -> None:
+def _refuse_if_undoing(session: Session, calling: StepCall, entry: Entry | None) -> None:
     """What a crash may have done without a trace is for a person: nothing is undone around it."""
     step = calling.step
     if session.is_to_be_undone and step.is_asked_about and session.left_no_trace(step):
@@ -225,17 +225,17 @@ def _refuse_if_undoing(session: Session, calling: Calling, entry: Entry | None) 
     refuse_if_undoing(session)
 
 
-def _starting(session: Session, calling: Calling, entry: Entry | None, act: Act) -> Note:
+def _starting(session: Session, calling: StepCall, entry: Entry | None, act: Act) -> EntryNote:
     """What is known as an attempt begins."""
     repeat, sole, place = calling.step.plan.repeat.kind, has_id(calling.name), session.place
     if entry is None and not act.intent:
-        return Note(calling.asked, repeat, act.starts, sole=sole, place=place)
+        return EntryNote(calling.asked, repeat, act.starts, sole=sole, place=place)
     now = session.ledger.now()
     crashed = session.left_no_trace(calling.step)
     first = (entry.note.first_at if entry else None) or (session.last_time() if crashed else now)
     fault = entry.note.fault if entry else None
     doubt = crashed or (entry is not None and (entry.note.doubt or entry.state == STARTED))
-    return Note(
+    return EntryNote(
         calling.asked,
         repeat,
         act.starts,
@@ -262,9 +262,9 @@ def _still_ours(session: Session) -> Operation[None]:
         hold.held = renewed
 
 
-def _refuse_late(session: Session, calling: Calling, note: Note, finding: Any) -> Operation[None]:
+def _refuse_late(session: Session, calling: StepCall, note: EntryNote, finding: Any) -> Operation[None]:
     """A step that outlived its run's turn: what it says is evidence, and a person looks which of the two stands."""
-    newer = yield from passed_by(session, calling, finding)
+    newer = yield from newer_version_applied(session, calling, finding)
     if not newer:
         return
     if isinstance(finding, Returned):
@@ -273,16 +273,16 @@ def _refuse_late(session: Session, calling: Calling, note: Note, finding: Any) -
     park(session, calling, begun, f"{newer} was let through while it was under way, and it may have landed after that")
 
 
-def _testify_done(session: Session, calling: Calling, note: Note, value: Any) -> Operation[None]:
+def _testify_done(session: Session, calling: StepCall, note: EntryNote, value: Any) -> Operation[None]:
     done, packed = _done(session, calling, note, value)
-    pieces = yield from placed(session.parts.claims.shelf, packed.writes(session.space, None))
+    pieces = yield from externalise(session.parts.claims.shelf, packed.writes(session.space, None))
     yield from session.ledger.testify([(Entry(calling.name, STEP_DONE, done), pieces)])
 
 
 # -- an attempt that outlives its time -----------------------------------------------------------
 
 
-def _heard_overdue(session: Session, calling: Calling, entry: Entry) -> Operation[bool]:
+def _heard_overdue(session: Session, calling: StepCall, entry: Entry) -> Operation[bool]:
     """Before it is asked about or done again: whether an attempt of this process was still at it, and ended now.
 
     What is declared safe or keyed may be done beside it.
@@ -295,8 +295,8 @@ def _heard_overdue(session: Session, calling: Calling, entry: Entry) -> Operatio
 
 
 def _outlive(
-    session: Session, calling: Calling, note: Note, attempts: list[Overdue], finding: Raised | None
-) -> Operation[Returned | Raised | Park]:
+    session: Session, calling: StepCall, note: EntryNote, attempts: list[Overdue], finding: Raised | None
+) -> Operation[Returned | Raised | NeedsPerson]:
     """What an attempt says in the end, if that comes soon. A check asks meanwhile; anything else is for a person.
 
     The run is not left meanwhile: another process, which knows nothing of the thread, would go on with it.
@@ -315,7 +315,7 @@ def _outlive(
     return Returned(move.receipt) if isinstance(move, Adopt) else move
 
 
-def _testify(session: Session, calling: Calling, note: Note, finding: Returned | Raised) -> None:
+def _testify(session: Session, calling: StepCall, note: EntryNote, finding: Returned | Raised) -> None:
     """What is found out when nobody waits for it any more."""
     try:
         if isinstance(finding, Raised):
@@ -330,13 +330,13 @@ def _testify(session: Session, calling: Calling, note: Note, finding: Returned |
 # -- ending --------------------------------------------------------------------------------------
 
 
-def _complete(session: Session, calling: Calling, note: Note, value: Any) -> None:
+def _complete(session: Session, calling: StepCall, note: EntryNote, value: Any) -> None:
     done, packed = _done(session, calling, note, value)
     session.finished(calling.name, STEP_DONE, done, *packed.writes(session.space, None))
     calling.step.results.mind(value, packed)
 
 
-def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[Note, Packed]:
+def _done(session: Session, calling: StepCall, note: EntryNote, value: Any) -> tuple[EntryNote, Packed]:
     """What is recorded about a step that returned this."""
     packed = pack(value, session.hold.held, mark=calling.name, most=session.parts.claims.room)
     external = _external(calling, value)
@@ -355,16 +355,16 @@ def _done(session: Session, calling: Calling, note: Note, value: Any) -> tuple[N
     return done, packed
 
 
-def _external(calling: Calling, value: Any) -> str:
+def _external(calling: StepCall, value: Any) -> str:
     maker = calling.step.external
     return maker({**calling.arguments, "result": value}) if maker is not None else ""
 
 
-def _wait(session: Session, calling: Calling, entry: Entry | None, move: Later) -> Operation[None]:
+def _wait(session: Session, calling: StepCall, entry: Entry | None, move: Later) -> Operation[None]:
     """In place if it is short, or parked: then it holds nothing."""
     if move.seconds <= session.patience:
         yield from session.ledger.flush()
-        yield Nap(session.parts.clock, move.seconds)
+        yield Sleep(session.parts.clock, move.seconds)
         return
     if entry is not None and move.state == STARTED:
         _put_off(session, entry, session.ledger.now() + move.seconds)
@@ -381,9 +381,9 @@ def _put_off(session: Session, entry: Entry, until: float) -> None:
 # -- asking the destination ----------------------------------------------------------------------
 
 
-def _ask(session: Session, calling: Calling, entry: Entry) -> Operation[Any]:
+def _ask(session: Session, calling: StepCall, entry: Entry) -> Operation[Any]:
     look = yield from probe(session, calling)
-    move = looked(calling.step.plan, entry, look, session.ledger.now(), roll=session.parts.roll)
+    move = on_probe(calling.step.plan, entry, look, session.ledger.now(), roll=session.parts.roll)
     if isinstance(move, Adopt):
         _complete(session, calling, structs.replace(entry.note, reason="found at its destination"), move.receipt)
         yield from point_back(session, calling.name)
@@ -395,14 +395,14 @@ def _ask(session: Session, calling: Calling, entry: Entry) -> Operation[Any]:
     return move
 
 
-def _absent(entry: Entry) -> Note:
+def _absent(entry: Entry) -> EntryNote:
     return structs.replace(entry.note, not_before=None, doubt=False, untold=False)
 
 
 # -- answering -----------------------------------------------------------------------------------
 
 
-def _restore(session: Session, calling: Calling) -> Operation[Any]:
+def _restore(session: Session, calling: StepCall) -> Operation[Any]:
     """What the ledger says, decoded: the first time too, so that a replay cannot branch differently."""
     note = session.ledger.entries[calling.name].note
     text: Any = note.result
@@ -417,7 +417,7 @@ def _restore(session: Session, calling: Calling) -> Operation[Any]:
         _ask_for_result(session, calling, str(misfit))
 
 
-def _not_kept(session: Session, calling: Calling, note: Note) -> NoReturn:
+def _not_kept(session: Session, calling: StepCall, note: EntryNote) -> NoReturn:
     """Done, and nobody has what it returned. Without a result the flow's body would go another way."""
     why = note.spill.reason if note.spill else "its time is over"
     large = note.spill is not None and note.spill.size > 0
@@ -433,7 +433,7 @@ def _not_kept(session: Session, calling: Calling, note: Note) -> NoReturn:
     _ask_for_result(session, calling, f"it was done, but its result could not be kept ({why}); {advice}")
 
 
-def _ask_for_result(session: Session, calling: Calling, why: str) -> NoReturn:
+def _ask_for_result(session: Session, calling: StepCall, why: str) -> NoReturn:
     """A person says what it returned. The reason stands beside the step, too: by it the step is found."""
     entry = session.ledger.entries[calling.name]
     if entry.note.reason != why:

@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from ...claims.blobs.records import copied
+from ...claims.blobs.records import copy_blob
 from ...claims.claim import (
     DONE,
     FAILED,
@@ -33,9 +33,9 @@ from ...stores.base import Store
 from ..engine.compensation import UNDO, is_undo
 from ..engine.ledger import STEP_DONE, Entry, entries_in
 from ..engine.ledger import STEP_KIND as STEP
-from ..engine.run_states import Work, encoded, work_of
+from ..engine.run_states import RunState, encoded, work_of
 from ..ordering.declaration import Compare, Version
-from ..ordering.high_water_mark import Drop, Event, decide, mark_at, mark_of
+from ..ordering.high_water_mark import DropDecision, OrderedEvent, decide, mark_at, mark_of
 from ..waits.waiting import wait_name
 from .queries import TOKENS, read_run, require_run
 from .review import queued
@@ -119,8 +119,10 @@ def _refuse_overtaken(store: Store, claim: Claim, fork: str) -> Operation[None]:
         return
     thing, kind, text = ordered
     mark = mark_of((yield from store.read(mark_at(claim.tenant, claim.operation, thing))).record)
-    event = Event(Version(cast(Compare, kind), text), fork, claim.fingerprint, waited=True, forked_from=claim.run)
-    if mark is not None and isinstance(decide(mark, event, park=False, first=None), Drop):
+    event = OrderedEvent(
+        Version(cast(Compare, kind), text), fork, claim.fingerprint, waited=True, forked_from=claim.run
+    )
+    if mark is not None and isinstance(decide(mark, event, park=False, first=None), DropDecision):
         raise Misuse(
             f"Version {text} of {thing} was overtaken by {mark.version}, so its fork would be dropped as stale; fork "
             f"the newest one ({mark.run}), or send this state as a newer version."
@@ -156,7 +158,7 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
     given = yield from unpack(store, record.at, work.input, work.spill)
     if not given:
         raise Misuse("The input of this run is no longer kept; start it with its arguments instead.")
-    new = Work(
+    new = RunState(
         work.version,
         work.input,
         work.spill,
@@ -194,4 +196,4 @@ def _beside(store: Store, old: Address, new: Address, spill: Spill | None) -> Op
     if spill is None or not spill.ref:
         return []
     large = (yield from store.read(resource_address(old.space, spill.ref))).record
-    return [] if large is None else [(yield from copied(large, resource_address(new.space, spill.ref)))]
+    return [] if large is None else [(yield from copy_blob(large, resource_address(new.space, spill.ref)))]

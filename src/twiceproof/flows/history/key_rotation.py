@@ -20,11 +20,11 @@ from ...errors import CannotOpen, Misuse
 from ...operations import Operation, await_
 from ...records import Check, Page, Record, Replace, Written
 from ...stores.base import Store
-from ...stores.encryption import Keyring, SealedEngine, key_id_of
+from ...stores.encryption import EncryptedEngine, Keyring, key_id_of
 from ...stores.grouped import GroupedStore
 from ..engine.run_states import work_of
 
-__all__ = ["KINDS", "Rotated", "as_stored", "keys_in_use", "rotate"]
+__all__ = ["KINDS", "RotationCount", "as_stored", "keys_in_use", "rotate"]
 
 
 log = logging.getLogger("twiceproof")
@@ -60,7 +60,7 @@ COUNTED = 1_000  # at a time
 Fate = Literal["sealed", "current", "held", "changed", "shut"]
 
 
-class Rotated(Struct, frozen=True):
+class RotationCount(Struct, frozen=True):
     """What became of the records: sealed anew, sealed so before, held by somebody, or changed while we looked.
 
     Those that are shut are bad rows: they do not open with the key that they name.
@@ -91,9 +91,9 @@ def keys_in_use(store: GroupedStore) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def rotate(store: GroupedStore, progress: Callable[[int], None] = lambda seen: None) -> Rotated:
+def rotate(store: GroupedStore, progress: Callable[[int], None] = lambda seen: None) -> RotationCount:
     """One pass over everything. What is left is held or was just written: say it again later."""
-    if not isinstance(store.engine, SealedEngine):
+    if not isinstance(store.engine, EncryptedEngine):
         raise Misuse("There are no keys to seal with; set TWICEPROOF_KEYS, then try again.")
     return asyncio.run(_rotate(store, store.engine.keyring, progress))
 
@@ -101,10 +101,10 @@ def rotate(store: GroupedStore, progress: Callable[[int], None] = lambda seen: N
 def as_stored(store: Store) -> Store:
     """The same records as they are stored."""
     engine = getattr(store, "engine", None)
-    return GroupedStore(engine.inner) if isinstance(engine, SealedEngine) else store
+    return GroupedStore(engine.inner) if isinstance(engine, EncryptedEngine) else store
 
 
-async def _rotate(store: GroupedStore, keyring: Keyring, progress: Callable[[int], None]) -> Rotated:
+async def _rotate(store: GroupedStore, keyring: Keyring, progress: Callable[[int], None]) -> RotationCount:
     raw, fates = as_stored(store), Counter[str]()
     for kind in KINDS:
         after: str | None = None
@@ -117,7 +117,7 @@ async def _rotate(store: GroupedStore, keyring: Keyring, progress: Callable[[int
             after = page.after
             if after is None:
                 break
-    return Rotated(**fates)
+    return RotationCount(**fates)
 
 
 def _renewed(store: GroupedStore, keys: Collection[str], raw: Record) -> Operation[Fate]:

@@ -29,7 +29,7 @@ from ...claims.queries import EVIDENCE_KIND as EVIDENCE
 from ...claims.queries import Listed, list_records, read_evidence
 from ...claims.results import KIND as RESOURCE
 from ...claims.results import unpack
-from ...claims.retention import PIECES
+from ...claims.retention import RUN_RECORD_KINDS
 from ...claims.states import is_expired
 from ...errors import Misuse
 from ...keys import validate_key
@@ -201,7 +201,7 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
 def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
     """Arrivals, approvals and whatever else waits leave; not what is shown with its step."""
     shapes = []
-    for kind in PIECES:
+    for kind in RUN_RECORD_KINDS:
         if kind not in (STEP, EVIDENCE, RESOURCE):
             records = yield from scan_all(store, kind, space=at.space)
             shapes += [_piece_shape(record) for record in records]

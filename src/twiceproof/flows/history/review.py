@@ -28,7 +28,7 @@ from ...claims.states import Lifetime, finish_times
 from ...errors import Misuse
 from ...operations import Operation
 from ...records import Address, Check, Record, Replace, Written
-from ...safe_text import typed
+from ...safe_text import suggested_command
 from ...stores.base import Store
 from ..engine.compensation import is_undo, refuse_cancelled, undoes
 from ..engine.ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, Entry, entries_in, entry_write, tried_anew
@@ -37,7 +37,7 @@ from ..engine.run_states import queue_of, with_work, work_of
 from .queries import read_run, require_run
 
 __all__ = [
-    "Settled",
+    "SettledRun",
     "Verdict",
     "Word",
     "going_on",
@@ -70,7 +70,7 @@ class Word(Struct, frozen=True):
         return {"happened": True, "did-not-happen": False}.get(self.verdict, self.did)
 
 
-class Settled(Struct, frozen=True):
+class SettledRun(Struct, frozen=True):
     """What a settlement left: the run's state, and the step it was about."""
 
     run: str
@@ -81,7 +81,7 @@ class Settled(Struct, frozen=True):
 
 def settle_run(
     store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EVER, where: Sequence[str] = ()
-) -> Operation[Settled]:
+) -> Operation[SettledRun]:
     """Step and run in one write, on condition that both are as they were looked at. Draws a fence."""
     if word.verdict not in get_args(Verdict):
         raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
@@ -93,7 +93,7 @@ def settle_run(
         if sent is not None and claim.settled == sent:  # it landed, and only its acknowledgement was lost
             if record.state == FAILED:
                 yield from _tell_waiters(store, claim)
-            return Settled(claim.run, record.state, word.verdict, word.step)
+            return SettledRun(claim.run, record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim, where)
         entries = yield from entries_in(store, at.space)
         if word.verdict == "retry":
@@ -107,7 +107,7 @@ def settle_run(
         if isinstance((yield from store.write(write, *entry_writes)), Written):
             if write.state == FAILED:
                 yield from _tell_waiters(store, claim)
-            return Settled(claim.run, write.state, word.verdict, entry.name if entry else "")
+            return SettledRun(claim.run, write.state, word.verdict, entry.name if entry else "")
 
 
 def _tell_waiters(store: Store, claim: Claim) -> Operation[None]:
@@ -119,7 +119,7 @@ def _refuse_unless_in_review(record: Record, claim: Claim, where: Sequence[str])
     if record.state != REVIEW:
         raise Misuse(
             f"This run is {record.state}, not in review: there is nothing to settle. Look at it with: "
-            f"{typed(*where, 'runs', 'show', claim.run)}"
+            f"{suggested_command(*where, 'runs', 'show', claim.run)}"
         )
 
 
@@ -127,17 +127,17 @@ def refuse_retry(record: Record, entries: Sequence[Entry], where: Sequence[str])
     """What cannot simply go on: another word is needed first, or it is something new."""
     run = claim_of(record).run
     if record.state not in (FAILED, REVIEW):
-        look = typed(*where, "runs", "show", run)
+        look = suggested_command(*where, "runs", "show", run)
         raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: {look}")
     refuse_cancelled(record, where)
     if undoes({entry.name for entry in entries}):
         raise Misuse(
             "What this run did was undone, or is being undone: it cannot go on. Start it as something new: "
-            f"{typed(*where, 'runs', 'fork', run, '--key', 'KEY')}"
+            f"{suggested_command(*where, 'runs', 'fork', run, '--key', 'KEY')}"
         )
     unknown = sorted(entry.name for entry in entries if entry.state == UNKNOWN)
     if record.state == REVIEW and unknown:
-        look = typed(*where, "review", "show", run)
+        look = suggested_command(*where, "review", "show", run)
         raise Misuse(f"The outcome of {', '.join(unknown)} is unknown; settle it: {look}")
 
 
@@ -246,7 +246,7 @@ def _outcome(
     record = (yield from store.read(Address(at.space, EVIDENCE, word.evidence))).record
     piece = read_evidence(record) if record is not None else None
     if piece is None or piece.step != entry.name:
-        shown = typed(*where, "review", "show", run_id(at.space))
+        shown = suggested_command(*where, "review", "show", run_id(at.space))
         raise Misuse(f"There is no evidence {word.evidence!r} about {entry.name}; see what there is: {shown}")
     text = yield from unpack(store, at, piece.result, piece.spill)
     if not text:

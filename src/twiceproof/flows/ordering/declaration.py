@@ -18,7 +18,7 @@ from ...keys import KeyMaker, Template, lifetime, seconds
 from ...keys.key import is_blank
 from ..step import called_with
 
-__all__ = ["COMPARES", "By", "Compare", "Gap", "Places", "Version", "by", "read_version"]
+__all__ = ["COMPARES", "By", "Compare", "Gap", "OrderFields", "Version", "by", "read_version"]
 
 
 Compare = Literal["integer", "time", "date", "text"]
@@ -190,7 +190,7 @@ def by(
     )
 
 
-class Places:
+class OrderFields:
     """A declaration bound to a function: which object a call is about, and which version of it."""
 
     def __init__(self, told: By, signature: Signature) -> None:

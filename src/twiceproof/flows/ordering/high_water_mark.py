@@ -17,14 +17,14 @@ from .declaration import Compare, Version
 
 __all__ = [
     "KIND",
-    "Apply",
-    "Clash",
-    "Drop",
-    "Event",
-    "Go",
+    "ApplyDecision",
+    "ClashDecision",
+    "DropDecision",
+    "GoDecision",
     "Mark",
-    "Mixed",
-    "Park",
+    "MixedDecision",
+    "OrderedEvent",
+    "ParkDecision",
     "decide",
     "mark_at",
     "mark_of",
@@ -51,7 +51,7 @@ class Mark(Struct, frozen=True, omit_defaults=True):
         return Version(self.kind, self.version)
 
 
-class Event(Struct, frozen=True):
+class OrderedEvent(Struct, frozen=True):
     """A version of an object that a run wants to apply. `waited`: its patience is over.
 
     `forked_from`: somebody wants that run's doings done once more, by this one.
@@ -64,96 +64,96 @@ class Event(Struct, frozen=True):
     forked_from: str = ""
 
 
-class Apply(Struct, frozen=True):
+class ApplyDecision(Struct, frozen=True):
     """Write this mark; if it lands, the run may act."""
 
     mark: Mark
 
 
-class Go(Struct, frozen=True):
+class GoDecision(Struct, frozen=True):
     """The mark is this run's own: it goes on."""
 
     mark: Mark
 
 
-class Drop(Struct, frozen=True):
+class DropDecision(Struct, frozen=True):
     """A newer version was let through, or this very one by another run (`same`)."""
 
     mark: Mark
     same: bool = False
 
 
-class Clash(Struct, frozen=True):
+class ClashDecision(Struct, frozen=True):
     """The same version with another payload."""
 
     mark: Mark
 
 
-class Mixed(Struct, frozen=True):
+class MixedDecision(Struct, frozen=True):
     """The object's versions were of another kind so far."""
 
     mark: Mark
 
 
-class Park(Struct, frozen=True):
+class ParkDecision(Struct, frozen=True):
     """Versions in between are missing. Write this mark, then wait."""
 
     mark: Mark
     missing: int
 
 
-Decision = Apply | Go | Drop | Clash | Mixed | Park
+Decision = ApplyDecision | GoDecision | DropDecision | ClashDecision | MixedDecision | ParkDecision
 
 
-def decide(mark: Mark | None, event: Event, *, park: bool, first: int | None, fetch: bool = False) -> Decision:
+def decide(mark: Mark | None, event: OrderedEvent, *, park: bool, first: int | None, fetch: bool = False) -> Decision:
     """`park`: a gap is waited for. `first`: what an object begins with. `fetch`: after a gap the source is asked."""
     if mark is not None and mark.run == event.run:
-        return Go(mark)
+        return GoDecision(mark)
     if mark is not None and mark.kind != event.version.kind:
-        return Mixed(mark)
+        return MixedDecision(mark)
     ours = event.version.place
     if mark is not None and ours <= mark.newest.place:
         return _not_newer(mark, event)
     newest = mark.newest.number if mark else None if first is None else first - 1
     missing = _missing(newest, event) if park else None
     if missing is not None and not event.waited:
-        return Park(_with_parked(mark or Mark("integer", str(missing - 1), ""), event), missing)
+        return ParkDecision(_with_parked(mark or Mark("integer", str(missing - 1), ""), event), missing)
     return _apply(mark, event, fetched=fetch and missing is not None)
 
 
-def _not_newer(mark: Mark, event: Event) -> Apply | Drop | Clash:
+def _not_newer(mark: Mark, event: OrderedEvent) -> ApplyDecision | DropDecision | ClashDecision:
     equal = event.version.place == mark.newest.place
     same = equal and (mark.fetched or mark.fingerprint == event.fingerprint)
     if event.forked_from and (same or mark.run == event.forked_from):
         return _inherit(mark, event)
     if not equal:
-        return Drop(mark)
-    return Drop(mark, same=True) if same else Clash(mark)
+        return DropDecision(mark)
+    return DropDecision(mark, same=True) if same else ClashDecision(mark)
 
 
-def _inherit(mark: Mark, event: Event) -> Apply:
+def _inherit(mark: Mark, event: OrderedEvent) -> ApplyDecision:
     """A fork of what was let through last is no older than it. From now on it is the one that goes on."""
     fetched = mark.fetched and mark.fingerprint == event.fingerprint
-    return Apply(structs.replace(mark, run=event.run, fingerprint=event.fingerprint, fetched=fetched))
+    return ApplyDecision(structs.replace(mark, run=event.run, fingerprint=event.fingerprint, fetched=fetched))
 
 
-def _missing(newest: int | None, event: Event) -> int | None:
+def _missing(newest: int | None, event: OrderedEvent) -> int | None:
     """The version that should come next, if it is not this one."""
     number = event.version.number
     return None if newest is None or number is None or number <= newest + 1 else newest + 1
 
 
-def _apply(mark: Mark | None, event: Event, *, fetched: bool) -> Apply:
+def _apply(mark: Mark | None, event: OrderedEvent, *, fetched: bool) -> ApplyDecision:
     version = event.version
     parked = {text: run for text, run in (mark.parked.items() if mark else ()) if _is_after(text, version)}
-    return Apply(Mark(version.kind, version.text, event.run, event.fingerprint, fetched, parked))
+    return ApplyDecision(Mark(version.kind, version.text, event.run, event.fingerprint, fetched, parked))
 
 
 def _is_after(text: str, version: Version) -> bool:
     return Version(version.kind, text).place > version.place
 
 
-def _with_parked(mark: Mark, event: Event) -> Mark:
+def _with_parked(mark: Mark, event: OrderedEvent) -> Mark:
     if len(mark.parked) >= MOST_PARKED:
         return mark
     return structs.replace(mark, parked={**mark.parked, event.version.text: event.run})

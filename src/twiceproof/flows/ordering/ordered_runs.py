@@ -14,23 +14,47 @@ from ...claims.claim import HELD, WAITING, Done, Mismatch, Spill, claim_of, run_
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import refusal
 from ...claims.policy import Policy
-from ...claims.request import Asking
+from ...claims.request import ClaimRequestFactory
 from ...claims.results import Packed
 from ...errors import Misuse, Stale
 from ...keys import KeyMaker, stage
 from ...operations import Operation, await_, block
 from ...records import Address, Insert, Record, Replace, Written
-from ...safe_text import typed
+from ...safe_text import suggested_command
 from ..engine.compensation import is_aside, undoes
 from ..engine.context import current_session
-from ..engine.exits import Asleep, Ended, Fell, Overtaken, Reviewed, Wait, as_done, as_failed, as_review, as_waiting
+from ..engine.exits import (
+    Ended,
+    Reviewed,
+    RunFailed,
+    Superseded,
+    Suspended,
+    Wait,
+    as_done,
+    as_failed,
+    as_review,
+    as_waiting,
+)
 from ..engine.ledger import RETRY, STARTED, UNKNOWN, Entry, Ledger
 from ..engine.run_states import with_work, work_of
-from ..engine.runner import Taken, cancelled
-from ..runtime import Parts
+from ..engine.runner import TakenRun, cancelled
+from ..runtime import Runtime
 from ..step import called_with
-from .declaration import By, Places, Version
-from .high_water_mark import Apply, Clash, Drop, Event, Go, Mark, Mixed, Park, decide, mark_at, mark_of, mark_write
+from .declaration import By, OrderFields, Version
+from .high_water_mark import (
+    ApplyDecision,
+    ClashDecision,
+    DropDecision,
+    GoDecision,
+    Mark,
+    MixedDecision,
+    OrderedEvent,
+    ParkDecision,
+    decide,
+    mark_at,
+    mark_of,
+    mark_write,
+)
 
 __all__ = [
     "Dropped",
@@ -50,7 +74,7 @@ __all__ = [
 ASKED = ("never", "check", "keyed")  # what has happened of these, somebody must know; the others may just be so
 
 
-def ledger_of(parts: Parts, taken: Taken) -> Operation[Ledger]:
+def ledger_of(parts: Runtime, taken: TakenRun) -> Operation[Ledger]:
     """What the run has done so far. One that has just begun has done nothing."""
     ledger = Ledger(parts.claims, taken.hold, parts.courier)
     if taken.claim.attempt > 1:
@@ -68,7 +92,7 @@ def _is_open(entry: Entry) -> bool:
     return entry.state == UNKNOWN or (begun and entry.note.repeat in ASKED)
 
 
-def leave_doubts(ledger: Ledger, taken: Taken, doubts: list[Entry], why: str) -> Operation[Ended]:
+def leave_doubts(ledger: Ledger, taken: TakenRun, doubts: list[Entry], why: str) -> Operation[Ended]:
     """To a person, who says of each whether it happened. Then the run is dropped."""
     for entry in doubts:
         if entry.state != UNKNOWN:
@@ -93,7 +117,7 @@ class Dropped(Struct, frozen=True):
     why: str
 
 
-def dropped(thing: str, version: Version, drop: Drop) -> Dropped:
+def dropped(thing: str, version: Version, drop: DropDecision) -> Dropped:
     newest, run = drop.mark.version, drop.mark.run
     why = f"version {newest} of {thing} was let through before"
     if drop.same:
@@ -115,7 +139,7 @@ def stale(done: Done) -> Dropped | None:
 def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequence[str]) -> Stale:
     return Stale(
         f"{operation} for {key!r} is stale: {what.why}. There is nothing to do; look at that run with: "
-        f"{typed(*where, 'runs', 'show', what.applied_by)}",
+        f"{suggested_command(*where, 'runs', 'show', what.applied_by)}",
         operation=operation,
         key=key,
         run=run,
@@ -131,22 +155,26 @@ MISSING = "waits for version "  # begins the words of a run that waits for one i
 Body = Callable[[], Any]
 
 
-class OrderedAsking(Asking):
+class OrderedAsking(ClaimRequestFactory):
     """Each version of an object is a run of its own: its key is the flow's, and the version."""
 
-    def __init__(self, *args: Any, places: Places, **more: Any) -> None:
+    def __init__(self, *args: Any, places: OrderFields, **more: Any) -> None:
         super().__init__(*args, **more)
         self.maker: KeyMaker = _OrderedMaker(self.maker, places)
 
 
-def make_asking(function: Callable[..., Any], policy: Policy, places: Places | None, **more: Any) -> Asking:
+def make_asking(
+    function: Callable[..., Any], policy: Policy, places: OrderFields | None, **more: Any
+) -> ClaimRequestFactory:
     return (
-        Asking(function, policy, **more) if places is None else OrderedAsking(function, policy, places=places, **more)
+        ClaimRequestFactory(function, policy, **more)
+        if places is None
+        else OrderedAsking(function, policy, places=places, **more)
     )
 
 
 class _OrderedMaker(KeyMaker):
-    def __init__(self, inner: KeyMaker, places: Places) -> None:
+    def __init__(self, inner: KeyMaker, places: OrderFields) -> None:
         self._inner = inner
         self._places = places
         self.function, self.fields = inner.function, inner.fields
@@ -164,7 +192,7 @@ def one_per_object(per: Mapping[str, int] | None, order: By | None) -> Mapping[A
 class Ordering:
     """One flow's."""
 
-    def __init__(self, flow: str, places: Places) -> None:
+    def __init__(self, flow: str, places: OrderFields) -> None:
         self._flow = flow
         self._places = places
 
@@ -175,8 +203,8 @@ class Ordering:
 
     def run(
         self,
-        parts: Parts,
-        taken: Taken,
+        parts: Runtime,
+        taken: TakenRun,
         policy: Policy,
         arguments: dict[str, Any],
         call: Callable[[Any], Any],
@@ -185,7 +213,7 @@ class Ordering:
         """The flow's function under `carry`, if this version may be applied."""
         thing, version = self._places.object(arguments), self._places.version(arguments)
         at = mark_at(parts.tenant, self._flow, thing)
-        event = Event(version, taken.claim.run, taken.claim.fingerprint, forked_from=taken.work.forked_from)
+        event = OrderedEvent(version, taken.claim.run, taken.claim.fingerprint, forked_from=taken.work.forked_from)
         taken.newer = lambda: _newer_than(parts, at, thing, event)
         body = partial(self._body, parts, at, arguments, call, taken)
         if taken.work.undoing:
@@ -195,7 +223,7 @@ class Ordering:
             ended = yield from carry(body(decision.fetched))
             yield from _wake(parts, decision, ended)
             return ended
-        if isinstance(decision, Drop):
+        if isinstance(decision, DropDecision):
             ledger = yield from ledger_of(parts, taken)
             if undoes(ledger.entries):  # it failed: what it did is undone to the end, whoever came since
                 return (yield from carry(body(self._has_fetched(ledger))))
@@ -205,8 +233,8 @@ class Ordering:
         return (yield from self._refuse(parts, taken, policy, decision, thing, event))
 
     def _advance(
-        self, parts: Parts, at: Address, event: Event, gap_until: float
-    ) -> Operation[Mark | Drop | Clash | Mixed | Park]:
+        self, parts: Runtime, at: Address, event: OrderedEvent, gap_until: float
+    ) -> Operation[Mark | DropDecision | ClashDecision | MixedDecision | ParkDecision]:
         """Moved by compare-and-set before the body acts: a crash afterwards cannot let an older version in."""
         told = self._places.told
         while True:
@@ -215,13 +243,13 @@ class Ordering:
             decision = decide(
                 mark_of(found.record), event, park=told.gap == "park", first=told.first, fetch=told.fetch is not None
             )
-            if isinstance(decision, Go):
+            if isinstance(decision, GoDecision):
                 return decision.mark
-            if not isinstance(decision, Apply | Park):
+            if not isinstance(decision, ApplyDecision | ParkDecision):
                 return decision
             written = yield from parts.store.write(self._write(at, decision.mark, found.record))
             if isinstance(written, Written):
-                return decision.mark if isinstance(decision, Apply) else decision
+                return decision.mark if isinstance(decision, ApplyDecision) else decision
 
     def _write(self, at: Address, mark: Mark, found: Record | None) -> Insert | Replace:
         return mark_write(at, mark, found, self._places.told.keep)
@@ -230,40 +258,44 @@ class Ordering:
 
     def _refuse(
         self,
-        parts: Parts,
-        taken: Taken,
+        parts: Runtime,
+        taken: TakenRun,
         policy: Policy,
-        decision: Drop | Clash | Mixed | Park,
+        decision: DropDecision | ClashDecision | MixedDecision | ParkDecision,
         thing: str,
-        event: Event,
+        event: OrderedEvent,
     ) -> Operation[Ended]:
         held, claim = taken.hold.held, taken.claim
-        if isinstance(decision, Drop):
+        if isinstance(decision, DropDecision):
             what = dropped(thing, event.version, decision)
             end = as_done(held.at, structs.replace(claim, reason=f"stale: {what.why}"), packed(what), policy.life)
             yield from parts.store.write(end(held.fence))
-            return Overtaken(stale_error(claim.operation, claim.key, claim.run, what, parts.where))
-        if isinstance(decision, Park):
+            return Superseded(stale_error(claim.operation, claim.key, claim.run, what, parts.where))
+        if isinstance(decision, ParkDecision):
             return (yield from self._park(parts, taken, decision, thing))
-        error = _mismatch(taken, decision) if isinstance(decision, Clash) else _mixed(thing, event.version, decision)
+        error = (
+            _mismatch(taken, decision)
+            if isinstance(decision, ClashDecision)
+            else _mixed(thing, event.version, decision)
+        )
         yield from parts.store.write(as_failed(held.at, claim, fault_of(error), policy.life)(held.fence))
-        return Fell(error)
+        return RunFailed(error)
 
-    def _park(self, parts: Parts, taken: Taken, decision: Park, thing: str) -> Operation[Ended]:
+    def _park(self, parts: Runtime, taken: TakenRun, decision: ParkDecision, thing: str) -> Operation[Ended]:
         held, claim = taken.hold.held, taken.claim
         until = work_of(claim).gap_until or held.taken_at + self._places.told.patience
         left = max(0.0, until - held.taken_at)
         why = f"{MISSING}{decision.missing} of {thing}"
         claim = with_work(claim, gap_until=until)
         yield from parts.store.write(as_waiting(held.at, claim, why, held.queue, left)(held.fence))
-        return Asleep(why, until)
+        return Suspended(why, until)
 
     # -- what is undone --------------------------------------------------------------------------
 
     def _undo(
         self,
-        parts: Parts,
-        taken: Taken,
+        parts: Runtime,
+        taken: TakenRun,
         policy: Policy,
         at: Address,
         body: Callable[[bool], Body],
@@ -280,7 +312,7 @@ class Ordering:
             return (yield from carry(body(self._has_fetched(ledger))))
         error, held = cancelled(taken.work), taken.hold.held  # it was never let through: there is nothing to undo
         yield from parts.store.write(as_failed(held.at, taken.claim, fault_of(error), policy.life)(held.fence))
-        return Fell(error)
+        return RunFailed(error)
 
     def _has_fetched(self, ledger: Ledger) -> bool:
         step = getattr(self._places.told.fetch, "step", None)
@@ -290,11 +322,11 @@ class Ordering:
 
     def _body(
         self,
-        parts: Parts,
+        parts: Runtime,
         at: Address,
         arguments: dict[str, Any],
         call: Callable[[Any], Any],
-        taken: Taken,
+        taken: TakenRun,
         fetched: bool,
     ) -> Body:
         fetch = self._places.told.fetch
@@ -312,7 +344,7 @@ class Ordering:
 
         return awaiting if taken.drive is await_ else blocking
 
-    def _newer(self, parts: Parts, at: Address, arguments: dict[str, Any], state: Any) -> Operation[dict[str, Any]]:
+    def _newer(self, parts: Runtime, at: Address, arguments: dict[str, Any], state: Any) -> Operation[dict[str, Any]]:
         """The current state in place of the event, unless the source is behind it. The mark goes along."""
         current = {**arguments, self._places.argument: state}
         version = self._places.version(current)
@@ -337,7 +369,7 @@ def _is_over(patience: float, gap_until: float, now: float) -> bool:
     return patience == 0 or (gap_until > 0 and now >= gap_until)
 
 
-def _newer_than(parts: Parts, at: Address, thing: str, event: Event) -> Operation[str]:
+def _newer_than(parts: Runtime, at: Address, thing: str, event: OrderedEvent) -> Operation[str]:
     """In words; empty if nothing newer was let through."""
     mark = mark_of((yield from parts.store.read(at)).record)
     if mark is None or mark.run == event.run or mark.kind != event.version.kind:
@@ -345,11 +377,11 @@ def _newer_than(parts: Parts, at: Address, thing: str, event: Event) -> Operatio
     return f"version {mark.version} of {thing}" if mark.newest.place > event.version.place else ""
 
 
-def _wake(parts: Parts, mark: Mark, ended: Ended) -> Operation[None]:
+def _wake(parts: Runtime, mark: Mark, ended: Ended) -> Operation[None]:
     """The gap is closed for whoever waited for this version."""
     number = mark.newest.number
     run = mark.parked.get(str(number + 1)) if number is not None else None
-    if run is None or isinstance(ended, Asleep):
+    if run is None or isinstance(ended, Suspended):
         return
     record = (yield from parts.store.read(run_address(space_of_run(run)))).record
     if record is not None and record.state == WAITING and claim_of(record).reason.startswith(MISSING):
@@ -357,12 +389,12 @@ def _wake(parts: Parts, mark: Mark, ended: Ended) -> Operation[None]:
         yield from parts.store.write(again)
 
 
-def _mismatch(taken: Taken, clash: Clash) -> Exception:
+def _mismatch(taken: TakenRun, clash: ClashDecision) -> Exception:
     ask = structs.replace(taken.hold.ask, key=taken.claim.key)
     return refusal(ask, Mismatch(clash.mark.fingerprint, taken.claim.fingerprint, HELD, clash.mark.run))
 
 
-def _mixed(thing: str, version: Version, mixed: Mixed) -> Misuse:
+def _mixed(thing: str, version: Version, mixed: MixedDecision) -> Misuse:
     return Misuse(
         f"version {version.text} of {thing} is {_a(version.kind)}, but its versions so far were {_a(mixed.mark.kind)} "
         f"({mixed.mark.version}), and the two have no order between them; send one kind, or declare it with compare=."

@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from ...claims.claim import LostHold
 from ...claims.error_classification import CLEAN_VERDICTS
-from ...claims.held_claim import Hold
+from ...claims.held_claim import HeldClaim
 from ...claims.states import is_lapsed
 from ...operations import Operation, Raised, Returned
 
 if TYPE_CHECKING:
     from ..engine.session import Session
-    from ..step import Calling
+    from ..step import StepCall
 
-__all__ = ["has_turn", "passed_by"]
+__all__ = ["newer_version_applied", "still_first"]
 
 
-def has_turn(session: Session) -> Operation[bool]:
+def still_first(session: Session) -> Operation[bool]:
     """False: a slot lapsed while this process was away, and another run had or has it."""
     for slot in session.slots:
         yield from _ask(session, slot)
     return all(slot.lost is None for slot in session.slots)
 
 
-def _ask(session: Session, slot: Hold) -> Operation[None]:
+def _ask(session: Session, slot: HeldClaim) -> Operation[None]:
     """The store, each time: a machine that was suspended may have a clock that stood still. Reading is cheap."""
     if slot.lost is not None:
         return
@@ -35,7 +35,7 @@ def _ask(session: Session, slot: Hold) -> Operation[None]:
         yield from _renew(session, slot)
 
 
-def _renew(session: Session, slot: Hold) -> Operation[None]:
+def _renew(session: Session, slot: HeldClaim) -> Operation[None]:
     renewed = yield from session.parts.claims.renew(slot.held)
     if isinstance(renewed, LostHold):
         slot.lost = renewed
@@ -43,7 +43,7 @@ def _renew(session: Session, slot: Hold) -> Operation[None]:
         slot.held = renewed
 
 
-def passed_by(session: Session, calling: Calling, finding: Any) -> Operation[str]:
+def newer_version_applied(session: Session, calling: StepCall, finding: Any) -> Operation[str]:
     """The newer version that was let through while a step acted, in words; empty if there is none.
 
     Its effect may have landed before the newer one's or after it. Nobody here can tell, and nobody could have held it
@@ -51,10 +51,10 @@ def passed_by(session: Session, calling: Calling, finding: Any) -> Operation[str
     """
     if session.newer is None or session.compensating or not _may_have_acted(session, calling, finding):
         return ""
-    return "" if (yield from has_turn(session)) else (yield from session.newer())
+    return "" if (yield from still_first(session)) else (yield from session.newer())
 
 
-def _may_have_acted(session: Session, calling: Calling, finding: Any) -> bool:
+def _may_have_acted(session: Session, calling: StepCall, finding: Any) -> bool:
     if isinstance(finding, Raised):
         verdict = session.parts.verdicts.judge(finding.error, calling.step.plan.not_done)
         return isinstance(finding.error, Exception) and verdict not in CLEAN_VERDICTS

@@ -12,10 +12,10 @@ from msgspec import Raw, Struct, structs
 
 from ...claims.claim import Claim, Done, Held, Settlement, claim_of, run_address
 from ...claims.error_messages import refusal
-from ...claims.held_claim import INHERITED, Hold
+from ...claims.held_claim import INHERITED, HeldClaim
 from ...claims.queries import Evidence, evidence_write
 from ...claims.results import unpack
-from ...claims.states import Ask
+from ...claims.states import ClaimRequest
 from ...errors import Misuse, NeedsReview, Waiting
 from ...keys.models import from_model
 from ...operations import Operation
@@ -28,10 +28,10 @@ from ..engine.ledger import RETRY, STARTED, STEP_DONE, UNKNOWN, Entry
 from ..engine.run_states import work_of
 from ..engine.session import Drive, Session
 from ..engine.step_identity import stem_of
-from ..runtime import Parts
+from ..runtime import Runtime
 from ..step import Step, called_with
 
-__all__ = ["Duplicate", "compensate"]
+__all__ = ["DuplicateEffect", "compensate"]
 
 
 LOCK = "undo"  # the kind of the claim that keeps two compensations of one receipt apart
@@ -40,7 +40,7 @@ LEASE = 30.0
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encode
 
 
-class Duplicate(Struct, frozen=True):
+class DuplicateEffect(Struct, frozen=True):
     """A second effect of a step, by its receipt: what the step would have returned for it."""
 
     step: Step
@@ -62,7 +62,7 @@ class Duplicate(Struct, frozen=True):
         return f"{UNDO}{self.step.name}@{blake2b(self.raw, digest_size=8).hexdigest()}"
 
 
-def compensate(parts: Parts, space: str, duplicate: Duplicate, drive: Drive) -> Operation[Any]:
+def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
     """What the undo returned: now, or when it was done before."""
     undo = _undo_of(duplicate)
     claim = yield from _run(parts, space)
@@ -82,12 +82,12 @@ def compensate(parts: Parts, space: str, duplicate: Duplicate, drive: Drive) -> 
     return answer
 
 
-def _let_go(parts: Parts, hold: Hold) -> Operation[None]:
+def _let_go(parts: Runtime, hold: HeldClaim) -> Operation[None]:
     if hold.lost is not INHERITED:
         yield from parts.claims.release(hold.held)
 
 
-def _under_claim(session: Session, duplicate: Duplicate, undo: Step) -> Operation[Any]:
+def _under_claim(session: Session, duplicate: DuplicateEffect, undo: Step) -> Operation[Any]:
     yield from session.load()
     session.unvisited, session.undoing, session.compensating = Unvisited(), False, True
     yield from _refuse_the_good_one(session, duplicate)
@@ -99,7 +99,7 @@ def _under_claim(session: Session, duplicate: Duplicate, undo: Step) -> Operatio
     return (yield from _carry_out(session, duplicate, undo))
 
 
-def _undo_of(duplicate: Duplicate) -> Step:
+def _undo_of(duplicate: DuplicateEffect) -> Step:
     undo = duplicate.step.undo
     if undo is None:
         raise Misuse(f"{duplicate.step.name} has no undo; declare one: @app.step(undo=…).")
@@ -111,16 +111,16 @@ def _undo_of(duplicate: Duplicate) -> Step:
     return undo
 
 
-def _run(parts: Parts, space: str) -> Operation[Claim]:
+def _run(parts: Runtime, space: str) -> Operation[Claim]:
     record = (yield from parts.store.read(run_address(space))).record
     if record is None:
         raise Misuse("There is no such run; list them with: twiceproof runs list")
     return claim_of(record)
 
 
-def _take(parts: Parts, space: str, claim: Claim, duplicate: Duplicate) -> Operation[Hold]:
+def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[HeldClaim]:
     """A claim of its own in the run's space: the run itself may be over, or somebody may be at it."""
-    ask = Ask(
+    ask = ClaimRequest(
         Address(space, LOCK, duplicate.name),
         claim.operation,
         claim.key,
@@ -133,12 +133,12 @@ def _take(parts: Parts, space: str, claim: Claim, duplicate: Duplicate) -> Opera
     )
     taken = yield from parts.claims.take(ask)
     if isinstance(taken, Held):
-        return Hold(ask, taken)
+        return HeldClaim(ask, taken)
     assert not isinstance(taken, Done)  # noqa: S101 - it is given back when its work is over, never completed
     raise refusal(ask, taken)
 
 
-def _refuse_the_good_one(session: Session, duplicate: Duplicate) -> Operation[None]:
+def _refuse_the_good_one(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
     """Undoing what the run recorded would leave nothing at all."""
     if duplicate.good_too:
         return
@@ -159,13 +159,13 @@ def _refuse_the_good_one(session: Session, duplicate: Duplicate) -> Operation[No
             )
 
 
-def _testify(session: Session, duplicate: Duplicate) -> Operation[None]:
+def _testify(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
     """The receipt stays on record, whatever becomes of its undo."""
     found = Evidence(duplicate.by, 0, Raw(duplicate.raw), step=duplicate.name)
     yield from session.parts.store.write(evidence_write(session.space, found))
 
 
-def _carry_out(session: Session, duplicate: Duplicate, undo: Step) -> Operation[Any]:
+def _carry_out(session: Session, duplicate: DuplicateEffect, undo: Step) -> Operation[Any]:
     result = duplicate.step.results.restore(duplicate.raw, loose=True)
     given = called_with(undo.function, {**duplicate.arguments, "result": result})
     try:
@@ -181,7 +181,7 @@ def _carry_out(session: Session, duplicate: Duplicate, undo: Step) -> Operation[
     return answer
 
 
-def _heed_word(session: Session, duplicate: Duplicate) -> None:
+def _heed_word(session: Session, duplicate: DuplicateEffect) -> None:
     """A failed attempt is tried again by being asked for; one in doubt only by a person's word."""
     entry = session.ledger.entries.get(duplicate.name)
     if entry is None or entry.state == STEP_DONE:
@@ -198,14 +198,14 @@ def _heed_word(session: Session, duplicate: Duplicate) -> None:
         session.ledger.entries[entry.name] = structs.replace(entry, state=RETRY, note=note)
 
 
-def _was_seen_done(session: Session, duplicate: Duplicate) -> bool:
+def _was_seen_done(session: Session, duplicate: DuplicateEffect) -> bool:
     """A person's word is not a result that the undo could have returned."""
     entry = session.ledger.entries.get(duplicate.name)
     settled = entry.note.settled if entry is not None else None
     return settled is not None and settled.verdict == "happened"
 
 
-def _sign(session: Session, duplicate: Duplicate) -> None:
+def _sign(session: Session, duplicate: DuplicateEffect) -> None:
     """Who said that it was a duplicate. Once: a second call changes nothing."""
     entry = session.ledger.entries[duplicate.name]
     if entry.note.settled is None:
@@ -217,7 +217,7 @@ def _now(session: Session) -> float:
     return session.ledger.now()
 
 
-def _stopped(session: Session, duplicate: Duplicate) -> Exception:
+def _stopped(session: Session, duplicate: DuplicateEffect) -> Exception:
     stop, claim = session.stop, session.claim
     if isinstance(stop, Wait):
         return Waiting(

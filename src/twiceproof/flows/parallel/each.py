@@ -20,9 +20,9 @@ from ..engine.ledger import STEP_DONE, STEP_FAILED, STEP_KIND
 from ..engine.session import Session
 from ..engine.step_identity import stem_of, with_id
 from ..step import Step
-from .gather import Abreast, raise_what_counts
+from .gather import ParallelBranches, raise_what_counts
 
-__all__ = ["CONCURRENCY", "Batch", "ItemDone", "ItemFailed", "ItemKey", "Progress", "each", "progress_of"]
+__all__ = ["CONCURRENCY", "ItemBatch", "ItemDone", "ItemFailed", "ItemKey", "Progress", "each", "progress_of"]
 
 
 R = TypeVar("R")
@@ -47,7 +47,7 @@ class ItemFailed(Struct, frozen=True):
     fault: Fault
 
 
-class Batch:
+class ItemBatch:
     """Items and their keys, checked before anything is done. Outcomes come in one by one."""
 
     def __init__(
@@ -144,7 +144,7 @@ CONCURRENCY = 8
 REPORT_EVERY = 5.0  # seconds
 
 
-def each(session: Session, batch: Batch, concurrency: int, *, collect: bool) -> Operation[list[Any]]:
+def each(session: Session, batch: ItemBatch, concurrency: int, *, collect: bool) -> Operation[list[Any]]:
     """What the ledger knows is answered at once; the rest is done, several at a time."""
     _check(session, batch, concurrency)
     session.refuse_if_stopped()
@@ -164,7 +164,7 @@ def _is_undoable(session: Session) -> bool:
     return any(calling.step.undo is not None for calling in done)
 
 
-def _check(session: Session, batch: Batch, concurrency: int) -> None:
+def _check(session: Session, batch: ItemBatch, concurrency: int) -> None:
     if concurrency < 1:
         raise Misuse(f"concurrency={concurrency} lets nothing run; give 1 or more.")
     if not batch.step.is_async:
@@ -173,7 +173,7 @@ def _check(session: Session, batch: Batch, concurrency: int) -> None:
         raise Misuse(f"{batch.step.name} is an `async def` step; call app.each in an `async def` flow, and await it.")
 
 
-def _replay(session: Session, batch: Batch) -> Operation[list[int]]:
+def _replay(session: Session, batch: ItemBatch) -> Operation[list[int]]:
     """Answers what is done or failed from the ledger. The numbers of the others are returned."""
     todo = []
     entries = session.ledger.entries
@@ -186,11 +186,11 @@ def _replay(session: Session, batch: Batch) -> Operation[list[int]]:
     return todo
 
 
-def _called(session: Session, batch: Batch, number: int) -> Operation[Any]:
+def _called(session: Session, batch: ItemBatch, number: int) -> Operation[Any]:
     return session.step(batch.step, (batch.items[number], *batch.args), batch.kwargs, name=batch.name(number))
 
 
-def _item(session: Session, batch: Batch, number: int) -> Operation[None]:
+def _item(session: Session, batch: ItemBatch, number: int) -> Operation[None]:
     try:
         value = yield from _called(session, batch, number)
     except StepFailed as error:
@@ -199,8 +199,8 @@ def _item(session: Session, batch: Batch, number: int) -> Operation[None]:
         batch.done(number, value)
 
 
-def _carry_out(session: Session, batch: Batch, todo: list[int], concurrency: int) -> Operation[None]:
-    report = Report(session, batch, len(batch) - len(todo))
+def _carry_out(session: Session, batch: ItemBatch, todo: list[int], concurrency: int) -> Operation[None]:
+    report = BatchReport(session, batch, len(batch) - len(todo))
     drive = await_ if batch.step.is_async else block
 
     def call(index: int) -> Any:
@@ -208,26 +208,26 @@ def _carry_out(session: Session, batch: Batch, todo: list[int], concurrency: int
 
     branches = session.fork(len(todo), alone=True)
     try:
-        findings = yield Abreast(branches, call, concurrency)
+        findings = yield ParallelBranches(branches, call, concurrency)
     finally:
         session.join()
     yield from session.ledger.flush()
     raise_what_counts(session, branches, findings)
 
 
-def _reported(report: Report, item: Operation[None]) -> Operation[None]:
+def _reported(report: BatchReport, item: Operation[None]) -> Operation[None]:
     yield from item
     report.one_more()
 
 
-def _outcomes(batch: Batch) -> list[ItemDone[Any] | ItemFailed]:
+def _outcomes(batch: ItemBatch) -> list[ItemDone[Any] | ItemFailed]:
     return [outcome for outcome in batch.outcomes if outcome is not None]
 
 
-class Report:
+class BatchReport:
     """A line in the log now and then, of a batch that takes its time."""
 
-    def __init__(self, session: Session, batch: Batch, settled: int) -> None:
+    def __init__(self, session: Session, batch: ItemBatch, settled: int) -> None:
         self._batch = batch
         self._run = session.claim.run
         self._monotonic = session.parts.clock.monotonic

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...errors import ClaimLost, Misuse, StepFailed, StoreError, WaitSwallowed
-from ...operations import Call, Operation, Raised, Request, Returned, await_
+from ...operations import Operation, Raised, Request, Returned, UserCall, await_
 from ..engine.context import Branch, branch_var, is_interrupt
 from ..engine.exits import merged
 from ..engine.session import Session
 
-__all__ = ["MOST_AT_ONCE", "Abreast", "Findings", "gather", "is_fatal", "raise_what_counts"]
+__all__ = ["MOST_AT_ONCE", "Findings", "ParallelBranches", "gather", "is_fatal", "raise_what_counts"]
 
 
 Findings = list[Returned | Raised | None]  # None: not begun, because another one was fatal
@@ -28,7 +28,7 @@ def is_fatal(finding: Returned | Raised | None) -> bool:
     return isinstance(finding.error, ClaimLost | StoreError | WaitSwallowed) or is_interrupt(finding.error)
 
 
-class Abreast(Request[Findings]):
+class ParallelBranches(Request[Findings]):
     """`call(n)` for each branch, at most `limit` at once. After a fatal one nothing new is begun."""
 
     __slots__ = ("_branches", "_call", "_findings", "_limit", "_mutex", "_next", "_stopped")
@@ -89,7 +89,7 @@ class Abreast(Request[Findings]):
 
     def _carry_out(self, number: int) -> Returned | Raised:
         branch_var.set(self._branches[number])
-        return Call(lambda: self._call(number)).block()
+        return UserCall(lambda: self._call(number)).block()
 
     # -- as tasks --------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class Abreast(Request[Findings]):
         while (number := take()) >= 0:
             token = branch_var.set(self._branches[number])
             try:
-                self._found(number, await Call(lambda: self._awaited(number)).wait())
+                self._found(number, await UserCall(lambda: self._awaited(number)).wait())
             finally:
                 branch_var.reset(token)
 
@@ -146,7 +146,7 @@ def gather(session: Session, calls: Sequence[Any], limit: int | None) -> Operati
     session.refuse_if_stopped()
     branches = session.fork(len(work))
     try:
-        findings = yield Abreast(branches, lambda number: work[number](), limit or MOST_AT_ONCE)
+        findings = yield ParallelBranches(branches, lambda number: work[number](), limit or MOST_AT_ONCE)
     finally:
         session.join()
         _close(calls)

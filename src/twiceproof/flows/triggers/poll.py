@@ -13,16 +13,16 @@ import msgspec
 from msgspec import Raw, Struct, structs
 
 from ...claims.claim import NO_RESULT, body_of
-from ...claims.held_claim import Heartbeat, Hold
+from ...claims.held_claim import Heartbeat, HeldClaim
 from ...errors import Misuse, PayloadMismatch, StoreError
-from ...operations import Call, Operation, Raised, Returned
+from ...operations import Operation, Raised, Returned, UserCall
 from ...records import Address, Insert, Record, Replace, Written
 from ...stores.base import Store
 from ..flow import HIGH, Flow
-from ..workers.due_work import Duty, lease_for, take_duty
+from ..workers.due_work import DueWork, lease_for, take_duty
 from .schedule import Ticks, as_tick, interval_at, is_ahead
 
-__all__ = ["KIND", "Poll", "PollDuty", "PollNote", "Polled", "poll_note_of"]
+__all__ = ["KIND", "DuePolls", "Poll", "PollNote", "Polled", "poll_note_of"]
 
 
 KIND = "poll"
@@ -98,7 +98,7 @@ class Poll:
 log = logging.getLogger("twiceproof.work")
 
 
-class PollDuty(Duty):
+class DuePolls(DueWork):
     """What was fetched twice, by the overlap or after a crash, is claimed once: each item has its key."""
 
     kind = KIND
@@ -150,10 +150,10 @@ class PollDuty(Duty):
         finally:
             self._heartbeat.drop(hold)
 
-    def _poll(self, poll: Poll, note: PollNote, hold: Hold) -> Operation[None]:
+    def _poll(self, poll: Poll, note: PollNote, hold: HeldClaim) -> Operation[None]:
         now = hold.held.taken_at
         note = structs.replace(note, next=poll.ticks.after(now))
-        finding = yield from Call(lambda: poll.function(poll.since_of(note)))
+        finding = yield from UserCall(lambda: poll.function(poll.since_of(note)))
         try:
             note = yield from self._start_all(poll, note, _polled(finding, poll.name), now)
         except _SourceBroke as broke:  # also in the middle of its items: the next tick asks again
@@ -165,7 +165,7 @@ class PollDuty(Duty):
             raise
         yield from self._move_on(poll, note, hold, polled=not isinstance(finding, Raised))
 
-    def _move_on(self, poll: Poll, note: PollNote, hold: Hold, *, polled: bool) -> Operation[None]:
+    def _move_on(self, poll: Poll, note: PollNote, hold: HeldClaim, *, polled: bool) -> Operation[None]:
         """Also if it took so long that another worker polls: if none of them moved the cursor, it would stay."""
         self._heartbeat.drop(hold)
         now = (yield from self._store.read(poll.at)).now

@@ -20,17 +20,17 @@ from ...records import Address, Insert, Record, Replace
 from ...stores.base import Store
 from ..engine.run_dependencies import is_under_way
 from ..flow import HIGH, Flow
-from ..workers.due_work import Duty, lease_for
+from ..workers.due_work import DueWork, lease_for
 from ..workers.store_clock import TOLERANCE
 
 __all__ = [
     "KIND",
     "CatchUp",
     "Cron",
+    "DueSchedules",
     "Interval",
     "Overlap",
     "Schedule",
-    "ScheduleDuty",
     "ScheduleNote",
     "Ticks",
     "as_tick",
@@ -267,7 +267,7 @@ def takes_tick(function: Callable[..., Any]) -> bool:
 log = logging.getLogger("twiceproof.work")
 
 
-class ScheduleDuty(Duty):
+class DueSchedules(DueWork):
     """A run's key follows from its tick: a tick that is served twice has one run."""
 
     kind = KIND

@@ -25,10 +25,10 @@ from .records import (
     OPEN,
     TIMEOUT,
     Approval,
+    ApprovalRequest,
     Arrival,
     Decided,
     Decision,
-    Request,
     approval_of,
     arrival_of,
     is_of,
@@ -43,7 +43,7 @@ from .waiting import Pending, awaited, timed_out
 __all__ = [
     "LINK_KIND",
     "PATH",
-    "Link",
+    "ApprovalLink",
     "approve",
     "decide",
     "draw_link",
@@ -76,7 +76,7 @@ class _Asked(Pending):
     def open(self, session: Session) -> Operation[None]:
         """In one write with the wait itself. What an earlier run of the same key asked is written over."""
         claim, entry = session.claim, session.ledger.entries[self.name]
-        request = Request(
+        request = ApprovalRequest(
             session.work.born,
             claim.operation,
             claim.key,
@@ -167,7 +167,7 @@ def _standing(store: Store, at: Address) -> Operation[tuple[Record, Record, floa
     return found.record, run, found.now
 
 
-def _refuse_other_shown(request: Request, shown: str, born: str) -> None:
+def _refuse_other_shown(request: ApprovalRequest, shown: str, born: str) -> None:
     """A decision about something else than what is asked now, or asked by an earlier start, is no decision."""
     if (shown and shown != request.digest) or (born and born != request.born):
         raise PayloadMismatch(
@@ -179,7 +179,7 @@ def _refuse_other_shown(request: Request, shown: str, born: str) -> None:
         )
 
 
-def _refuse_requester(request: Request, approved: bool, by: str) -> None:
+def _refuse_requester(request: ApprovalRequest, approved: bool, by: str) -> None:
     """Who asks may take it back, but not say yes to it."""
     if approved and request.requester and by.casefold() == request.requester.casefold():
         raise OwnRequest(f"{by} asked for this and cannot approve it; have somebody else decide.", by=by)
@@ -227,7 +227,7 @@ PATH = "/v1/approvals/link/"
 TOKEN_BYTES = 24
 
 
-class Link(Struct, frozen=True, omit_defaults=True):
+class ApprovalLink(Struct, frozen=True, omit_defaults=True):
     """Where a token leads: which approval of which start of which run, and what was to be shown there."""
 
     space: str
@@ -237,20 +237,20 @@ class Link(Struct, frozen=True, omit_defaults=True):
     to: str = ""  # whose word it will be; "": whoever has it says who they are
 
 
-def draw_link(store: Store, link: Link, seconds: float) -> Operation[str]:
+def draw_link(store: Store, link: ApprovalLink, seconds: float) -> Operation[str]:
     """The token. It is told to nobody else: not to the store, not to a log, and not twice."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     yield from store.write(Insert(_address(token), body_of(link), queue=EXPIRE, due_in=seconds))
     return token
 
 
-def find_link(store: Store, token: str) -> Operation[Link | None]:
+def find_link(store: Store, token: str) -> Operation[ApprovalLink | None]:
     """None: there is no such link, or its time is over."""
     found = yield from store.read(_address(token))
     record = found.record
     if record is None or (record.due_at is not None and record.due_at <= found.now):
         return None
-    return msgspec.json.decode(record.body, type=Link)
+    return msgspec.json.decode(record.body, type=ApprovalLink)
 
 
 def link_url(base: str, token: str) -> str:

@@ -19,9 +19,9 @@ from ...operations import Operation, await_
 from ...records import Address, Record, Write
 from ...stores.base import Store
 from ..engine.context import Unwind
-from ..engine.decisions import Plan
+from ..engine.decisions import StepPlan
 from ..engine.exits import Review
-from ..engine.ledger import STEP_DONE, STEP_FAILED, UNKNOWN, WAITS, Entry, Note
+from ..engine.ledger import STEP_DONE, STEP_FAILED, UNKNOWN, WAITS, Entry, EntryNote
 from ..engine.session import Session
 from ..engine.step_identity import effect_key
 from ..repeat import NEVER, Retry
@@ -64,7 +64,9 @@ def callback_url(session: Session, name: str) -> Operation[str]:
         base, token = _base_of(session), secrets.token_urlsafe(TOKEN_BYTES)
         yield from _index(session, token, name)
         # The whole URL: an app that has moved meanwhile must not make a replay differ from what was handed out.
-        entry = session.finished(entry_name, STEP_DONE, Note(result=Raw(msgspec.json.encode(f"{base}{PATH}{token}"))))
+        entry = session.finished(
+            entry_name, STEP_DONE, EntryNote(result=Raw(msgspec.json.encode(f"{base}{PATH}{token}")))
+        )
     return msgspec.json.decode(entry.note.result, type=str)
 
 
@@ -157,7 +159,7 @@ class _Proof(Pending):
     def close(self, session: Session) -> Operation[Sequence[Write]]:
         """Not a time-out: a person must say whether it was started. Then the time runs anew."""
         old = session.ledger.entries[self.name]
-        session.ledger.note(Entry(self.name, WAITS, Note(), old.version, session.ledger.now()))
+        session.ledger.note(Entry(self.name, WAITS, EntryNote(), old.version, session.ledger.now()))
         yield from session.ledger.flush()
         session.halt(Review(f"{self._start}: nobody knows whether it was started, and no callback came in time"))
 
@@ -208,7 +210,7 @@ def _proved(session: Session, step_name: str) -> None:
 
 
 def _step_of(session: Session, start: Callable[..., Any], retry: Retry) -> Step:
-    return Step(_fitting(session, start), Plan(NEVER, retry), name="start")
+    return Step(_fitting(session, start), StepPlan(NEVER, retry), name="start")
 
 
 def _fitting(session: Session, start: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,12 +28,12 @@ __all__ = [
     "TIMEOUT",
     "WAIT",
     "Approval",
+    "ApprovalRequest",
     "Arrival",
     "Decided",
     "Decision",
     "DecisionOrAwaitable",
     "Delivered",
-    "Request",
     "approval_id",
     "approval_of",
     "arrival_of",
@@ -75,7 +75,7 @@ class Decided(Struct, frozen=True):
     decision: Decision | None
 
 
-class Request(Struct, frozen=True, omit_defaults=True):
+class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
     """The body of an approval's record; its key is the approval's name, its state open, decided or timeout."""
 
     born: str  # which start of its run
@@ -105,10 +105,10 @@ class Approval(Struct, frozen=True):
     requester: str = ""
 
 
-_decode_approval = msgspec.json.Decoder(Request).decode
+_decode_approval = msgspec.json.Decoder(ApprovalRequest).decode
 
 
-def request_of(record: Record) -> Request:
+def request_of(record: Record) -> ApprovalRequest:
     return _decode_approval(record.body)
 
 

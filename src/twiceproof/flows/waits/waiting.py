@@ -12,10 +12,10 @@ from ...claims.claim import NO_RESULT, body_of
 from ...clock import moment
 from ...errors import Misuse, WaitTimedOut
 from ...keys import validate_key
-from ...operations import Nap, Operation
+from ...operations import Operation, Sleep
 from ...records import Address, Check, Insert, Record, Remove, Write
 from ..engine.exits import Wait
-from ..engine.ledger import STEP_DONE, WAITS, Entry, Note
+from ..engine.ledger import STEP_DONE, WAITS, Entry, EntryNote
 from ..engine.session import Session
 from .records import ARRIVAL_KIND, TIMEOUT, WAIT, Arrival, arrival_of
 
@@ -33,14 +33,14 @@ def sleep(session: Session, seconds: float) -> Operation[None]:
         session.halt(Wait(f"sleeps until {moment(session.ledger.now() + left)}", left))
     if left > 0:
         yield from session.ledger.flush()
-        yield Nap(session.parts.clock, left)
-    session.finished(name, STEP_DONE, Note(result=Raw(b"null"), not_before=entry.note.not_before))
+        yield Sleep(session.parts.clock, left)
+    session.finished(name, STEP_DONE, EntryNote(result=Raw(b"null"), not_before=entry.note.not_before))
 
 
 def _begin(session: Session, name: str, seconds: float) -> Entry:
     session.refuse_unvisited(name)
     now = session.ledger.now()
-    entry = Entry(name, WAITS, Note(not_before=now + seconds), at=now)
+    entry = Entry(name, WAITS, EntryNote(not_before=now + seconds), at=now)
     session.ledger.note(entry)
     return entry
 
@@ -92,7 +92,7 @@ def timed_out(session: Session, what: str, name: str) -> WaitTimedOut:
     )
 
 
-def awaited(session: Session, pending: Pending) -> Operation[Note]:
+def awaited(session: Session, pending: Pending) -> Operation[EntryNote]:
     """How the wait ended. Leaves by Unwind as long as it has not."""
     _refuse_twice(session, pending.name)
     entry = session.visit(pending.name, pending.asked)
@@ -141,7 +141,7 @@ def _begun(session: Session, pending: Pending, entry: Entry | None) -> Operation
     now = session.ledger.now()
     until = None if pending.seconds is None else now + pending.seconds
     version = entry.version if entry else ""
-    session.ledger.note(Entry(pending.name, WAITS, Note(pending.asked, not_before=until), version, now))
+    session.ledger.note(Entry(pending.name, WAITS, EntryNote(pending.asked, not_before=until), version, now))
     if entry is None:
         yield from pending.open(session)
     return session.ledger.entries[pending.name]
@@ -155,6 +155,6 @@ def _time_out(session: Session, pending: Pending, at: Address) -> Operation[Reco
     return (yield from arrived(session, at))
 
 
-def _ended(pending: Pending, arrival: Record) -> Note:
+def _ended(pending: Pending, arrival: Record) -> EntryNote:
     late = arrival.state == TIMEOUT
-    return Note(pending.asked, result=arrival_of(arrival).payload, reason=LATE if late else "")
+    return EntryNote(pending.asked, result=arrival_of(arrival).payload, reason=LATE if late else "")

@@ -9,17 +9,17 @@ from ...claims.claim import RUN, claim_of
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...operations import Operation, await_
 from ...records import Record
-from ...safe_text import typed
+from ...safe_text import suggested_command
 from ...stores.base import Store
 from ..calls import resume_run
-from ..engine.exits import Asleep, Ended, Fell, Finished, GivenBack, Overtaken
+from ..engine.exits import Ended, Finished, HandedBack, RunFailed, Superseded, Suspended
 from ..engine.run_states import work_of
 from ..flow import NORMAL, Flow
 from ..runtime import postpone
-from .due_work import Duty
+from .due_work import DueWork
 from .log import About, about_var
 
-__all__ = ["RunDuty"]
+__all__ = ["DueRuns"]
 
 
 log = logging.getLogger("twiceproof.work")
@@ -27,7 +27,7 @@ log = logging.getLogger("twiceproof.work")
 NOT_OURS = 60.0  # a run that was handed out and not taken is left alone for so long
 
 
-class RunDuty(Duty):
+class DueRuns(DueWork):
     """Serves the flows of one rank, in the versions that are here. Runs of other versions are never asked for."""
 
     kind = RUN
@@ -78,18 +78,18 @@ def _tell(ended: Ended, where: Sequence[str]) -> None:
     match ended:
         case Finished():
             log.info("done")
-        case Fell(Cancelled() as error, undone):
+        case RunFailed(Cancelled() as error, undone):
             log.warning("%s; %s", error, undone or "it had done nothing")
-        case Fell(error):
+        case RunFailed(error):
             _tell_failure(error)
-        case Overtaken(error):
+        case Superseded(error):
             log.info("dropped: version %s of %s came after %s", error.version, error.object, error.newest)
-        case Asleep(why, _):
+        case Suspended(why, _):
             log.info("parked: %s", why)
-        case GivenBack(error):
+        case HandedBack(error):
             log.warning("given back after %s", type(error).__name__)
         case _:
-            look = typed(*where, "review", "show", about_var.get().run)
+            look = suggested_command(*where, "review", "show", about_var.get().run)
             trace = None if isinstance(ended.error, TwiceproofError) else ended.error
             log.warning("waits for a person: %s; %s", ended.reason.rstrip("."), look, exc_info=trace)
 

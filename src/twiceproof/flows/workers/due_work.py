@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from ...claims.claim import Held, LostHold
-from ...claims.held_claim import Heartbeat, Hold
-from ...claims.states import Ask
+from ...claims.held_claim import Heartbeat, HeldClaim
+from ...claims.states import ClaimRequest
 from ...operations import Operation
 from ...records import Record, Replace, Written
 from ...stores.base import Store
 from .log import About
 
-__all__ = ["LONGEST", "SHORTEST", "Duty", "lease_for", "take_duty"]
+__all__ = ["LONGEST", "SHORTEST", "DueWork", "lease_for", "take_duty"]
 
 
 INTERVALS = 3
@@ -24,7 +24,7 @@ def lease_for(interval: float) -> float:
     return min(max(SHORTEST, INTERVALS * interval), LONGEST)
 
 
-def take_duty(store: Store, heartbeat: Heartbeat, record: Record, lease: float) -> Operation[Hold | None]:
+def take_duty(store: Store, heartbeat: Heartbeat, record: Record, lease: float) -> Operation[HeldClaim | None]:
     """Take a record as it was handed out, and keep it until the hold is dropped. None: another worker has it.
 
     The last write is conditional on the fence and draws another: a renewal that straggles in cannot undo it.
@@ -35,7 +35,7 @@ def take_duty(store: Store, heartbeat: Heartbeat, record: Record, lease: float) 
     if not isinstance(taken, Written):
         return None
     held = Held(record.at, taken.fence, "", 1, "", lease, 0.0, record.queue, taken.now)
-    hold = Hold(Ask(record.at, record.queue, record.at.key, "", lease), held)
+    hold = HeldClaim(ClaimRequest(record.at, record.queue, record.at.key, "", lease), held)
     hold.renew = lambda held: _renew(store, held)
     heartbeat.keep(hold)
     return hold
@@ -47,7 +47,7 @@ def _renew(store: Store, held: Held) -> Operation[Held | LostHold]:
     return held if isinstance(written, Written) else LostHold("another worker's", "")
 
 
-class Duty(Protocol):
+class DueWork(Protocol):
     """Derive from it, and append an instance to `app.duties`."""
 
     kind: str  # of the records it serves

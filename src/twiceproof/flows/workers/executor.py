@@ -10,13 +10,13 @@ from queue import SimpleQueue
 
 from ...operations import Operation, await_, block
 
-__all__ = ["Places"]
+__all__ = ["RunExecutor"]
 
 
 log = logging.getLogger("twiceproof.work")
 
 
-class Places:
+class RunExecutor:
     """`freed` is called when a place becomes free. Threads are daemons: a step without end cannot keep the process."""
 
     def __init__(self, count: int, freed: Callable[[], None]) -> None:

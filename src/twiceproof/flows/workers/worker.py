@@ -14,26 +14,26 @@ from ...claims.claim import run_id
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
 from ...operations import Operation, block
 from ...records import Record
-from ...stores.notifications import SOON, queue_place
-from ...threads import Hand
-from ..runtime import Parts, postpone
-from .due_work import Duty
-from .executor import Places
+from ...stores.notifications import SOON, queue_channel
+from ...threads import SerialThread
+from ..runtime import Runtime, postpone
+from .due_work import DueWork
+from .executor import RunExecutor
 from .log import About, about_var
 from .presence import Presence
 from .store_clock import StoreClock
 
-__all__ = ["Scout", "Worker"]
+__all__ = ["InterruptibleCall", "Worker"]
 
 
 R = TypeVar("R")
 
 
-class Scout(Generic[R]):
+class InterruptibleCall(Generic[R]):
     """On a network that has gone silent a question can take a minute, which a process that is told to end has not."""
 
     def __init__(self) -> None:
-        self._hand = Hand("twiceproof-look")
+        self._hand = SerialThread("twiceproof-look")
         self._news: SimpleQueue[R | BaseException | None] = SimpleQueue()
 
     def send(self, look: Callable[[], R], called_away: Callable[[], bool]) -> R | None:
@@ -47,7 +47,7 @@ class Scout(Generic[R]):
             raise found
         return found
 
-    def call_away(self) -> None:
+    def abort(self) -> None:
         self._news.put(None)
 
     def close(self) -> None:
@@ -75,8 +75,8 @@ class Worker:
 
     def __init__(
         self,
-        parts: Parts,
-        duties: Sequence[Duty],
+        parts: Runtime,
+        duties: Sequence[DueWork],
         *,
         concurrency: int = 10,
         flows: Collection[str] = (),
@@ -92,10 +92,10 @@ class Worker:
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
         self._heard: list[list[str]] = []
-        self._places = Places(concurrency, self._watch.wake)
-        self._scout: Scout[tuple[int, float | None]] = Scout()
+        self._places = RunExecutor(concurrency, self._watch.wake)
+        self._scout: InterruptibleCall[tuple[int, float | None]] = InterruptibleCall()
         self._times = StoreClock(parts.store, parts.clock)
-        self._backlog: deque[tuple[float, Duty, Record]] = deque()  # until when it is hidden, and what it is
+        self._backlog: deque[tuple[float, DueWork, Record]] = deque()  # until when it is hidden, and what it is
         self._pace = 1.0  # how long a run takes, about
         self._turn = 0
         self._pause = FIRST_PAUSE
@@ -119,7 +119,7 @@ class Worker:
     def drain(self) -> None:
         """Take nothing new; steps that run may end; runs are given back before their next one."""
         self.draining = self.parts.draining = True
-        self._scout.call_away()
+        self._scout.abort()
         self._watch.wake()
 
     def stop(self) -> None:
@@ -209,13 +209,13 @@ class Worker:
         queues = [self._queues(duty) for duty in self._duties]
         if queues != self._heard:
             self._heard = [list(each) for each in queues]
-            self._watch.move(queue_place(queue) for each in queues for queue in each)
+            self._watch.move(queue_channel(queue) for each in queues for queue in each)
 
-    def _queues(self, duty: Duty) -> list[str]:
+    def _queues(self, duty: DueWork) -> list[str]:
         queues = duty.queues()
         return [queue for queue in queues if duty.flow_of(queue) in self._flows] if self._flows else queues
 
-    def _in_order(self) -> list[Duty]:
+    def _in_order(self) -> list[DueWork]:
         """By rank; within one, each comes first in turn."""
         turn = self._turn % max(1, len(self._duties))
         return sorted([*self._duties[turn:], *self._duties[:turn]], key=lambda duty: duty.rank)
@@ -242,7 +242,7 @@ class Worker:
                 self.begun += 1
                 self._places.fill(self._carry(duty, record), awaited=_awaits(duty, record))
 
-    def _carry(self, duty: Duty, record: Record) -> Operation[None]:
+    def _carry(self, duty: DueWork, record: Record) -> Operation[None]:
         began = self.parts.clock.monotonic()
         about = _about(duty, record)
         token = about_var.set(about)
@@ -260,7 +260,7 @@ class Worker:
             about_var.reset(token)
             self._pace += (max(0.001, self.parts.clock.monotonic() - began) - self._pace) / 8
 
-    def _put_off(self, duty: Duty, record: Record) -> Operation[None]:
+    def _put_off(self, duty: DueWork, record: Record) -> Operation[None]:
         try:
             yield from postpone(self.parts.store, record, duty.put_off(record))
         except StoreError as error:
@@ -285,14 +285,14 @@ def _closed(error: Exception) -> bool:
     return isinstance(error, StoreUnavailable) and bool(error.data.get("closed"))
 
 
-def _awaits(duty: Duty, record: Record) -> bool:
+def _awaits(duty: DueWork, record: Record) -> bool:
     try:
         return duty.awaits(record)
     except Exception:  # noqa: BLE001 - carrying it out meets the same, where it is dealt with
         return False
 
 
-def _about(duty: Duty, record: Record) -> About:
+def _about(duty: DueWork, record: Record) -> About:
     try:
         return duty.about(record)
     except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out meets too: its place says enough

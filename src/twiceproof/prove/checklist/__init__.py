@@ -7,26 +7,26 @@ import re
 from collections.abc import Iterator
 
 from ...app.app import App
-from .rules import Finding, of_flow, of_hook, of_once, of_step
+from .rules import ChecklistFinding, of_flow, of_hook, of_once, of_step
 
-__all__ = ["Finding", "check_app", "is_allowed"]
+__all__ = ["ChecklistFinding", "check_app", "is_allowed"]
 
 
 _WORD = re.compile(r"#\s*twiceproof:\s*allow\s+([a-z, -]+)")
 
 
-def is_allowed(finding: Finding) -> bool:
+def is_allowed(finding: ChecklistFinding) -> bool:
     lines = (linecache.getline(finding.file, number) for number in (finding.line, finding.line - 1) if number > 0)
     return any(finding.rule in re.split(r"[\s,]+", found[1]) for line in lines if (found := _WORD.search(line)))
 
 
-def check_app(app: App) -> list[Finding]:
+def check_app(app: App) -> list[ChecklistFinding]:
     """In the order of the files, without what is allowed there. Reads source and declarations; runs nothing."""
     found = dict.fromkeys(finding for finding in _findings(app) if not is_allowed(finding))
     return sorted(found, key=lambda finding: (finding.file, finding.line, finding.rule))
 
 
-def _findings(app: App) -> Iterator[Finding]:
+def _findings(app: App) -> Iterator[ChecklistFinding]:
     for flow in app.flows.values():
         yield from of_flow(flow)
     for once in app.operations.values():

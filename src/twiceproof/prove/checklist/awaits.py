@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from .source import Source
+from .source import SourceTree
 
 __all__ = ["begins_tasks", "forgotten", "is_awaited_call", "never_awaitable"]
 
@@ -22,7 +22,7 @@ RUNS = re.compile(r"asyncio\.(runners\.)?(run|Runner\.run)|(.*\.)?run_until_comp
 HANDS_ON = (ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Starred, ast.keyword, ast.Yield)
 
 
-def is_awaited_call(source: Source, call: ast.Call, *, awaits: bool) -> str:
+def is_awaited_call(source: SourceTree, call: ast.Call, *, awaits: bool) -> str:
     """What is called, if it returns something that must be awaited: an `async def` step, flow or guarded function.
 
     `awaits`: in an `async def` flow, where `app.sleep` and the like are awaited too.
@@ -42,7 +42,7 @@ def _is_async(found: Any) -> bool:
     return inspect.iscoroutinefunction(getattr(declared, "function", None))
 
 
-def forgotten(source: Source, *, awaits: bool) -> Iterator[tuple[ast.Call, str]]:
+def forgotten(source: SourceTree, *, awaits: bool) -> Iterator[tuple[ast.Call, str]]:
     """Calls whose coroutine goes nowhere: a statement of its own, or a name that nobody awaits or hands on."""
     handed_on = set(_handed_on(source))
     for node in source.nodes(ast.Expr, ast.Assign, ast.AnnAssign, ast.Return):
@@ -66,7 +66,7 @@ def _targets(node: ast.AST) -> Iterator[str]:
 ANYTHING = "*"  # kept in an object or taken apart: who knows what becomes of it
 
 
-def _handed_on(source: Source) -> Iterator[str]:
+def _handed_on(source: SourceTree) -> Iterator[str]:
     """Names that are awaited, or passed on to somebody who may."""
     yield ANYTHING
     for node in source.nodes(ast.Await, ast.Return, *HANDS_ON):
@@ -75,7 +75,7 @@ def _handed_on(source: Source) -> Iterator[str]:
                 yield child.id
 
 
-def begins_tasks(source: Source, call: ast.Call) -> str:
+def begins_tasks(source: SourceTree, call: ast.Call) -> str:
     """What of asyncio is given calls of ours: "asyncio.gather"."""
     path = source.path(call.func)
     if not TASKS.fullmatch(path):
@@ -85,7 +85,7 @@ def begins_tasks(source: Source, call: ast.Call) -> str:
     return ast.unparse(call.func) if any(is_awaited_call(source, one, awaits=True) for one in inside) else ""
 
 
-def never_awaitable(source: Source) -> Iterator[tuple[ast.Call, str]]:
+def never_awaitable(source: SourceTree) -> Iterator[tuple[ast.Call, str]]:
     """In a `def` flow: calls of `async def` steps, but those that are given to `asyncio.run`."""
     run = {
         id(inner)

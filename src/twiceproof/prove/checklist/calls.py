@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...flows.step import Step
-from .source import Source
+from .source import SourceTree
 
 __all__ = [
     "Arms",
@@ -73,29 +73,29 @@ INSTALLED = {"site-packages", "dist-packages"}  # an environment often lies in t
 DEEPEST = 4  # helpers of helpers; whoever goes further is not followed
 
 
-def step_of(source: Source, node: ast.AST) -> Step | None:
+def step_of(source: SourceTree, node: ast.AST) -> Step | None:
     found = getattr(source.meaning(node), "step", None)
     return found if isinstance(found, Step) else None
 
 
-def steps_in(source: Source) -> list[tuple[ast.Call, Step]]:
+def steps_in(source: SourceTree) -> list[tuple[ast.Call, Step]]:
     """In the order in which they are written; `app.each(items, step)` calls one too."""
     return [(call, step) for call in source.calls() for step in _steps_of(source, call)]
 
 
-def _steps_of(source: Source, call: ast.Call) -> list[Step]:
+def _steps_of(source: SourceTree, call: ast.Call) -> list[Step]:
     named = [call.func, *call.args, *(word.value for word in call.keywords)]
     return [step for node in named if (step := step_of(source, node)) is not None]
 
 
-def in_body(source: Source) -> Iterator[tuple[Source, str]]:
+def in_body(source: SourceTree) -> Iterator[tuple[SourceTree, str]]:
     """The body itself, then the functions that it calls, each once, with words that say which."""
     for part in parts_of(source):
         here = part is source
         yield part, "in the flow's body" if here else f"in {part.function.__name__}(), which the flow's body calls"
 
 
-def parts_of(source: Source) -> Iterator[Source]:
+def parts_of(source: SourceTree) -> Iterator[SourceTree]:
     """A function itself, then those of the same project that it calls, and so on, each once."""
     yield source
     seen: set[Any] = {source.function}
@@ -103,11 +103,11 @@ def parts_of(source: Source) -> Iterator[Source]:
     for _ in range(DEEPEST):
         called = dict.fromkeys(helper for part in level for helper in _helpers(part, source) if helper not in seen)
         seen.update(called)
-        level = [Source(helper) for helper in called]
+        level = [SourceTree(helper) for helper in called]
         yield from level
 
 
-def _helpers(part: Source, flow: Source) -> Iterator[Any]:
+def _helpers(part: SourceTree, flow: SourceTree) -> Iterator[Any]:
     """Plain functions of the same project. What is under a decorator of ours is ledgered, and no part of the body."""
     home = _home(flow)
     for call in part.calls():
@@ -123,7 +123,7 @@ def _is_ours(helper: Any) -> bool:
     return str(helper.__module__).partition(".")[0] == __name__.partition(".")[0]
 
 
-def _home(flow: Source) -> Path:
+def _home(flow: SourceTree) -> Path:
     """The directory that the flow's module, or the package that it is in, is imported from."""
     above = list(Path(flow.file).parents)
     deep = str(getattr(flow.function, "__module__", None) or "").count(".")

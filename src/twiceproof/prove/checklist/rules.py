@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ...claims.once import Once
-from ...claims.request import Asking
+from ...claims.request import ClaimRequestFactory
 from ...flows.flow import Flow
 from ...flows.step import Step
 from ...inbound.hook import Hook
@@ -27,12 +27,12 @@ from .calls import (
     steps_in,
     writes_files,
 )
-from .source import Source, is_set, literal
+from .source import SourceTree, is_set, literal
 
-__all__ = ["RULES", "Finding", "Rule", "drawn_in_key", "of_flow", "of_hook", "of_once", "of_step"]
+__all__ = ["RULES", "ChecklistFinding", "ChecklistRule", "drawn_in_key", "of_flow", "of_hook", "of_once", "of_step"]
 
 
-class Rule(Struct, frozen=True):
+class ChecklistRule(Struct, frozen=True):
     """One line of the checklist. `why` is one sentence; `instead` is what to write."""
 
     name: str
@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True):
     instead: str
 
 
-class Finding(Struct, frozen=True):
+class ChecklistFinding(Struct, frozen=True):
     """One place where a rule is not kept. `line` is 0 where the source cannot be read."""
 
     rule: str
@@ -55,87 +55,87 @@ class Finding(Struct, frozen=True):
 RULES = {
     rule.name: rule
     for rule in (
-        Rule(
+        ChecklistRule(
             "unit-of-work",
             "Every call has the same key, so the second order is taken for a repeat of the first.",
             'Put what tells two events apart into the key: key="shop:order:{order[id]}".',
         ),
-        Rule(
+        ChecklistRule(
             "unstable-key",
             "A retry makes another key, and the work is done twice.",
             "Use an id of the event itself: its order, message or event id; in a step, app.effect_key().",
         ),
-        Rule(
+        ChecklistRule(
             "undeclared-step",
             "Undeclared, it is never repeated, so every time-out and every crash in it waits for a person.",
             'Say how it may be repeated: @app.step(repeat="safe"), "keyed", check(probe), or "never" on purpose.',
         ),
-        Rule(
+        ChecklistRule(
             "effect-outside-step",
             "A replay runs the flow's body again, and this call with it.",
             "Move it into a function under @app.step(repeat=…).",
         ),
-        Rule(
+        ChecklistRule(
             "own-threads",
             "On a thread of your own a step does not know its run: it is not recorded, and a replay does it again.",
             "Let app.gather or app.each call it; in an `async def` flow, asyncio.to_thread takes the run along.",
         ),
-        Rule(
+        ChecklistRule(
             "forgotten-await",
             "A call that nobody awaits does nothing: the run ends without it, and stops for a person.",
             "Write await before it, or hand it to app.gather.",
         ),
-        Rule(
+        ChecklistRule(
             "own-tasks",
             "asyncio swallows or wraps what a step or wait stops the run with, so it goes on with a wrong answer.",
             "Use app.gather: await app.gather(pay(order), ship(order)).",
         ),
-        Rule(
+        ChecklistRule(
             "async-in-def-flow",
             "A `def` flow cannot await, so the step is called and never begins.",
             "Make the flow an `async def` and await the step, or make the step a `def`.",
         ),
-        Rule(
+        ChecklistRule(
             "keyed-without-key",
             "Declared keyed, it is repeated after a time-out; without our key the provider takes that for a new order.",
             "Send app.effect_key() along, as the provider wants it, or declare check(probe) or never.",
         ),
-        Rule(
+        ChecklistRule(
             "dangerous-before-safe",
             "If what follows fails, something that cannot be taken back has already happened.",
             "Put it last, behind everything that may still fail, or give it an undo.",
         ),
-        Rule(
+        ChecklistRule(
             "missing-undo",
             "When a later step fails for good, what this one did stays done and nobody is told.",
             "Name its compensation: @app.step(…, undo=cancel_it), @app.transaction(undo=cancel_it).",
         ),
-        Rule(
+        ChecklistRule(
             "short-keep",
             "The sender still repeats the event when its key is already forgotten, and the work is done twice.",
             "Give keep= at least as long as the sender tries again.",
         ),
-        Rule(
+        ChecklistRule(
             "create-not-upsert",
             "Declared safe, it may run twice, and the second time it creates a second record.",
             "Write an upsert (INSERT … ON CONFLICT, PUT by your own id), or declare it keyed or check(probe).",
         ),
-        Rule(
+        ChecklistRule(
             "unbounded-retry",
             "A step that never succeeds is tried for ever, and nobody looks at it.",
             'Let @app.step(retry=Retry(attempts=8, within="2d")) do it, and take the loop out.',
         ),
-        Rule(
+        ChecklistRule(
             "batch-with-one-marker",
             "One entry stands for many effects: when the seventh fails, the first six are repeated or all are parked.",
             "Keep state per item: app.each(items, step, key=…), or a step per item with id=.",
         ),
-        Rule(
+        ChecklistRule(
             "loop-without-id",
             "Calls are told apart by their order, and an item more or less makes each the next one's answer.",
             'Give the step an id of the item: @app.step(id="{line[sku]}").',
         ),
-        Rule(
+        ChecklistRule(
             "changing-body",
             "A replay sees another value and goes another way than the first time.",
             "Use app.now(), app.uuid() or app.random(), which are the same in a replay; sort sets before iterating.",
@@ -148,8 +148,8 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def of_flow(flow: Flow) -> Iterator[Finding]:
-    source = Source(flow.function)
+def of_flow(flow: Flow) -> Iterator[ChecklistFinding]:
+    source = SourceTree(flow.function)
     yield from _key(flow.name, flow.asking, source)
     yield from _body(flow, source)
     yield from _awaits(flow, source)
@@ -158,21 +158,21 @@ def of_flow(flow: Flow) -> Iterator[Finding]:
     yield from _loops(flow, source)
 
 
-def of_step(step: Step) -> Iterator[Finding]:
-    source = Source(step.function)
+def of_step(step: Step) -> Iterator[ChecklistFinding]:
+    source = SourceTree(step.function)
     yield from _declaration(step, source)
     yield from _key_sent(step, source)
     yield from _work(step.name, source, step.plan.repeat.kind, alone=step.transaction is None)
 
 
-def of_once(once: Once) -> Iterator[Finding]:
-    source, name = Source(once.function), once.policy.operation
+def of_once(once: Once) -> Iterator[ChecklistFinding]:
+    source, name = SourceTree(once.function), once.policy.operation
     yield from _key(name, once.asking, source)
     yield from _work(name, source, once.policy.repeat)
 
 
-def of_hook(hook: Hook) -> Iterator[Finding]:
-    source = Source(hook.flow.function)
+def of_hook(hook: Hook) -> Iterator[ChecklistFinding]:
+    source = SourceTree(hook.flow.function)
     for what, keep in (
         ("its own keep=", hook.policy.life.keep),
         (f"keep= of {hook.flow.name}", hook.flow.policy.life.keep),
@@ -187,7 +187,7 @@ def of_hook(hook: Hook) -> Iterator[Finding]:
 # -- the flow ------------------------------------------------------------------------------------
 
 
-def _key(name: str, asking: Asking, source: Source) -> Iterator[Finding]:
+def _key(name: str, asking: ClaimRequestFactory, source: SourceTree) -> Iterator[ChecklistFinding]:
     maker = asking.maker
     if maker.function is None:
         if not maker.fields:
@@ -201,21 +201,21 @@ def _key(name: str, asking: Asking, source: Source) -> Iterator[Finding]:
         yield _found("unstable-key", part, part.line(call), name, f"the key is made with {path}()")
 
 
-def drawn_in_key(asking: Asking) -> tuple[str, ...]:
+def drawn_in_key(asking: ClaimRequestFactory) -> tuple[str, ...]:
     """What a key function calls that is another one each time: a clock, dice. Nothing of a template's."""
     return tuple(dict.fromkeys(path for _, _, path in _made_anew(asking)))
 
 
-def _made_anew(asking: Asking) -> Iterator[tuple[Source, ast.Call, str]]:
+def _made_anew(asking: ClaimRequestFactory) -> Iterator[tuple[SourceTree, ast.Call, str]]:
     """In the key function, and in the helpers that it calls."""
     if asking.maker.function is not None:
-        for part in parts_of(Source(asking.maker.function)):
+        for part in parts_of(SourceTree(asking.maker.function)):
             for call in part.calls():
                 if changes_each_time(path := part.path(call.func)):
                     yield part, call, path
 
 
-def _body(flow: Flow, source: Source) -> Iterator[Finding]:
+def _body(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
     for part, via in in_body(source):
         for call in part.calls():
             path = part.path(call.func)
@@ -231,7 +231,7 @@ def _body(flow: Flow, source: Source) -> Iterator[Finding]:
                 yield _found("changing-body", part, part.line(over), flow.name, f"iterates over a set {via}")
 
 
-def _awaits(flow: Flow, source: Source) -> Iterator[Finding]:
+def _awaits(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
     awaits = isinstance(source.tree, ast.AsyncFunctionDef)
     for part, via in in_body(source):
         if not awaits and not isinstance(part.tree, ast.AsyncFunctionDef):
@@ -245,7 +245,7 @@ def _awaits(flow: Flow, source: Source) -> Iterator[Finding]:
                 yield _found("own-tasks", part, part.line(call), flow.name, f"{what}() over steps {via}")
 
 
-def _order(flow: Flow, source: Source) -> Iterator[Finding]:
+def _order(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
     called, arms = steps_in(source), Arms(source.body)
     for number, (call, step) in enumerate(called):
         later = [other for at, other in called[number + 1 :] if other is not step and arms.can_follow(call, at)]
@@ -260,7 +260,7 @@ def _order(flow: Flow, source: Source) -> Iterator[Finding]:
             yield _found("missing-undo", source, line, flow.name, f"{step.name} has no undo=, and is not the last step")
 
 
-def _loops(flow: Flow, source: Source) -> Iterator[Finding]:
+def _loops(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
     for loop in source.nodes(*LOOPS, *COMPREHENSIONS):
         for call in source.calls(loop):
             step = step_of(source, call.func)
@@ -272,7 +272,7 @@ def _loops(flow: Flow, source: Source) -> Iterator[Finding]:
 # -- what acts -----------------------------------------------------------------------------------
 
 
-def _declaration(step: Step, source: Source) -> Iterator[Finding]:
+def _declaration(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
     """The decorator is looked at: "never" by silence is an oversight, in writing it is a decision."""
     for decorator in source.decorators:
         call = decorator.func if isinstance(decorator, ast.Call) else decorator
@@ -281,7 +281,7 @@ def _declaration(step: Step, source: Source) -> Iterator[Finding]:
             yield _found("undeclared-step", source, source.line(decorator), step.name, "no repeat= is given")
 
 
-def _key_sent(step: Step, source: Source) -> Iterator[Finding]:
+def _key_sent(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
     """In the step, or in what it calls. Where neither can be read, nobody can say."""
     if step.plan.repeat.kind != "keyed" or not source.body:
         return
@@ -291,7 +291,7 @@ def _key_sent(step: Step, source: Source) -> Iterator[Finding]:
     yield _found("keyed-without-key", source, source.first_line, step.name, "app.effect_key() is nowhere in it")
 
 
-def _work(name: str, source: Source, repeat: str, *, alone: bool = True) -> Iterator[Finding]:
+def _work(name: str, source: SourceTree, repeat: str, *, alone: bool = True) -> Iterator[ChecklistFinding]:
     """`alone`: what it does is not in the ledger's own transaction."""
     yield from _retries(name, source)
     if repeat == "keyed":
@@ -302,14 +302,14 @@ def _work(name: str, source: Source, repeat: str, *, alone: bool = True) -> Iter
         yield from _batch(name, source)
 
 
-def _drawn(name: str, source: Source) -> Iterator[Finding]:
+def _drawn(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
     """Sent along, it is another key on every attempt, or another payload under the same."""
     for call in source.calls():
         if draws(path := source.path(call.func)):
             yield _found("unstable-key", source, source.line(call), name, f'{path}() where "keyed" is declared')
 
 
-def _creation(name: str, source: Source) -> Iterator[Finding]:
+def _creation(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
     for call in source.calls():
         text = next(iter(_texts(call)), None)
         path = source.path(call.func) or _dotted(call.func)
@@ -317,7 +317,7 @@ def _creation(name: str, source: Source) -> Iterator[Finding]:
             yield _found("create-not-upsert", source, source.line(call), name, f'{path}() where "safe" is declared')
 
 
-def _retries(name: str, source: Source) -> Iterator[Finding]:
+def _retries(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
     for loop in source.nodes(ast.While):
         assert isinstance(loop, ast.While)
         forever = isinstance(loop.test, ast.Constant) and bool(loop.test.value)
@@ -334,7 +334,7 @@ def _goes_round(node: ast.AST) -> bool:
     )
 
 
-def _batch(name: str, source: Source) -> Iterator[Finding]:
+def _batch(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
     for loop in source.nodes(ast.For, ast.AsyncFor, *COMPREHENSIONS):
         called = next((path for call in source.calls(loop) if reaches_outside(path := source.path(call.func))), "")
         if called:
@@ -356,6 +356,6 @@ def _dotted(node: ast.AST) -> str:
     return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
 
 
-def _found(rule: str, source: Source, line: int, where: str, found: str) -> Finding:
+def _found(rule: str, source: SourceTree, line: int, where: str, found: str) -> ChecklistFinding:
     known = RULES[rule]
-    return Finding(rule, source.file, line, where, found, known.why, known.instead)
+    return ChecklistFinding(rule, source.file, line, where, found, known.why, known.instead)

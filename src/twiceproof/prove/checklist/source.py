@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["NOTHING", "Source", "is_set", "literal", "local_paths"]
+__all__ = ["NOTHING", "SourceTree", "is_set", "literal", "local_paths"]
 
 
 SET = "builtins.set"
@@ -74,7 +74,7 @@ NOTHING: Any = object()
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-class Source:
+class SourceTree:
     """One function. Where its source cannot be had, the tree is empty and nothing is found in it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -8,24 +8,24 @@ import socket
 from contextlib import suppress
 
 from . import kernel
-from .places import Allowed
+from .places import AllowedDestinations
 from .sockets import SocketGuard
 
-__all__ = ["Guard"]
+__all__ = ["NetworkGuard"]
 
 
 LONGEST_LINE = 1024  # a line this short is written to a pipe in one piece
 BLOCK = 65_536
 
 
-class Guard:
+class NetworkGuard:
     """Made in the prover before the play is forked. `learning`: everything is allowed, and stays so from then on.
 
     `noted` is what was refused; `cut` are connections from before that the play may not use, and name servers that a
     client asked by itself: no fault, unless the play comes to grief over it.
     """
 
-    def __init__(self, allowed: Allowed, *, learning: bool = False) -> None:
+    def __init__(self, allowed: AllowedDestinations, *, learning: bool = False) -> None:
         self._allowed = allowed if learning else allowed.copy()  # what one play listens at is no other's
         self._learning = learning
         self._hearing, self._telling = os.pipe()

@@ -11,7 +11,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Allowed", "Judgement", "host_written", "place_in_memory", "place_of"]
+__all__ = ["AllowedDestinations", "Judgement", "host_written", "place_in_memory", "place_of"]
 
 
 Judgement = Literal["yes", "no", "quietly no"]
@@ -81,7 +81,7 @@ def _number(host: Any) -> str | None:
     return f"[{number}]" if ":" in number else number
 
 
-class Allowed:
+class AllowedDestinations:
     """Worlds, what the user calls `real`, and what the play itself listens at. `named`: hosts, host:port, or paths."""
 
     def __init__(self, named: Collection[str] = ()) -> None:
@@ -105,7 +105,7 @@ class Allowed:
                 number = _number(found[4][0])
                 self._named.add(f"{number}:{port}" if colon else str(number))
 
-    def copy(self) -> Allowed:
+    def copy(self) -> AllowedDestinations:
         other = copy(self)
         other._named, other._places = set(self._named), set(self._places)
         return other

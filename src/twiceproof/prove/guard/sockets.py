@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-from .places import Allowed, host_written, place_of
+from .places import AllowedDestinations, host_written, place_of
 
 __all__ = ["SocketGuard", "import_libpq"]
 
@@ -33,7 +33,7 @@ class SocketGuard:
     = is an allowed name; < and > are a thread that begins and ends a look-up of a name that it may look up.
     """
 
-    def __init__(self, allowed: Allowed, tell: Callable[[str, str], None], *, learning: bool) -> None:
+    def __init__(self, allowed: AllowedDestinations, tell: Callable[[str, str], None], *, learning: bool) -> None:
         self._allowed = allowed
         self._tell = tell
         self._learning = learning

@@ -7,11 +7,11 @@ from itertools import islice, permutations
 
 from msgspec import Struct
 
-from .scenario import ACTS, CLEAN, REFUSED, Fault, ScenarioOutcome, Scene
+from .scenario import ACTS, CLEAN, REFUSED, InjectedFault, ScenarioOutcome, Scene
 
 __all__ = [
-    "Plan",
     "Played",
+    "ScenarioPlan",
     "after_clean",
     "after_refusal",
     "around_waits",
@@ -35,9 +35,9 @@ def after_clean(clean: ScenarioOutcome, *, can_change: bool, exchanges: Sequence
     for number, asked in enumerate(exchanges, 1):
         yield Scene(f"answer-lost-{number}", f"{asked}: carried out, and its answer is lost", loses=number)
     for number, step in enumerate(clean.effects, 1):
-        lost = Fault("lose", "effect", number, after=True)
+        lost = InjectedFault("lose", "effect", number, after=True)
         yield Scene(f"lost-{number}", f"{step} is done, and its answer is lost", ((lost,),))
-        pause = Fault("pause", "effect", number, after=True)
+        pause = InjectedFault("pause", "effect", number, after=True)
         yield Scene(f"paused-{number}", f"paused past its lease when {step} had acted, then woken", ((pause,),))
 
 
@@ -46,7 +46,7 @@ def _kills(clean: ScenarioOutcome, refused: Scene | None = None, writes: int = 0
     prefix, beside, refuses = (f"{refused.name}-", refused.name, refused.refuses) if refused else ("", "clean", "")
     for number in range(writes + 1, clean.writes + 1):
         for after in (False, True):
-            kill = Fault("kill", "write", number, after)
+            kill = InjectedFault("kill", "write", number, after)
             when = "as soon as it landed" if after else "before it landed"
             yield Scene(
                 f"{prefix}kill-write-{number}{'-after' if after else '-before'}",
@@ -57,7 +57,7 @@ def _kills(clean: ScenarioOutcome, refused: Scene | None = None, writes: int = 0
             )
     for number, step in enumerate(clean.effects[effects:], effects + 1):
         for after in (False, True):
-            kill = Fault("kill", "effect", number, after)
+            kill = InjectedFault("kill", "effect", number, after)
             when = f"between the effect of {step} and its record" if after else f"just before {step} acted"
             yield Scene(
                 f"{prefix}kill-effect-{number}{'-after' if after else '-before'}",
@@ -129,7 +129,7 @@ def during_recovery(scene: Scene, outcome: ScenarioOutcome) -> Iterator[Scene]:
 Played = Callable[[Scene], ScenarioOutcome | None]  # None: not yet
 
 
-class Plan(Struct, frozen=True):
+class ScenarioPlan(Struct, frozen=True):
     clean: ScenarioOutcome
     can_change: bool
     exchanges: Sequence[str]  # with the outside, in one clean run

@@ -20,9 +20,9 @@ from ...records import Address, Batch, Due, Found, Outcome, Page
 from ...stores.base import Again, Engine, Store
 from ...stores.grouped import GroupedStore
 from ..faulty_engine import FaultyEngine
-from .scenario import ACTS, BODY, REFUSED, Beat, Fault
+from .scenario import ACTS, BODY, REFUSED, InjectedFault, TimelineEvent
 
-__all__ = ["Killed", "KillingEngine", "Look", "Process", "Stage", "Whose", "process_var", "watched"]
+__all__ = ["Killed", "KillingEngine", "Look", "PlayStage", "Process", "Whose", "process_var", "watched"]
 
 
 class Killed(StoreUnavailable):
@@ -67,20 +67,20 @@ class KillingEngine(FaultyEngine):
 process_var: ContextVar[Process | None] = ContextVar("twiceproof_play", default=None)
 
 
-class Stage(Struct):
+class PlayStage(Struct):
     """What the processes of one play share: how one is paused or dies, which step is refused, and the record of it."""
 
     pause: Callable[[Process], None]
     refuses: str = ""
-    beats: list[Beat] = []
+    beats: list[TimelineEvent] = []
     fired: int = 0
     look: Callable[[], dict[str, int]] = dict
     die: Callable[[], None] = lambda: None  # a simulated process is only cut off
-    heard: Callable[[Beat, int], None] = lambda beat, fired: None
+    heard: Callable[[TimelineEvent, int], None] = lambda beat, fired: None
     seen: dict[str, int] = {}  # outside, when it was last looked at
     acting: int = 0  # steps that have begun and not ended: what changes meanwhile is theirs
 
-    def tell(self, beat: Beat, fired: int) -> None:
+    def tell(self, beat: TimelineEvent, fired: int) -> None:
         self.beats.append(beat)
         self.fired += fired
         self.heard(beat, fired)
@@ -93,7 +93,9 @@ def _difference(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
 class Process:
     """One at a time acts, unless the play says otherwise."""
 
-    def __init__(self, number: int, engine: Engine, clock: Clock, script: Sequence[Fault], stage: Stage) -> None:
+    def __init__(
+        self, number: int, engine: Engine, clock: Clock, script: Sequence[InjectedFault], stage: PlayStage
+    ) -> None:
         self.number = number
         self.dead = False
         self.writes = 0
@@ -160,7 +162,7 @@ class Process:
             if (fault.place, fault.number, fault.after) == (place, number, after):
                 self._happen(fault)
 
-    def _happen(self, fault: Fault) -> None:
+    def _happen(self, fault: InjectedFault) -> None:
         if fault.what == "kill":
             self.dead = True
             self.notice()
@@ -175,7 +177,7 @@ class Process:
         self.tell("goes on")
 
     def tell(self, what: str, world: dict[str, int] | None = None, *, fired: int = 0) -> None:
-        self._stage.tell(Beat(self.number, what, world or {}), fired)
+        self._stage.tell(TimelineEvent(self.number, what, world or {}), fired)
 
 
 Look = Callable[[], dict[str, int]]  # what the outside holds now

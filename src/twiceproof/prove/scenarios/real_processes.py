@@ -17,21 +17,21 @@ from msgspec import Struct, structs
 
 from ...stores.base import Engine
 from ..clocks import ManualClock
-from ..target import Target
-from .process import Look, Process, Stage
-from .scenario import Beat, Fault, ScenarioOutcome, Scene
-from .simulated import CROWD, OVER, Play
+from ..target import ProofTarget
+from .process import Look, PlayStage, Process
+from .scenario import InjectedFault, ScenarioOutcome, Scene, TimelineEvent
+from .simulated import CROWD, OVER, SimulatedScenario
 
-__all__ = ["Ended", "Gate", "Life", "Message", "Paused", "RealPlay", "Told", "Voice"]
+__all__ = ["ChildProcess", "EventPipe", "Message", "PausePoint", "Paused", "ProcessEnded", "ProcessEvent", "RealPlay"]
 
 
 LONGEST = 60.0
 
 
-class Told(Struct, frozen=True, tag="told"):
+class ProcessEvent(Struct, frozen=True, tag="told"):
     """A moment, the process' clock at it, and how many of its faults had come about."""
 
-    beat: Beat
+    beat: TimelineEvent
     wall: float
     fired: int
 
@@ -40,15 +40,15 @@ class Paused(Struct, frozen=True, tag="paused"):
     """It stands still until it is told the time."""
 
 
-class Ended(Struct, frozen=True, tag="ended"):
+class ProcessEnded(Struct, frozen=True, tag="ended"):
     outcome: ScenarioOutcome
     wall: float
 
 
-Message = Told | Paused | Ended
+Message = ProcessEvent | Paused | ProcessEnded
 
 
-class Voice:
+class EventPipe:
     """The process' own end of the lines."""
 
     def __init__(self, saying: int, hearing: int) -> None:
@@ -68,7 +68,7 @@ class Voice:
         return float(os.read(self._hearing, 100))
 
 
-class Gate:
+class PausePoint:
     """Processes wait at it until all of them are there: whoever is forked first would be done before the last."""
 
     def __init__(self) -> None:
@@ -89,17 +89,17 @@ class Gate:
             os.close(end)
 
 
-class Life:
+class ChildProcess:
     """Begins with a fork. `messages` ends when the process does, however that comes."""
 
-    def __init__(self, work: Callable[[Voice], None]) -> None:
+    def __init__(self, work: Callable[[EventPipe], None]) -> None:
         self._heard, saying = os.pipe()
         hearing, self._telling = os.pipe()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
             self._child = os.fork()
         if self._child == 0:
-            _live(work, Voice(saying, hearing))
+            _live(work, EventPipe(saying, hearing))
         os.close(saying)
         os.close(hearing)
 
@@ -114,7 +114,7 @@ class Life:
         os.write(self._telling, repr(wall).encode())
 
 
-def _live(work: Callable[[Voice], None], voice: Voice) -> None:
+def _live(work: Callable[[EventPipe], None], voice: EventPipe) -> None:
     """Never returns: the parent's stack is not the child's to unwind."""
     gc.freeze()
     try:
@@ -139,15 +139,15 @@ IN_MEMORY = (
 class RealPlay:
     """`opening` gives a process its own connections, at the play's time. Time is handed from one to the next."""
 
-    def __init__(self, target: Target, scene: Scene, opening: Opening, look: Look, begins: float) -> None:
+    def __init__(self, target: ProofTarget, scene: Scene, opening: Opening, look: Look, begins: float) -> None:
         self._target = target
         self._scene = scene
         self._opening = opening
         self._look = look
         self._wall = begins
-        self._gate: Gate | None = None
+        self._gate: PausePoint | None = None
         self._begun = 0
-        self._beats: list[Beat] = []
+        self._beats: list[TimelineEvent] = []
         self._fired = 0
         self._answers: list[str] = []
 
@@ -171,7 +171,7 @@ class RealPlay:
         )
 
     def _crowd(self) -> None:
-        gate = self._gate = Gate()
+        gate = self._gate = PausePoint()
         crowd = [self._begin((), "one") for _ in range(CROWD)]
         gate.open(len(crowd))
         for one in crowd:
@@ -179,29 +179,29 @@ class RealPlay:
 
     # -- in the play -----------------------------------------------------------------------------
 
-    def _begin(self, script: tuple[Fault, ...], part: Part) -> Life:
+    def _begin(self, script: tuple[InjectedFault, ...], part: Part) -> ChildProcess:
         self._begun += 1
         number = self._begun
-        return Life(lambda voice: self._inside(voice, number, script, part))
+        return ChildProcess(lambda voice: self._inside(voice, number, script, part))
 
-    def _follow(self, life: Life) -> ScenarioOutcome | None:
+    def _follow(self, life: ChildProcess) -> ScenarioOutcome | None:
         """Until its end. None: it was killed."""
         end = None
         for message in life.messages():
             self._hear(message, life)
-            if isinstance(message, Ended):
+            if isinstance(message, ProcessEnded):
                 end = message.outcome
                 self._answers += end.answers
         return end
 
-    def _hear(self, message: Message, life: Life) -> None:
+    def _hear(self, message: Message, life: ChildProcess) -> None:
         if isinstance(message, Paused):
             self._let_lapse()
             self._follow(self._begin((), "rest"))
             life.wake(self._wall)
             return
         self._wall = max(self._wall, message.wall)
-        if isinstance(message, Told):
+        if isinstance(message, ProcessEvent):
             self._beats.append(message.beat)
             self._fired += message.fired
 
@@ -210,20 +210,20 @@ class RealPlay:
 
     # -- in a process of its own -----------------------------------------------------------------
 
-    def _inside(self, voice: Voice, number: int, script: tuple[Fault, ...], part: Part) -> None:
+    def _inside(self, voice: EventPipe, number: int, script: tuple[InjectedFault, ...], part: Part) -> None:
         engine, clock = self._opening(self._wall)
 
         def pause(paused: Process) -> None:
             clock.advance(max(0.0, voice.pause() - clock.wall))
 
-        def heard(beat: Beat, fired: int) -> None:
-            voice.say(Told(beat, clock.wall, fired))
+        def heard(beat: TimelineEvent, fired: int) -> None:
+            voice.say(ProcessEvent(beat, clock.wall, fired))
 
-        stage = Stage(pause, self._scene.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
+        stage = PlayStage(pause, self._scene.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
         if part == "one" and self._gate is not None:
             self._gate.wait()
-        play = Play(self._target, self._scene, engine, clock, self._look, stage)
-        voice.say(Ended(play.live(number, script, part), clock.wall))
+        play = SimulatedScenario(self._target, self._scene, engine, clock, self._look, stage)
+        voice.say(ProcessEnded(play.live(number, script, part), clock.wall))
 
 
 def _die() -> None:

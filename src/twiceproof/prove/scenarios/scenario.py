@@ -17,12 +17,12 @@ __all__ = [
     "REFUSED",
     "Arriving",
     "Awaited",
-    "Beat",
     "Delivery",
-    "Fault",
+    "InjectedFault",
     "Place",
     "ScenarioOutcome",
     "Scene",
+    "TimelineEvent",
     "Verdict",
     "What",
     "Word",
@@ -36,7 +36,7 @@ What = Literal["kill", "lose", "pause"]
 Place = Literal["write", "effect"]
 
 
-class Fault(Struct, frozen=True):
+class InjectedFault(Struct, frozen=True):
     """At the so-manieth ledger write or effect of a process: before it, or after it and before anything else.
 
     `kill` ends the process; `lose` makes the step's answer a time-out though its effect is done; `pause` stops the
@@ -57,7 +57,7 @@ ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
 BODY = "outside of any step"
 
 
-class Beat(Struct, frozen=True):
+class TimelineEvent(Struct, frozen=True):
     """One moment of a play, for the picture of it. `world` is what the outside gained in it."""
 
     process: int
@@ -79,7 +79,7 @@ class ScenarioOutcome(Struct, frozen=True):
     state: str
     result: str = ""
     seen: dict[str, int] = {}
-    beats: tuple[Beat, ...] = ()
+    beats: tuple[TimelineEvent, ...] = ()
     writes: int = 0
     effects: tuple[str, ...] = ()  # the steps that acted, in order
     fired: int = 0  # faults that came about, odd arrivals among them
@@ -100,7 +100,7 @@ class Scene(Struct, frozen=True):
 
     name: str
     says: str
-    scripts: tuple[tuple[Fault, ...], ...] = ()
+    scripts: tuple[tuple[InjectedFault, ...], ...] = ()
     delivery: Delivery = "once"
     refuses: str = ""  # the step that the outside refuses, for good
     arrives: str = ""  # the callback or approval that comes otherwise than once, in time

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import NoSuchWait, Waiting
 from ...operations import block
-from ..target import Target
+from ..target import ProofTarget
 from .process import Process, process_var
 from .scenario import Awaited, Scene
 
@@ -23,7 +23,7 @@ APPROVER, SECOND, THIRD = "ann", "bob", "cara"
 class Senders:
     """`arrivals` counts what the ledger took as the first of its name: it must be one, whatever is sent."""
 
-    def __init__(self, target: Target, scene: Scene, whose: Callable[[], Process]) -> None:
+    def __init__(self, target: ProofTarget, scene: Scene, whose: Callable[[], Process]) -> None:
         self._target = target
         self._scene = scene
         self._whose = whose

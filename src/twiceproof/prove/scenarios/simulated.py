@@ -19,17 +19,17 @@ from ...errors import ClaimLost, InProgress, Misuse, NeedsReview, PayloadMismatc
 from ...operations import Request, block
 from ...records import Address, Due, Found, Outcome, Page, Write
 from ...stores.base import Engine, Finding, Store
-from ...stores.notifications import Watch
+from ...stores.notifications import Subscription
 from ..clocks import ManualClock
-from ..target import Target, other_payload
-from .process import Killed, Look, Process, Stage, process_var, watched
-from .scenario import Fault, ScenarioOutcome, Scene
+from ..target import ProofTarget, other_payload
+from .process import Killed, Look, PlayStage, Process, process_var, watched
+from .scenario import InjectedFault, ScenarioOutcome, Scene
 from .senders import Senders
 
-__all__ = ["CROWD", "OVER", "Play", "StandIn", "on_stage"]
+__all__ = ["CROWD", "OVER", "PatchedApp", "SimulatedScenario", "on_stage"]
 
 
-class StandIn:
+class PatchedApp:
     """A store that is, for each caller, the store of the process that the caller belongs to."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class StandIn:
     def pause(self, space: str, seconds: float) -> Request[None]:
         return self._store.pause(space, seconds)
 
-    def watch(self, places: Collection[str]) -> Watch:
+    def watch(self, places: Collection[str]) -> Subscription:
         return self._store.watch(places)
 
     def examine(self) -> Sequence[Finding]:
@@ -83,9 +83,9 @@ class StandIn:
 
 
 @contextmanager
-def on_stage(app: App, clock: Clock) -> Iterator[StandIn]:
+def on_stage(app: App, clock: Clock) -> Iterator[PatchedApp]:
     """Wherever the app and its parts hold their store and their clock, they hold these instead."""
-    stand_in = StandIn()
+    stand_in = PatchedApp()
     old = {id(app.store): stand_in, id(app.clock): clock}
     changed = [(part, name, value) for part in _parts(app) for name, value in vars(part).items() if id(value) in old]
     for part, name, value in changed:
@@ -111,20 +111,26 @@ OVER = 1.0  # seconds past a lease
 DEFINITE = (DONE, FAILED, REVIEW)
 
 
-class Play:
+class SimulatedScenario:
     """`engine` is the ledger that outlives the processes, `look` asks the outside."""
 
     def __init__(
-        self, target: Target, scene: Scene, engine: Engine, clock: ManualClock, look: Look, stage: Stage | None = None
+        self,
+        target: ProofTarget,
+        scene: Scene,
+        engine: Engine,
+        clock: ManualClock,
+        look: Look,
+        stage: PlayStage | None = None,
     ) -> None:
         self._target = target
         self._scene = scene
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = stage or Stage(self._go_on_without, scene.refuses, look=look, seen=look())
+        self._stage = stage or PlayStage(self._go_on_without, scene.refuses, look=look, seen=look())
         self._processes: list[Process] = []
-        self._stand_in = StandIn()
+        self._stand_in = PatchedApp()
         self._senders = Senders(target, scene, self._whose)
         self._answers: list[str] = []
         self._why = ""
@@ -141,7 +147,7 @@ class Play:
             state, result = self._in_order() if self._scene.order else self._to_the_end()
         return self._outcome(state, result)
 
-    def live(self, number: int, script: tuple[Fault, ...], part: str) -> ScenarioOutcome:
+    def live(self, number: int, script: tuple[InjectedFault, ...], part: str) -> ScenarioOutcome:
         """One process of it, which is this one: `all` to the end, `some` until it dies, the `rest`, `one` delivery."""
         with self._on_stage():
             self._enter(script, number)
@@ -208,7 +214,7 @@ class Play:
 
     # -- processes -------------------------------------------------------------------------------
 
-    def _enter(self, script: tuple[Fault, ...], number: int = 0) -> Process:
+    def _enter(self, script: tuple[InjectedFault, ...], number: int = 0) -> Process:
         process = Process(number or len(self._processes) + 1, self._engine, self._clock, script, self._stage)
         self._processes.append(process)
         self._stand_in.main = process

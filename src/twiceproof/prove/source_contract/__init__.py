@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from .authenticity import Forged, Replayed, Rotated
-from .events import Answers, Arrays, Ids, Poisonous, Sizes
+from .authenticity import Forged, Replayed, RotatedSecretTests
+from .events import AnswerTests, Arrays, EventIdTests, Poisonous, Sizes
 
 __all__ = ["SourceContract"]
 
 
-class SourceContract(Forged, Replayed, Rotated, Ids, Arrays, Poisonous, Sizes, Answers):
+class SourceContract(Forged, Replayed, RotatedSecretTests, EventIdTests, Arrays, Poisonous, Sizes, AnswerTests):
     """What every source keeps."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from ...inbound.source import WINDOW, Source
 from .case import NOW, SourceCase, bit_flips, proofs, with_body, with_header, with_proof, without_header
 
-__all__ = ["Forged", "Replayed", "Rotated"]
+__all__ = ["Forged", "Replayed", "RotatedSecretTests"]
 
 
 ODD = [
@@ -180,7 +180,7 @@ class Replayed(SourceCase):
         assert self.refusal(source, self.delivery(source), now=NOW - WINDOW + 1) == ""
 
 
-class Rotated(SourceCase):
+class RotatedSecretTests(SourceCase):
     def test_old_and_new_are_both_believed(self, source: Source) -> None:
         for secret in (self.secret, self.other_secret):
             sent = source.sample(secret, NOW)

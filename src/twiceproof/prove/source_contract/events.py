@@ -18,14 +18,14 @@ from ...keys import validate_key
 from ...operations import block
 from .case import NOW, NUMBERS, SourceCase, with_body, with_header, with_number, without_header
 
-__all__ = ["Answers", "Arrays", "Ids", "Poisonous", "Sizes"]
+__all__ = ["AnswerTests", "Arrays", "EventIdTests", "Poisonous", "Sizes"]
 
 
 AGAIN: tuple[Word, ...] = ("busy", "failed", "unavailable")
 WORDS: tuple[Word, ...] = get_args(Word)
 
 
-class Answers(SourceCase):
+class AnswerTests(SourceCase):
     def test_what_need_not_come_again_is_acknowledged(self, source: Source) -> None:
         """200 to 204: to some senders any other 2xx is a failure, and 409 sends others away for good."""
         for word in WORDS:
@@ -112,7 +112,7 @@ PER_TRY = {
 AN_HOUR = 3_600.0
 
 
-class Ids(SourceCase):
+class EventIdTests(SourceCase):
     def ids(self, source: Source, envelope: Envelope) -> list[str]:
         return [event.id for event in self.events(source, envelope)]
 

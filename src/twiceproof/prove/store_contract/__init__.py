@@ -7,8 +7,8 @@ import pytest
 from .concurrency import LostAnswers, Races
 from .due import DueRecords, HiddenRecords
 from .fences import Fences, Leases
-from .lifecycle import Durable, Life
-from .reads import Places, Reads, Scans
+from .lifecycle import Durable, LifecycleTests
+from .reads import AddressTests, Reads, Scans
 from .refusals import Refusals
 from .writes import Batches, Checks, Inserts, Removes, Replaces
 
@@ -17,7 +17,7 @@ __all__ = ["DurableStoreContract", "StoreContract"]
 
 class StoreContract(
     Reads,
-    Places,
+    AddressTests,
     Inserts,
     Replaces,
     Removes,
@@ -31,7 +31,7 @@ class StoreContract(
     Refusals,
     LostAnswers,
     Races,
-    Life,
+    LifecycleTests,
 ):
     """What every store keeps. A capability may add tests to it, never leave one out."""
 

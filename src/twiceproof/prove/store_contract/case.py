@@ -19,8 +19,8 @@ __all__ = [
     "KIND",
     "QUEUE",
     "SPACE",
-    "Ask",
     "StoreCase",
+    "StoreRequest",
     "all_at_once",
     "by_both_drivers",
     "claim",
@@ -44,7 +44,7 @@ SPACE, KIND, QUEUE = "shop", "claim", "sync@1"
 A_MINUTE = 60.0
 
 
-class Ask(Protocol):
+class StoreRequest(Protocol):
     """A driver: takes a request to its answer."""
 
     def __call__(self, request: Request[R]) -> R: ...

@@ -11,8 +11,8 @@ from ...records import Check, Conflict, Insert, Lost, Outcome, Remove, Replace, 
 from ...stores.base import Store
 from ...stores.grouped import GroupedStore
 from .case import (
-    Ask,
     StoreCase,
+    StoreRequest,
     all_at_once,
     by_both_drivers,
     claim,
@@ -35,7 +35,7 @@ class LostAnswers(StoreCase):
         return GroupedStore(store.engine.inner)
 
     @by_both_drivers
-    def test_an_insert_that_landed_unheard_is_recognised(self, store: Store, ask: Ask) -> None:
+    def test_an_insert_that_landed_unheard_is_recognised(self, store: Store, ask: StoreRequest) -> None:
         self.make_faulty(store).lose_reply()
         outcome = ask(store.write(Insert(place(), "mine", draw=True)))
         assert isinstance(outcome, Written)
@@ -43,7 +43,7 @@ class LostAnswers(StoreCase):
         assert (record.body, record.version, record.fence) == ("mine", outcome.version, outcome.fence)
 
     @by_both_drivers
-    def test_an_insert_that_never_arrived_lands_on_the_second_try(self, store: Store, ask: Ask) -> None:
+    def test_an_insert_that_never_arrived_lands_on_the_second_try(self, store: Store, ask: StoreRequest) -> None:
         self.make_faulty(store).lose_request()
         outcome = ask(store.write(Insert(place(), "mine", draw=True)))
         assert isinstance(outcome, Written)

@@ -12,8 +12,8 @@ from ...records import Insert, Replace
 from ...stores.base import Store
 from .case import (
     QUEUE,
-    Ask,
     StoreCase,
+    StoreRequest,
     by_both_drivers,
     due_keys,
     in_threads,
@@ -30,7 +30,7 @@ __all__ = ["DueRecords", "HiddenRecords"]
 
 class DueRecords(StoreCase):
     @by_both_drivers
-    def test_only_what_has_fallen_due_is_handed_out(self, store: Store, ask: Ask) -> None:
+    def test_only_what_has_fallen_due_is_handed_out(self, store: Store, ask: StoreRequest) -> None:
         schedule(store, "now", 0)
         schedule(store, "later", 1_000)
         due = ask(store.due("claim", queues=[QUEUE]))

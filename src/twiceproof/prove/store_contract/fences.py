@@ -12,8 +12,8 @@ from ...errors import BadWrite
 from ...records import Insert, Remove, Replace
 from ...stores.base import Store
 from .case import (
-    Ask,
     StoreCase,
+    StoreRequest,
     by_both_drivers,
     claim,
     due_keys,
@@ -130,13 +130,13 @@ NOT_SECONDS = [-1.0, -0.001, math.nan, math.inf, -math.inf, 1e300, "5", True]
 
 class Leases(StoreCase):
     @by_both_drivers
-    def test_a_lease_ends_so_many_seconds_after_the_write(self, store: Store, ask: Ask) -> None:
+    def test_a_lease_ends_so_many_seconds_after_the_write(self, store: Store, ask: StoreRequest) -> None:
         landed = ask(store.write(Insert(place(), "", lease=60.0)))
         lease_until = record_at(store, place()).lease_until
         assert lease_until == pytest.approx(landed.now + 60.0, abs=0.001)
 
     @by_both_drivers
-    def test_a_record_falls_due_so_many_seconds_after_the_write(self, store: Store, ask: Ask) -> None:
+    def test_a_record_falls_due_so_many_seconds_after_the_write(self, store: Store, ask: StoreRequest) -> None:
         landed = ask(store.write(Insert(place(), "", queue="q", due_in=90.0)))
         assert record_at(store, place()).due_at == pytest.approx(landed.now + 90.0, abs=0.001)
 

@@ -15,7 +15,7 @@ from ...stores.base import Store
 from .case import StoreCase, claim, due_keys, in_threads, land, met, place, record_at, refuse, schedule
 from .concurrency import one_winner
 
-__all__ = ["Durable", "Life", "in_a_fork"]
+__all__ = ["Durable", "LifecycleTests", "in_a_fork"]
 
 
 LONGEST_CHILD = 20.0
@@ -49,7 +49,7 @@ def _work_and_exit(work: Callable[[], object], writer: int) -> None:
         os._exit(0)
 
 
-class Life(StoreCase):
+class LifecycleTests(StoreCase):
     def test_a_forked_child_can_use_the_store_and_so_can_its_parent(self, store: Store) -> None:
         self._use_all_ways(store, "before")
 

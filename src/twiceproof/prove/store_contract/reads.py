@@ -10,8 +10,8 @@ from ...stores.base import Store
 from .case import (
     KIND,
     SPACE,
-    Ask,
     StoreCase,
+    StoreRequest,
     all_at_once,
     by_both_drivers,
     claim,
@@ -25,7 +25,7 @@ from .case import (
     refuse,
 )
 
-__all__ = ["Places", "Reads", "Scans"]
+__all__ = ["AddressTests", "Reads", "Scans"]
 
 
 LOOK_ALIKES = {
@@ -59,7 +59,7 @@ SAME_WHEN_JOINED = [
 ]
 
 
-class Places(StoreCase):
+class AddressTests(StoreCase):
     @pytest.mark.parametrize("pair", LOOK_ALIKES.values(), ids=LOOK_ALIKES)
     def test_addresses_that_look_alike_are_two(self, store: Store, pair: tuple[str, str]) -> None:
         one, other = pair
@@ -112,13 +112,13 @@ as_written = pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 
 class Reads(StoreCase):
     @by_both_drivers
-    def test_a_read_of_nothing_is_none_and_tells_the_stores_time(self, store: Store, ask: Ask) -> None:
+    def test_a_read_of_nothing_is_none_and_tells_the_stores_time(self, store: Store, ask: StoreRequest) -> None:
         found = ask(store.read(place()))
         assert found.record is None
         assert found.now == pytest.approx(land(store, Insert(place(), "")).now, abs=20)
 
     @by_both_drivers
-    def test_a_read_sees_the_write_acknowledged_before_it(self, store: Store, ask: Ask) -> None:
+    def test_a_read_sees_the_write_acknowledged_before_it(self, store: Store, ask: StoreRequest) -> None:
         landed = ask(store.write(Insert(place(), "body", "held")))
         record = ask(store.read(place())).record
         assert record is not None
@@ -180,7 +180,7 @@ class Reads(StoreCase):
         assert due_keys(store, "flow \u2028@ü 'x'") == ["key"]
 
     @by_both_drivers
-    def test_all_that_was_not_given_is_empty(self, store: Store, ask: Ask) -> None:
+    def test_all_that_was_not_given_is_empty(self, store: Store, ask: StoreRequest) -> None:
         ask(store.write(Insert(place(), "body")))
         record = ask(store.read(place())).record
         assert record is not None
@@ -202,17 +202,17 @@ def places_of(records: list[Record]) -> list[tuple[str, str]]:
 
 class Scans(StoreCase):
     @by_both_drivers
-    def test_a_scan_of_nothing_is_one_empty_page(self, store: Store, ask: Ask) -> None:
+    def test_a_scan_of_nothing_is_one_empty_page(self, store: Store, ask: StoreRequest) -> None:
         page = ask(store.scan("claim"))
         assert (list(page.records), page.after) == ([], None)
 
     @by_both_drivers
-    def test_a_scan_meets_what_is_there(self, store: Store, ask: Ask) -> None:
+    def test_a_scan_meets_what_is_there(self, store: Store, ask: StoreRequest) -> None:
         claim(store, place(), "body")
         assert list(ask(store.scan("claim")).records) == [record_at(store, place())]
 
     @by_both_drivers
-    def test_what_lies_in_several_spaces_is_met_at_once_by_its_kinds(self, store: Store, ask: Ask) -> None:
+    def test_what_lies_in_several_spaces_is_met_at_once_by_its_kinds(self, store: Store, ask: StoreRequest) -> None:
         for space in ("one", "two", "on", "three"):
             for kind in ("claim", "step", "steps", "arrival"):
                 land(store, Insert(place("a", space=space, kind=kind), f"{kind} of {space}"))

@@ -8,8 +8,8 @@ from ...errors import BadWrite
 from ...records import Check, Conflict, Insert, Remove, Replace, Write, Written
 from ...stores.base import Store
 from .case import (
-    Ask,
     StoreCase,
+    StoreRequest,
     all_at_once,
     by_both_drivers,
     claim,
@@ -29,7 +29,7 @@ __all__ = ["Batches", "Checks", "Inserts", "Removes", "Replaces"]
 
 class Batches(StoreCase):
     @by_both_drivers
-    def test_all_writes_of_a_batch_land(self, store: Store, ask: Ask) -> None:
+    def test_all_writes_of_a_batch_land(self, store: Store, ask: StoreRequest) -> None:
         fence = claim(store, place("held")).fence
         old = land(store, Insert(place("old"), ""))
         outcome = ask(
@@ -47,7 +47,7 @@ class Batches(StoreCase):
         assert is_absent(store, place("stop"))
 
     @by_both_drivers
-    def test_several_batches_at_once_have_an_answer_each(self, store: Store, ask: Ask) -> None:
+    def test_several_batches_at_once_have_an_answer_each(self, store: Store, ask: StoreRequest) -> None:
         """More than one commit takes, and one of them a misfit."""
         taken = land(store, Insert(place(space="s7"), "theirs"))
         answers = ask(store.write_each([[Insert(place(space=f"s{nth}"), f"{nth}")] for nth in range(600)]))
@@ -171,14 +171,14 @@ CLAIM, ARRIVAL = place("claim"), place("arrival")
 
 class Checks(StoreCase):
     @by_both_drivers
-    def test_a_check_that_holds_lets_the_batch_land(self, store: Store, ask: Ask) -> None:
+    def test_a_check_that_holds_lets_the_batch_land(self, store: Store, ask: StoreRequest) -> None:
         fence = claim(store, CLAIM).fence
         outcome = ask(store.write(Check(CLAIM, fence=fence), Insert(ARRIVAL, "here")))
         assert isinstance(outcome, Written)
         assert record_at(store, ARRIVAL).body == "here"
 
     @by_both_drivers
-    def test_a_check_that_does_not_hold_stops_the_batch(self, store: Store, ask: Ask) -> None:
+    def test_a_check_that_does_not_hold_stops_the_batch(self, store: Store, ask: StoreRequest) -> None:
         first = claim(store, CLAIM)
         land(store, Replace(CLAIM, "taken over", version=first.version, draw=True))
         outcome = ask(store.write(Insert(ARRIVAL, "here"), Check(CLAIM, fence=first.fence)))
@@ -234,7 +234,7 @@ class Checks(StoreCase):
 
 class Inserts(StoreCase):
     @by_both_drivers
-    def test_an_insert_lands_where_nothing_is(self, store: Store, ask: Ask) -> None:
+    def test_an_insert_lands_where_nothing_is(self, store: Store, ask: StoreRequest) -> None:
         outcome = ask(store.write(Insert(place(), "body", "held")))
         assert isinstance(outcome, Written)
         record = record_at(store, place())
@@ -242,7 +242,9 @@ class Inserts(StoreCase):
         assert record.nonce
 
     @by_both_drivers
-    def test_an_insert_where_something_is_conflicts_and_carries_what_was_found(self, store: Store, ask: Ask) -> None:
+    def test_an_insert_where_something_is_conflicts_and_carries_what_was_found(
+        self, store: Store, ask: StoreRequest
+    ) -> None:
         claim(store, place(), "the winner's")
         winner = record_at(store, place())
         outcome = ask(store.write(Insert(place(), "the loser's")))
@@ -297,13 +299,13 @@ class Inserts(StoreCase):
 
 class Removes(StoreCase):
     @by_both_drivers
-    def test_the_right_fence_removes(self, store: Store, ask: Ask) -> None:
+    def test_the_right_fence_removes(self, store: Store, ask: StoreRequest) -> None:
         fence = claim(store, place()).fence
         assert isinstance(ask(store.write(Remove(place(), fence=fence))), Written)
         assert is_absent(store, place())
 
     @by_both_drivers
-    def test_a_stale_fence_removes_nothing(self, store: Store, ask: Ask) -> None:
+    def test_a_stale_fence_removes_nothing(self, store: Store, ask: StoreRequest) -> None:
         first = claim(store, place())
         land(store, Replace(place(), "taken over", version=first.version, draw=True))
         before = record_at(store, place())
@@ -357,7 +359,7 @@ FOREIGN_VERSIONS = ["", "nonsense", "-1", "0", "01", "9" * 40, "1.5", "\u0661", 
 
 class Replaces(StoreCase):
     @by_both_drivers
-    def test_the_right_fence_replaces(self, store: Store, ask: Ask) -> None:
+    def test_the_right_fence_replaces(self, store: Store, ask: StoreRequest) -> None:
         fence = claim(store, place()).fence
         outcome = ask(store.write(Replace(place(), "done", "done", fence=fence)))
         assert isinstance(outcome, Written)
@@ -365,7 +367,7 @@ class Replaces(StoreCase):
         assert (record.body, record.state, record.version) == ("done", "done", outcome.version)
 
     @by_both_drivers
-    def test_a_stale_fence_is_refused(self, store: Store, ask: Ask) -> None:
+    def test_a_stale_fence_is_refused(self, store: Store, ask: StoreRequest) -> None:
         first = claim(store, place())
         land(store, Replace(place(), "taken over", version=first.version, draw=True))
         before = record_at(store, place())
@@ -374,13 +376,13 @@ class Replaces(StoreCase):
         assert outcome.found == before == record_at(store, place())
 
     @by_both_drivers
-    def test_the_right_version_replaces(self, store: Store, ask: Ask) -> None:
+    def test_the_right_version_replaces(self, store: Store, ask: StoreRequest) -> None:
         landed = land(store, Insert(place(), "1"))
         assert isinstance(ask(store.write(Replace(place(), "2", version=landed.version))), Written)
         assert record_at(store, place()).body == "2"
 
     @by_both_drivers
-    def test_a_stale_version_is_refused(self, store: Store, ask: Ask) -> None:
+    def test_a_stale_version_is_refused(self, store: Store, ask: StoreRequest) -> None:
         first = land(store, Insert(place(), "1"))
         land(store, Replace(place(), "2", version=first.version))
         before = record_at(store, place())

@@ -17,11 +17,11 @@ from .stand_in import StandIn
 
 __all__ = [
     "REPEATABLE",
-    "Answer",
-    "Answers",
     "HttpService",
     "HttpWorld",
-    "Request",
+    "WorldAnswer",
+    "WorldAnswers",
+    "WorldRequest",
     "answers_from",
     "counts_from",
     "read_request",
@@ -32,7 +32,7 @@ __all__ = [
 REPEATABLE = ("PUT ", "DELETE ")  # once more, they change nothing
 
 
-class Answer(Struct, frozen=True, forbid_unknown_fields=True):
+class WorldAnswer(Struct, frozen=True, forbid_unknown_fields=True):
     """`after` names a request: before it was carried out there is nothing here yet, and the answer is 404."""
 
     status: int = 200
@@ -41,19 +41,19 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
     after: str = ""
 
 
-class Answers(Struct, frozen=True):
+class WorldAnswers(Struct, frozen=True):
     """By `METHOD host/path`, or `METHOD /path` for every host. A path that ends with * begins so."""
 
-    known: dict[str, Answer]
+    known: dict[str, WorldAnswer]
 
-    def find(self, asked: str, digest: str, was_done: Callable[[str], bool]) -> Answer:
+    def find(self, asked: str, digest: str, was_done: Callable[[str], bool]) -> WorldAnswer:
         for pattern, answer in self.known.items():
             if matches(pattern, asked):
                 there = not answer.after or was_done(answer.after)
-                return answer if there else Answer(404, {"error": f"not before {answer.after}"})
+                return answer if there else WorldAnswer(404, {"error": f"not before {answer.after}"})
         if asked.startswith(("GET ", "HEAD ")):
-            return Answer(404, {"error": "nothing is known of it; give an answer"})
-        return Answer(200, {"id": digest})
+            return WorldAnswer(404, {"error": "nothing is known of it; give an answer"})
+        return WorldAnswer(200, {"id": digest})
 
 
 def matches(pattern: str, asked: str) -> bool:
@@ -66,15 +66,15 @@ def matches(pattern: str, asked: str) -> bool:
     return method == asked_method and same
 
 
-def answers_from(given: dict[str, Any]) -> Answers:
+def answers_from(given: dict[str, Any]) -> WorldAnswers:
     """Checked where they are given; a wrong one would be found in mid-play."""
     if not isinstance(given, dict):
         raise Misuse('Answers are given by request; write {"POST /charges": {"status": 201, "body": {"id": "ch_1"}}}.')
     try:
-        known = {_pattern(name): msgspec.convert(value, Answer) for name, value in given.items()}
+        known = {_pattern(name): msgspec.convert(value, WorldAnswer) for name, value in given.items()}
     except msgspec.ValidationError as error:
         raise Misuse(f'An answer is {{"status": 201, "body": …, "headers": …, "after": …}}; {error}.') from None
-    return Answers(known)
+    return WorldAnswers(known)
 
 
 def counts_from(given: Sequence[str]) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ LONGEST_BODY = 32 * 1024 * 1024
 MOST_HEADERS = 200
 
 
-class Request(Struct, frozen=True):
+class WorldRequest(Struct, frozen=True):
     """`host` is as the client wrote it, without the port that every client of a scheme leaves out."""
 
     method: str
@@ -109,7 +109,7 @@ class Request(Struct, frozen=True):
     body: bytes
 
 
-async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | int | None:
+async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> WorldRequest | int | None:
     """None when the client has no more; the first byte when it does not speak HTTP."""
     line = await _line(reader)
     if isinstance(line, int) or not line:
@@ -126,7 +126,7 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     host = headers.get("host", "").lower().removesuffix(":80").removesuffix(":443")
-    return Request(method.upper(), host, _path(target), headers, await _body(reader, headers))
+    return WorldRequest(method.upper(), host, _path(target), headers, await _body(reader, headers))
 
 
 async def _line(reader: asyncio.StreamReader) -> str | int:
@@ -169,7 +169,7 @@ def _bounded(size: int) -> int:
     return size
 
 
-def written(answer: Answer, *, bodiless: bool) -> bytes:
+def written(answer: WorldAnswer, *, bodiless: bool) -> bytes:
     text = answer.body if isinstance(answer.body, str) else msgspec.json.encode(answer.body).decode()
     body = b"" if answer.body is None or answer.status in (204, 304) else text.encode()
     kind = "text/plain; charset=utf-8" if isinstance(answer.body, str) else "application/json"
@@ -190,17 +190,17 @@ LOOKING = ("GET", "HEAD", "OPTIONS")
 TLS_HELLO = 0x16
 
 
-class Kept(Struct, frozen=True):
+class RecordedCall(Struct, frozen=True):
     """What was answered to an Idempotency-Key, and what had been asked."""
 
     asked: str
-    answer: Answer
+    answer: WorldAnswer
 
 
 class HttpService:
     """All of it is in memory, for the play that is on."""
 
-    def __init__(self, answers: Answers, *, honours_keys: bool, counts: tuple[str, ...] = ()) -> None:
+    def __init__(self, answers: WorldAnswers, *, honours_keys: bool, counts: tuple[str, ...] = ()) -> None:
         self._answers = answers
         self._counts = counts
         self._honours_keys = honours_keys
@@ -211,7 +211,7 @@ class HttpService:
         self._done: Counter[str] = Counter()  # effects, with the digest of their body
         self._last: dict[str, str] = {}  # by place, the last effect there
         self._asked: list[str] = []
-        self._keys: dict[str, Kept] = {}
+        self._keys: dict[str, RecordedCall] = {}
         self._losing = 0
 
     # -- the prover's questions ------------------------------------------------------------------
@@ -241,14 +241,14 @@ class HttpService:
             writer.write(written(answer, bodiless=request.method == "HEAD"))
             await writer.drain()
 
-    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request | None:
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> WorldRequest | None:
         request = await read_request(reader, writer)
         if isinstance(request, int):
             self._tls = self._tls or request == TLS_HELLO
             return None
         return request
 
-    def _answered(self, request: Request) -> Answer:
+    def _answered(self, request: WorldRequest) -> WorldAnswer:
         digest = sha256(request.body).hexdigest()[:8]
         asked = f"{request.method} {request.host}{request.target}"
         self._asked.append(asked)
@@ -257,18 +257,18 @@ class HttpService:
         effect = f"{asked} #{digest}" if request.body else asked
         key = request.headers.get("idempotency-key", "") if self._honours_keys else ""
         if key and (kept := self._keys.get(key)) is not None:
-            other = Answer(422, {"error": "this key was used for another request"})
+            other = WorldAnswer(422, {"error": "this key was used for another request"})
             return kept.answer if kept.asked == effect else other
         return self._carried_out(asked, effect, digest, key)
 
-    def _carried_out(self, asked: str, effect: str, digest: str, key: str) -> Answer:
+    def _carried_out(self, asked: str, effect: str, digest: str, key: str) -> WorldAnswer:
         answer = self._answers.find(asked, digest, self._was_done)
         place = asked.partition(" ")[2]
         if answer.status < 400 and not self._changes_nothing(asked, effect, self._last.get(place, "")):
             self._done[effect] += 1
             self._last[place] = effect
         if key:
-            self._keys[key] = Kept(effect, answer)
+            self._keys[key] = RecordedCall(effect, answer)
         return answer
 
     def _changes_nothing(self, asked: str, effect: str, last: str) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 from ...errors import Misuse
 from ..guard.places import host_written
 
-__all__ = ["Aside", "PlainTls", "Routes", "Service", "StandIn", "open_places"]
+__all__ = ["PlainTls", "Routes", "Service", "ServiceProcess", "StandIn", "open_places"]
 
 
 READING = 60.0  # seconds that a client may take
@@ -33,7 +33,7 @@ class Service(Protocol):
     def command(self, word: str, value: Any) -> Any: ...
 
 
-class Aside:
+class ServiceProcess:
     """Two loopback ports: one for the plays' clients, one for questions about what was seen."""
 
     def __init__(self, service: Service) -> None:
@@ -291,7 +291,7 @@ def _number(port: Any) -> int | None:
     return int(port) if str(port).isdecimal() else PORTS.get(str(port))
 
 
-_open: list[Aside] = []
+_open: list[ServiceProcess] = []
 
 
 def open_places() -> list[str]:
@@ -303,7 +303,7 @@ class StandIn:
     """For as long as it is open these names lead here, with TLS or without."""
 
     def __init__(self, hosts: list[str], service: Service) -> None:
-        self._aside = Aside(service)
+        self._aside = ServiceProcess(service)
         try:
             self._routes = Routes(hosts, self._aside.port)
         except Misuse:

@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from ...errors import Misuse
 from ...flows.step import Step
 
-__all__ = ["CallableWorld", "Calls", "Losing", "World", "Worlds", "counted", "losing"]
+__all__ = ["CallableWorld", "CountedCalls", "Losing", "World", "Worlds", "counted", "losing"]
 
 
-class Calls:
+class CountedCalls:
     """`module:function`, replaced by itself and a count. In each play's own memory, so nothing needs to be put back."""
 
     def __init__(self, names: list[str]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..routing import Route
+from ..routing import ApiRoute
 from . import approvals, callbacks, claims, health, reviews, runs, webhooks
 
 __all__ = ["ROUTES"]
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[ApiRoute, ...] = (
     *webhooks.ROUTES,
     *claims.ROUTES,
     *runs.ROUTES,

@@ -14,11 +14,11 @@ from ...flows.waits.records import Approval, Decided
 from ...inbound.reply import PROBLEM, Reply, json_reply, problem
 from ...operations import Operation, await_
 from ..openapi import NAME_OR_NONE
-from ..request import Call, Refused
-from ..routing import Answer, Route
+from ..request import ApiRequest, RequestRefused
+from ..routing import ApiRoute, RouteAnswer
 from ..services.approvals import (
+    ApprovalAccess,
     DecideBody,
-    Seat,
     Shown,
     by_id,
     by_link,
@@ -46,14 +46,14 @@ class Approvals(Struct, frozen=True):
     approvals: list[Approval]
 
 
-async def asked(call: Call) -> Reply:
+async def asked(call: ApiRequest) -> Reply:
     query = call.ask(ApprovalsQuery)
     tenant = call.app.settings.tenant
     prefix = f"{tenant}/{validate_name('flow', query.flow)}/" if query.flow else f"{tenant}/"
     return json_reply(200, Approvals(await await_(open_approvals(call.app.store, prefix, query.limit))))
 
 
-async def show(call: Call) -> Reply:
+async def show(call: ApiRequest) -> Reply:
     seat = await await_(_seat(call))
     if isinstance(seat, Reply):
         return _dressed(call, seat)
@@ -61,10 +61,10 @@ async def show(call: Call) -> Reply:
     return page_of_view(shown, seat.by, _referrer(call)) if _wants_page(call) else json_reply(200, shown, UNKEPT)
 
 
-async def decide(call: Call) -> Reply:
+async def decide(call: ApiRequest) -> Reply:
     try:
         body = _body(call)
-    except Refused as refused:
+    except RequestRefused as refused:
         return _dressed(call, refused.reply)
     seat = await await_(_seat(call))
     if isinstance(seat, Reply):
@@ -80,26 +80,26 @@ async def decide(call: Call) -> Reply:
 UNKEPT = (("cache-control", "no-store"), ("referrer-policy", "no-referrer"))
 
 
-def _seat(call: Call) -> Operation[Seat | Reply]:
+def _seat(call: ApiRequest) -> Operation[ApprovalAccess | Reply]:
     if "token" in call.params:
         return by_link(call.app.store, call.params["token"])
     return by_id(call.app.store, call.app.settings.tenant, call.params["id"], call.principal.name)
 
 
-def _referrer(call: Call) -> str:
+def _referrer(call: ApiRequest) -> str:
     """A link's address is a secret. One by id is none, and its form must be known as this server's own page."""
     return "no-referrer" if "token" in call.params else "same-origin"
 
 
-def _wants_page(call: Call) -> bool:
+def _wants_page(call: ApiRequest) -> bool:
     return "text/html" in call.headers.get("accept", "")
 
 
-def _dressed(call: Call, reply: Reply) -> Reply:
+def _dressed(call: ApiRequest, reply: Reply) -> Reply:
     return page_of_problem(reply) if _wants_page(call) else reply
 
 
-def _is_own_page(call: Call) -> bool:
+def _is_own_page(call: ApiRequest) -> bool:
     """By what the browser says of itself. A link's page tells no origin; then its nonce alone speaks for it."""
     site, origin = call.headers.get("sec-fetch-site"), call.headers.get("origin", "null")
     if site is not None:
@@ -108,10 +108,12 @@ def _is_own_page(call: Call) -> bool:
     return origin == "null" or origin.rpartition("//")[2] in own
 
 
-def _body(call: Call) -> DecideBody:
+def _body(call: ApiRequest) -> DecideBody:
     """As JSON, or as the page's own form. A form on somebody else's page is not ours."""
     if not _is_own_page(call):
-        raise Refused(_refused(403, "foreign-page", "This was sent from another site's page.", "Open the link itself."))
+        raise RequestRefused(
+            _refused(403, "foreign-page", "This was sent from another site's page.", "Open the link itself.")
+        )
     if not call.headers.get("content-type", "").startswith(FORM):
         return body_of(call, DecideBody)
     try:
@@ -123,28 +125,28 @@ def _body(call: Call) -> DecideBody:
         return msgspec.convert({**fields, "decision": decision, "nonce": nonce}, DecideBody)
     except (ValueError, msgspec.ValidationError):
         why = "The form came back without a decision."
-        raise Refused(_refused(400, "wrong-form", why, "Open the page again, and choose one.")) from None
+        raise RequestRefused(_refused(400, "wrong-form", why, "Open the page again, and choose one.")) from None
 
 
 def _refused(status: int, kind: str, detail: str, move: str) -> Reply:
     return problem(status, kind, detail, next_move=move)
 
 
-SHOWN = Answer("What is asked; a page where `Accept` asks for one.", Shown)
-GONE = Answer("There is no such approval, or its time is over.", None, PROBLEM)
-CHANGED = Answer("What is asked has changed.", None, PROBLEM)
+SHOWN = RouteAnswer("What is asked; a page where `Accept` asks for one.", Shown)
+GONE = RouteAnswer("There is no such approval, or its time is over.", None, PROBLEM)
+CHANGED = RouteAnswer("What is asked has changed.", None, PROBLEM)
 DECIDED = {
-    200: Answer("What was decided; `first` is whether by this request.", Decided),
-    403: Answer("Not from a page that was opened lately, or not this person's to decide.", None, PROBLEM),
+    200: RouteAnswer("What was decided; `first` is whether by this request.", Decided),
+    403: RouteAnswer("Not from a page that was opened lately, or not this person's to decide.", None, PROBLEM),
     404: GONE,
-    409: Answer("Decided otherwise before.", Decided),
-    410: Answer("Its run has ended.", None, PROBLEM),
+    409: RouteAnswer("Decided otherwise before.", Decided),
+    410: RouteAnswer("Its run has ended.", None, PROBLEM),
     422: CHANGED,
 }
 ID, TOKEN = {"id": "An approval's id"}, {"token": "The end of the link that was sent"}
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "GET",
         "/v1/approvals",
         "list_approvals",
@@ -152,9 +154,9 @@ ROUTES: tuple[Route, ...] = (
         "What waits for somebody's word",
         query=ApprovalsQuery,
         tag="approvals",
-        answers={200: Answer("The oldest first.", Approvals)},
+        answers={200: RouteAnswer("The oldest first.", Approvals)},
     ),
-    Route(
+    ApiRoute(
         "GET",
         BY_ID,
         "look_at_approval",
@@ -164,7 +166,7 @@ ROUTES: tuple[Route, ...] = (
         tag="approvals",
         answers={200: SHOWN, 404: GONE},
     ),
-    Route(
+    ApiRoute(
         "POST",
         BY_ID,
         "decide_approval",
@@ -175,7 +177,7 @@ ROUTES: tuple[Route, ...] = (
         tag="approvals",
         answers=DECIDED,
     ),
-    Route(
+    ApiRoute(
         "GET",
         BY_LINK,
         "open_link",
@@ -187,7 +189,7 @@ ROUTES: tuple[Route, ...] = (
         tolerant=True,
         handed_out=True,  # mail services add theirs
     ),
-    Route(
+    ApiRoute(
         "POST",
         BY_LINK,
         "decide_by_link",

@@ -12,8 +12,8 @@ from ...flows.waits.records import MOST, Delivered
 from ...inbound.reply import PROBLEM, Reply, json_reply, problem
 from ...operations import Operation, await_
 from ...stores.base import Store
-from ..request import Call
-from ..routing import Answer, Route
+from ..request import ApiRequest
+from ..routing import ApiRoute, RouteAnswer
 from .params import json_of
 
 __all__ = ["ROUTES", "CallbackAnswer", "call_back"]
@@ -59,13 +59,13 @@ PATH = "/v1/callbacks/{token}"
 PARAMS = {"token": "The end of the URL that the run handed out"}
 
 
-async def deliver(call: Call) -> Reply:
+async def deliver(call: ApiRequest) -> Reply:
     payload = json_of(call)
     return await await_(call_back(call.app.store, call.params["token"], payload, mark=call.app.parts.owner()))
 
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "POST",
         PATH,
         "call_back",
@@ -77,8 +77,8 @@ ROUTES: tuple[Route, ...] = (
         tolerant=True,
         handed_out=True,  # what calls back may add to the URL that it was given
         answers={
-            200: Answer("The payload that counts: the first one's.", CallbackAnswer),
-            404: Answer("There is no such callback.", None, PROBLEM),
+            200: RouteAnswer("The payload that counts: the first one's.", CallbackAnswer),
+            404: RouteAnswer("There is no such callback.", None, PROBLEM),
         },
     ),
 )

@@ -10,15 +10,15 @@ from msgspec import Raw, Struct
 from ...inbound.reply import PROBLEM, Reply
 from ...operations import await_
 from ..openapi import KEY, OPERATION
-from ..request import Call
-from ..routing import Answer, Handle, Route
+from ..request import ApiRequest
+from ..routing import ApiRoute, Handle, RouteAnswer
 from ..services.claim_messages import (
     Claimed,
+    ClaimEnded,
     ClaimView,
     CompleteBody,
-    Ended,
     FailBody,
-    Prior,
+    PriorClaim,
     RenewBody,
     Renewed,
     TakeBody,
@@ -36,8 +36,8 @@ PARAMS = {
     "key": "What makes two requests the same intent, percent-encoded: shop%3Aorder%3A17",
 }
 SHAPES = {"operation": OPERATION, "key": KEY}
-LOST = Answer("The token has lost its claim; what it found out is kept as evidence.", None, PROBLEM)
-FOREIGN = Answer("The token does not belong to this claim.", None, PROBLEM)
+LOST = RouteAnswer("The token has lost its claim; what it found out is kept as evidence.", None, PROBLEM)
+FOREIGN = RouteAnswer("The token does not belong to this claim.", None, PROBLEM)
 
 
 class ClaimQuery(Struct, frozen=True):
@@ -63,7 +63,7 @@ class Outcome(Struct, frozen=True):
     next: str = ""
 
 
-def _service(call: Call) -> ClaimService:
+def _service(call: ApiRequest) -> ClaimService:
     app = call.app
 
     def life_of(operation: str) -> Any:
@@ -81,7 +81,7 @@ def _service(call: Call) -> ClaimService:
 
 
 def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:
-    async def handle(call: Call) -> Reply:
+    async def handle(call: ApiRequest) -> Reply:
         query, body = call.ask(ClaimQuery), body_of(call, kind)
         reply = await await_(verb(_service(call), call.params["operation"], call.params["key"], body))
         return always_200(reply) if query.always200 else reply
@@ -89,14 +89,14 @@ def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:
     return handle
 
 
-async def look(call: Call) -> Reply:
+async def look(call: ApiRequest) -> Reply:
     query = call.ask(ClaimQuery)
     reply = await await_(_service(call).look(call.params["operation"], call.params["key"]))
     return always_200(reply) if query.always200 else reply
 
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "PUT",
         PATH,
         "claim",
@@ -108,18 +108,18 @@ ROUTES: tuple[Route, ...] = (
         shapes=SHAPES,
         tag="claims",
         answers={
-            201: Answer("It is yours: do the work, then complete it.", Claimed),
-            200: Answer("It was done before, with this result.", (Prior, Outcome)),
-            409: Answer(
+            201: RouteAnswer("It is yours: do the work, then complete it.", Claimed),
+            200: RouteAnswer("It was done before, with this result.", (PriorClaim, Outcome)),
+            409: RouteAnswer(
                 "Somebody is at work on it, or a person must say what happened.",
                 None,
                 PROBLEM,
                 headers={"Retry-After": "seconds, while somebody is at work"},
             ),
-            422: Answer("The key was claimed with another payload.", None, PROBLEM),
+            422: RouteAnswer("The key was claimed with another payload.", None, PROBLEM),
         },
     ),
-    Route(
+    ApiRoute(
         "GET",
         PATH,
         "look_at_claim",
@@ -130,11 +130,11 @@ ROUTES: tuple[Route, ...] = (
         shapes=SHAPES,
         tag="claims",
         answers={
-            200: Answer("As it is.", (ClaimView, Outcome)),
-            404: Answer("Nobody has claimed it.", None, PROBLEM),
+            200: RouteAnswer("As it is.", (ClaimView, Outcome)),
+            404: RouteAnswer("Nobody has claimed it.", None, PROBLEM),
         },
     ),
-    Route(
+    ApiRoute(
         "POST",
         f"{PATH}/complete",
         "complete_claim",
@@ -145,9 +145,9 @@ ROUTES: tuple[Route, ...] = (
         params=PARAMS,
         shapes=SHAPES,
         tag="claims",
-        answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
+        answers={200: RouteAnswer("It is on record.", (ClaimEnded, Outcome)), 403: FOREIGN, 409: LOST},
     ),
-    Route(
+    ApiRoute(
         "POST",
         f"{PATH}/fail",
         "fail_claim",
@@ -158,9 +158,9 @@ ROUTES: tuple[Route, ...] = (
         params=PARAMS,
         shapes=SHAPES,
         tag="claims",
-        answers={200: Answer("It is on record.", (Ended, Outcome)), 403: FOREIGN, 409: LOST},
+        answers={200: RouteAnswer("It is on record.", (ClaimEnded, Outcome)), 403: FOREIGN, 409: LOST},
     ),
-    Route(
+    ApiRoute(
         "POST",
         f"{PATH}/renew",
         "renew_claim",
@@ -171,6 +171,6 @@ ROUTES: tuple[Route, ...] = (
         params=PARAMS,
         shapes=SHAPES,
         tag="claims",
-        answers={200: Answer("It is held until then.", (Renewed, Outcome)), 403: FOREIGN, 409: LOST},
+        answers={200: RouteAnswer("It is held until then.", (Renewed, Outcome)), 403: FOREIGN, 409: LOST},
     ),
 )

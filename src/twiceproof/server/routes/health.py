@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from ...inbound.reply import Reply, json_reply, problem, retry_after
 from ..monitoring import CONTENT_TYPE
-from ..request import Call
-from ..routing import Answer, Route
+from ..request import ApiRequest
+from ..routing import ApiRoute, RouteAnswer
 
 __all__ = ["ROUTES"]
 
@@ -18,12 +18,12 @@ class Health(Struct, frozen=True):
     status: str
 
 
-async def healthz(call: Call) -> Reply:
+async def healthz(call: ApiRequest) -> Reply:
     """The process answers. Says nothing about the store: a restart would not bring that back."""
     return json_reply(200, Health("alive"))
 
 
-async def readyz(call: Call) -> Reply:
+async def readyz(call: ApiRequest) -> Reply:
     """Work may be sent here: the store answers, and nobody has told us to leave."""
     if call.station.draining:
         return _not_ready(503, "draining", "This server is about to leave.")
@@ -36,51 +36,51 @@ def _not_ready(status: int, kind: str, detail: str) -> Reply:
     return problem(status, kind, detail, next_move="Send requests elsewhere until it is.", headers=[retry_after(1)])
 
 
-async def metrics(call: Call) -> Reply:
+async def metrics(call: ApiRequest) -> Reply:
     return Reply(200, (("content-type", CONTENT_TYPE),), await call.station.text())
 
 
-async def openapi(call: Call) -> Reply:
+async def openapi(call: ApiRequest) -> Reply:
     return Reply(200, (("content-type", "application/json"),), call.station.description)
 
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "GET",
         "/healthz",
         "healthz",
         healthz,
         "Whether this process is alive",
         tag="operations",
-        answers={200: Answer("It is.", Health)},
+        answers={200: RouteAnswer("It is.", Health)},
         tolerant=True,  # monitors add a number, past caches
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/readyz",
         "readyz",
         readyz,
         "Whether work may be sent here",
         tag="operations",
-        answers={200: Answer("The ledger answers.", Health)},
+        answers={200: RouteAnswer("The ledger answers.", Health)},
         tolerant=True,
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/metrics",
         "metrics",
         metrics,
         "What this process has done, for Prometheus",
         tag="operations",
-        answers={200: Answer("Counts, in Prometheus' text format.", media=CONTENT_TYPE.partition(";")[0])},
+        answers={200: RouteAnswer("Counts, in Prometheus' text format.", media=CONTENT_TYPE.partition(";")[0])},
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/openapi.json",
         "openapi",
         openapi,
         "This description",
         tag="operations",
-        answers={200: Answer("OpenAPI 3.1.", dict[str, Any])},
+        answers={200: RouteAnswer("OpenAPI 3.1.", dict[str, Any])},
     ),
 )

@@ -9,11 +9,11 @@ from msgspec import Raw
 from ...claims.claim import run_address, space_of_run
 from ...claims.states import is_expired
 from ...errors import Misuse
-from ...flows.runtime import own_run
+from ...flows.runtime import require_own_run
 from ...inbound.reply import Unreadable, problem, read_body, read_json
 from ...operations import Operation
 from ...records import Address
-from ..request import Call, Refused
+from ..request import ApiRequest, RequestRefused
 
 __all__ = ["body_of", "json_of", "place_named", "run_named"]
 
@@ -21,32 +21,32 @@ __all__ = ["body_of", "json_of", "place_named", "run_named"]
 T = TypeVar("T")
 
 
-def body_of(call: Call, kind: type[T]) -> T:
+def body_of(call: ApiRequest, kind: type[T]) -> T:
     try:
         return read_body(kind, call.body, call.headers.get("content-type", ""))
     except Unreadable as error:
-        raise Refused(error.reply) from None
+        raise RequestRefused(error.reply) from None
 
 
-def json_of(call: Call) -> Raw:
+def json_of(call: ApiRequest) -> Raw:
     try:
         return read_json(call.body, call.headers.get("content-type", ""))
     except Unreadable as error:
-        raise Refused(error.reply) from None
+        raise RequestRefused(error.reply) from None
 
 
-def place_named(call: Call) -> Address:
+def place_named(call: ApiRequest) -> Address:
     """By its id alone. The same answer for what is not there and for what is somebody else's.
 
     Where a run would be: a claim of this id is in the same space.
     """
     try:
-        return own_run(call.app.settings.tenant, run_address(space_of_run(call.params["name"])))
+        return require_own_run(call.app.settings.tenant, run_address(space_of_run(call.params["name"])))
     except Misuse:
         raise _gone() from None
 
 
-def run_named(call: Call) -> Operation[Address]:
+def run_named(call: ApiRequest) -> Operation[Address]:
     """What is there, and is a run."""
     at = place_named(call)
     found = yield from call.app.store.read(at)
@@ -55,5 +55,5 @@ def run_named(call: Call) -> Operation[Address]:
     return at
 
 
-def _gone() -> Refused:
-    return Refused(problem(404, "no-such-run", "There is no such run.", next_move="List them: GET /v1/runs"))
+def _gone() -> RequestRefused:
+    return RequestRefused(problem(404, "no-such-run", "There is no such run.", next_move="List them: GET /v1/runs"))

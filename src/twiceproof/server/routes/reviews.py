@@ -7,17 +7,17 @@ from typing import Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from ...claims.claim import DONE, FAILED, NO_RESULT, RUN, Done, Settlement, claim_of
-from ...claims.manager import FOR_EVER, Claims
+from ...claims.manager import FOR_EVER, ClaimManager
 from ...claims.retention import run_or_claim
 from ...claims.states import Lifetime, is_expired
 from ...errors import Misuse
-from ...flows.history.review import Settled, Word, settle_run
+from ...flows.history.review import SettledRun, Word, settle_run
 from ...inbound.reply import PROBLEM, Reply, json_reply, problem
 from ...keys import validate_key
 from ...operations import Operation, await_
 from ...records import Address
-from ..request import Call
-from ..routing import Answer, Route
+from ..request import ApiRequest
+from ..routing import ApiRoute, RouteAnswer
 from ..services.claim_messages import given
 from .params import body_of, place_named
 
@@ -37,7 +37,7 @@ class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetime | None) -> Operation[Reply]:
+def settle(claims: ClaimManager, at: Address, body: SettleBody, by: str, life: Lifetime | None) -> Operation[Reply]:
     """404 for what is not there, 409 for what cannot be settled now."""
     found = yield from run_or_claim(claims.store, at.space)
     if found.record is None or is_expired(found.record, found.now):
@@ -61,17 +61,17 @@ def settle(claims: Claims, at: Address, body: SettleBody, by: str, life: Lifetim
 
 
 def _settle_claim(
-    claims: Claims, at: Address, body: SettleBody, word: Settlement, result: Raw, life: Lifetime | None
+    claims: ClaimManager, at: Address, body: SettleBody, word: Settlement, result: Raw, life: Lifetime | None
 ) -> Operation[Reply]:
     if body.verdict in ("retry", "undo") or body.step or body.evidence or body.did is not None:
         raise Misuse("This is a claim, and has no steps; say happened (with its result), did-not-happen or abandon.")
     kept = result if body.verdict == "happened" else NO_RESULT
     outcome = yield from claims.settle(at, word, result=kept, life=life or FOR_EVER)
     run = claim_of((yield from claims.store.read(at)).record).run  # type: ignore[arg-type]
-    return json_reply(200, Settled(run, DONE if isinstance(outcome, Done) else FAILED, body.verdict))
+    return json_reply(200, SettledRun(run, DONE if isinstance(outcome, Done) else FAILED, body.verdict))
 
 
-async def settle_review(call: Call) -> Reply:
+async def settle_review(call: ApiRequest) -> Reply:
     body = body_of(call, SettleBody)
     at = place_named(call)
     who = call.principal.name or body.by
@@ -81,13 +81,13 @@ async def settle_review(call: Call) -> Reply:
     return await await_(settle(call.app.claims, at, body, validate_key(who), _life(call, operation)))
 
 
-def _life(call: Call, operation: str) -> Lifetime | None:
+def _life(call: ApiRequest, operation: str) -> Lifetime | None:
     known = call.app.flows.get(operation) or call.app.operations.get(operation)
     return known.policy.life if known else None
 
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "POST",
         "/v1/reviews/{name}",
         "settle",
@@ -97,9 +97,9 @@ ROUTES: tuple[Route, ...] = (
         params={"name": "The id of a run, or of a claim: `run` in its answers"},
         tag="reviews",
         answers={
-            200: Answer("What it is now.", Settled),
-            404: Answer("There is no such run or claim.", None, PROBLEM),
-            409: Answer("There is nothing to settle now, or too little was said.", None, PROBLEM),
+            200: RouteAnswer("What it is now.", SettledRun),
+            404: RouteAnswer("There is no such run or claim.", None, PROBLEM),
+            409: RouteAnswer("There is nothing to settle now, or too little was said.", None, PROBLEM),
         },
     ),
 )

@@ -25,23 +25,23 @@ from ...claims.claim import (
 )
 from ...claims.duplicates import source_var
 from ...claims.results import Packed, unpack
-from ...claims.states import Ask, Lifetime, claim_for, is_expired
+from ...claims.states import ClaimRequest, Lifetime, claim_for, is_expired
 from ...errors import Misuse
 from ...flows.engine.compensation import cancel
 from ...flows.flow import Flow
 from ...flows.history.queries import ALL, EVERY_STATE, Filter, RunPage, list_runs, look_at_run, require_run
 from ...flows.history.review import retry_run
 from ...flows.history.run_view import WholeRun
-from ...flows.runtime import own_run, own_space
-from ...inbound.envelope import tell
+from ...flows.runtime import own_space, require_own_run
+from ...inbound.envelope import report
 from ...inbound.reply import PROBLEM, Malformed, Reply, json_reply, malformed_key, problem, read_key, retry_after
 from ...keys import body_hash, validate_key
 from ...keys.duration import seconds
 from ...operations import Operation, await_
 from ...records import Address, Found
 from ..openapi import NAME_OR_NONE, SPAN
-from ..request import Call, Refused
-from ..routing import Answer, Route
+from ..request import ApiRequest, RequestRefused
+from ..routing import ApiRoute, RouteAnswer
 from .params import body_of, json_of, run_named
 
 __all__ = ["LONGEST_WAIT", "ROUTES", "Begun", "Start", "StartedRun", "begin_once", "start_run"]
@@ -79,10 +79,10 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
     return _refused(taken)
 
 
-def _ask(flow: Flow, request: str, body: Raw) -> Ask:
+def _ask(flow: Flow, request: str, body: Raw) -> ClaimRequest:
     operation, tenant = f"start.{flow.name}"[:128], flow.policy.tenant
     at: Address = address_of(tenant, operation, request)
-    return Ask(
+    return ClaimRequest(
         at,
         operation,
         request,
@@ -153,8 +153,8 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     )
     if isinstance(begun, Reply):
         return begun
-    at = own_run(flow.policy.tenant, run_address(space_of_run(begun.run)))
-    tell("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
+    at = require_own_run(flow.policy.tenant, run_address(space_of_run(begun.run)))
+    report("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)
     status = 202 if begun.first and shape.state not in ENDS else 200
@@ -269,12 +269,12 @@ class WordBody(Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-class RunState(Struct, frozen=True):
+class RunStateBody(Struct, frozen=True):
     run: str
     state: str
 
 
-async def start(call: Call) -> Reply:
+async def start(call: ApiRequest) -> Reply:
     flow = call.app.flows.get(call.params["name"])
     if flow is None:
         return _no_flow(sorted(call.app.flows))
@@ -289,12 +289,12 @@ async def start(call: Call) -> Reply:
         source_var.reset(door)
 
 
-def _request_key(call: Call) -> str:
+def _request_key(call: ApiRequest) -> str:
     """One that is sent and cannot be read is refused: without it, the start would not be what was asked for."""
     header = call.headers.get("idempotency-key")
     key = "" if header is None else read_key(header)
     if isinstance(key, Malformed):
-        raise Refused(malformed_key(key.reason))
+        raise RequestRefused(malformed_key(key.reason))
     return key
 
 
@@ -303,7 +303,7 @@ def _no_flow(known: list[str]) -> Reply:
     return problem(404, "no-such-flow", "There is no such flow here.", next_move=f"There are: {there}.")
 
 
-async def runs(call: Call) -> Reply:
+async def runs(call: ApiRequest) -> Reply:
     query = call.ask(RunsQuery)
     if query.state and query.state not in (*EVERY_STATE, ALL):
         known = ", ".join((*EVERY_STATE, ALL))
@@ -328,44 +328,44 @@ def _no_page() -> Reply:
     )
 
 
-async def show(call: Call) -> Reply:
+async def show(call: ApiRequest) -> Reply:
     at = await await_(run_named(call))
     return json_reply(200, await await_(look_at_run(call.app.store, at)))
 
 
-async def stop(call: Call) -> Reply:
+async def stop(call: ApiRequest) -> Reply:
     by = body_of(call, WordBody).by
     at = await await_(run_named(call))
     who = call.principal.name or (validate_key(by) if by else "http")
     return await _moved(call, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
 
 
-async def again(call: Call) -> Reply:
+async def again(call: ApiRequest) -> Reply:
     body_of(call, WordBody)
     at = await await_(run_named(call))
     return await _moved(call, retry_run(call.app.store, at))
 
 
-async def _moved(call: Call, operation: Operation[str]) -> Reply:
+async def _moved(call: ApiRequest, operation: Operation[str]) -> Reply:
     """409 for what a run's state does not allow."""
     try:
         state = await await_(operation)
     except Misuse as error:
-        raise Refused(
+        raise RequestRefused(
             problem(409, "not-now", str(error), next_move="Look at the run, and do what it allows.")
         ) from None
-    return json_reply(200, RunState(call.params["name"], state))
+    return json_reply(200, RunStateBody(call.params["name"], state))
 
 
 HEADERS = {
     "Idempotency-Key": "The same when this very request is sent again: 1 to 255 visible characters, bare or in quotes",
     "X-Correlation-Id": "Carried along into the run's log lines",
 }
-GONE = Answer("There is no such run.", None, PROBLEM)
-NOT_NOW = Answer("The run's state does not allow it.", None, PROBLEM)
+GONE = RouteAnswer("There is no such run.", None, PROBLEM)
+NOT_NOW = RouteAnswer("The run's state does not allow it.", None, PROBLEM)
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "POST",
         "/v1/runs/{name}",
         "start_run",
@@ -376,14 +376,16 @@ ROUTES: tuple[Route, ...] = (
         headers=HEADERS,
         tag="runs",
         answers={
-            202: Answer("Begun: a worker carries it out.", StartedRun, headers={"Location": "where to look at it"}),
-            200: Answer("It was there before, or has ended within the wait.", StartedRun),
-            404: Answer("There is no such flow.", None, PROBLEM),
-            409: Answer("The same request is being answered right now.", None, PROBLEM),
-            422: Answer("The key came before, with another body.", None, PROBLEM),
+            202: RouteAnswer(
+                "Begun: a worker carries it out.", StartedRun, headers={"Location": "where to look at it"}
+            ),
+            200: RouteAnswer("It was there before, or has ended within the wait.", StartedRun),
+            404: RouteAnswer("There is no such flow.", None, PROBLEM),
+            409: RouteAnswer("The same request is being answered right now.", None, PROBLEM),
+            422: RouteAnswer("The key came before, with another body.", None, PROBLEM),
         },
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/runs",
         "list_runs",
@@ -392,11 +394,11 @@ ROUTES: tuple[Route, ...] = (
         query=RunsQuery,
         tag="runs",
         answers={
-            200: Answer("Part of the list.", RunPage),
-            404: Answer("There is no such place in the list to go on from.", None, PROBLEM),
+            200: RouteAnswer("Part of the list.", RunPage),
+            404: RouteAnswer("There is no such place in the list to go on from.", None, PROBLEM),
         },
     ),
-    Route(
+    ApiRoute(
         "GET",
         "/v1/runs/{name}",
         "look_at_run",
@@ -404,9 +406,9 @@ ROUTES: tuple[Route, ...] = (
         "Everything about one run",
         params=NAME,
         tag="runs",
-        answers={200: Answer("As it is.", WholeRun), 404: GONE},
+        answers={200: RouteAnswer("As it is.", WholeRun), 404: GONE},
     ),
-    Route(
+    ApiRoute(
         "POST",
         "/v1/runs/{name}/cancel",
         "cancel_run",
@@ -415,9 +417,9 @@ ROUTES: tuple[Route, ...] = (
         body=WordBody,
         params=RUN_ID_PARAM,
         tag="runs",
-        answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
+        answers={200: RouteAnswer("Its state now.", RunStateBody), 404: GONE, 409: NOT_NOW},
     ),
-    Route(
+    ApiRoute(
         "POST",
         "/v1/runs/{name}/retry",
         "retry_run",
@@ -426,6 +428,6 @@ ROUTES: tuple[Route, ...] = (
         body=WordBody,
         params=RUN_ID_PARAM,
         tag="runs",
-        answers={200: Answer("Its state now.", RunState), 404: GONE, 409: NOT_NOW},
+        answers={200: RouteAnswer("Its state now.", RunStateBody), 404: GONE, 409: NOT_NOW},
     ),
 )

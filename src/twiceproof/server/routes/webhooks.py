@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from ...app.app import App
 from ...inbound.reply import Reply
 from ...operations import await_
-from ..request import Call
-from ..routing import ANY, LARGEST, Answer, Route
+from ..request import ApiRequest
+from ..routing import ANY, LARGEST, ApiRoute, RouteAnswer
 
 __all__ = ["ROUTES"]
 
@@ -16,7 +16,7 @@ __all__ = ["ROUTES"]
 NAME = {"name": "The webhook's name, as it was declared"}
 
 
-async def receive(call: Call) -> Reply:
+async def receive(call: ApiRequest) -> Reply:
     return await await_(call.app.admit(call.envelope(call.params["name"])))
 
 
@@ -33,12 +33,14 @@ def signs_on(app: App, params: Mapping[str, str]) -> bool:
 
 
 ANSWERS = {
-    200: Answer("Taken in, or known before: do not send it again. The body says which, in words of the sender's own."),
-    401: Answer("There is no such webhook, or its signature does not fit."),
+    200: RouteAnswer(
+        "Taken in, or known before: do not send it again. The body says which, in words of the sender's own."
+    ),
+    401: RouteAnswer("There is no such webhook, or its signature does not fit."),
 }
 
-ROUTES: tuple[Route, ...] = (
-    Route(
+ROUTES: tuple[ApiRoute, ...] = (
+    ApiRoute(
         "POST",
         "/hooks/{name}",
         "receive_webhook",
@@ -52,7 +54,7 @@ ROUTES: tuple[Route, ...] = (
         signs_on=signs_on,
         tolerant=True,
     ),
-    Route(
+    ApiRoute(
         "OPTIONS",
         "/hooks/{name}",
         "greet_webhook",

@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from ...errors import NoSuchWait, OwnRequest, PayloadMismatch
 from ...flows.runtime import own_approval
-from ...flows.waits.approvals import Link, decide, find_link, look_up
+from ...flows.waits.approvals import ApprovalLink, decide, find_link, look_up
 from ...flows.waits.records import (
     APPROVAL_KIND,
     OPEN,
@@ -31,14 +31,14 @@ from ...inbound.signing import signer
 from ...keys import validate_key
 from ...operations import Operation
 from ...records import Address
-from ...safe_text import written_out
+from ...safe_text import escape_invisible
 from ...stores.base import Store
 
 __all__ = [
     "VALID",
+    "ApprovalAccess",
     "DecideBody",
     "Nonces",
-    "Seat",
     "Shown",
     "View",
     "by_id",
@@ -75,7 +75,7 @@ def is_nonce(store: Store, text: str, view: View, decision: str, now: float) -> 
     return genuine and -VALID <= now - int(at, 16) <= VALID
 
 
-class Seat(Struct, frozen=True):
+class ApprovalAccess(Struct, frozen=True):
     approval: Approval
     by: str  # whose word it will be; "": they have to say
     way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another, nor of a later start
@@ -88,7 +88,7 @@ class Seat(Struct, frozen=True):
         return structs.replace(self.approval, shown=None) if self.sent else self.approval
 
 
-def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Seat | Reply]:
+def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[ApprovalAccess | Reply]:
     try:
         at = own_approval(tenant, request_address(approval))
         found = yield from look_up(store, approval)
@@ -99,10 +99,10 @@ def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Seat |
     if record is None:
         return _nothing()
     born = request_of(record).born
-    return Seat(found, by, f"id:{born}:{by}", born)
+    return ApprovalAccess(found, by, f"id:{born}:{by}", born)
 
 
-def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
+def by_link(store: Store, token: str) -> Operation[ApprovalAccess | Reply]:
     """The link must be for this very question: asked by the same start of the run, about the same thing."""
     link = yield from find_link(store, token)
     if link is None:
@@ -118,7 +118,9 @@ def by_link(store: Store, token: str) -> Operation[Seat | Reply]:
         found = yield from look_up(store, approval_id(at))
     except NoSuchWait:
         return _nothing()
-    return Seat(found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.born, sent=True)
+    return ApprovalAccess(
+        found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.born, sent=True
+    )
 
 
 def _nothing() -> Reply:
@@ -139,7 +141,7 @@ def _not_yet() -> Reply:
     )
 
 
-def _other(link: Link) -> Reply:
+def _other(link: ApprovalLink) -> Reply:
     return problem(
         422,
         "asked-anew",
@@ -175,7 +177,7 @@ class Shown(Struct, frozen=True):
     nonces: Nonces | None
 
 
-def shown_at(store: Store, seat: Seat, now: float) -> Operation[Shown]:
+def shown_at(store: Store, seat: ApprovalAccess, now: float) -> Operation[Shown]:
     if seat.approval.state != OPEN:
         return Shown(seat.told, None)
     view = _view(seat, seat.approval.digest)
@@ -184,7 +186,9 @@ def shown_at(store: Store, seat: Seat, now: float) -> Operation[Shown]:
     return Shown(seat.approval, Nonces(yes, no))
 
 
-def decide_at(store: Store, seat: Seat, body: DecideBody, now: float, *, mark: str) -> Operation[Decided | Reply]:
+def decide_at(
+    store: Store, seat: ApprovalAccess, body: DecideBody, now: float, *, mark: str
+) -> Operation[Decided | Reply]:
     """What it came to: the first word counts, and whoever comes second is told what it was."""
     if seat.by and body.by and body.by != seat.by:
         return _refused(403, "not-you", f"Here only {seat.by} decides.", "Leave out `by`.")
@@ -196,7 +200,7 @@ def decide_at(store: Store, seat: Seat, body: DecideBody, now: float, *, mark: s
     return (yield from _decide(store, seat, body, mark))
 
 
-def _decide(store: Store, seat: Seat, body: DecideBody, mark: str) -> Operation[Decided | Reply]:
+def _decide(store: Store, seat: ApprovalAccess, body: DecideBody, mark: str) -> Operation[Decided | Reply]:
     words: dict[str, Any] = {
         "approved": body.decision == "approve",
         "note": body.note[:LONGEST_NOTE],
@@ -214,7 +218,7 @@ def _decide(store: Store, seat: Seat, body: DecideBody, mark: str) -> Operation[
         return _refused(410, "no-longer-asked", str(error), "Nothing is to be done here.")
 
 
-def _view(seat: Seat, digest: str) -> View:
+def _view(seat: ApprovalAccess, digest: str) -> View:
     return seat.approval.id, digest, seat.way
 
 
@@ -310,7 +314,7 @@ def _value(value: Any) -> str:
 
 def _text(text: str) -> str:
     """What cannot be seen is written out: what is read must be what is approved."""
-    return escape(written_out(text, but="\t\n"))
+    return escape(escape_invisible(text, but="\t\n"))
 
 
 def _moment(at: float) -> str:

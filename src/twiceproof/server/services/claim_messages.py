@@ -11,28 +11,28 @@ from ...claims.claim import HELD, Busy, Failed, Held, InReview, Mismatch, Parked
 from ...claims.queries import Evidence, evidence_of
 from ...claims.results import unpack
 from ...claims.retention import run_or_claim
-from ...claims.states import Ask, is_expired, is_lapsed
+from ...claims.states import ClaimRequest, is_expired, is_lapsed
 from ...errors import ValueRefused
 from ...inbound.reply import JSON, Reply, json_reply, problem, retry_after
 from ...keys.duration import LONGEST
 from ...operations import Operation
 from ...records import Address, Record
-from ...safe_text import typed
+from ...safe_text import suggested_command
 from ...stores.base import Store
 from ..openapi import KEEP, KEY_OR_NONE, LEASE, UUID_OR_NONE
 
 __all__ = [
     "LONGEST_PAUSE",
     "OUTCOMES",
+    "ClaimEnded",
+    "ClaimReport",
     "ClaimView",
     "Claimed",
     "CompleteBody",
-    "Ended",
     "FailBody",
-    "Prior",
+    "PriorClaim",
     "RenewBody",
     "Renewed",
-    "Report",
     "TakeBody",
     "always_200",
     "claimed",
@@ -74,7 +74,7 @@ class Claimed(Struct, frozen=True):
     run: str
 
 
-class Prior(Struct, frozen=True):
+class PriorClaim(Struct, frozen=True):
     """It was done before, with this result."""
 
     claimed: bool
@@ -85,7 +85,7 @@ class Prior(Struct, frozen=True):
     run: str
 
 
-class Ended(Struct, frozen=True):
+class ClaimEnded(Struct, frozen=True):
     """Your word is on record."""
 
     state: str
@@ -102,7 +102,7 @@ def claimed(held: Held, token: str) -> Reply:
     return json_reply(201, Claimed(True, "held", token, held.taken_at + held.lease, held.attempt, held.run))
 
 
-def refused(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> Reply:
+def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> Reply:
     """Why it is not yours, and what can be done about it."""
     match outcome:
         case Busy():
@@ -146,7 +146,7 @@ def refused(ask: Ask, outcome: Busy | Failed | InReview | Mismatch | Parked) -> 
             )
 
 
-def _busy(ask: Ask, busy: Busy) -> Reply:
+def _busy(ask: ClaimRequest, busy: Busy) -> Reply:
     pause = retry_after(min(busy.retry_after, LONGEST_PAUSE))
     return _problem(
         409,
@@ -161,7 +161,7 @@ def _busy(ask: Ask, busy: Busy) -> Reply:
     )
 
 
-def lost(ask: Ask, state: str, kept: bool) -> Reply:
+def lost(ask: ClaimRequest, state: str, kept: bool) -> Reply:
     """A token that has lost its claim."""
     finding = (
         "What you found out is kept as evidence, not taken as the result." if kept else "Stop before the next effect."
@@ -170,7 +170,7 @@ def lost(ask: Ask, state: str, kept: bool) -> Reply:
     return _problem(409, "claim-lost", f"This token has lost its claim. {finding}", state or "unclaimed", ask.run, move)
 
 
-def not_ours(ask: Ask) -> Reply:
+def not_ours(ask: ClaimRequest) -> Reply:
     return problem(
         403,
         "wrong-token",
@@ -190,13 +190,13 @@ def unsafe() -> Reply:
     )
 
 
-def settling(ask: Ask) -> str:
+def settling(ask: ClaimRequest) -> str:
     """How a person says what happened."""
     about = (ask.operation, ask.key)
     return (
         f'Find out whether it happened, then settle it: POST /v1/reviews/{ask.run} {{"verdict": "happened"}} or '
         '{"verdict": "did-not-happen"}; or type: '
-        f"{typed('claims', 'settle', '--happened', about=about)} (or --did-not-happen)."
+        f"{suggested_command('claims', 'settle', '--happened', about=about)} (or --did-not-happen)."
     )
 
 
@@ -263,7 +263,7 @@ def given(value: Raw | UnsetType) -> Raw:
     return Raw(msgspec.json.format(bytes(value), indent=-1))
 
 
-class Report(Struct, frozen=True):
+class ClaimReport(Struct, frozen=True):
     """What a holder said that had lost its claim."""
 
     owner: str
@@ -289,7 +289,7 @@ class ClaimView(Struct, frozen=True):
     result_kept: bool
     error: str
     reason: str
-    evidence: list[Report]
+    evidence: list[ClaimReport]
 
 
 def look_at_claim(store: Store, at: Address) -> Operation[Reply]:
@@ -329,6 +329,6 @@ def _view(store: Store, record: Record, now: float) -> Operation[ClaimView]:
     )
 
 
-def _report(piece: Evidence) -> Report:
+def _report(piece: Evidence) -> ClaimReport:
     error = piece.fault.message if piece.fault else ""
-    return Report(piece.owner, piece.seen_at, Raw(piece.result) if piece.result else None, error)
+    return ClaimReport(piece.owner, piece.seen_at, Raw(piece.result) if piece.result else None, error)

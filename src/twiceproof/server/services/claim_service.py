@@ -31,13 +31,13 @@ from ...claims.claim import (
     run_id,
     validate_name,
 )
-from ...claims.manager import Claims
+from ...claims.manager import ClaimManager
 from ...claims.policy import DEFAULT_KEEP
 from ...claims.results import pack, unpack
 from ...claims.retention import HTTP_OWNER
-from ...claims.states import Answer, Ask, Begin, Lifetime, Move, claim_for, decide, is_lapsed
+from ...claims.states import AnswerOnly, BeginClaim, ClaimRequest, Lifetime, Move, claim_for, decide, is_lapsed
 from ...errors import Misuse
-from ...inbound.envelope import tell
+from ...inbound.envelope import report
 from ...inbound.reply import Reply, json_reply
 from ...inbound.signing import signer
 from ...keys import body_hash, validate_key
@@ -47,11 +47,11 @@ from ...records import Address, Record, Replace, Written
 from ...stores.base import Store
 from ..openapi import UUID_OR_NONE
 from .claim_messages import (
+    ClaimEnded,
     CompleteBody,
-    Ended,
     FailBody,
     Keep,
-    Prior,
+    PriorClaim,
     RenewBody,
     Renewed,
     TakeBody,
@@ -78,25 +78,30 @@ __all__ = [
 ]
 
 
-def decide_claim(ask: Ask, record: Record | None, now: float) -> Move:
+def decide_claim(ask: ClaimRequest, record: Record | None, now: float) -> Move:
     """A run is no claim to be taken here; and what waits for a person is taken by who says that it does no harm."""
     if record is not None and record.at.kind == RUN:
         raise Misuse(f"{ask.operation} is a flow, and this key has a run; start it with: POST /v1/runs/{ask.operation}")
     move = decide(ask, record, now)
-    if record is None or ask.repeat != "safe" or not isinstance(move, Answer) or not isinstance(move.outcome, InReview):
+    if (
+        record is None
+        or ask.repeat != "safe"
+        or not isinstance(move, AnswerOnly)
+        or not isinstance(move.outcome, InReview)
+    ):
         return move
     attempt = claim_of(record).attempt + 1
     body = body_of(claim_for(ask, attempt))
-    return Begin(Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease), attempt)
+    return BeginClaim(Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease), attempt)
 
 
-def decide_request(ask: Ask, record: Record | None, now: float) -> Move:
+def decide_request(ask: ClaimRequest, record: Record | None, now: float) -> Move:
     """The same request once more, because its answer was lost: it holds what it held, under the same fence."""
     if record is not None and record.state == HELD and not is_lapsed(record, now):
         claim = claim_of(record)
         if claim.owner == ask.owner and claim.fingerprint == ask.fingerprint:
             left = (record.lease_until or now) - now
-            return Answer(Held(ask.at, record.fence, ask.owner, claim.attempt, claim.run, left, 0.0, "", now))
+            return AnswerOnly(Held(ask.at, record.fence, ask.owner, claim.attempt, claim.run, left, 0.0, "", now))
     return decide_claim(ask, record, now)
 
 
@@ -184,7 +189,7 @@ class ClaimService:
 
     def __init__(
         self,
-        claims: Claims,
+        claims: ClaimManager,
         tenant: str,
         *,
         best_effort: bool = False,
@@ -217,7 +222,7 @@ class ClaimService:
             owner=owner_of(secret),
         )
         outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
-        tell("claims", WORDS[type(outcome)], key=key, run=ask.run)
+        report("claims", WORDS[type(outcome)], key=key, run=ask.run)
         if not isinstance(outcome, Held | Mismatch):
             self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
         match outcome:
@@ -229,13 +234,13 @@ class ClaimService:
             case _:
                 return refused(ask, outcome)
 
-    def _secret(self, ask: Ask, request: str) -> str:
+    def _secret(self, ask: ClaimRequest, request: str) -> str:
         return secret_of_request(ask.at, self._caller, request) if request else draw_secret()
 
     def _prior(self, done: Done) -> Operation[Reply]:
         text = yield from unpack(self._store, done.at, done.result, done.spill)
         return json_reply(
-            200, Prior(False, "done", Raw(text) if text else None, bool(text), done.finished_at, done.run)
+            200, PriorClaim(False, "done", Raw(text) if text else None, bool(text), done.finished_at, done.run)
         )
 
     def look(self, operation: str, key: str) -> Operation[Reply]:
@@ -251,7 +256,7 @@ class ClaimService:
         held = _held(ask, token)
         packed = pack(given(body.result), held)
         if record is not None and _said_before(record, token, DONE) and packed.is_kept_in(claim_of(record)):
-            return json_reply(200, Ended(DONE, ask.run))
+            return json_reply(200, ClaimEnded(DONE, ask.run))
         answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life, twice=True)
         return self._ended(ask, answer, DONE)
 
@@ -262,7 +267,7 @@ class ClaimService:
             return not_ours(ask)
         state, fault = REVIEW if body.unknown else FAILED, _fault(body)
         if record is not None and _said_before(record, token, state) and fault.weighs_like(claim_of(record).fault):
-            return json_reply(200, Ended(state, ask.run))
+            return json_reply(200, ClaimEnded(state, ask.run))
         held, claim = _held(ask, token), _claim(ask, token, record)
         if body.unknown:
             reason = f"its holder does not know: {fault.message}"
@@ -283,12 +288,12 @@ class ClaimService:
         until = record.lease_until if record is not None else None
         return json_reply(200, Renewed(HELD, until or 0.0, ask.run))
 
-    def _ended(self, ask: Ask, answer: Written | LostHold, state: str) -> Reply:
+    def _ended(self, ask: ClaimRequest, answer: Written | LostHold, state: str) -> Reply:
         if isinstance(answer, LostHold):
             return lost(ask, answer.state, kept=True)
-        return json_reply(200, Ended(state, ask.run))
+        return json_reply(200, ClaimEnded(state, ask.run))
 
-    def _shown(self, ask: Ask, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
+    def _shown(self, ask: ClaimRequest, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
         """The token, and what it is about. One fence has one owner: another one's token was made up."""
         token = yield from read_token(self._store, ask.at, text)
         if token is None:
@@ -300,10 +305,10 @@ class ClaimService:
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def _ask(self, operation: str, key: str) -> Ask:
+    def _ask(self, operation: str, key: str) -> ClaimRequest:
         operation, key = validate_name("operation", operation), validate_key(key)
         at = address_of(self._tenant, operation, key)
-        return Ask(at, operation, key, "", 0.0, self._tenant, run=run_id(at.space))
+        return ClaimRequest(at, operation, key, "", 0.0, self._tenant, run=run_id(at.space))
 
     def _life(self, operation: str, keep: Keep | None) -> Lifetime:
         if keep is not None:
@@ -317,11 +322,11 @@ def _fingerprint(payload: Raw | UnsetType) -> str:
     return "" if isinstance(payload, UnsetType) else body_hash(b'{"payload":' + bytes(given(payload)) + b"}")
 
 
-def _held(ask: Ask, token: ClaimToken) -> Held:
+def _held(ask: ClaimRequest, token: ClaimToken) -> Held:
     return Held(ask.at, token.fence, token.owner, token.attempt, ask.run, 0.0, 0.0)
 
 
-def _claim(ask: Ask, token: ClaimToken, record: Record | None) -> Claim:
+def _claim(ask: ClaimRequest, token: ClaimToken, record: Record | None) -> Claim:
     """What the claim said when it was taken. Where it is gone, nothing of this will be written."""
     if record is None:
         return Claim(ask.operation, ask.key, token.owner, ask.tenant)

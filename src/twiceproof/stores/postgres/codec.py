@@ -13,7 +13,7 @@ from .primary import TEXT, in_schema
 
 __all__ = [
     "COMMIT_TYPES",
-    "Calls",
+    "ServerFunctions",
     "Values",
     "beside_values",
     "commit_call",
@@ -55,7 +55,7 @@ BESIDE_TYPES = (TEXT, TEXT, TEXT, "int")
 DUE_TYPES = (TEXT, TEXT, TEXT, "int", "double precision")
 
 
-class Calls:
+class ServerFunctions:
     """The server's functions in one schema, each with its arguments' types, so that no other fits better."""
 
     def __init__(self, schema: str) -> None:
@@ -85,7 +85,7 @@ decode_record = msgspec.json.Decoder(Record).decode
 # -- commits -------------------------------------------------------------------------------------
 
 
-def commit_call(calls: Calls, batches: Sequence[Batch]) -> tuple[bytes, Values]:
+def commit_call(calls: ServerFunctions, batches: Sequence[Batch]) -> tuple[bytes, Values]:
     """The server function for these batches, and its arguments. Lone inserts and replaces have their own."""
     if len(batches) == 1 and len(batches[0].writes) == 1:
         write, nonce = batches[0].writes[0], batches[0].nonce

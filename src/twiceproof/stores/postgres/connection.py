@@ -13,12 +13,12 @@ from psycopg import pq
 
 from ...clock import Clock, jitter
 from ...errors import SchemaMismatch, StoreError, StoreFull, StoreUnavailable, StoreUnsafe
-from ...threads import Glances, let_signals_through
+from ...threads import AdaptiveSpin, reraise_signal_exception
 from ..base import Disconnected
 from ..user_drivers import shut
 from .primary import EQ
 
-__all__ = ["Ghost", "Link", "Refused", "lay", "named", "session_of"]
+__all__ = ["LostSession", "PostgresConnection", "StatementRefused", "named", "session_of", "terminate"]
 
 
 SCHEMA = "twiceproof"
@@ -31,7 +31,7 @@ MISSING = ("42P01", "42883", "42703", "3F000")
 RAISED_BY_US = "P0001"
 
 
-class Refused(Exception):
+class StatementRefused(Exception):
     """The server's answer was an error. Only its first line: the details may hold a row's contents."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -49,7 +49,7 @@ class Refused(Exception):
         return self.code.startswith(CONNECTION_LOST)
 
 
-def named(error: Refused) -> StoreError:
+def named(error: StatementRefused) -> StoreError:
     """The error as the caller sees it."""
     code, text = error.code, str(error)
     if code == DISK_FULL:
@@ -111,20 +111,20 @@ PATIENCE = 2.0  # for a session that does not go; whoever asks for us waits, and
 AskServer = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 
 
-class Ghost(Struct, frozen=True):
+class LostSession(Struct, frozen=True):
     pid: bytes
     started: bytes
 
 
-def session_of(ask: AskServer, pid: int) -> Ghost | None:
+def session_of(ask: AskServer, pid: int) -> LostSession | None:
     """Who we are to the server. None behind a pooler: that session is shared, and not ours to end."""
     for there, started in ask(SESSION, ()):
         if there == str(pid).encode() and started is not None:
-            return Ghost(there, started)
+            return LostSession(there, started)
     return None
 
 
-def lay(ghost: Ghost, ask: AskServer, clock: Clock) -> None:
+def terminate(ghost: LostSession, ask: AskServer, clock: Clock) -> None:
     """End the session, and see that it is gone."""
     until = clock.monotonic() + PATIENCE
     while ask(END, (ghost.pid, ghost.started)):
@@ -149,7 +149,7 @@ Waits = Callable[[pq.abc.PGconn, int], int]
 Guard = Callable[[bytes, Sequence[bytes | None]], tuple[bytes, Sequence[bytes | None]]]
 
 
-class Link:
+class PostgresConnection:
     """Asks one question at a time and gives up on an answer after `patience` seconds, or when it is closed.
 
     Speaks to libpq directly: psycopg's cursors would cost as much again as the server's work. No `SET`, no
@@ -173,13 +173,13 @@ class Link:
         self._guard = guard  # for what is asked behind a pooler
         self._writes = writes
         self._db: psycopg.Connection | None = None
-        self._session: Ghost | None = None
-        self._ghost: Ghost | None = None
+        self._session: LostSession | None = None
+        self._ghost: LostSession | None = None
         self._mutex = threading.Lock()
         self._closings = 0  # whoever asks remembers the number: if it has changed, nobody wants the answer any more
         self._asked_after = 0
         self._leaked: list[object] = []
-        self._glances = Glances(GLANCES)
+        self._glances = AdaptiveSpin(GLANCES)
 
     def ask(self, sql: bytes, values: Sequence[bytes | None] = (), *, alone: bool = False) -> Rows:
         """The rows of the answer. What is asked must be one statement, and harmless if rolled back.
@@ -192,7 +192,7 @@ class Link:
             for _ in range(TRANSIENT_TRIES):
                 try:
                     return self._exchange(sql, values, self._glances_then_waits if alone else self._waits)
-                except Refused as error:
+                except StatementRefused as error:
                     if not error.transient:
                         raise self._translated(error) from None
                     last = error
@@ -215,20 +215,20 @@ class Link:
                 self._drop()
                 if error.sqlstate is None:
                     raise Disconnected(error, sent=True) from error
-                raise named(Refused(error.sqlstate, error.diag.message_primary or "")) from error
+                raise named(StatementRefused(error.sqlstate, error.diag.message_primary or "")) from error
             except BaseException:
                 self._drop()
                 raise
             finally:
                 end.cancel()
 
-    def hush(self) -> None:
+    def cancel_waiters(self) -> None:
         """Whoever is asking hears that there will be no answer."""
         self._closings += 1
 
     def close(self) -> None:
         """Waits for nobody for long."""
-        self.hush()
+        self.cancel_waiters()
         if not self._mutex.acquire(timeout=GRACE):
             return  # still connecting: dropped when that is over
         try:
@@ -259,7 +259,7 @@ class Link:
             result = _answer(libpq, sql, values, waits)
         except (psycopg.Error, OSError) as error:
             self._lose()
-            let_signals_through(error)
+            reraise_signal_exception(error)
             raise Disconnected(error, sent=True) from error
         except BaseException:
             self._lose()  # Ctrl-C in the middle: the answer to this would be taken for the next one's
@@ -287,7 +287,7 @@ class Link:
             left -= GLANCE
         raise psycopg.OperationalError(f"no answer for {self._patience:g} s")
 
-    def _translated(self, error: Refused) -> Exception:
+    def _translated(self, error: StatementRefused) -> Exception:
         if error.code == READ_ONLY:
             self._drop()  # after a failover the same name may lead to another server
         if error.disconnects:
@@ -303,7 +303,7 @@ class Link:
         try:
             return self._open()
         except (psycopg.Error, OSError) as error:
-            let_signals_through(error)
+            reraise_signal_exception(error)
             raise Disconnected(error, sent=False) from None
 
     def _open(self) -> psycopg.Connection:
@@ -324,19 +324,19 @@ class Link:
         def ask(sql: bytes, values: Sequence[bytes]) -> Rows:
             try:
                 return _rows(_answer(db.pgconn, sql, values, self._waits))
-            except Refused as error:
+            except StatementRefused as error:
                 raise (Disconnected(error, sent=False) if error.disconnects else named(error)) from None
 
         return ask
 
-    def _introduce(self, db: psycopg.Connection) -> Ghost | None:
+    def _introduce(self, db: psycopg.Connection) -> LostSession | None:
         ask = self.asking(db)
         if self._greet is not None:
             self._greet(ask)
         if not self._writes:
             return None
         if self._ghost is not None:
-            lay(self._ghost, ask, self._clock)
+            terminate(self._ghost, ask, self._clock)
             self._ghost = None
         return session_of(ask, db.info.backend_pid)
 
@@ -363,7 +363,7 @@ def _is_stale(libpq: pq.abc.PGconn) -> bool:
         if _wait(libpq, select.POLLIN, 0.0):
             libpq.consume_input()
     except (psycopg.Error, OSError) as error:
-        let_signals_through(error)
+        reraise_signal_exception(error)
         return True
     return libpq.status != pq.ConnStatus.OK
 
@@ -414,7 +414,7 @@ def _rows(result: pq.abc.PGresult) -> Rows:
     return [[result.get_value(row, column) for column in columns] for row in range(result.ntuples)]
 
 
-def _refusal(result: pq.abc.PGresult) -> Refused:
+def _refusal(result: pq.abc.PGresult) -> StatementRefused:
     code = result.error_field(pq.DiagnosticField.SQLSTATE) or b"08006"
     text = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"the connection broke"
-    return Refused(code.decode(), text.decode(errors="replace"))
+    return StatementRefused(code.decode(), text.decode(errors="replace"))

@@ -17,7 +17,7 @@ __all__ = [
     "FACTS",
     "SETTINGS",
     "SETTINGS_OF_AN_EMPTY_DATABASE",
-    "Settings",
+    "PostgresSettings",
     "examine",
     "examine_server",
     "refuse_unsafe",
@@ -51,7 +51,7 @@ SETTINGS = _SETTINGS.replace("{applied}", APPLIED).replace("{elsewhere}", "NULL"
 SETTINGS_OF_AN_EMPTY_DATABASE = _SETTINGS.replace("{applied}", "0").replace("{elsewhere}", _ELSEWHERE)
 
 
-class Settings(msgspec.Struct, frozen=True):
+class PostgresSettings(msgspec.Struct, frozen=True):
     """What decides whether acknowledged writes are kept; asked once, at opening."""
 
     fsync: str
@@ -79,7 +79,7 @@ SELECT pg_catalog.json_build_object(
 )"""
 
 
-class Facts(msgspec.Struct, frozen=True):
+class PostgresFacts(msgspec.Struct, frozen=True):
     replicas: int
     idle_in_transaction: int  # milliseconds; 0: no limit
     lock_timeout: int
@@ -88,13 +88,13 @@ class Facts(msgspec.Struct, frozen=True):
     now: float
 
 
-def refuse_unsafe(settings: Settings) -> None:
+def refuse_unsafe(settings: PostgresSettings) -> None:
     for found in promises(settings):
         if found.level == "refuse":
             raise StoreUnsafe(f"{found.name}: {found.found}. {found.advice}", findings=[found])
 
 
-def promises(settings: Settings) -> Iterator[Finding]:
+def promises(settings: PostgresSettings) -> Iterator[Finding]:
     """Judged at opening and by the doctor alike."""
     yield _version(settings.version)
     yield _primary(settings)
@@ -111,7 +111,7 @@ def _version(number: int) -> Finding:
     )
 
 
-def _primary(settings: Settings) -> Finding:
+def _primary(settings: PostgresSettings) -> Finding:
     if settings.standby:
         return Finding("refuse", "role", "a standby, which takes no writes", "Point the URL at the primary.")
     if settings.read_only == "on":
@@ -125,7 +125,7 @@ def _must_be_on(name: str, value: str, otherwise: str) -> Finding:
     return Finding("refuse", name, f"{value}: {otherwise}", f"Set {name}=on and restart the server.")
 
 
-def _synchronous_commit(settings: Settings) -> Finding:
+def _synchronous_commit(settings: PostgresSettings) -> Finding:
     value = settings.synchronous_commit
     if value == "off":
         return Finding(
@@ -158,11 +158,11 @@ def _isolation(level: str) -> Finding:
 # -- for the doctor alone ------------------------------------------------------------------------
 
 
-def examine(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock, schema: str) -> list[Finding]:
+def examine(db: psycopg.Connection, ask: Ask, settings: PostgresSettings, clock: Clock, schema: str) -> list[Finding]:
     return [*examine_server(db, ask, settings, clock), _server(ask, schema), *_examine_schema(ask, schema)]
 
 
-def examine_server(db: psycopg.Connection, ask: Ask, settings: Settings, clock: Clock) -> list[Finding]:
+def examine_server(db: psycopg.Connection, ask: Ask, settings: PostgresSettings, clock: Clock) -> list[Finding]:
     """What can be seen without a ledger."""
     before = clock.now()
     facts = _facts(ask)
@@ -179,11 +179,11 @@ def examine_server(db: psycopg.Connection, ask: Ask, settings: Settings, clock: 
     ]
 
 
-def _facts(ask: Ask) -> Facts:
-    return msgspec.json.decode(ask(FACTS.encode(), ())[0][0] or b"", type=Facts)
+def _facts(ask: Ask) -> PostgresFacts:
+    return msgspec.json.decode(ask(FACTS.encode(), ())[0][0] or b"", type=PostgresFacts)
 
 
-def _replicas(facts: Facts, settings: Settings) -> Finding:
+def _replicas(facts: PostgresFacts, settings: PostgresSettings) -> Finding:
     if facts.replicas and not settings.standbys:
         return Finding(
             "warn",
@@ -194,7 +194,7 @@ def _replicas(facts: Facts, settings: Settings) -> Finding:
     return Finding("ok", "replication", f"{facts.replicas} replicas, synchronous: {settings.standbys or 'none'}")
 
 
-def _pooler(facts: Facts, db: psycopg.Connection, later: int) -> Finding:
+def _pooler(facts: PostgresFacts, db: psycopg.Connection, later: int) -> Finding:
     if not facts.pid == later == db.info.backend_pid:
         return Finding(
             "warn",

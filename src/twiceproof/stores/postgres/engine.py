@@ -14,10 +14,10 @@ from ...clock import Clock, system_clock
 from ...errors import Misuse, SchemaMismatch, StoreUnavailable
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record, Written
 from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger, chosen
-from ..notifications import rings
+from ..notifications import names_to_notify
 from ..sql import after_id, after_key, cursor_of_key
 from .codec import (
-    Calls,
+    ServerFunctions,
     beside_values,
     commit_call,
     decode_record,
@@ -28,13 +28,13 @@ from .codec import (
     found,
     outcomes,
 )
-from .connection import Link
-from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, Settings, examine, examine_server, refuse_unsafe
+from .connection import PostgresConnection
+from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, PostgresSettings, examine, examine_server, refuse_unsafe
 from .join import PostgresJoins
-from .notify import Heard, Listener, Notifier
+from .notify import Heard, PostgresListener, PostgresNotifier
 from .primary import EQ, SCHEMA, TEXT, Primary, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "Scan", "look"]
+__all__ = ["PostgresEngine", "PostgresScan", "look"]
 
 
 PAGE = """
@@ -84,7 +84,7 @@ SELECT r FROM {{schema}}.twiceproof_records AS r WHERE id {EQ} ANY (ARRAY(
 ))"""  # noqa: S608 - constants
 
 
-class Scan:
+class PostgresScan:
     """One page: what to ask, and what the rows mean."""
 
     def __init__(
@@ -185,17 +185,19 @@ class PostgresEngine:
         self._schema = schema = named or SCHEMA
         self._named = named is not None
         self._newest = 0
-        self._calls = Calls(schema)
+        self._calls = ServerFunctions(schema)
         self._parameters = _parameters(url)
         self._primary = Primary(schema)
         greet = self._primary.greet
-        self._commits = Link(self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True)
-        self._reads = Link(self._connect, clock, PATIENCE, greet=greet)
-        self._side = Link(self._connect, clock, SIDE_PATIENCE, greet=greet)
+        self._commits = PostgresConnection(
+            self._connect, clock, PATIENCE, greet=greet, guard=self._primary.guard, writes=True
+        )
+        self._reads = PostgresConnection(self._connect, clock, PATIENCE, greet=greet)
+        self._side = PostgresConnection(self._connect, clock, SIDE_PATIENCE, greet=greet)
         self._links = (self._commits, self._reads, self._side)
         self.joins = PostgresJoins(self._parameters, clock, self._side.ask, schema=schema, patience=PATIENCE)
-        self._notifier = Notifier(self._side.ask, clock.sleep)
-        self._listener = Listener(self._connect, self._side.ask)
+        self._notifier = PostgresNotifier(self._side.ask, clock.sleep)
+        self._listener = PostgresListener(self._connect, self._side.ask)
         self._prepare(create, accept)
 
     def _prepare(self, create: bool, accept: bool) -> None:
@@ -219,12 +221,12 @@ class PostgresEngine:
             self._side.close()
             raise
 
-    def _no_ledger(self, settings: Settings) -> NoLedger:
+    def _no_ledger(self, settings: PostgresSettings) -> NoLedger:
         with self._side.session() as db:
             found = examine_server(db, self._side.asking(db), settings, self._clock)
         return NoLedger(f"There is no ledger in this database; {POINT}.", findings=found)
 
-    def _refuse_a_second(self, settings: Settings) -> None:
+    def _refuse_a_second(self, settings: PostgresSettings) -> None:
         """A ledger where an earlier build made it: a new one beside it would repeat all that it has done."""
         if settings.elsewhere and not self._named:
             raise SchemaMismatch(
@@ -232,12 +234,12 @@ class PostgresEngine:
                 f"with it, add ?schema={settings.elsewhere} to the URL; to begin a new one, ?schema={self._schema}."
             )
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> PostgresSettings:
         try:
             text = self._side.ask(in_schema(SETTINGS, self._schema))[0][0]
         except SchemaMismatch:  # no table yet
             text = self._side.ask(SETTINGS_OF_AN_EMPTY_DATABASE.encode())[0][0]
-        return msgspec.json.decode(text or b"", type=Settings)
+        return msgspec.json.decode(text or b"", type=PostgresSettings)
 
     def _connect(self) -> psycopg.Connection:
         return psycopg.connect(autocommit=True, prepare_threshold=None, **self._parameters)
@@ -253,7 +255,7 @@ class PostgresEngine:
             place
             for batch, answer in zip(batches, answers, strict=True)
             if type(answer) is Written
-            for place in rings(batch)
+            for place in names_to_notify(batch)
         )
         return answers
 
@@ -272,7 +274,7 @@ class PostgresEngine:
         return found(_one(self._reads.ask(self._calls.fetch, fetch_values(addresses), alone=len(addresses) == 1)))
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        asked = Scan(kind, space, state, after, limit, schema=self._schema)
+        asked = PostgresScan(kind, space, state, after, limit, schema=self._schema)
         link = self._side if space is None else self._reads  # a run's own ledger must not wait for long scans
         return asked.page(link.ask(asked.sql, asked.values))
 
@@ -305,7 +307,7 @@ class PostgresEngine:
         self._listener.close()
         self._notifier.close()
         for link in self._links:
-            link.hush()  # all of them before any is waited for
+            link.cancel_waiters()  # all of them before any is waited for
         for link in self._links:
             link.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-__all__ = ["Heard", "Listener", "Notifier", "meant_by"]
+__all__ = ["Heard", "PostgresListener", "PostgresNotifier", "meant_by"]
 
 
 CHANNEL = "twiceproof"
@@ -47,7 +47,7 @@ def meant_by(payload: str) -> Callable[[str], bool]:
     return lambda space: short(space) in marks
 
 
-class Notifier:
+class PostgresNotifier:
     """Tells other processes which spaces changed: from its own thread, at most once in 20 ms."""
 
     def __init__(self, ask: Ask, sleep: Callable[[float], None]) -> None:
@@ -108,7 +108,7 @@ class Notifier:
         return EVERYONE if len(spaces) > MOST_SPACES else ",".join(map(short, spaces))
 
 
-class Listener:
+class PostgresListener:
     """Hears what other processes tell, on a thread and a connection of its own, from the first pause on."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection], ask: Ask) -> None:

@@ -15,20 +15,30 @@ from ...records import Batch, Outcome
 from ..base import AGAIN, Again, Disconnected, Finding
 from ..open import ACCEPT, BEFORE_ACCEPTING
 from .codec import Arguments, Lane, Script, Scripts, encode, outcome, seconds
-from .connection import Broken, Command, Elsewhere, IsReplica, Link, Node, NotNow, is_unknown_script, understood
-from .url import Target
+from .connection import (
+    Broken,
+    Command,
+    Elsewhere,
+    IsReplica,
+    NotNow,
+    RedisConnection,
+    RedisServer,
+    is_unknown_script,
+    understood,
+)
+from .url import RedisUrl
 
-__all__ = ["Call", "Nodes", "commit_answers", "opening", "settled", "whole"]
+__all__ = ["RedisCluster", "ScriptCall", "commit_answers", "opening", "settled", "whole"]
 
 
 EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and lost
 OURS = (Broken, NotNow, Elsewhere, StoreError)  # anything else is no word of a server's: a signal's, or a bug
 REFUSED = 0  # epoch.lua's answer for a replica that took over
 
-UnderWay = tuple[Node, Link, Sequence[int], Broken | None]
+UnderWay = tuple[RedisServer, RedisConnection, Sequence[int], Broken | None]
 
 
-class Call(Struct, frozen=True):
+class ScriptCall(Struct, frozen=True):
     """One run of a script on the server of a lane."""
 
     lane: Lane
@@ -42,19 +52,19 @@ class Call(Struct, frozen=True):
         return self.script.call_whole(self.lane, self.arguments)
 
 
-class Nodes:
+class RedisCluster:
     """The servers. Safe to use from several threads."""
 
-    def __init__(self, target: Target, scripts: Scripts, clock: Clock) -> None:
+    def __init__(self, target: RedisUrl, scripts: Scripts, clock: Clock) -> None:
         self.target = target
         self.lanes: Sequence[Lane] = ()
         self.strict = False  # no acknowledged write may be lost: a replica that took over is refused
         self._scripts = scripts
         self._clock = clock
-        self._leaked: list[Link] = []
-        self._seed = Node(target.host, target.port, target)
-        self._nodes: dict[str, Node] = {self._seed.name: self._seed}
-        self._by_slot: list[tuple[int, int, Node]] = []
+        self._leaked: list[RedisConnection] = []
+        self._seed = RedisServer(target.host, target.port, target)
+        self._nodes: dict[str, RedisServer] = {self._seed.name: self._seed}
+        self._by_slot: list[tuple[int, int, RedisServer]] = []
 
     # -- the map ---------------------------------------------------------------------------------
 
@@ -64,7 +74,7 @@ class Nodes:
             return [[lane] for lane in lanes]
         return [list(lanes)] if lanes else []
 
-    def node_of(self, slot: int) -> Node:
+    def node_of(self, slot: int) -> RedisServer:
         if not self.target.cluster:
             return self._seed
         for first, last, node in self._by_slot or self.refresh():
@@ -72,13 +82,13 @@ class Nodes:
                 return node
         raise NotNow(f"no server of the cluster serves slot {slot}")
 
-    def all(self) -> list[Node]:
+    def all(self) -> list[RedisServer]:
         """Every server that serves something."""
         if not self.target.cluster:
             return [self._seed]
         return list({node.name: node for _, _, node in self._by_slot or self.refresh()}.values())
 
-    def refresh(self) -> list[tuple[int, int, Node]]:
+    def refresh(self) -> list[tuple[int, int, RedisServer]]:
         """Ask the servers, until one answers, who serves what."""
         last: Exception = NotNow("No server of the cluster is known")
         for node in list(self._nodes.values()):
@@ -89,23 +99,23 @@ class Nodes:
                 last = error
         raise last
 
-    def _map_of(self, node: Node) -> list[tuple[int, int, Node]]:
+    def _map_of(self, node: RedisServer) -> list[tuple[int, int, RedisServer]]:
         (rows,) = self.run(node, ("CLUSTER", "SLOTS"))
         if isinstance(rows, Exception):
             raise understood(rows)
         return [(row[0], row[1], self._known(row[2], node)) for row in rows]
 
-    def _known(self, entry: Sequence[Any], via: Node) -> Node:
+    def _known(self, entry: Sequence[Any], via: RedisServer) -> RedisServer:
         host = (entry[0] or b"").decode() or via.host  # a cluster of one does not know its own address
         node = self._nodes.get(f"{host}:{entry[1]}")
         if node is None:
-            node = Node(host, entry[1], self.target)
+            node = RedisServer(host, entry[1], self.target)
             node = self._nodes.setdefault(node.name, node)
         return node
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def ask(self, calls: Sequence[Call]) -> list[Any]:
+    def ask(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """A reply or an exception for each call. Every server has its work before any is waited for."""
         if len(calls) == 1:
             return [self.ask_one(calls[0])]
@@ -125,7 +135,7 @@ class Nodes:
                 self._noted(reply)
         return replies
 
-    def _send_out(self, calls: Sequence[Call], replies: list[Any], under_way: list[UnderWay]) -> None:
+    def _send_out(self, calls: Sequence[ScriptCall], replies: list[Any], under_way: list[UnderWay]) -> None:
         for node, places in self._by_node(calls, replies).items():
             try:
                 link = self._borrow(node, [calls[i].lane for i in places])
@@ -134,7 +144,7 @@ class Nodes:
                 continue
             under_way.append((node, link, places, self._send(node, link, [calls[i] for i in places])))
 
-    def ask_one(self, call: Call) -> Any:
+    def ask_one(self, call: ScriptCall) -> Any:
         """The reply to one call, or an exception."""
         try:
             node = self.node_of(call.lane.slot) if self.target.cluster else self._seed
@@ -161,10 +171,10 @@ class Nodes:
             self._by_slot = []  # the map is outdated
         return error
 
-    def _by_node(self, calls: Sequence[Call], replies: list[Any]) -> dict[Node, Sequence[int]]:
+    def _by_node(self, calls: Sequence[ScriptCall], replies: list[Any]) -> dict[RedisServer, Sequence[int]]:
         if not self.target.cluster:
             return {self._seed: range(len(calls))} if calls else {}
-        places: dict[Node, Any] = {}
+        places: dict[RedisServer, Any] = {}
         for i, call in enumerate(calls):
             try:
                 places.setdefault(self.node_of(call.lane.slot), []).append(i)
@@ -172,7 +182,7 @@ class Nodes:
                 replies[i] = error
         return places
 
-    def _send(self, node: Node, link: Link, calls: Sequence[Call]) -> Broken | None:
+    def _send(self, node: RedisServer, link: RedisConnection, calls: Sequence[ScriptCall]) -> Broken | None:
         try:
             link.send(calls[0].wire() if len(calls) == 1 else b"".join([call.wire() for call in calls]))
         except Broken as error:
@@ -185,11 +195,11 @@ class Nodes:
 
     def _collect(
         self,
-        node: Node,
-        link: Link,
+        node: RedisServer,
+        link: RedisConnection,
         places: Sequence[int],
         broken: Broken | None,
-        calls: Sequence[Call],
+        calls: Sequence[ScriptCall],
         replies: list[Any],
     ) -> None:
         if broken:
@@ -212,7 +222,7 @@ class Nodes:
                 replies[i] = understood(replies[i])
         return None
 
-    def _teach(self, link: Link, places: list[int], calls: Sequence[Call], replies: list[Any]) -> None:
+    def _teach(self, link: RedisConnection, places: list[int], calls: Sequence[ScriptCall], replies: list[Any]) -> None:
         """The server has forgotten the script (a restart, SCRIPT FLUSH): nothing was done, so send it whole."""
         if places:
             for i in places:
@@ -221,7 +231,7 @@ class Nodes:
             for i in places:
                 replies[i] = link.receive()
 
-    def run(self, node: Node, *commands: Command) -> list[Any]:
+    def run(self, node: RedisServer, *commands: Command) -> list[Any]:
         """Plain commands to one server; its errors are returned."""
         link = node.borrow()
         try:
@@ -234,7 +244,7 @@ class Nodes:
 
     # -- greeting --------------------------------------------------------------------------------
 
-    def _borrow(self, node: Node, lanes: Sequence[Lane]) -> Link:
+    def _borrow(self, node: RedisServer, lanes: Sequence[Lane]) -> RedisConnection:
         """A link to a server that is known to serve these lanes in this epoch."""
         link = node.spare() or self._open(node)
         greeted = node.greeted
@@ -243,7 +253,7 @@ class Nodes:
             self._greet(node, link, fresh if self.target.cluster else self.lanes)
         return link
 
-    def _open(self, node: Node) -> Link:
+    def _open(self, node: RedisServer) -> RedisConnection:
         began = self._clock.monotonic()
         if self.target.cluster and node.sick_until > began:
             raise Broken(ConnectionError(f"{node.name} did not answer a moment ago"), sent=False)
@@ -255,7 +265,7 @@ class Nodes:
             node.sick_until = began + took + min(max(0.05, 2 * took), 10.0)
             raise
 
-    def _greet(self, node: Node, link: Link, lanes: Sequence[Lane]) -> None:
+    def _greet(self, node: RedisServer, link: RedisConnection, lanes: Sequence[Lane]) -> None:
         """Has another process served these lanes in between? See epoch.lua."""
         calls = [self._epoch_call(node, group) for group in self.groups(lanes)]
         try:
@@ -274,11 +284,11 @@ class Nodes:
         node.greeted |= {lane.number for lane in lanes}
         node.trusted = node.server
 
-    def _epoch_call(self, node: Node, lanes: Sequence[Lane]) -> Call:
+    def _epoch_call(self, node: RedisServer, lanes: Sequence[Lane]) -> ScriptCall:
         prefixes = [lane.prefix for lane in lanes]
         former = node.former if self.strict and node.former else False
         asked = (node.server, EPOCH_STRIDE, prefixes, former, node.trusted not in ("", node.server, node.former))
-        return Call(lanes[0], self._scripts.epoch, [encode(asked)])
+        return ScriptCall(lanes[0], self._scripts.epoch, [encode(asked)])
 
     def greet(self) -> None:
         """Before anything is asked: a server that must be refused is refused when the store is opened."""
@@ -290,7 +300,7 @@ class Nodes:
         self._by_slot = []
         self.close()
 
-    def open_ear(self) -> Link:
+    def open_ear(self) -> RedisConnection:
         """A connection to listen on."""
         link = self._seed.connection()
         link.connect()
@@ -308,7 +318,7 @@ class Nodes:
             self._leaked += node.abandon()
 
 
-def _taken_over(node: Node) -> StoreUnsafe:
+def _taken_over(node: RedisServer) -> StoreUnsafe:
     finding = Finding(
         "refuse",
         "failover",
@@ -366,7 +376,7 @@ def _unserved(error: Exception) -> StoreUnavailable:
 
 
 @contextlib.contextmanager
-def opening(nodes: Nodes) -> Iterator[None]:
+def opening(nodes: RedisCluster) -> Iterator[None]:
     """For work outside of the store's own retries."""
     try:
         yield

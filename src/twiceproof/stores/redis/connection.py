@@ -15,17 +15,17 @@ from redis.connection import Connection, SSLConnection
 from redis.exceptions import AuthenticationError, RedisError
 
 from ...errors import StoreError, StoreFull
-from ...threads import Glances, let_signals_through
-from .url import Target
+from ...threads import AdaptiveSpin, reraise_signal_exception
+from .url import RedisUrl
 
 __all__ = [
     "Broken",
     "Command",
     "Elsewhere",
     "IsReplica",
-    "Link",
-    "Node",
     "NotNow",
+    "RedisConnection",
+    "RedisServer",
     "facts_of",
     "is_turned_away",
     "is_unknown_script",
@@ -125,7 +125,7 @@ READ_SIZE = 65_536
 GLANCES = 100  # a command beside us takes a hundred microseconds, with the way there and back
 
 
-class Link:
+class RedisConnection:
     """One connection, used by one thread at a time. Commands go out together, then the replies come in.
 
     redis-py knows how to connect (TLS, passwords, databases); a round trip through it costs three times ours.
@@ -136,20 +136,20 @@ class Link:
         self._sock: Any = None
         self._replies = Reader()
         self.id = 0  # the server's number for this connection; 0 if it does not say
-        self._glances: Glances | None = None  # where the socket can be looked at without waiting
+        self._glances: AdaptiveSpin | None = None  # where the socket can be looked at without waiting
 
     def connect(self) -> None:
         self._connection.connect()
         self._sock = self._connection._sock  # every reply so far was waited for: nothing is left in its buffer
         if type(self._sock) is socket.socket and sys.platform == "linux":
             _leave_waiting_to_the_kernel(self._sock)
-            self._glances = Glances(GLANCES)
+            self._glances = AdaptiveSpin(GLANCES)
 
     def send(self, wire: bytes) -> None:
         try:
             self._sock.sendall(wire)
         except OSError as error:
-            let_signals_through(error)
+            reraise_signal_exception(error)
             raise Broken(_told(error), sent=True) from error  # part of it may have left
 
     def receive(self, *, alone: bool = False) -> Any:
@@ -164,7 +164,7 @@ class Link:
                     raise ConnectionError("the server closed the connection")
                 replies.feed(data)
         except (OSError, ProtocolError) as error:
-            let_signals_through(error)
+            reraise_signal_exception(error)
             raise Broken(_told(error), sent=True) from error
         if type(reply) is ReplyError and is_turned_away(reply):
             raise Broken(reply, sent=False)
@@ -208,10 +208,10 @@ def _told(error: Exception) -> Exception:
     return TimeoutError("no answer in time") if isinstance(error, BlockingIOError) else error
 
 
-class Node:
+class RedisServer:
     """One server and the spare links to it."""
 
-    def __init__(self, host: str, port: int, target: Target) -> None:
+    def __init__(self, host: str, port: int, target: RedisUrl) -> None:
         self.name = f"{host}:{port}"
         self.host = host
         self.port = port
@@ -221,13 +221,13 @@ class Node:
         self.greeted: set[int] = set()  # lanes that this process is known to serve
         self.sick_until = 0.0  # by the monotonic clock: not worth a try before
         self._target = target
-        self._spare: list[Link] = []
+        self._spare: list[RedisConnection] = []
         self._doomed: list[tuple[str, int]] = []
 
-    def borrow(self) -> Link:
+    def borrow(self) -> RedisConnection:
         return self.spare() or self.open()
 
-    def spare(self) -> Link | None:
+    def spare(self) -> RedisConnection | None:
         if self._doomed:  # nothing is tried again before they are killed, which opening another link does
             return None
         try:
@@ -235,10 +235,10 @@ class Node:
         except IndexError:  # also when another thread was quicker
             return None
 
-    def give_back(self, link: Link) -> None:
+    def give_back(self, link: RedisConnection) -> None:
         self._spare.append(link)
 
-    def drop(self, link: Link, *, sent: bool) -> None:
+    def drop(self, link: RedisConnection, *, sent: bool) -> None:
         """The link broke, and so most likely did the spare ones."""
         if sent and link.id:
             self._doomed.append((self.server, link.id))
@@ -251,16 +251,16 @@ class Node:
         for link in spare:
             link.close()
 
-    def abandon(self) -> list[Link]:
+    def abandon(self) -> list[RedisConnection]:
         spare, self._spare = self._spare, []
         return spare
 
-    def connection(self, **changes: Any) -> Link:
+    def connection(self, **changes: Any) -> RedisConnection:
         """A link that is not connected yet."""
         kind = SSLConnection if self._target.tls else Connection
-        return Link(kind(host=self.host, port=self.port, **(self._target.settings | changes)))
+        return RedisConnection(kind(host=self.host, port=self.port, **(self._target.settings | changes)))
 
-    def open(self) -> Link:
+    def open(self) -> RedisConnection:
         link = self.connection()
         try:
             link.connect()
@@ -269,14 +269,14 @@ class Node:
             raise named("NOAUTH") from error
         except (Broken, RedisError, OSError) as error:
             link.close()
-            let_signals_through(error)
+            reraise_signal_exception(error)
             raise Broken(error, sent=False) from error  # none of the caller's work has left yet
         except BaseException:
             link.close()
             raise
         return link
 
-    def _learn(self, link: Link) -> None:
+    def _learn(self, link: RedisConnection) -> None:
         """Who is there? A replica's answers may be old: it is never asked."""
         number, text = link.ask(("CLIENT", "ID"), ("INFO",))
         if isinstance(text, Exception):
@@ -292,7 +292,7 @@ class Node:
         self.former = f"{run}/{before}" if before.strip("0") else ""
         self._silence(link)
 
-    def _silence(self, link: Link) -> None:
+    def _silence(self, link: RedisConnection) -> None:
         """Kill our own broken connections on the server, before anything is tried again.
 
         What was sent on them may still lie in a buffer: an insert that arrives after its retry has landed

@@ -9,12 +9,12 @@ from msgspec import Struct
 
 from ...errors import Misuse, StoreUnsafe
 from ..base import Finding
-from .cluster import Nodes
+from .cluster import RedisCluster
 from .codec import Meta
-from .connection import Node, facts_of, understood
-from .url import Target
+from .connection import RedisServer, facts_of, understood
+from .url import RedisUrl
 
-__all__ = ["Facts", "examine", "examine_servers", "findings", "is_best_effort", "refuse_unsafe", "survey"]
+__all__ = ["RedisFacts", "examine", "examine_servers", "findings", "is_best_effort", "refuse_unsafe", "survey"]
 
 
 OLDEST = (6, 2)
@@ -22,7 +22,7 @@ NEARLY_FULL = 0.9
 SETTINGS = ("appendfsync", "min-replicas-to-write")
 
 
-class Facts(Struct, frozen=True):
+class RedisFacts(Struct, frozen=True):
     """What one server says of itself. A setting is missing where CONFIG GET is forbidden."""
 
     name: str
@@ -34,12 +34,12 @@ class Facts(Struct, frozen=True):
         return int(text) if text.isdecimal() else 0
 
 
-def survey(nodes: Nodes) -> list[Facts]:
+def survey(nodes: RedisCluster) -> list[RedisFacts]:
     """Every server that serves something. Asked when the store is opened, and by `doctor`."""
     return [_survey(nodes, node) for node in _reached(nodes)]
 
 
-def _reached(nodes: Nodes) -> list[Node]:
+def _reached(nodes: RedisCluster) -> list[RedisServer]:
     try:
         return nodes.all()
     except Exception as error:
@@ -48,11 +48,11 @@ def _reached(nodes: Nodes) -> list[Node]:
         raise Misuse("This Redis server is not part of a cluster; write redis:// in the store's URL.") from error
 
 
-def _survey(nodes: Nodes, node: Node) -> Facts:
+def _survey(nodes: RedisCluster, node: RedisServer) -> RedisFacts:
     info, *settings = nodes.run(node, ("INFO",), *(("CONFIG", "GET", name) for name in SETTINGS))
     if isinstance(info, Exception):
         raise understood(info)
-    return Facts(node.name, facts_of(info), dict(_settings(settings)))
+    return RedisFacts(node.name, facts_of(info), dict(_settings(settings)))
 
 
 def _settings(replies: Sequence[Any]) -> Iterator[tuple[str, str]]:
@@ -61,12 +61,12 @@ def _settings(replies: Sequence[Any]) -> Iterator[tuple[str, str]]:
             yield name, reply[1].decode()
 
 
-def is_best_effort(target: Target, facts: Sequence[Facts]) -> bool:
+def is_best_effort(target: RedisUrl, facts: Sequence[RedisFacts]) -> bool:
     """A failover can lose acknowledged writes; so can a server that keeps nothing on disk."""
     return not target.durable or target.cluster or any(fact.number("connected_slaves") for fact in facts)
 
 
-def refuse_unsafe(target: Target, facts: Sequence[Facts]) -> None:
+def refuse_unsafe(target: RedisUrl, facts: Sequence[RedisFacts]) -> None:
     if not target.cluster and facts[0].info.get("cluster_enabled") == "1":
         raise Misuse("This Redis server is part of a cluster; write redis+cluster:// in the store's URL.")
     unsafe = [
@@ -80,7 +80,7 @@ def refuse_unsafe(target: Target, facts: Sequence[Facts]) -> None:
         raise StoreUnsafe(f"Redis {first.name}: {first.found}. {first.advice}", findings=unsafe)
 
 
-def examine(nodes: Nodes, meta: Meta) -> list[Finding]:
+def examine(nodes: RedisCluster, meta: Meta) -> list[Finding]:
     facts = survey(nodes)
     return [
         *examine_servers(nodes.target, facts),
@@ -89,12 +89,12 @@ def examine(nodes: Nodes, meta: Meta) -> list[Finding]:
     ]
 
 
-def examine_servers(target: Target, facts: Sequence[Facts]) -> list[Finding]:
+def examine_servers(target: RedisUrl, facts: Sequence[RedisFacts]) -> list[Finding]:
     """What can be seen without a ledger."""
     return [*(finding for fact in facts for finding in findings(target, fact)), _tls(target)]
 
 
-def findings(target: Target, facts: Facts) -> list[Finding]:
+def findings(target: RedisUrl, facts: RedisFacts) -> list[Finding]:
     return [
         _version(facts),
         _persistence(target, facts),
@@ -106,7 +106,7 @@ def findings(target: Target, facts: Facts) -> list[Finding]:
     ]
 
 
-def _version(facts: Facts) -> Finding:
+def _version(facts: RedisFacts) -> Finding:
     found = facts.info.get("redis_version", "0")
     told = f"Valkey {facts.info['valkey_version']}" if "valkey_version" in facts.info else f"Redis {found}"
     if tuple(int(part) for part in found.split(".")[:2] if part.isdecimal()) < OLDEST:
@@ -114,7 +114,7 @@ def _version(facts: Facts) -> Finding:
     return Finding("ok", "version", told)
 
 
-def _persistence(target: Target, facts: Facts) -> Finding:
+def _persistence(target: RedisUrl, facts: RedisFacts) -> Finding:
     if facts.info.get("aof_enabled") == "1":
         return Finding("ok", "persistence", "append-only file")
     return Finding(
@@ -125,7 +125,7 @@ def _persistence(target: Target, facts: Facts) -> Finding:
     )
 
 
-def _sync(facts: Facts) -> Finding:
+def _sync(facts: RedisFacts) -> Finding:
     found = facts.settings.get("appendfsync")
     if found is None:
         return Finding(
@@ -145,7 +145,7 @@ def _sync(facts: Facts) -> Finding:
     )
 
 
-def _eviction(target: Target, facts: Facts) -> Finding:
+def _eviction(target: RedisUrl, facts: RedisFacts) -> Finding:
     found = facts.info.get("maxmemory_policy", "unknown")
     if found == "noeviction":
         return Finding("ok", "maxmemory-policy", found)
@@ -157,7 +157,7 @@ def _eviction(target: Target, facts: Facts) -> Finding:
     )
 
 
-def _replicas(target: Target, facts: Facts) -> Finding:
+def _replicas(target: RedisUrl, facts: RedisFacts) -> Finding:
     count = facts.number("connected_slaves")
     if not count and not target.cluster:
         return Finding("ok", "replicas", "none, so no failover can lose writes")
@@ -172,7 +172,7 @@ def _replicas(target: Target, facts: Facts) -> Finding:
     return Finding("warn", "replicas", told, "Use postgresql:// for what must never be lost.")
 
 
-def _memory(facts: Facts) -> Finding:
+def _memory(facts: RedisFacts) -> Finding:
     most, used = facts.number("maxmemory"), facts.number("used_memory")
     told = f"{used / 1024**2:.0f} MiB of {f'{most / 1024**2:.0f} MiB' if most else 'no limit'}"
     if most and used > NEARLY_FULL * most:
@@ -180,20 +180,20 @@ def _memory(facts: Facts) -> Finding:
     return Finding("ok", "memory", told)
 
 
-def _last_write(facts: Facts) -> Finding:
+def _last_write(facts: RedisFacts) -> Finding:
     found = facts.info.get("aof_last_write_status", "ok")
     if found != "ok":
         return Finding("refuse", "disk", f"the last write to disk said {found}", "Free some space on the server.")
     return Finding("ok", "disk", "the last write to disk went well")
 
 
-def _tls(target: Target) -> Finding:
+def _tls(target: RedisUrl) -> Finding:
     if target.tls or target.loopback:
         return Finding("ok", "encryption", "TLS" if target.tls else "none, on this machine only")
     return Finding("warn", "encryption", "none: results and the password travel in the clear", "Use rediss://.")
 
 
-def _lanes(target: Target, meta: Meta) -> Finding:
+def _lanes(target: RedisUrl, meta: Meta) -> Finding:
     if target.lanes == meta.lanes:
         return Finding("ok", "lanes", str(meta.lanes))
     return Finding(
@@ -204,7 +204,7 @@ def _lanes(target: Target, meta: Meta) -> Finding:
     )
 
 
-def _epoch(nodes: Nodes, *, best_effort: bool) -> Finding:
+def _epoch(nodes: RedisCluster, *, best_effort: bool) -> Finding:
     lane = nodes.lanes[0]
     (text,) = nodes.run(nodes.node_of(lane.slot), ("HGET", f"{lane.prefix}:epoch", "changes"))
     if isinstance(text, Exception):

@@ -13,8 +13,8 @@ from ...clock import Clock, system_clock
 from ...errors import BadWrite
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
 from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger
-from ..notifications import rings
-from .cluster import Call, Nodes, commit_answers, opening, settled, whole
+from ..notifications import names_to_notify
+from .cluster import RedisCluster, ScriptCall, commit_answers, opening, settled, whole
 from .codec import (
     META_KEY,
     SCHEMA,
@@ -39,9 +39,9 @@ from .codec import (
     too_large,
 )
 from .connection import Command, NotNow, understood
-from .doctor import Facts, examine, examine_servers, is_best_effort, refuse_unsafe, survey
-from .notify import UNHEARD, Heard, Listener, mark
-from .url import Target
+from .doctor import RedisFacts, examine, examine_servers, is_best_effort, refuse_unsafe, survey
+from .notify import UNHEARD, Heard, RedisListener, mark
+from .url import RedisUrl
 
 __all__ = ["Others", "RedisEngine", "hand_out"]
 
@@ -51,7 +51,7 @@ MOST_NAMES = 1_000  # of others' queues that are remembered
 ROUNDS, FOR_THE_NEXT = 20, 3  # in which a look finds its way past others' queues, and past those that come later
 
 
-class Peek(Struct, order=True, frozen=True):
+class DueHead(Struct, order=True, frozen=True):
     """When something fell due, and where it waits."""
 
     due_at: int
@@ -62,7 +62,7 @@ class Peek(Struct, order=True, frozen=True):
 class Heads(Struct):
     """What the servers have waiting. `missed`: some server did not say all."""
 
-    ripe: list[Peek]
+    ripe: list[DueHead]
     later: list[float]
     now: float
     missed: bool
@@ -85,7 +85,7 @@ class Others:
 
 
 def hand_out(
-    nodes: Nodes, scripts: Scripts, others: Others, kind: str, queues: Collection[str], limit: int, hide: float
+    nodes: RedisCluster, scripts: Scripts, others: Others, kind: str, queues: Collection[str], limit: int, hide: float
 ) -> Due:
     asked = queues if isinstance(queues, set | frozenset | dict) else frozenset(queues)
     heads = _peek(nodes, scripts, others, kind, asked, limit)
@@ -101,7 +101,9 @@ def hand_out(
     return Due(records, min(heads.later, default=None), now)
 
 
-def _peek(nodes: Nodes, scripts: Scripts, others: Others, kind: str, asked: Collection[str], limit: int) -> Heads:
+def _peek(
+    nodes: RedisCluster, scripts: Scripts, others: Others, kind: str, asked: Collection[str], limit: int
+) -> Heads:
     """Until each lane has said what comes first of what is asked for, or that there is nothing."""
     heads = Heads([], [], 0.0, missed=False)
     few = len(asked) <= FEW
@@ -119,10 +121,12 @@ def _peek(nodes: Nodes, scripts: Scripts, others: Others, kind: str, asked: Coll
 
 
 def _ask(
-    nodes: Nodes, scripts: Scripts, heads: Heads, asked: tuple[Any, ...], lanes: Sequence[Lane]
+    nodes: RedisCluster, scripts: Scripts, heads: Heads, asked: tuple[Any, ...], lanes: Sequence[Lane]
 ) -> Iterator[tuple[Lane, Any]]:
     groups = nodes.groups(lanes)
-    calls = [Call(group[0], scripts.peek, [encode((*asked, [lane.prefix for lane in group]))]) for group in groups]
+    calls = [
+        ScriptCall(group[0], scripts.peek, [encode((*asked, [lane.prefix for lane in group]))]) for group in groups
+    ]
     for group, reply in zip(groups, _answered(nodes.ask(calls)), strict=True):
         if isinstance(reply, Exception):
             heads.missed = True
@@ -141,18 +145,18 @@ def _add(heads: Heads, lane: Lane, answer: Any, asked: Collection[str], limit: i
     unknown = more and not following
     if (hidden and round_ < ROUNDS - 1) or (unknown and round_ < FOR_THE_NEXT):
         return False
-    heads.ripe += [Peek(int(score), lane.number, queue) for queue, scores in ours for score in scores]
+    heads.ripe += [DueHead(int(score), lane.number, queue) for queue, scores in ours for score in scores]
     heads.later += following
     heads.missed = heads.missed or bool(hidden or unknown)
     return True
 
 
 def _take(
-    nodes: Nodes, scripts: Scripts, kind: str, counts: Counter[tuple[int, str]], hide: float
+    nodes: RedisCluster, scripts: Scripts, kind: str, counts: Counter[tuple[int, str]], hide: float
 ) -> tuple[list[Record], float]:
     groups = nodes.groups([nodes.lanes[number] for number in sorted({lane for lane, _ in counts})])
     asked = [encode((kind, micros(hide), list(_parts(group, counts)))) for group in groups]
-    calls = [Call(group[0], scripts.take, [packed]) for group, packed in zip(groups, asked, strict=True)]
+    calls = [ScriptCall(group[0], scripts.take, [packed]) for group, packed in zip(groups, asked, strict=True)]
     taken: list[tuple[int, Record]] = []
     now = 0.0
     for reply in _answered(nodes.ask(calls)):
@@ -191,10 +195,10 @@ class RedisEngine:
     now_lua = SERVER_TIME  # the store's clock: a test may put another here
 
     def __init__(self, url: str, *, clock: Clock = system_clock, create: bool = True, accept: bool = False) -> None:
-        self.target = Target.of(url)
+        self.target = RedisUrl.of(url)
         self._scripts = Scripts(self.now_lua)
-        self._nodes = Nodes(self.target, self._scripts, clock)
-        self._listener = Listener(self._nodes.open_ear)
+        self._nodes = RedisCluster(self.target, self._scripts, clock)
+        self._listener = RedisListener(self._nodes.open_ear)
         self._others = Others()
         try:
             with opening(self._nodes):
@@ -217,7 +221,7 @@ class RedisEngine:
         wanted = Meta(SCHEMA, self.target.lanes).text()
         return Meta.read(self._meta(("SET", META_KEY, wanted, "NX"), ("GET", META_KEY)))
 
-    def _known(self, facts: Sequence[Facts]) -> Meta:
+    def _known(self, facts: Sequence[RedisFacts]) -> Meta:
         text = self._meta(("GET", META_KEY))
         if text is None:
             raise NoLedger(
@@ -240,7 +244,10 @@ class RedisEngine:
         groups = self._grouped([batch.space for batch in batches])
         parts = [(lane, part) for lane, places in groups for part in portions(places, packed)]
         replies = self._nodes.ask(
-            [Call(lane, self._scripts.commit, [one for i in places for one in packed[i]]) for lane, places in parts]
+            [
+                ScriptCall(lane, self._scripts.commit, [one for i in places for one in packed[i]])
+                for lane, places in parts
+            ]
         )
         answers: list[Any] = [None] * len(batches)
         for (_, places), reply in zip(parts, settled(replies), strict=True):
@@ -250,7 +257,7 @@ class RedisEngine:
 
     def _put(self, batch: Batch) -> Outcome | Again | Exception:
         """One write of one caller, on one server: a script and a way of their own, as this is what most commits are."""
-        reply = self._nodes.ask_one(Call(self.lanes[0], self._scripts.put, self._packed(batch)))
+        reply = self._nodes.ask_one(ScriptCall(self.lanes[0], self._scripts.put, self._packed(batch)))
         if type(reply) is list:
             return outcome(batch, reply[1], seconds(reply[0]))
         if isinstance(reply, NotNow):
@@ -259,7 +266,7 @@ class RedisEngine:
 
     def _packed(self, batch: Batch) -> Arguments:
         """With what to tell waiters elsewhere. In a cluster each word would go to every server: there, they look."""
-        marks = "" if self.target.cluster else ",".join(map(mark, rings(batch)))
+        marks = "" if self.target.cluster else ",".join(map(mark, names_to_notify(batch)))
         return arguments(batch, self._lane(batch.space).prefix, marks or None)
 
     def _sure(self, answers: list[Any]) -> list[Any]:
@@ -297,7 +304,7 @@ class RedisEngine:
         keys = [record_key(self._lane(at.space).prefix, at) for at in addresses]
         groups = self._grouped([at.space for at in addresses])
         replies = self._nodes.ask(
-            [Call(lane, self._scripts.fetch, [encode([keys[i] for i in places])]) for lane, places in groups]
+            [ScriptCall(lane, self._scripts.fetch, [encode([keys[i] for i in places])]) for lane, places in groups]
         )
         answers: list[Any] = [None] * len(addresses)
         for (_, places), (now, *packed) in zip(groups, whole(replies), strict=True):
@@ -331,7 +338,9 @@ class RedisEngine:
         ]
         replies = self._nodes.ask(
             [
-                Call(lane, self._scripts.scan, [encode((kind, limit * len(parts), len(kind.encode()) + 2, parts))])
+                ScriptCall(
+                    lane, self._scripts.scan, [encode((kind, limit * len(parts), len(kind.encode()) + 2, parts))]
+                )
                 for kind, lane, parts in asked
             ]
         )
@@ -342,7 +351,7 @@ class RedisEngine:
         ]
 
     def _rows(self, lane: Lane, asked: tuple[Any, ...]) -> tuple[float, list[Any]]:
-        ((now, *rows),) = whole(self._nodes.ask([Call(lane, self._scripts.scan, [encode(asked)])]))
+        ((now, *rows),) = whole(self._nodes.ask([ScriptCall(lane, self._scripts.scan, [encode(asked)])]))
         return seconds(now), rows
 
     # -- life ------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ import threading
 import zlib
 from collections.abc import Callable
 
-from .connection import Link
+from .connection import RedisConnection
 
-__all__ = ["CHANNEL", "UNHEARD", "Heard", "Listener", "mark"]
+__all__ = ["CHANNEL", "UNHEARD", "Heard", "RedisListener", "mark"]
 
 
 CHANNEL = "twiceproof:changes"  # also in lua/commit.lua
@@ -30,13 +30,13 @@ def meant_by(message: bytes) -> Callable[[str], bool]:
     return lambda space: mark(space) in marks
 
 
-class Listener:
+class RedisListener:
     """Hears what other processes tell, on a thread and a connection of its own, from the first pause on."""
 
-    def __init__(self, open_link: Callable[[], Link]) -> None:
+    def __init__(self, open_link: Callable[[], RedisConnection]) -> None:
         self._open_link = open_link
-        self._leaked: list[Link | None] = []
-        self._link: Link | None = None
+        self._leaked: list[RedisConnection | None] = []
+        self._link: RedisConnection | None = None
         self.reset()
 
     def reset(self) -> None:
@@ -100,7 +100,7 @@ class Listener:
             self._link = None
 
 
-def _hear(link: Link, heard: Heard, stopped: threading.Event) -> None:
+def _hear(link: RedisConnection, heard: Heard, stopped: threading.Event) -> None:
     while not stopped.is_set():
         _, _, message = link.receive()
         heard(meant_by(message))

@@ -14,7 +14,7 @@ from redis.retry import Retry
 
 from ...errors import Misuse
 
-__all__ = ["MOST_LANES", "Target"]
+__all__ = ["MOST_LANES", "RedisUrl"]
 
 
 SECONDS_TO_ANSWER = 5.0
@@ -28,7 +28,7 @@ IDLE = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
 KEEPALIVE = {IDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3} if IDLE is not None else {}
 
 
-class Target(Struct, frozen=True):
+class RedisUrl(Struct, frozen=True):
     """`settings` are redis-py's, password and all: never print them."""
 
     host: str
@@ -40,7 +40,7 @@ class Target(Struct, frozen=True):
     settings: dict[str, Any]
 
     @classmethod
-    def of(cls, url: str) -> Target:
+    def of(cls, url: str) -> RedisUrl:
         try:
             parts = urlsplit(url)
             if parts.path.strip("/") and not parts.path[1:].isdecimal():

@@ -15,8 +15,8 @@ from .locks import OpenFile, opening
 
 __all__ = [
     "LOOK_EVERY",
-    "Handle",
-    "SameFile",
+    "FileIdentity",
+    "QuietConnection",
     "begin_immediate",
     "held_for_too_long",
     "is_busy",
@@ -102,7 +102,7 @@ def _named(code: int, error: sqlite3.Error) -> StoreError:
 LOOK_EVERY = 0.25  # seconds: a look costs a thirtieth of a commit that is not synced
 
 
-class SameFile:
+class FileIdentity:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: tuple[int, int] | None = None
@@ -139,7 +139,7 @@ class SameFile:
         return found.st_dev, found.st_ino
 
 
-class Handle(sqlite3.Connection):
+class QuietConnection(sqlite3.Connection):
     """Closed when nobody has it any more, without a word; never in a forked child of the process that opened it.
 
     `App()` at the top of a module is never closed, and need not be. From 3.13 on Python warns of such a connection,
@@ -177,10 +177,10 @@ class Handle(sqlite3.Connection):
             self.close()
 
 
-_inherited: list[Handle] = []
+_inherited: list[QuietConnection] = []
 
 
-def _never_close(handle: Handle) -> None:
+def _never_close(handle: QuietConnection) -> None:
     """A parent's transaction would be rolled back in the memory that all processes share: it is kept for ever."""
     if all(handle is not other for other in _inherited):
         _inherited.append(handle)
@@ -190,11 +190,13 @@ def _never_close(handle: Handle) -> None:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
 
 
-def open_handle(path: Path) -> Handle:
+def open_handle(path: Path) -> QuietConnection:
     """Without transactions of Python's own, for whichever thread has it."""
     file = opening(path)
     try:
-        handle = sqlite3.connect(path, timeout=5.0, isolation_level=None, check_same_thread=False, factory=Handle)
+        handle = sqlite3.connect(
+            path, timeout=5.0, isolation_level=None, check_same_thread=False, factory=QuietConnection
+        )
     except BaseException:
         if file is not None:
             file.leave()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from ...records import Record
 from ..base import FEW, chosen
-from .rows import COLUMNS, Numbers, record_of
+from .rows import COLUMNS, VersionCounter, record_of
 
 __all__ = ["hand_out", "look"]
 
@@ -50,7 +50,12 @@ def look(
 
 
 def hand_out(
-    db: sqlite3.Connection, kind: str, queues: Sequence[str], limit: int, times: tuple[float, float], numbers: Numbers
+    db: sqlite3.Connection,
+    kind: str,
+    queues: Sequence[str],
+    limit: int,
+    times: tuple[float, float],
+    numbers: VersionCounter,
 ) -> tuple[list[Record], float | None]:
     """Within a write transaction: what is due in these queues, hidden, and when the first of them is due next.
     `times`: now, and until when to hide."""

@@ -15,14 +15,14 @@ from ...errors import StoreError
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
 from ...threads import at_fork
 from ..base import Finding
-from .connection import Handle, SameFile, begin_immediate, open_handle, translate, translated
+from .connection import FileIdentity, QuietConnection, begin_immediate, open_handle, translate, translated
 from .doctor import examine, note_host, refuse_unsafe
 from .due import hand_out, look
 from .join import SqliteJoins
 from .locks import carried_over
 from .notify import UNHEARD, FileWatch, Heard
 from .readers import READERS, Readers
-from .rows import COLUMNS, READ, Numbers, Scan, catch_up, land_counted, record_of
+from .rows import COLUMNS, READ, SqliteScan, VersionCounter, catch_up, land_counted, record_of
 from .schema import create_private, migrate
 
 __all__ = ["SqliteEngine"]
@@ -52,12 +52,12 @@ class SqliteEngine:
         self._patience = patience
         self.joins = SqliteJoins(path, clock, durability=durability, patience=patience)
         self._process = os.getpid()
-        self._writer: Handle | None = None
+        self._writer: QuietConnection | None = None
         self._writers = itertools.count()
         self._readers = Readers(self._open)
         self._writing = threading.Lock()
-        self._numbers = Numbers()
-        self._file = SameFile(path)
+        self._numbers = VersionCounter()
+        self._file = FileIdentity(path)
         self._commits = itertools.count(1)
         self._watch = FileWatch(self._data_version)
         self._forking = 0  # the thread that forks, and has the write lock for it
@@ -137,7 +137,7 @@ class SqliteEngine:
         return [Found(record_of(row) if row else None, now) for row in rows]
 
     def scan(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> Page:
-        asked = Scan(kind, space, state, after, limit)
+        asked = SqliteScan(kind, space, state, after, limit)
         with self._reader() as db:
             rows = db.execute(asked.sql, asked.values).fetchall()
         return asked.page(rows, self._clock.now())
@@ -149,7 +149,7 @@ class SqliteEngine:
             return [record_of(row) for space in spaces for row in db.execute(sql, (space, *kinds, limit))]
 
     @contextlib.contextmanager
-    def _reader(self) -> Iterator[Handle]:
+    def _reader(self) -> Iterator[QuietConnection]:
         db = self._borrow()
         try:
             with translated():
@@ -159,7 +159,7 @@ class SqliteEngine:
             raise
         self._readers.give_back(db)
 
-    def _borrow(self) -> Handle:
+    def _borrow(self) -> QuietConnection:
         self._notice_fork()
         with translated():
             return self._readers.borrow()
@@ -184,7 +184,7 @@ class SqliteEngine:
 
     # -- life ------------------------------------------------------------------------------------
 
-    def _open_writer(self) -> Handle:
+    def _open_writer(self) -> QuietConnection:
         """It waits for the write lock by itself, in shorter steps than SQLite's own (see `patiently`)."""
         self._numbers.forget()
         self._nth_writer = next(self._writers)
@@ -194,12 +194,12 @@ class SqliteEngine:
         fit_log(db)
         return db
 
-    def _open(self) -> Handle:
+    def _open(self) -> QuietConnection:
         db = self._connect()
         db.hold()
         return db
 
-    def _connect(self) -> Handle:
+    def _connect(self) -> QuietConnection:
         self._file.insist()
         db = open_handle(self.path)
         db.execute(f"PRAGMA synchronous={'FULL' if self.durability == 'power' else 'NORMAL'}")

@@ -16,7 +16,7 @@ from ...records import Batch, Outcome
 from ..user_drivers import Driver, Pause
 from ..user_transaction import Torn
 from .connection import BUSY_PAUSE, held_for_too_long, is_busy, open_handle
-from .rows import Numbers, land_counted
+from .rows import VersionCounter, land_counted
 
 __all__ = ["SqliteJoins"]
 
@@ -107,7 +107,7 @@ class SqliteJoins:
             except sqlite3.OperationalError as error:
                 raise Torn from error  # savepoints go with their transaction
             db.execute(f'SAVEPOINT "{mark}"')
-            (outcome,) = land_counted(db, [batch], Numbers(), self._clock.now())
+            (outcome,) = land_counted(db, [batch], VersionCounter(), self._clock.now())
         yield from ()
         return outcome
 

@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from .connection import Handle
+from .connection import QuietConnection
 
 __all__ = ["READERS", "Readers"]
 
@@ -19,14 +19,14 @@ LOST = 1.0  # seconds: then we look for connections that an interrupt kept from 
 class Readers:
     """Whoever comes when all are lent waits for one. The last one given back is lent first: its cache is warm."""
 
-    def __init__(self, open_: Callable[[], Handle]) -> None:
+    def __init__(self, open_: Callable[[], QuietConnection]) -> None:
         self._open = open_
         self.reset()
 
     def reset(self) -> None:
         """In a forked child: what the parent had is not ours."""
-        self.idle: list[Handle] = []
-        self._living: weakref.WeakSet[Handle] = weakref.WeakSet()  # idle or lent
+        self.idle: list[QuietConnection] = []
+        self._living: weakref.WeakSet[QuietConnection] = weakref.WeakSet()  # idle or lent
         self._opening = 0
         self._waiting = 0
         self._paused = self._closed = False
@@ -36,14 +36,14 @@ class Readers:
     def opened(self) -> int:
         return len(self._living) + self._opening
 
-    def borrow(self) -> Handle:
+    def borrow(self) -> QuietConnection:
         """One that nobody else uses now. It is given back, or dropped if it failed."""
         try:
             return self.idle.pop()
         except IndexError:
             return self._wait()
 
-    def give_back(self, db: Handle) -> None:
+    def give_back(self, db: QuietConnection) -> None:
         if self._closed:
             self.drop(db)
             return
@@ -52,12 +52,12 @@ class Readers:
             with self._changed:
                 self._changed.notify(self._waiting if self._paused else 1)
 
-    def adopt(self, db: Handle) -> None:
+    def adopt(self, db: QuietConnection) -> None:
         """One that was opened elsewhere."""
         self._living.add(db)
         self.give_back(db)
 
-    def drop(self, db: Handle) -> None:
+    def drop(self, db: QuietConnection) -> None:
         db.close()
         self._living.discard(db)
         self._tell()
@@ -66,7 +66,7 @@ class Readers:
         with self._changed:
             self._changed.notify_all()
 
-    def _wait(self) -> Handle:
+    def _wait(self) -> QuietConnection:
         with self._changed:
             self._waiting += 1  # and then a look at the list: who gives one back does it the other way round
             try:
@@ -85,7 +85,7 @@ class Readers:
         finally:
             self._opening -= 1
 
-    def _idle_one(self) -> Handle | None:
+    def _idle_one(self) -> QuietConnection | None:
         try:
             return None if self._paused else self.idle.pop()
         except IndexError:

@@ -11,7 +11,7 @@ from ...records import Address, Batch, Check, Conflict, Insert, Outcome, Page, R
 from ..base import fits
 from ..sql import after_id, after_key, cursor_of_key
 
-__all__ = ["COLUMNS", "Numbers", "Scan", "catch_up", "land_all", "land_counted", "read_row", "record_of"]
+__all__ = ["COLUMNS", "SqliteScan", "VersionCounter", "catch_up", "land_all", "land_counted", "read_row", "record_of"]
 
 
 RESERVED = 1_024  # at a time: writing the counter with every commit would cost a page of it
@@ -26,7 +26,7 @@ def catch_up(db: sqlite3.Connection, now: float) -> None:
     db.execute("UPDATE twiceproof_counter SET number=? WHERE number < ?", (present, present))
 
 
-class Numbers:
+class VersionCounter:
     """As one writing connection draws them, each time within its write transaction.
 
     A block is reserved in the file and used up from memory, but only as long as nobody else has written: whoever does
@@ -104,7 +104,9 @@ REMOVE = "DELETE FROM twiceproof_records WHERE space=? AND kind=? AND key=? AND 
 REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 
 
-def land_counted(db: sqlite3.Connection, batches: Sequence[Batch], numbers: Numbers, now: float) -> list[Outcome]:
+def land_counted(
+    db: sqlite3.Connection, batches: Sequence[Batch], numbers: VersionCounter, now: float
+) -> list[Outcome]:
     """Land each batch or not, within a write transaction, with numbers that nobody had before."""
     outcomes = land_all(db, batches, numbers.next(db), now)
     if any(type(outcome) is Written for outcome in outcomes):
@@ -313,7 +315,7 @@ WITH RECURSIVE states (state) AS (
 )"""  # noqa: S608
 
 
-class Scan:
+class SqliteScan:
     """One page: what to ask, and what the rows mean."""
 
     def __init__(self, kind: str, space: str | None, state: str | None, after: str | None, limit: int) -> None:

@@ -16,7 +16,7 @@ from tests.prove.faults.killing.scene import LEASE
 from twiceproof import App, Waiting
 from twiceproof.flows.history.key_rotation import keys_in_use, rotate
 from twiceproof.records import Replace, Write
-from twiceproof.stores.encryption import Keyring, SealedEngine, key_id_of
+from twiceproof.stores.encryption import EncryptedEngine, Keyring, key_id_of
 from twiceproof.stores.grouped import GroupedStore
 
 __all__ = ["Rotation"]
@@ -55,7 +55,7 @@ class Rotation:
 
     def _store(self, newest: int) -> GroupedStore:
         ring = Keyring({f"k{number}": bytes([number]) * 32 for number in range(newest, -1, -1)})
-        engine: Any = SealedEngine(Deadly(self.place.engine(), self.orders, lambda *_: None), ring)
+        engine: Any = EncryptedEngine(Deadly(self.place.engine(), self.orders, lambda *_: None), ring)
         return GroupedStore(engine)
 
     def _app(self, newest: int) -> App:

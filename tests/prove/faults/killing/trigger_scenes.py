@@ -12,7 +12,7 @@ from tests.prove.faults.killing.run_scenes import claim_in
 from tests.prove.faults.killing.scene import LEASE, Case, Scene, Seen
 from twiceproof import App, Polled
 from twiceproof.flows.calls import call
-from twiceproof.flows.workers.due_work import Duty
+from twiceproof.flows.workers.due_work import DueWork
 from twiceproof.operations import block
 from twiceproof.records import Replace, Write
 
@@ -29,7 +29,7 @@ def _noted(kind: str, *, whole: bool) -> Any:
 class Triggered(Scene):
     """Each case has a schedule or a poll of its own, declared by every process that serves it."""
 
-    duty: Duty
+    duty: DueWork
 
     def declare(self, app: App) -> None:
         self._declared: set[int] = set()

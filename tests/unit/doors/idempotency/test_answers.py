@@ -8,7 +8,7 @@ from tests.unit.doors.idempotency.harness import JSON
 from twiceproof import NotDone
 from twiceproof.middleware import Route
 from twiceproof.middleware.responses import restore
-from twiceproof.safe_text import typed
+from twiceproof.safe_text import suggested_command
 
 REPLAYED, RUN, REVIEW = "replayed", "run again", "review"
 NEVER = (401, 403, 407, 408, 425, 429)
@@ -104,7 +104,7 @@ def test_a_retry_of_what_is_in_review_is_told_how_it_is_settled(client, shop, ap
     client.ask()
     told = client.ask().problem()
     assert (told["status"], told["type"], told["state"]) == (409, "urn:twiceproof:needs-review", "review")
-    assert typed("claims", "show", about=(told["claim"]["operation"], told["claim"]["key"])) in told["next"]
+    assert suggested_command("claims", "show", about=(told["claim"]["operation"], told["claim"]["key"])) in told["next"]
     app.settle(told["claim"]["operation"], told["claim"]["key"], "did-not-happen", by="ann")
     shop.answer = lambda asked: (201, [], [b"done"])
     assert client.ask().status == 201

@@ -108,11 +108,11 @@ def test_a_token_that_was_not_drawn_here_is_refused(page, shop, token):
 
 
 def test_a_duplicate_of_a_form_waits_for_the_first_unless_told_otherwise():
-    from twiceproof.middleware.routes import Rule
+    from twiceproof.middleware.routes import RouteRule
 
-    assert Rule(Route("/pay", form=FIELD)).busy == "wait"
-    assert Rule(Route("/pay", form=FIELD, busy=409)).busy == 409
-    assert Rule(Route("/pay")).busy == 409
+    assert RouteRule(Route("/pay", form=FIELD)).busy == "wait"
+    assert RouteRule(Route("/pay", form=FIELD, busy=409)).busy == 409
+    assert RouteRule(Route("/pay")).busy == 409
 
 
 def test_two_people_with_one_token_do_not_see_each_other(page, shop):

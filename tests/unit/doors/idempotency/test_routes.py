@@ -7,7 +7,7 @@ from fastapi import FastAPI
 
 from twiceproof import Misuse
 from twiceproof.middleware import IdempotencyKey, Route, WsgiIdempotencyKey
-from twiceproof.middleware.routes import Rule, Rules
+from twiceproof.middleware.routes import RouteRule, Rules
 
 WRONG = [
     ({"path": "pay"}, "is not a path"),
@@ -91,15 +91,15 @@ def test_the_first_route_that_fits_counts():
 
 
 def test_a_key_belongs_to_the_template_and_in_a_family_to_the_address():
-    assert Rule(Route("/orders/{order}")).place("/orders/7") == "/orders/{order}"
-    assert Rule(Route("/{rest:path}")).place("/orders/7") == "/orders/7"
-    assert Rule(Route()).place("/orders/7") == "/orders/7"
+    assert RouteRule(Route("/orders/{order}")).place("/orders/7") == "/orders/{order}"
+    assert RouteRule(Route("/{rest:path}")).place("/orders/7") == "/orders/7"
+    assert RouteRule(Route()).place("/orders/7") == "/orders/7"
 
 
 def test_an_address_with_slashes_too_many_is_guarded_and_has_keys_of_its_own():
     """Some frameworks serve it, others redirect: the answer to one spelling must not be that to the other."""
-    assert Rule(Route("/pay")).place("/pay/") == "/pay/"
-    assert Rule(Route("/orders/{order}")).place("/orders/7/") == "/orders/7/"
+    assert RouteRule(Route("/pay")).place("/pay/") == "/pay/"
+    assert RouteRule(Route("/orders/{order}")).place("/orders/7/") == "/orders/7/"
 
 
 def test_a_route_that_fits_as_it_is_written_counts_before_one_that_fits_apart_from_slashes():

@@ -10,7 +10,7 @@ from twiceproof import App
 from twiceproof.claims.retention import ABANDONED_AFTER, park_unfinished
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
-from twiceproof.server.serve import Serving
+from twiceproof.server.serve import DrainingServer
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
@@ -119,7 +119,7 @@ def test_of_many_each_is_parked_once(desk, app, monkeypatch):
 
 def test_a_server_that_holds_nothing_itself_tidies_up(desk, app):
     take(desk)
-    serving = Serving(desk.application, drain=5.0, announce=lambda: None)
+    serving = DrainingServer(desk.application, drain=5.0, announce=lambda: None)
     app.clock.advance(300 + ABANDONED_AFTER)
 
     async def tick():
