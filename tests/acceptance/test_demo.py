@@ -45,13 +45,13 @@ KEYS = {
 }
 PYTHONPATH = os.environ.get("PYTHONPATH", "")
 WITHOUT_STEPS = """
-import twiceproof.app
+import twiceproof.app.app
 step = twiceproof.app.app.App.step
 twiceproof.app.app.App.step = lambda self, **words: step(self, **{**words, "repeat": "safe"})
 """
 WITHOUT_CLAIMS = """
 import json, uuid
-import twiceproof.app
+import twiceproof.app.app
 from twiceproof.inbound.reply import json_reply
 flow = twiceproof.app.app.App.flow
 

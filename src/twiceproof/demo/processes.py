@@ -158,10 +158,10 @@ class DemoProcesses:
         return self
 
     def open(self) -> None:
-        services = {name: self._start(name, name, [str(self._place)]) for name in ("accounting", "mail_server")}
+        services = {name: self._start(name, "services", [name, str(self._place)]) for name in ("accounting", "mail")}
         self._wait_for(list(services.values()))
         self._environment["DEMO_ACCOUNTING_PORT"] = str(services["accounting"].port)
-        self._environment["DEMO_MAIL_PORT"] = str(services["mail_server"].port)
+        self._environment["DEMO_MAIL_PORT"] = str(services["mail"].port)
         programs = {
             side: [self._start(f"{side}-{number}", MODULES[side], ["0"]) for number in range(1, EACH + 1)]
             for side in SIDES

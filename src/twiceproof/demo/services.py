@@ -121,11 +121,6 @@ def accounting_handler(accounting: Accounting) -> type[Handler]:
     return AccountingHandler
 
 
-if __name__ == "__main__":
-    tell(port=open_front(accounting_handler(Accounting(Path(sys.argv[1])))))
-    stay()
-
-
 MAILS = "mails.jsonl"
 SENDER = re.compile(r"FROM:<orders@(\w+)\.example>", re.IGNORECASE)
 
@@ -181,8 +176,17 @@ class _Server(socketserver.ThreadingTCPServer):
         """A sender that was killed is part of the weather."""
 
 
-if __name__ == "__main__":
-    server = _Server(("127.0.0.1", 0), mail_handler(Mails(Path(sys.argv[1]))))
+def _serve_mail(place: Path) -> int:
+    server = _Server(("127.0.0.1", 0), mail_handler(Mails(place)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    tell(port=server.server_address[1])
+    return int(server.server_address[1])
+
+
+def main(service: str, place: Path) -> None:
+    """Serve `accounting` or `mail`, tell the port, and stay until the demo ends."""
+    tell(port=open_front(accounting_handler(Accounting(place))) if service == "accounting" else _serve_mail(place))
     stay()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -61,7 +61,7 @@ class NeighboursHarmedByAConflict(MemoryEngine):
         return super().commit(batches)
 
 
-@breaks_above("batches")
+@breaks_above("writes")
 class NeighboursHarmedByABadBatch(GroupedStore):
     """The database refuses one batch, and everybody in the commit is told so."""
 
@@ -81,12 +81,12 @@ class Unchecked(GroupedStore):
         return self._writes.ask(Batch(writes, self._ids()))
 
 
-@breaks_above("batches")
+@breaks_above("writes")
 class BatchesAreNotLookedAt(Unchecked):
     """Two spaces, one address twice, too many, none at all."""
 
 
-@breaks_above("races", "batches", "lost", "leases")
+@breaks_above("concurrency", "writes", "fences")
 class CheckThenInsert(GroupedStore):
     """Looks whether a record is there, and writes a moment later, with no lock in between."""
 

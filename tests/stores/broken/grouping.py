@@ -41,7 +41,7 @@ class _Unhurried(_Eager):
         return Written("1", 1, outcome.now) if isinstance(outcome, Conflict) else outcome
 
 
-@breaks_above("inserts", "replaces", "removes", "checks", "races", "batches", "lost")
+@breaks_above("writes", "concurrency")
 class AwaitingTellsSomethingElse(GroupedStore):
     """The twin for event loops was not mended when the blocking one was."""
 
@@ -49,7 +49,7 @@ class AwaitingTellsSomethingElse(GroupedStore):
         return _Unhurried(super().write(*writes))
 
 
-@breaks_above("life", "leases", "batches")
+@breaks_above("lifecycle", "fences", "writes")
 class WritesWhenAskedNotWhenRun(GroupedStore):
     def write(self, *writes):
         outcome = super().write(*writes).block()

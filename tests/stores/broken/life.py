@@ -30,7 +30,7 @@ class DoctorWithoutALevel(MemoryEngine):
         return [Finding("fine", "durability", "all is well")]
 
 
-@breaks_above("life")
+@breaks_above("lifecycle")
 class NonceOfTheParent(GroupedStore):
     """A forked child goes on counting where its parent was: two writes, one nonce."""
 

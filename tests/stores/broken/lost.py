@@ -8,7 +8,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 
-@breaks_above("lost")
+@breaks_above("concurrency")
 class LostAnswerSeenAsConflict(GroupedStore):
     """The commonest mistake: one's own write is taken for somebody else's."""
 
@@ -16,7 +16,7 @@ class LostAnswerSeenAsConflict(GroupedStore):
         return answer
 
 
-@breaks_above("lost")
+@breaks_above("concurrency")
 class LostAnswerSeenAsSuccess(GroupedStore):
     def _recognise(self, batch, answer):
         if isinstance(answer, Conflict):
@@ -24,7 +24,7 @@ class LostAnswerSeenAsSuccess(GroupedStore):
         return answer
 
 
-@breaks_above("lost")
+@breaks_above("concurrency")
 class LostAnswerAlwaysLost(GroupedStore):
     """Never looks for its own nonce."""
 
@@ -32,14 +32,14 @@ class LostAnswerAlwaysLost(GroupedStore):
         return Lost(answer.at, answer.found, answer.now) if isinstance(answer, Conflict) else answer
 
 
-@breaks_above("lost")
+@breaks_above("concurrency")
 class WhatIsNotRecognisedIsAConflict(GroupedStore):
     def _recognise(self, batch, answer):
         outcome = super()._recognise(batch, answer)
         return Conflict(outcome.at, outcome.found, outcome.now) if isinstance(outcome, Lost) else outcome
 
 
-@breaks_above("lost", "batches")
+@breaks_above("concurrency", "writes")
 class NeverSentIsLost(GroupedStore):
     """Cries wolf: a write that was never sent is called lost."""
 
@@ -48,7 +48,7 @@ class NeverSentIsLost(GroupedStore):
         return super()._commit(batches)
 
 
-@breaks_above("lost")
+@breaks_above("concurrency")
 class RecognisedWithoutItsFence(GroupedStore):
     def _recognise(self, batch, answer):
         outcome = super()._recognise(batch, answer)

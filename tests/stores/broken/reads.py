@@ -4,24 +4,7 @@ from tests.stores.broken.catalogue import breaks
 from twiceproof.records import Found
 from twiceproof.stores.memory import MemoryEngine
 
-EVERYWHERE = (
-    "batches",
-    "checks",
-    "due",
-    "fences",
-    "hidden",
-    "inserts",
-    "leases",
-    "life",
-    "lost",
-    "places",
-    "races",
-    "reads",
-    "refusals",
-    "removes",
-    "replaces",
-    "scans",
-)
+EVERYWHERE = ("concurrency", "due", "fences", "lifecycle", "reads", "refusals", "writes")
 
 
 @breaks("concurrency", "refusals", "writes", "reads", "fences")

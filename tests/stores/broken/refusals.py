@@ -60,13 +60,13 @@ class FenceZeroOpensEverything(Forgetful):
         return "never drawn" in message
 
 
-@breaks_above("leases")
+@breaks_above("fences")
 class DeadLeasesAccepted(Forgetful):
     def forgives(self, message):
         return message.startswith("lease=")
 
 
-@breaks_above("leases")
+@breaks_above("fences")
 class DueTimesNotLookedAt(Forgetful):
     def forgives(self, message):
         return message.startswith("due_in=")

@@ -19,7 +19,7 @@ class TimeOfTheCaller(MemoryEngine):
         super().__init__(Clock(now=time.time))
 
 
-@breaks_above("leases")
+@breaks_above("fences")
 class LeaseBornDead(GroupedStore):
     """Stamps when it is asked, and waits for its turn afterwards."""
 
