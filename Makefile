@@ -25,7 +25,7 @@ lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-l
 	$(BIN)/lint-imports
 
 prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
-	$(BIN)/python -m tests.prove $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED))
 
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
 	$(BIN)/python -m bench

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from .http_shop import HttpShop
+from tests.acceptance.http_shop import HttpShop
 
 
 class PowerAutomate:

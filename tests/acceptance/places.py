@@ -18,7 +18,7 @@ from twiceproof.stores.open import open_store
 from twiceproof.stores.sqlite.engine import SqliteEngine
 
 if TYPE_CHECKING:
-    from tests.stores.movable_redis import MovableRedisEngine
+    from tests.contracts.stores.movable_redis import MovableRedisEngine
 
 
 @dataclass
@@ -72,7 +72,7 @@ class PostgresPlace(Place):
 
 class RedisPlace(Place):
     def engine(self) -> MovableRedisEngine:
-        from tests.stores.movable_redis import MovableRedisEngine
+        from tests.contracts.stores.movable_redis import MovableRedisEngine
 
         return MovableRedisEngine(self.url)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.traces import Run, Seen, Traces
-from tests.chaos.world import (
+from tests.faults.chaos.traces import Run, Seen, Traces
+from tests.faults.chaos.world import (
     ANSWER_LOST,
     DATABASE_KILLED,
     KILLED_AFTER,

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from .http_shop import HttpShop
+from tests.acceptance.http_shop import HttpShop
 
 CHROMIUM = Path("/usr/bin/chromium")
 HTML = "text/html"

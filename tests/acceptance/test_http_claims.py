@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from .http_shop import HttpShop
+from tests.acceptance.http_shop import HttpShop
 
 CLAIM = "/v1/claims/ship/shop%3Aorder%3A17"
 RUN_1, RUN_2 = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"

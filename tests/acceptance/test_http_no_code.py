@@ -7,10 +7,9 @@ import re
 
 import pytest
 
+from tests.acceptance.http_shop import HttpShop
+from tests.acceptance.no_code import N8n, PowerAutomate
 from twiceproof.server.connectors import n8n, power_automate
-
-from .http_shop import HttpShop
-from .no_code import N8n, PowerAutomate
 
 ORDER = {"operation": "ship", "key": "shop/order #17 ü", "payload": {"order": 17, "total": 12.5}}
 RUN_1, RUN_2 = "7d1f2c58-94ab-4b0e-9c1d-5a52ac2c5a11", "e3b0c442-98fc-4c14-9afb-f4c8996fb924"

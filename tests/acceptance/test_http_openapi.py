@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .http_server import HttpServer
+from tests.acceptance.http_server import HttpServer
 
 pytestmark = pytest.mark.slow
 

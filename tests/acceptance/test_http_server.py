@@ -15,11 +15,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.acceptance.http_server import HttpServer, in_background
 from tests.servers.nginx import Nginx
 from tests.servers.process import Unavailable
 from tests.servers.proxy import FaultProxy
-
-from .http_server import HttpServer, in_background
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from .http_server import HttpServer
+from tests.acceptance.http_server import HttpServer
 
 pytestmark = pytest.mark.slow
 

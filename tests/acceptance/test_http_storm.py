@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .http_server import HttpServer
+from tests.acceptance.http_server import HttpServer
 
 EVENTS, DELIVERIES, CONNECTIONS = 1_000, 50, 64
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .blocks import ROOT, links
+from tests.docs.blocks import ROOT, links
 
 FOLDER = ROOT / "docs/comparison"
 INDEX = FOLDER / "index.md"

@@ -11,9 +11,8 @@ import sys
 import pytest
 
 import twiceproof
+from tests.docs.blocks import ROOT, Block, blocks, documents, links
 from twiceproof import errors
-
-from .blocks import ROOT, Block, blocks, documents, links
 
 # The quickstart has a test of its own, in which its commands are run between its pieces of Python.
 QUICKSTART = ROOT / "docs/quickstart.md"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .blocks import ROOT
+from tests.docs.blocks import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -14,13 +14,12 @@ import pytest
 
 from tests.acceptance.http_shop import HttpShop
 from tests.acceptance.no_code import PowerAutomate
+from tests.docs.blocks import ROOT, blocks, commands, says
 from twiceproof.server.auth import POLICY
 from twiceproof.server.connectors import power_automate
 from twiceproof.server.routes import approvals, callbacks, claims, reviews, runs
 from twiceproof.server.services.claim_messages import Claimed, ClaimEnded, ClaimView, PriorClaim, Renewed
 from twiceproof.server.tokens import Scope
-
-from .blocks import ROOT, blocks, commands, says
 
 pytestmark = pytest.mark.slow
 

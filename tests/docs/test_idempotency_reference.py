@@ -7,10 +7,9 @@ import re
 
 import pytest
 
+from tests.docs.blocks import ROOT
 from twiceproof import middleware as idempotency
 from twiceproof.middleware import problems
-
-from .blocks import ROOT
 
 PAGE = (ROOT / "docs/reference/idempotency-key.md").read_text("utf-8")
 KINDS = re.findall(r'problem\(\s*(?:\d{3}|status),\s*"([a-z-]+)"', inspect.getsource(problems))

@@ -6,13 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.docs.blocks import ROOT, blocks, documents
 from tools.reference.diagrams import DIAGRAMS
 from tools.reference.drawing import Arrow, Diagram, draw
 from twiceproof.claims import claim
 from twiceproof.flows.engine import ledger as entry
 from twiceproof.flows.history.queries import EVERY_STATE
-
-from .blocks import ROOT, blocks, documents
 
 PICTURES = ROOT / "docs/pictures"
 STATES = {

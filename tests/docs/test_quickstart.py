@@ -10,10 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.acceptance.http_shop import HttpShop
+from tests.docs.blocks import ROOT, Block, blocks, commands, says
+from tests.docs.typed import typed
 from twiceproof.cli.main import cli
-
-from .blocks import ROOT, Block, blocks, commands, says
-from .typed import typed
 
 PAGE = ROOT / "docs/quickstart.md"
 NOT_HERE = ("pip install ", "export ", "twiceproof serve ", "twiceproof doctor")  # set-up, or another machine's

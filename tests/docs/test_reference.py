@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.docs.blocks import ROOT
 from tools.reference.block import names, renewed
 from tools.reference.commands import commands
 from tools.reference.makers import DOCS, MAKERS, pages
@@ -13,8 +14,6 @@ from twiceproof import errors
 from twiceproof.server.routes import ROUTES
 from twiceproof.settings import ENVIRONMENT
 from twiceproof.stores.open import OPENERS
-
-from .blocks import ROOT
 
 RENEW = "the code says something else now; run: make docs (or python -m tools.reference)"
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
+from tests.docs.blocks import ROOT
 from twiceproof.server.problems import MEANINGS
-
-from .blocks import ROOT
 
 PAGE = ROOT / "docs/reference/server.md"
 

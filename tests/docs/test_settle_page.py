@@ -7,11 +7,10 @@ import contextlib
 import pytest
 from click.testing import CliRunner
 
+from tests.docs.blocks import ROOT, blocks, commands, says
+from tests.docs.typed import typed
 from twiceproof import App, NeedsReview
 from twiceproof.cli.main import cli
-
-from .blocks import ROOT, blocks, commands, says
-from .typed import typed
 
 PAGE = ROOT / "docs/how-to/settle-a-claim.md"
 RUNS = ROOT / "docs/how-to/settle-a-run.md"

@@ -7,11 +7,10 @@ import re
 import pytest
 import yaml
 
+from tests.docs.blocks import ROOT
+from tests.docs.built import broken, outside_loads
 from tools.website.build import CONFIG, build
 from tools.website.nav import named, without
-
-from .blocks import ROOT
-from .built import broken, outside_loads
 
 DOCS = ROOT / "docs"
 NAV = yaml.safe_load(CONFIG.read_text("utf-8"))["nav"]

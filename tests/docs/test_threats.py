@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from .blocks import ROOT
+from tests.docs.blocks import ROOT
 
 PAGE = ROOT / "docs/why/threats.md"
 ROWS = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| ")][1:]

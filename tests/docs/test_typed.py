@@ -7,10 +7,9 @@ import re
 
 import pytest
 
+from tests.docs.blocks import FENCE, ROOT, blocks, documents
+from tests.docs.typed import typed, wrong
 from tools.reference.commands import commands
-
-from .blocks import FENCE, ROOT, blocks, documents
-from .typed import typed, wrong
 
 
 def name_of(document):

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.sources.keys import certificate
-from tests.sources.listener import Listener
+from tests.contracts.sources.keys import certificate
+from tests.contracts.sources.listener import Listener
+from tests.docs.blocks import ROOT, blocks
 from twiceproof.cli.main import cli
 from twiceproof.cli.output import span
 from twiceproof.inbound.sources import SOURCES, find_source
-
-from .blocks import ROOT, blocks
 
 PAGE = ROOT / "docs/how-to/receive-webhooks.md"
 OPTIONS = {"generic": {"id": "id", "signature": "X-S"}, "paypal": {"certificate": certificate()[0]}}
@@ -94,7 +93,7 @@ def test_every_option_of_the_generic_source_is_explained():
 
 
 def test_the_source_of_the_other_page_keeps_the_contract():
-    from tests.sources.broken.runner import failures
+    from tests.contracts.sources.broken.runner import failures
 
     names: dict[str, object] = {"__name__": "document"}
     first = next(b for b in blocks(ROOT / "docs/how-to/add-a-source.md") if b.language == "python")

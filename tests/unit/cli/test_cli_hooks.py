@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.sources.listener import Listener
+from tests.contracts.sources.listener import Listener
 
 from twiceproof import App
 from twiceproof.cli.load import load_app

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from tests.unit.effects.loopback import trap
+from tests.unit.effects.mailbox import free_port, mailbox
 from twiceproof import App, Misuse, NotDone, Notice, env, to_email, to_log, to_webhook
 from twiceproof.claims.retention import sweep
 from twiceproof.effects.http import Outbound, signed_headers
@@ -18,9 +20,6 @@ from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-
-from .loopback import trap
-from .mailbox import free_port, mailbox
 
 SECRET = "whsec_" + b64encode(b"k" * 32).decode()
 OLDER = "whsec_" + b64encode(b"o" * 32).decode()

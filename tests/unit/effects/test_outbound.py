@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.effects.loopback import RebindingResolver, certificate, trap
 from twiceproof import NotDone
 from twiceproof.effects.http import Outbound, SentRequest
 from twiceproof.effects.url_guard import NotAllowed
-
-from .loopback import RebindingResolver, certificate, trap
 
 HOST = "hooks.shop.io"
 PUBLIC = "93.184.216.34"

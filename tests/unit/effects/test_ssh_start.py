@@ -17,11 +17,10 @@ pytestmark = pytest.mark.slow
 
 asyncssh = pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'twiceproof[ssh]'")
 
+from tests.unit.effects.ssh_server import Keys, asyncssh_server, free_port, system_sshd  # noqa: E402
 from twiceproof import App, Misuse, NotDone, Waiting  # noqa: E402
 from twiceproof.claims.error_classification import classify  # noqa: E402
 from twiceproof.effects.ssh import script_of, ssh_start  # noqa: E402
-
-from .ssh_server import Keys, asyncssh_server, free_port, system_sshd  # noqa: E402
 
 URL = "https://hooks.example.com/v1/callbacks/s3cret-token"
 ECHO = 'printf "%s\\n%s\\n" "$TWICEPROOF_CALLBACK_URL" "$TWICEPROOF_EFFECT_KEY"'

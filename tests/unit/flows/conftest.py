@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .stage import Stage, Style
+from tests.unit.flows.stage import Stage, Style
 
 
 @pytest.fixture

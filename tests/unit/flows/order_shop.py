@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.unit.flows.stage import Style
 from twiceproof import App, by
-
-from .stage import Style
 
 
 class Outside:

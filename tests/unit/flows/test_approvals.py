@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import deliver, park, process, work
 from twiceproof import (
     App,
     Decided,
@@ -27,9 +29,6 @@ from twiceproof.flows.waits.approvals import look_up
 from twiceproof.flows.waits.records import ApprovalRequest, approval_id, packed
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert
-
-from .stage import Died, Stage, Style
-from .waits import deliver, park, process, work
 
 INVOICE = {"id": "inv_1", "total": 700}
 

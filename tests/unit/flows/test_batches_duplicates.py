@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, Waiting
 from twiceproof.claims.queries import evidence_of
 from twiceproof.operations import block
-
-from .stage import Died, Stage
 
 ONCE = Retry(attempts=1)
 KEY = {"flow": "sync", "key": "order:1"}

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.resuming import resume
+from tests.unit.flows.stage import Died, Stage, Style
 from twiceproof import App, BatchFailed, ItemDone, ItemFailed, Misuse, NeedsReview, NotDone, Retry, Waiting
 from twiceproof.flows.parallel import each as each_module
-
-from .resuming import resume
-from .stage import Died, Stage, Style
 
 ONCE = Retry(attempts=1)
 LINES = [{"sku": sku} for sku in "abcdef"]

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.resuming import resume
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, Misuse, NeedsReview, NotDone, Retry, StepFailed, Waiting
-
-from .resuming import resume
-from .stage import Died, Stage
 
 ONCE = Retry(attempts=1)
 

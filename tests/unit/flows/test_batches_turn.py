@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage
 from twiceproof import StoreFull
 from twiceproof.flows.engine.context import are_siblings, inside_flow
 from twiceproof.flows.engine.exits import GiveBack, Review, Undo, Wait, merged
@@ -15,8 +16,6 @@ from twiceproof.flows.engine.ledger import EntryNote
 from twiceproof.flows.engine.ledger_flusher import FairLock
 from twiceproof.operations import block
 from twiceproof.records import Address, Check, Insert
-
-from .stage import Stage
 
 # -- the turn --------------------------------------------------------------------------------------
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import URL, deliver, park, process, token_of, work
 from twiceproof import App, Delivered, Misuse, NoSuchWait, Waiting
 from twiceproof.claims.retention import sweep
 from twiceproof.operations import block
-
-from .stage import Died, Stage, Style
-from .waits import URL, deliver, park, process, token_of, work
 
 
 def inviting(

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage
 from twiceproof import App, KeyRefused, Misuse, RunFilter
-
-from .stage import Stage
 
 
 class Seen:

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import Absent, App, Happened, NeedsReview, Retry, check
-
-from .stage import Died, Stage
 
 QUICK = Retry(attempts=9, first=0.01)
 COMMITS = 5  # of a clean run: the take, and one per step; intents go along with the completion before them

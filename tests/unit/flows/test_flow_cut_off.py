@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage, Style
+from tests.unit.flows.waits import work
 from twiceproof import App, Happened, NeedsReview, NotDone, Retry, StepFailed, StoreUnavailable, Waiting, check
-
-from .stage import Stage, Style
-from .waits import work
 
 Shop = Callable[..., Any]
 KINDS: dict[str, Any] = {

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage, Style
 from twiceproof import App, NeedsReview
 from twiceproof.flows.engine import step_runner as carry
-
-from .stage import Stage, Style
 
 Called = Callable[..., Any]
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.unit.flows.resuming import resume
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import (
     App,
     ClaimLost,
@@ -25,9 +27,6 @@ from twiceproof import (
 from twiceproof.claims.queries import evidence_of
 from twiceproof.clock import moment
 from twiceproof.operations import block
-
-from .resuming import resume
-from .stage import Died, Stage
 
 if TYPE_CHECKING:
     from nowhere import Nowhere

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, StepFailed, Waiting
-
-from .stage import Died, Stage
 
 ONCE = Retry(attempts=1)
 

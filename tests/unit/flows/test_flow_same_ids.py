@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage, Style
 from twiceproof import Absent, App, Misuse, Waiting, check
 from twiceproof.flows.engine import session
 from twiceproof.flows.engine import step_runner as carry
-
-from .stage import Stage, Style
 
 KINDS: dict[str, Any] = {
     "never": "never",

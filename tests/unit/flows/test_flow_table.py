@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import work
 from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, StepFailed, Unknown, Waiting, check, keyed
-
-from .stage import Died, Stage, Style
-from .waits import work
 
 CLEAN = [NotDone("no"), ConnectionRefusedError(), socket.gaierror()]
 AMBIGUOUS = [TimeoutError(), ConnectionResetError()]

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage
+from tests.unit.flows.test_triggers import look
 from twiceproof import App, InProgress, Misuse, NotDone, Retry
 from twiceproof.flows.limits import admit, make_rate
 from twiceproof.operations import block
-
-from .stage import Stage
-from .test_triggers import look
 
 
 def nested(stage: Stage, app: App, **options: Any) -> Any:

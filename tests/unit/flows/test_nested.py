@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
+from tests.unit.flows.test_triggers import look
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
 from twiceproof.flows.calls import resume_run
 from twiceproof.operations import block
-
-from .stage import Died, Stage
-from .test_triggers import look
 
 
 def shop(stage: Stage, app: App, *, sleep: bool = False) -> Any:

@@ -11,15 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.flows.order_shop import Outside, declare, event
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.test_triggers import look
 from twiceproof import App, InProgress, Misuse, NeedsReview, PayloadMismatch, Stale, Waiting, by
 from twiceproof.claims.claim import address_of
 from twiceproof.flows.history.fork import plan_fork
 from twiceproof.flows.ordering.high_water_mark import mark_at, mark_of
 from twiceproof.operations import block
-
-from .order_shop import Outside, declare, event
-from .stage import Died, Stage, Style
-from .test_triggers import look
 
 
 def drain(stage: Stage, app: App, rounds: int = 60) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.order_shop import Outside, declare, event
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.test_order_flows import drain, newest
 from twiceproof import Absent, App, Cancelled, NeedsReview, NotDone, Retry, Stale, Waiting, by, check
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.queries import evidence_of
 from twiceproof.operations import block
-
-from .order_shop import Outside, declare, event
-from .stage import Died, Stage, Style
-from .test_order_flows import drain, newest
 
 REPEATS = ("safe", "keyed", "never", check(lambda order: Absent()))
 ORDERED: dict[str, Any] = {

@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from tests.unit.flows.stage import Stage, Style
 from twiceproof import App, Misuse, NeedsReview, PayloadMismatch, ValueRefused, Waiting
 from twiceproof.operations import block
-
-from .stage import Stage, Style
 
 pydantic = pytest.importorskip("pydantic")
 T = TypeVar("T")

@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import park, process, token_of, work
 from twiceproof import App, Misuse, NeedsReview, NotDone, StepFailed, Waiting, WaitTimedOut
 from twiceproof.flows.engine.step_identity import effect_key
 from twiceproof.flows.history.review import Word, settle_run
 from twiceproof.operations import block
-
-from .stage import Died, Stage, Style
-from .waits import park, process, token_of, work
 
 
 class Machine:

@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.flows.stage import Stage
+from tests.unit.flows.waits import work
 from twiceproof import App, Misuse, NeedsReview, NotDone, PriorFailure, ResultTypeWarning
-
-from .stage import Stage
-from .waits import work
 
 
 class OutOfStock(KeyError):

@@ -7,14 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.unit.flows.test_resources import BYTES, World, reporting
 from twiceproof import ResultNotKept
 from twiceproof.claims.blobs.records import DAY, BlobRef
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.retention import forget
 from twiceproof.operations import block
 from twiceproof.records import Replace
-
-from .test_resources import BYTES, World, reporting
 
 
 @pytest.mark.parametrize("way", ["absolute", "up", "another run's"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, DyingEngine
 from twiceproof import App, Misuse, Resource, ResultNotKept, StoreUnavailable, ValueRefused
 from twiceproof.claims.blobs import BlobStore, open_blob_store, path_of, run_of
 from twiceproof.claims.blobs.records import DAY, load, orphans, remove_orphans
@@ -23,8 +24,6 @@ from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-
-from .stage import Died, DyingEngine
 
 BIG = "x" * 100_000
 BYTES = bytes(range(256)) * 1_000

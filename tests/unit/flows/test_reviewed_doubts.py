@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import work
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting, check
 from twiceproof.clock import moment
 from twiceproof.effects.base import Absent, Happened, Unknown
-
-from .stage import Died, Stage, Style
-from .waits import work
 
 DAY = 86_400.0
 HOURLY = Retry(attempts=3, first="1h", most="1h", within="9d")

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import work
 from twiceproof import Absent, App, Cancelled, Misuse, NeedsReview, NotDone, ResultTypeWarning, Retry, Waiting, check
 from twiceproof.claims.request import Arguments
-
-from .stage import Died, Stage, Style
-from .waits import work
 
 
 def handle(app: App) -> Any:

@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
+from tests.unit.flows.test_triggers import look
+from tests.unit.flows.waits import work
 from twiceproof import App, KeyRefused, Misuse, Waiting, by
-
-from .stage import Died, Stage
-from .test_triggers import look
-from .waits import work
 
 LARGE = "y" * 400_000
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.resuming import resume
+from tests.unit.flows.stage import Died, DyingEngine
 from twiceproof import App, CannotOpen, Misuse, Waiting
 from twiceproof.claims.claim import CLAIM, RUN, address_of
 from twiceproof.claims.retention import sweep
@@ -20,9 +22,6 @@ from twiceproof.records import Address, Batch, Insert, Replace
 from twiceproof.stores.encryption import EncryptedEngine, Keyring
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-
-from .resuming import resume
-from .stage import Died, DyingEngine
 
 NEW, OLD = {"new": b"n" * 32}, {"old": b"o" * 32}
 SRC = Path(__file__).parents[3] / "src" / "twiceproof"

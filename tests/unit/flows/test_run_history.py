@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import (
     App,
     Cancelled,
@@ -25,8 +26,6 @@ from twiceproof.flows.calls import resume_run
 from twiceproof.flows.history.fork import plan_fork
 from twiceproof.operations import block
 from twiceproof.records import Remove
-
-from .stage import Died, Stage
 
 ONCE = Retry(attempts=1)
 DAY = 86_400.0

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, Misuse, NeedsReview, ResultNotKept
 from twiceproof.claims.claim import address_of, claim_of
 from twiceproof.claims.queries import Evidence, evidence_write
 from twiceproof.claims.retention import RUN_RECORD_KINDS, sweep
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert, Replace, Written
-
-from .stage import Died, Stage
 
 DAY = 86_400.0
 PLACE = address_of("default", "sync", "order:1", "run")

@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from tests.unit.flows.stage import Stage
 from twiceproof import App, ClaimLost, Misuse, NeedsReview, PriorFailure, ValueRefused, Waiting
 from twiceproof.claims.claim import Fault, address_of
 from twiceproof.claims.queries import Evidence, evidence_write
 from twiceproof.flows.calls import resume_run
 from twiceproof.operations import block
-
-from .stage import Stage
 
 
 class Shop:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Called, Stage, Style
 from twiceproof import App, BatchFailed, KeyRefused, Misuse, NeedsReview, NotDone, PayloadMismatch, Retry, Waiting
-
-from .stage import Called, Stage, Style
 
 
 def work(app: App) -> None:

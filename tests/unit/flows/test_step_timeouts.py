@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Called, Stage
 from twiceproof import Absent, App, Happened, NeedsReview, NotDone, Retry, Unknown, check
-
-from .stage import Called, Stage
 
 OFTEN = Retry(attempts=3, first=0)
 SOON = 0.05

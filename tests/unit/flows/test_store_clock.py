@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
+from tests.unit.flows.test_triggers import NOON, Source, polling
 from twiceproof import App, InProgress, NeedsReview, NotDone, Retry, Waiting
 from twiceproof.claims.claim import HELD
 from twiceproof.flows.limits import admit, make_rate
 from twiceproof.flows.workers.worker import Worker
 from twiceproof.operations import block
 from twiceproof.records import Record
-
-from .stage import Died, Stage
-from .test_triggers import NOON, Source, polling
 
 HOUR = 3_600.0
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, KeyRefused, Misuse, Polled, StoreUnavailable
 from twiceproof.claims.claim import LostHold
 from twiceproof.operations import await_, block
 from twiceproof.prove.checklist import source as reading
 from twiceproof.prove.target import target_of
-
-from .stage import Died, Stage
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC).timestamp()
 

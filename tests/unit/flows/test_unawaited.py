@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Called, Stage
 from twiceproof import App, NeedsReview
-
-from .stage import Called, Stage
 
 HERE = __file__
 

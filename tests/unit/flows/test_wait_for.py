@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage, Style
+from tests.unit.flows.waits import arrival, deliver, park, process, waiter, work
 from twiceproof import (
     App,
     Delivered,
@@ -30,9 +32,6 @@ from twiceproof.flows.waits.records import ARRIVED, TIMEOUT, Arrival, packed
 from twiceproof.flows.waits.records import deliver as operation
 from twiceproof.operations import Inline, await_, block
 from twiceproof.records import Address, Insert, Lost
-
-from .stage import Died, Stage, Style
-from .waits import arrival, deliver, park, process, waiter, work
 
 # -- before, between, after ------------------------------------------------------------------------
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage, Style
+from tests.unit.flows.waits import deliver, park, process, token_of, work
 from twiceproof import App, ResultTypeWarning, WaitTimedOut
-
-from .stage import Stage, Style
-from .waits import deliver, park, process, token_of, work
 
 
 def together(app: App, style: Style, *calls: Any) -> Any:

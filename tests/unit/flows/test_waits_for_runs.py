@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Died, Stage
+from tests.unit.flows.test_triggers import look
 from twiceproof import App, Duplicate, Misuse, NeedsReview, NotDone, PriorFailure, ResultNotKept, StepFailed, Waiting
-
-from .stage import Died, Stage
-from .test_triggers import look
 
 
 def declare(stage: Stage, app: App, during: Any = None) -> tuple[Any, Any]:

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.unit.flows.stage import Stage, Style
 from twiceproof import App, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.flows.calls import resume_run
 from twiceproof.operations import await_, block
 from twiceproof.records import Address
-
-from .stage import Stage, Style
 
 URL = "https://hooks.example.com"
 

@@ -10,13 +10,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
+from tests.unit.prove.apps import safe_shop, unsafe_shop
 from twiceproof import App
 from twiceproof.cli.main import cli
 from twiceproof.inbound.source import Source
 from twiceproof.prove.checklist import check_app
 from twiceproof.prove.checklist.rules import RULES
-
-from .apps import safe_shop, unsafe_shop
 
 EXPECTED = re.compile(r"# expect: ([a-z-]+)")
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import Struct, structs
 
+from tests.unit.prove.flows import unsafe
 from twiceproof import App
 from twiceproof.clock import Clock
 from twiceproof.errors import Misuse
@@ -24,8 +25,6 @@ from twiceproof.prove.scenarios.scenario import BODY, InjectedFault
 from twiceproof.prove.target import other_payload, spread, target_of
 from twiceproof.prove.worlds.world import CallableWorld, CountedCalls
 from twiceproof.stores.memory import MemoryEngine
-
-from .flows import unsafe
 
 pytestmark = pytest.mark.slow
 

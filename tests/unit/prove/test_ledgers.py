@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.unit.prove.flows import safe, unsafe
 from twiceproof.errors import Misuse, StoreUnavailable
 from twiceproof.prove.fixture import prove
 from twiceproof.prove.ledgers import SchemaLedgers, ledgers_at
 from twiceproof.prove.prover import Prover
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.world import CallableWorld
-
-from .flows import safe, unsafe
 
 ORDER = {"id": 7, "lines": ["a", "b"]}
 

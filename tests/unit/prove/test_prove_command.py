@@ -16,11 +16,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.unit.prove.flows import safe
 from twiceproof.cli.main import cli
 from twiceproof.cli.prove import WorldOptions
 from twiceproof.prove.report import ProofReport
-
-from .flows import safe
 
 pytestmark = pytest.mark.slow
 

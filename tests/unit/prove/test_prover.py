@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.prove.flows import safe, unsafe
 from twiceproof.prove.fixture import NotSafe, prove
-
-from .flows import safe, unsafe
 
 ORDER = {"id": 7, "lines": ["a", "b"]}
 FOUND = {

@@ -1,9 +1,8 @@
 import pytest
 
+from tests.unit.server.desk import Desk, Shop
 from twiceproof import App
 from twiceproof.prove.clocks import ManualClock
-
-from .desk import Desk, Shop
 
 
 @pytest.fixture

@@ -4,14 +4,13 @@ import asyncio
 
 import pytest
 
+from tests.unit.server.desk import Desk, Shop
 from twiceproof import App, Misuse, env
 from twiceproof.operations import block
 from twiceproof.server.auth import FRESH
 from twiceproof.server.limits import ServerLimits
 from twiceproof.server.serve import Options, trust_of, warn_of_missing_secrets, warn_of_open_door
 from twiceproof.server.tokens import GRANTS, Scope, any_token, create_token, list_tokens, revoke_token
-
-from .desk import Desk, Shop
 
 METRICS = "/metrics"
 JSON = ("content-type", "application/json")

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
+from tests.unit.server.desk import Desk, Shop
 from twiceproof import StoreUnavailable
 from twiceproof.inbound.reply import Reply, json_reply
 from twiceproof.inbound.source import Poison
@@ -23,8 +24,6 @@ from twiceproof.server.routes import ROUTES
 from twiceproof.server.routes.params import body_of
 from twiceproof.server.routing import ApiRoute
 from twiceproof.server.tokens import Scope, anybody
-
-from .desk import Desk, Shop
 
 SIGNED = [("x-secret", "s3cret")]
 

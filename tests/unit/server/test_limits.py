@@ -6,12 +6,11 @@ import zlib
 
 import pytest
 
+from tests.unit.server.desk import Desk
 from twiceproof.server.body import SMALL, BodyBudget, Reservation, too_deep, unpacked
 from twiceproof.server.limits import MOST, Buckets, ServerLimits
 from twiceproof.server.request import RequestRefused
 from twiceproof.server.routes import ROUTES
-
-from .desk import Desk
 
 SIGNED = [("x-secret", "s3cret")]
 
@@ -48,7 +47,7 @@ def test_a_declared_size_is_refused_before_anything_is_read(desk):
 
 
 def test_a_caller_that_hangs_up_is_not_answered(desk):
-    from .desk import HERE
+    from tests.unit.server.desk import HERE
 
     scope_only = desk.application
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.unit.doors.claim_desk import ClaimDesk, said
+from tests.unit.server.services.claim_desk import ClaimDesk, said
 from twiceproof.errors import Misuse, NeedsReview, PriorFailure
 from twiceproof.server.problems import MEANINGS, of_error
 

@@ -2,10 +2,9 @@
 
 import pytest
 
+from tests.unit.server.test_matrix import address, title
 from twiceproof.server.openapi import description
 from twiceproof.server.routes import ROUTES
-
-from .test_matrix import address, title
 
 STRICT = [route for route in ROUTES if not route.tolerant]
 TOLERANT = [route for route in ROUTES if route.tolerant]

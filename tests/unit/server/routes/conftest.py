@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.server.routes.knock import Knock
 from twiceproof import App
 from twiceproof.prove.clocks import ManualClock
-
-from .knock import Knock
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from tests.unit.server.routes.knock import Knock
 from twiceproof import App, Misuse, PayloadMismatch, Waiting
 from twiceproof.flows.waits.approvals import ApprovalLink, decide, draw_link, find_link, link_url
 from twiceproof.operations import block
 from twiceproof.server.services.approvals import VALID, by_id
-
-from .knock import Knock
 
 HTML = {"accept": "text/html,application/xhtml+xml"}
 FORM = "application/x-www-form-urlencoded"

@@ -6,6 +6,7 @@ import logging
 
 import pytest
 
+from tests.unit.server.desk import Desk
 from twiceproof import App
 from twiceproof.claims.retention import ABANDONED_AFTER, park_unfinished
 from twiceproof.operations import block
@@ -13,8 +14,6 @@ from twiceproof.prove.clocks import ManualClock
 from twiceproof.server.serve import DrainingServer
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
-
-from ..desk import Desk
 
 JSON = [("content-type", "application/json")]
 PATH = "/v1/claims/ship/17"

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from .knock import Knock
+from tests.unit.server.routes.knock import Knock
 
 CLAIM = "/v1/claims/ship/order%3A1"
 

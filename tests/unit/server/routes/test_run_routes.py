@@ -6,12 +6,11 @@ from base64 import b64decode, b64encode
 
 import pytest
 
-from tests.unit.doors.idempotency.test_keys import MALFORMED
+from tests.unit.middleware.test_keys import MALFORMED
+from tests.unit.server.routes.knock import Knock
 from twiceproof import App, NotDone
 from twiceproof.claims import queries as listing
 from twiceproof.claims.claim import run_id
-
-from .knock import Knock
 
 
 @pytest.fixture

@@ -1,0 +1,115 @@
+"""Batches that land in part, or tell the wrong thing."""
+
+from tests.contracts.stores.broken.catalogue import breaks, breaks_above
+from twiceproof.operations import Inline
+from twiceproof.records import Batch, Conflict, Written
+from twiceproof.stores.base import fits
+from twiceproof.stores.grouped import GroupedStore
+from twiceproof.stores.memory import MemoryEngine
+from twiceproof.stores.validate import _validate_write, validate_address
+
+
+@breaks("writes")
+class HalfABatchLands(MemoryEngine):
+    """Checks and applies one write after the other, and does not roll back."""
+
+    def _land(self, batch, now):
+        self._number += 1
+        for write in batch.writes:
+            found = self._records.get(write.at)
+            if not fits(write, found):
+                return Conflict(write.at, found, now)
+            self._apply(write, batch.nonce, now)
+        return Written(str(self._number), self._number, now)
+
+
+@breaks("writes")
+class ConflictNamesTheLastMisfit(MemoryEngine):
+    def _land(self, batch, now):
+        misfits = [write.at for write in batch.writes if not fits(write, self._records.get(write.at))]
+        if misfits:
+            return Conflict(misfits[-1], self._records.get(misfits[-1]), now)
+        return super()._land(batch, now)
+
+
+@breaks("writes")
+class EachWriteItsOwnVersion(MemoryEngine):
+    def _apply(self, write, nonce, now):
+        self._number += 1 if len(self._records) % 2 else 0
+        super()._apply(write, nonce, now)
+
+    def _land(self, batch, now):
+        if len(batch.writes) == 1:
+            self._apply = super()._apply
+        outcome = super()._land(batch, now)
+        self.__dict__.pop("_apply", None)
+        return outcome
+
+
+@breaks("writes", "concurrency")
+class NeighboursHarmedByAConflict(MemoryEngine):
+    """One transaction for the whole group, rolled back for one misfit."""
+
+    def commit(self, batches):
+        with self._mutex:
+            now = self._clock.now()
+            for batch in batches:
+                for write in batch.writes:
+                    found = self._records.get(write.at)
+                    if not fits(write, found) and len(batches) > 1:
+                        return [Conflict(write.at, found, now)] * len(batches)
+        return super().commit(batches)
+
+
+@breaks_above("writes")
+class NeighboursHarmedByABadBatch(GroupedStore):
+    """The database refuses one batch, and everybody in the commit is told so."""
+
+    def _commit(self, batches):
+        answers = super()._commit(batches)
+        errors = [answer for answer in answers if isinstance(answer, RuntimeError)]
+        return errors[:1] * len(batches) if errors else answers
+
+
+class Unchecked(GroupedStore):
+    """Checks each write of a batch, but not how they stand together."""
+
+    def write(self, *writes):
+        for write in writes:
+            validate_address(write.at)
+            _validate_write(write)
+        return self._writes.ask(Batch(writes, self._ids()))
+
+
+@breaks_above("writes")
+class BatchesAreNotLookedAt(Unchecked):
+    """Two spaces, one address twice, too many, none at all."""
+
+
+@breaks_above("concurrency", "writes", "fences")
+class CheckThenInsert(GroupedStore):
+    """Looks whether a record is there, and writes a moment later, with no lock in between."""
+
+    def write(self, *writes):
+        super().write(*writes)  # refuses what must be refused
+        batch = Batch(writes, self._ids())
+        return Inline(lambda: self._look_then_write(batch))
+
+    def _look_then_write(self, batch):
+        for write in batch.writes:
+            found = self.engine.fetch([write.at])[0]
+            if not fits(write, found.record):
+                return Conflict(write.at, found.record, found.now)
+        _another_thread_runs()
+        engine = self.engine
+        engine._number += 1
+        number, now = engine._number, engine._clock.now()
+        for write in batch.writes:
+            engine._apply(write, batch.nonce, now)
+        return Written(str(number), number, now)
+
+
+def _another_thread_runs():
+    import time
+
+    time.sleep(0.0005)

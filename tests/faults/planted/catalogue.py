@@ -1,0 +1,82 @@
+"""The planted bugs by name, and whether the programme catches them."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tests.faults.planted import claims, flows, keys, stores
+from tests.faults.planted.plant import Plant
+
+POSTGRES, VALKEY = ("postgres",), ("valkey",)
+PATIENCE = 180.0  # seconds; a bug that makes a fault hang is not caught by it
+
+
+ONE_ROUND = 0.037  # of F1: every point in every position
+
+
+def _plant(bug: object, fault: str, **how: object) -> tuple[str, Plant]:
+    if fault == "F1":
+        how.setdefault("share", ONE_ROUND)
+    name: str = bug.__name__.replace("_", "-")  # type: ignore[attr-defined]
+    return name, Plant((bug.__doc__ or "").strip().rstrip("."), fault, bug, **how)  # type: ignore[arg-type]
+
+
+PLANTS: dict[str, Plant] = dict(
+    [
+        _plant(stores.fence_ignored, "F9"),
+        _plant(stores.version_ignored, "F11"),
+        _plant(stores.check_then_insert, "F11"),
+        _plant(stores.checks_dropped, "F9"),
+        _plant(stores.no_fence_drawn, "H1"),
+        _plant(stores.lease_born_dead, "F11"),
+        _plant(stores.lease_for_ever, "F1"),
+        _plant(stores.removed_by_anybody, "H1"),
+        _plant(stores.half_a_batch, "F1"),
+        _plant(stores.acknowledged_before_commit, "F1"),
+        _plant(stores.nonce_not_read_back, "F7", stores=POSTGRES),
+        _plant(stores.lost_answer_is_a_failure, "F7", stores=POSTGRES),
+        _plant(stores.power_is_trusted, "F10", share=0.1),
+        _plant(stores.numbers_from_the_clock, "F9"),
+        _plant(claims.unknown_is_tried_again, "F1"),
+        _plant(claims.payload_not_compared, "F12"),
+        _plant(claims.done_is_done_again, "F11"),
+        _plant(claims.time_of_the_worker, "F8"),
+        _plant(claims.replays_are_rewritten, "F11"),
+        _plant(claims.heart_does_not_beat, "F8"),
+        _plant(claims.sweep_takes_what_is_held, "F15"),
+        _plant(claims.forgotten_early, "F15"),
+        _plant(claims.end_draws_no_fence, "H1"),
+        _plant(flows.no_intent, "F1"),
+        _plant(flows.probe_not_asked, "F1"),
+        _plant(flows.key_of_the_attempt, "F1"),
+        _plant(flows.ledger_not_read, "F1"),
+        _plant(flows.completions_wait_for_the_end, "F1"),
+        _plant(flows.unknown_is_retried, "F1"),
+        _plant(flows.undone_in_order, "F1"),
+        _plant(flows.undone_twice, "F1"),
+        _plant(flows.record_apart_from_its_work, "F1"),
+        _plant(keys.forms_not_folded, "F12"),
+        _plant(keys.blank_accepted, "F12"),
+        _plant(keys.case_folded, "F12"),
+    ]
+)
+
+
+class Catch(Struct, frozen=True):
+    """Whether a planted bug was noticed, by which fault, and what it said."""
+
+    name: str
+    fault: str
+    caught: bool
+    said: str
+    not_tried: str = ""  # and why
+
+
+def catch(name: str, seed: int) -> Catch:
+    """Run its fault with the bug in place. Caught: a promise is seen broken, not merely a figure missed."""
+    from tests.faults.one import BROKE_OFF, apart
+
+    plant = PLANTS[name]
+    finding = apart(plant.fault, seed, plant.share, plant.stores, plant=name, patience=PATIENCE)
+    broken = [what for what in (*finding.violations, *finding.unknown) if not what.startswith(BROKE_OFF)]
+    return Catch(name, plant.fault, bool(broken), (broken or finding.violations or ["nothing"])[0], finding.not_tried)

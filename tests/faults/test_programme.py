@@ -1,0 +1,41 @@
+"""The tenth of the programme that every test run has: each fault in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.one import apart
+from tests.faults.planted.catalogue import PLANTS, catch
+from tests.faults.programme import FAULTS, LONGEST_FIRST
+
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+SEED = 16
+TENTH = 0.1
+
+
+@pytest.mark.parametrize("number", LONGEST_FIRST)
+def test_the_fault_breaks_no_promise_and_its_controls_bite(number):
+    finding = apart(number, SEED, TENTH)
+    if finding.not_tried:
+        pytest.skip(finding.not_tried)
+    for why in finding.skipped:
+        print(f"{number}, not tried: {why}")
+    assert not list(finding.problems())
+    assert finding.controls, "a fault without a control proves nothing"
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_the_planted_bug_is_caught(name):
+    found = catch(name, SEED)
+    if found.not_tried:
+        pytest.skip(found.not_tried)
+    assert found.caught, f"{PLANTS[name].what}: {found.fault} noticed nothing"
+
+
+def test_every_fault_has_its_place_in_the_order():
+    assert sorted(LONGEST_FIRST) == sorted(FAULTS)
+
+
+def test_at_least_twenty_five_bugs_are_planted():
+    assert len(PLANTS) >= 25

@@ -1,6 +1,0 @@
-"""The product proves itself: faults F1 to F16, on real stores and with real processes, each with a control.
-
-python -m tests.prove                    everything, and the results written to docs/proof.md
-python -m tests.prove --quick            a tenth of it
-python -m tests.prove --only F9 --seed 7 one fault, with the same dice
-"""

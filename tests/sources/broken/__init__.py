@@ -1,6 +1,0 @@
-"""Sources that each break one promise. The contract must catch every one of them."""
-
-from tests.sources.broken import answering, believing, reading
-from tests.sources.broken.catalogue import BROKEN, Broken
-
-__all__ = ["BROKEN", "Broken", "answering", "believing", "reading"]
