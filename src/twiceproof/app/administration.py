@@ -13,11 +13,11 @@ from ..claims.results import encode_given_result
 from ..effects.duplicate_alerts import EVENTS, DuplicateAlerts, Hook
 from ..effects.incidents import Incidents
 from ..errors import Misuse
-from ..flows.external_ids import IdLink, ids_of, runs_behind
+from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
 from ..flows.flow import Flow
 from ..flows.history.fork import Forked, fork_run
 from ..flows.history.queries import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
-from ..flows.history.review import SettledRun, Verdict, Word, retry_run, settle_run
+from ..flows.history.review import ReviewDecision, SettledRun, Verdict, retry_run, settle_run
 from ..flows.history.run_view import RunShape, WholeRun
 from ..flows.runtime import Runtime, require_own_run
 from ..flows.workers.due_work import DueWork
@@ -89,7 +89,7 @@ class HistoryApi:
         unknown), or "abandon"."""
         kept = NO_RESULT if result is NOTHING else encode_given_result(result)
         at = self._place(run)
-        word = Word(verdict, by, note, step, kept, evidence, did)
+        word = ReviewDecision(verdict, by, note, step, kept, evidence, did)
         return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at), where=self.parts.where))
 
     def retry_run(self, run: str) -> str:
@@ -103,7 +103,7 @@ class HistoryApi:
     def ids(self, name: str) -> list[IdLink]:
         """From a run, or the key of one, to the ids that its steps got outside; or from such an id back to runs."""
         store, tenant = self.parts.store, self.parts.tenant
-        links = block(runs_behind(store, tenant, name))
+        links = block(runs_by_external_id(store, tenant, name))
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
             links += block(ids_of(store, self._place(name)))
         for flow in self.flows:

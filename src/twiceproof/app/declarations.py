@@ -34,7 +34,7 @@ from ..flows.flow import Flow, Priority, rank_of
 from ..flows.handle import AsyncRunHandle, AttachedHandle, Handle, RunHandle
 from ..flows.limits import make_limits
 from ..flows.ordering.declaration import By, OrderFields
-from ..flows.ordering.ordered_runs import Ordering, make_asking, one_per_object
+from ..flows.ordering.ordered_runs import Ordering, make_asking, one_run_per_object
 from ..flows.repeat import DEFAULT_RETRY, NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
 from ..flows.runtime import Runtime, require_own_run
 from ..flows.step import Step, StepFunction, external_maker
@@ -181,7 +181,7 @@ class FlowApi:
                 link=link,
                 kind=RUN,
             )
-            per = one_per_object(limit_per, order)
+            per = one_run_per_object(limit_per, order)
             limits = make_limits(policy.operation, policy.lease, asking.arguments.signature, limit, per, rate)
             flow = Flow(
                 function,

@@ -17,7 +17,7 @@ from ..flows.repeat import Retry
 from ..flows.resources import Source, awaits, inline, keep
 from ..flows.runtime import Runtime, own_approval, own_space
 from ..flows.step import Step
-from ..flows.waits.approvals import ApprovalLink, approve, decide, draw_link, link_url, open_approvals
+from ..flows.waits.approvals import ApprovalLink, approve, create_link, decide, link_url, open_approvals
 from ..flows.waits.callbacks import callback_url, deliver_by_token, remote
 from ..flows.waits.records import (
     ARRIVAL_KIND,
@@ -26,7 +26,7 @@ from ..flows.waits.records import (
     DecisionOrAwaitable,
     Delivered,
     deliver,
-    packed,
+    encode_payload,
     request_address,
 )
 from ..flows.waits.waiting import wait_for, wait_name
@@ -263,7 +263,7 @@ class WaitApi:
         """
         session = inside_flow("app.wait_for")
         span = _span(timeout, default is not NOTHING)
-        otherwise = NO_RESULT if default is NOTHING else packed(default, "default=")
+        otherwise = NO_RESULT if default is NOTHING else encode_payload(default, "default=")
         return session.do(wait_for(session, name, span, otherwise), names=("wait",))
 
     def callback_url(self, name: str) -> StrOrAwaitable:
@@ -287,7 +287,7 @@ class WaitApi:
         session = inside_flow("app.approve")
         if default not in DEFAULTS:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
-        span, shown = _span(timeout, default is not None), packed(show, "show=")
+        span, shown = _span(timeout, default is not None), encode_payload(show, "show=")
         who = requester and validate_key(requester)
         work = approve(session, name, shown, digest(show), span, DEFAULTS[default], who)
         return cast(DecisionOrAwaitable, session.do(work))
@@ -306,7 +306,7 @@ class WaitApi:
             )
         who = to and validate_key(to)
         link = ApprovalLink(attempt.space, validate_key(name), session.work.born, digest(show), who)
-        token = block(draw_link(self.parts.store, link, seconds(valid, name="valid")))
+        token = block(create_link(self.parts.store, link, seconds(valid, name="valid")))
         return link_url(self.parts.url, token)
 
     def remote(
@@ -325,14 +325,14 @@ class WaitApi:
 
     def deliver(self, token: str, payload: Any = None) -> Delivered:
         """What came in at a callback URL, by the token at its end. A second one is told what the first said."""
-        raw = packed(payload, "The payload")
+        raw = encode_payload(payload, "The payload")
         return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
 
     def deliver_to(self, *, flow: str, key: str, name: str, payload: Any = None) -> Delivered:
         """End a wait by the run's own key: for who has no URL, such as another part of the same program."""
         space = space_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
         at = Address(space, ARRIVAL_KIND, wait_name(name))
-        return block(deliver(self.parts.store, at, packed(payload, "The payload"), mark=self.parts.owner()))
+        return block(deliver(self.parts.store, at, encode_payload(payload, "The payload"), mark=self.parts.owner()))
 
     def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:
         """What waits for somebody's word."""

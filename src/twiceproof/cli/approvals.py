@@ -13,7 +13,7 @@ import msgspec
 from ..claims.claim import validate_name
 from ..errors import Misuse
 from ..flows.history.queries import address_of_run
-from ..flows.waits.approvals import ApprovalLink, draw_link, link_url, look_up, open_approvals
+from ..flows.waits.approvals import ApprovalLink, create_link, link_url, look_up, open_approvals
 from ..flows.waits.approvals import decide as decide_approval
 from ..flows.waits.records import APPROVAL_KIND, OPEN, Approval, Decided, approval_id, request_address, request_of
 from ..keys import validate_key
@@ -234,7 +234,7 @@ def _drawn(store: Store, approval: str, to: str, span: float) -> Operation[str]:
     if record is None or record.state != OPEN:
         raise Misuse("Nobody is asked about this any more; see what waits: twiceproof approvals list")
     request = request_of(record)
-    return (yield from draw_link(store, ApprovalLink(at.space, at.key, request.born, request.digest, to), span))
+    return (yield from create_link(store, ApprovalLink(at.space, at.key, request.born, request.digest, to), span))
 
 
 HEAD = ("FLOW", "KEY", "NAME", "ASKED", "UNTIL")

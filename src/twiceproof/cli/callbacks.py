@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from ..claims.claim import validate_name
 from ..flows.engine.ledger import STEP_KIND as STEP
-from ..flows.waits.callbacks import HandedOut, handed_out
+from ..flows.waits.callbacks import CallbackView, list_callbacks
 from ..flows.waits.records import ARRIVAL_KIND, Delivered
 from ..flows.waits.records import deliver as deliver_arrival
 from ..flows.waits.waiting import wait_name
@@ -103,14 +103,14 @@ def list_(target: LedgerTarget, flow: str, ended: bool, limit: int) -> None:
     """List the callbacks that runs have handed out. Their tokens are known to nobody but who was given them."""
     tenant, name = validate_name("tenant", target.tenant), flow and validate_name("flow", flow)
     with opened(target) as store:
-        found = block(handed_out(store, tenant, flow=name, ended=ended, limit=limit + 1))
+        found = block(list_callbacks(store, tenant, flow=name, ended=ended, limit=limit + 1))
     if target.json:
         show_json({"callbacks": found[:limit], "more": len(found) > limit})
     else:
         _show(target, found, limit)
 
 
-def _show(target: LedgerTarget, found: list[HandedOut], limit: int) -> None:
+def _show(target: LedgerTarget, found: list[CallbackView], limit: int) -> None:
     if not found:
         waiting = command(target, "runs", "list", "--state", "waiting")
         show_text(f"No callback that was handed out is waited for. Runs that wait for something else: {waiting}")

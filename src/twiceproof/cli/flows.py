@@ -10,7 +10,7 @@ import click
 
 from ..claims.claim import validate_name
 from ..errors import Misuse
-from ..flows.external_ids import IdLink, ids_of, runs_behind
+from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
 from ..flows.history.queries import Filter, FlowCount, address_of_run, count_open, list_runs
 from ..operations import Operation, block
 from ..stores.base import Store
@@ -129,7 +129,7 @@ def show(target: LedgerTarget, /, **given: str) -> None:
 
 def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
     """Outside ids have an index, and may look like a run's; a key without its flow has none and is looked for."""
-    links = yield from runs_behind(store, tenant, name)
+    links = yield from runs_by_external_id(store, tenant, name)
     if not links:
         with contextlib.suppress(Misuse):  # neither the id of a run, nor FLOW/KEY
             links = yield from ids_of(store, address_of_run(tenant, name))

@@ -12,7 +12,7 @@ from ..claims.claim import CLAIM, FAILED, NO_RESULT, QUEUED, REVIEW, RUN, valida
 from ..claims.queries import list_records
 from ..errors import Misuse
 from ..flows.history.queries import Filter, address_of_run, list_runs
-from ..flows.history.review import SettledRun, Verdict, Word, settle_run
+from ..flows.history.review import ReviewDecision, SettledRun, Verdict, settle_run
 from ..flows.history.run_view import RunShape, run_shape
 from ..operations import Operation, block
 from ..stores.base import Store
@@ -93,7 +93,7 @@ PAGE = 1_000
 SHOWN = 5  # refusals told one by one; --json gives all
 
 
-def settle_many(target: LedgerTarget, many: Many, word: Word) -> None:
+def settle_many(target: LedgerTarget, many: Many, word: ReviewDecision) -> None:
     """Counted first: a word about many is hard to take back."""
     with opened(target) as store:
         times = between(many.since, many.until, store.read(NOWHERE).block().now)
@@ -120,7 +120,7 @@ def _meant(store: Store, which: Filter) -> Operation[list[RunShape]]:
         after = page.after
 
 
-def _settle(store: Store, runs: Sequence[RunShape], word: Word, *, quiet: bool) -> list[dict[str, str]]:
+def _settle(store: Store, runs: Sequence[RunShape], word: ReviewDecision, *, quiet: bool) -> list[dict[str, str]]:
     """One after the other: what the word does not fit is left as it is, and told."""
     refused = []
     with Progress("settled", quiet=quiet) as progress:
@@ -239,7 +239,7 @@ def _word(
     evidence: str,
     note: str,
     by: str | None,
-) -> Word:
+) -> ReviewDecision:
     alone = retry or abandon
     if (happened and did_not_happen) or (retry and abandon) or (alone and (happened or did_not_happen or undo)):
         raise click.UsageError("These words contradict each other; say one of them.")
@@ -251,10 +251,10 @@ def _word(
     verdict: Verdict = next((word for word, said in words.items() if said), "did-not-happen")
     did = True if happened else False if did_not_happen else None
     raw = NO_RESULT if result is None else read_result(result)
-    return Word(verdict, by or login_name(), note, step, raw, evidence, did if undo else None)
+    return ReviewDecision(verdict, by or login_name(), note, step, raw, evidence, did if undo else None)
 
 
-def _tell_one(target: LedgerTarget, run: str, settled: SettledRun, word: Word) -> None:
+def _tell_one(target: LedgerTarget, run: str, settled: SettledRun, word: ReviewDecision) -> None:
     if target.json:
         show_json(
             {

@@ -1,4 +1,4 @@
-"""Ids that the outside gave, both ways: from a run to what it made outside, and from there back to the run."""
+"""External ids, both ways: from a run to the ids it received, and from an external id to its runs."""
 
 from __future__ import annotations
 
@@ -20,37 +20,40 @@ if TYPE_CHECKING:
     from .engine.session import Session
     from .step import StepCall
 
-__all__ = ["IdLink", "catch_up", "ids_of", "point_back", "runs_behind"]
+__all__ = ["IdLink", "ids_of", "runs_by_external_id", "write_missing_pointers", "write_pointer"]
 
 
 class IdLink(Struct, frozen=True):
-    """One step of one run, and the id that the outside gave it."""
+    """One step of one run, and the external id it received."""
 
     external: str
     flow: str
     key: str
     run: str
     step: str
-    state: str  # the run's
+    state: str  # the run's key
 
 
-def place_of(tenant: str, external: str) -> str:
-    """A space of its own: many runs may meet at one id."""
+def id_space(tenant: str, external: str) -> str:
+    """A space of its own: many runs may share one external id."""
     return f"{tenant}/external/{external}"
 
 
 # -- writing -------------------------------------------------------------------------------------
 
 
-def point_back(session: Session, step: str) -> Operation[None]:
-    """From the outside's id to this step: an extra write, only where an id is declared."""
+def write_pointer(session: Session, step: str) -> Operation[None]:
+    """Write the pointer from an external id to this step: an extra write, only where an id is declared."""
     note = session.ledger.entries[step].note
     if note.external:
         yield from session.parts.store.write(_pointer(session, step, note.external))
 
 
-def catch_up(session: Session, calling: StepCall, value: Any) -> Operation[None]:
-    """For a step that is done: a holder that stopped may not have pointed back, and a person's word has no id yet."""
+def write_missing_pointers(session: Session, calling: StepCall, value: Any) -> Operation[None]:
+    """For a step that is done:
+
+    its holder may have stopped before it wrote the pointer, and a settled step has none yet.
+    """
     maker = calling.step.external
     if maker is None or session.claim.attempt == 1:
         return
@@ -69,19 +72,19 @@ def _pointer(session: Session, step: str, external: str) -> Insert:
     """Addressed by what it points to: written twice, it is one pointer."""
     claim = session.claim
     mark = blake2b(f"{session.space}\0{step}".encode(), digest_size=16).hexdigest()
-    at = Address(place_of(claim.tenant, external), EXTERNAL, mark)
+    at = Address(id_space(claim.tenant, external), EXTERNAL, mark)
     return pointer_write(at, Pointer(session.space, step, claim.key, claim.operation))
 
 
 # -- asking --------------------------------------------------------------------------------------
 
 
-def runs_behind(store: Store, tenant: str, external: str) -> Operation[list[IdLink]]:
-    """From an id of the outside to the runs that got it. What has been forgotten since is left out."""
+def runs_by_external_id(store: Store, tenant: str, external: str) -> Operation[list[IdLink]]:
+    """The runs that received an external id. Forgotten runs are left out."""
     links: list[IdLink] = []
     after: str | None = None
     while True:
-        page = yield from store.scan(EXTERNAL, space=place_of(tenant, external), after=after)
+        page = yield from store.scan(EXTERNAL, space=id_space(tenant, external), after=after)
         for pointer in map(pointer_of, page.records):
             known = yield from ids_of(store, run_address(pointer.space))
             links += [link for link in known if (link.step, link.external) == (pointer.step, external)]
@@ -91,7 +94,7 @@ def runs_behind(store: Store, tenant: str, external: str) -> Operation[list[IdLi
 
 
 def ids_of(store: Store, at: Address) -> Operation[list[IdLink]]:
-    """From a run to the ids that its steps were given outside."""
+    """The external ids that the steps of a run received."""
     found = yield from store.read(at)
     if found.record is None or is_expired(found.record, found.now):
         return []

@@ -31,7 +31,7 @@ from .engine.run_states import BeginRun, Leftover, RunAsk, RunState, decide_run,
 from .engine.runner import TakenRun, refuse_run, run_flow
 from .engine.session import Drive
 from .handle import Handle
-from .inputs import Inputs, lay_out, own
+from .inputs import Inputs, own_input, store_input
 from .limits import FlowLimits
 from .ordering.ordered_runs import Ordering
 from .runtime import Runtime
@@ -123,7 +123,7 @@ class Flow:
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
         if heard:
             yield from self._refuse_misfit(ask, packed)
-        yield from lay_out(self.parts.claims, ask.at, packed)
+        yield from store_input(self.parts.claims, ask.at, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
         return ask, encoded(RunState(self.version, packed.inline, packed.spill, born=ask.owner, **work))
 
@@ -192,7 +192,7 @@ class Flow:
     def _read_and_run(self, taken: TakenRun) -> Operation[Ended]:
         try:
             arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, taken.work)
-            yield from own(self.parts.store, taken.hold.held.at, taken.work)
+            yield from own_input(self.parts.store, taken.hold.held.at, taken.work)
         except (Misuse, msgspec.MsgspecError) as error:
             return (yield from refuse_run(self.parts, taken, self.policy, error))
         return (yield from self._carry_out(taken, arguments))

@@ -1,4 +1,4 @@
-"""A run's input: its arguments on their way into the ledger and back, with their types."""
+"""A run's input: its arguments encoded for the ledger and decoded from it, by their types."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from ..records import Address, Record, Replace, Written
 from ..stores.base import Store
 from .engine.run_states import RunState
 
-__all__ = ["Inputs", "lay_out", "own"]
+__all__ = ["Inputs", "own_input", "store_input"]
 
 
 MOST = 256 * 1024
-UNCLAIMED = 30 * 86_400.0  # how long an input waits for a run that never came
+UNCLAIMED = 30 * 86_400.0  # how long an input is kept for a run that was never started
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 _encode = msgspec.json.Encoder(enc_hook=from_model).encode
@@ -35,7 +35,10 @@ _decode = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 class Inputs:
-    """By the function's annotations. A run sees decoded values, the first time too: a worker sees nothing else."""
+    """Encodes and decodes by the function's annotations.
+
+    A run sees decoded values, the first time too, as a worker does.
+    """
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
@@ -48,7 +51,7 @@ class Inputs:
             raise Misuse(f"{name} takes *args or **kwargs, which a ledger cannot name; give its parameters names.")
 
     def pack(self, arguments: dict[str, Any], run: str, room: int) -> Packed:
-        """A large input lies beside the run's claim. `room` is how large it may be."""
+        """Encode the arguments. A large input is stored beside the run's claim. `room` is its maximum size."""
         try:
             encoded = json_of(arguments)
         except ValueError as error:
@@ -68,13 +71,13 @@ class Inputs:
 
     def unpack(self, store: Store, at: Address, work: RunState) -> Operation[dict[str, Any]]:
         text = yield from unpack(store, at, work.input or NO_RESULT, work.spill)
-        if work.spill is not None and not text:  # by its defaults alone it would do something else
+        if work.spill is not None and not text:  # with its defaults alone it would do something else
             raise Misuse(f"The input of this run of {self._name} is no longer kept; start it with its arguments again.")
         given = _decode(text) if text else {}
         return {name: self._restore(name, raw) for name, raw in given.items() if name in self._parameters}
 
     def refuse_misfit(self, packed: Packed) -> None:
-        """What `unpack` would meet, before anybody has claimed anything with it."""
+        """Raise what `unpack` would raise, before anything is claimed."""
         for name, raw in _decode(packed.text or packed.inline).items():
             self._restore(name, raw)
 
@@ -83,7 +86,7 @@ class Inputs:
         return list(self._parameters)
 
     def typed(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Plain data as the function's annotations want it."""
+        """Plain data converted to the function's annotations."""
         known = {name: value for name, value in arguments.items() if name in self._parameters}
         return {**arguments, **{name: self._restore(name, Raw(_encode(value))) for name, value in known.items()}}
 
@@ -92,7 +95,7 @@ class Inputs:
         first = [rest.pop(name) for name in self._positional if name in rest]
         value = self._function(*first, **rest)
         if not self._awaited and inspect.iscoroutine(value):
-            value.close()  # work that has not begun: recorded as done, it would be lost
+            value.close()  # work that has not started: recorded as done, it would be lost
             raise NotDone(f"{self._name} is a def that returns a coroutine; make it an `async def`.")
         return value
 
@@ -106,28 +109,28 @@ class Inputs:
                 f"{self._name} declares {name}: {wanted}, but was given something else ({error}); correct the "
                 "annotation or the call."
             ) from None
-        except TypeError:  # a class of its own kind, found out only now
+        except TypeError:  # a custom class, found out only now
             return msgspec.json.decode(raw)
 
     def _decoder(self, name: str) -> Callable[[Raw], Any]:
-        """Made once: to read a type takes longer than to read a value by it."""
+        """Made once: building a decoder takes longer than decoding."""
         try:
             decode = reader(declared(self._function, name))
-        except TypeError:  # an annotation that has no JSON form: plain values are better than none
+        except TypeError:  # an annotation without a JSON form: plain values are better than none
             decode = msgspec.json.decode
         return self._decoders.setdefault(name, decode)
 
 
-def lay_out(claims: ClaimManager, at: Address, packed: Packed) -> Operation[None]:
-    """Before the run is there: one that finds no input could not be carried out. Without a run it is swept."""
+def store_input(claims: ClaimManager, at: Address, packed: Packed) -> Operation[None]:
+    """Stored before the run exists: a run without its input could not be carried out. Swept if no run follows."""
     for piece in (yield from externalise(claims.shelf, packed.writes(at.space, UNCLAIMED))):
         written = yield from claims.store.write(piece)  # a conflict is with itself: its address is made of its content
         if not isinstance(written, Written) and written.found is not None:
-            yield from _take_from_forgotten(claims.store, at, written.found)
+            yield from _take_from_expired(claims.store, at, written.found)
 
 
-def _take_from_forgotten(store: Store, at: Address, piece: Record) -> Operation[None]:
-    """An input of an earlier run, whose time is over: it would go with that run."""
+def _take_from_expired(store: Store, at: Address, piece: Record) -> Operation[None]:
+    """Take over an input of an expired run, which would be deleted with that run."""
     found = yield from store.read(at)
     if not piece.queue and found.record is not None and is_expired(found.record, found.now):
         yield from store.write(
@@ -135,8 +138,8 @@ def _take_from_forgotten(store: Store, at: Address, piece: Record) -> Operation[
         )
 
 
-def own(store: Store, at: Address, work: RunState) -> Operation[None]:
-    """From now on the input stays as long as its run does."""
+def own_input(store: Store, at: Address, work: RunState) -> Operation[None]:
+    """From now on the input is kept as long as its run."""
     if work.spill is None:
         return
     record = (yield from store.read(resource_address(at.space, work.spill.ref))).record

@@ -1,4 +1,4 @@
-"""Repeat= and retry=: how a step may be repeated."""
+"""`repeat=` and `retry=`: how a step may be repeated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Declared(Struct, frozen=True):
 
     @property
     def writes_intent(self) -> bool:
-        """Whether a start must be on record before it acts: a crash is told from a step never begun."""
+        """Whether a start must be recorded before the step acts, to tell a crash from a step that never started."""
         return self.kind in ("check", "never")
 
 
@@ -66,7 +66,7 @@ def check(probe: Callable[..., Any], *, settling: str | float | timedelta = DEFA
 
 
 def keyed(*, window: str | float | timedelta = DEFAULT_WINDOW) -> Declared:
-    """The provider dedupes on the key we send (`app.effect_key()`), and remembers it for `window`."""
+    """The provider deduplicates by the key we send (`app.effect_key()`), and remembers it for `window`."""
     return Declared("keyed", window=seconds(window, name="window"))
 
 
@@ -84,17 +84,17 @@ def declare(repeat: object) -> Declared:
     )
 
 
-DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would have failed for that
+DOUBLINGS = 1_000  # no float holds 2 to the power of 1024: the 1025th start would fail
 
 
 class Retry(Struct, frozen=True):
-    """`attempts` counts starts: a killed attempt counts. `within` is counted from the first of them.
+    """A retry policy. `attempts` counts starts, killed ones too. `within` is counted from the first start.
 
     `never_on` are exceptions that no retry cures: the step is not tried again after one of them.
     """
 
     attempts: int = 8
-    first: Any = 1.0  # durations, as people write them; seconds once made
+    first: Any = 1.0  # durations as people write them; seconds once made
     most: Any = "10m"
     within: Any = "2d"
     never_on: Any = ()  # an exception class, or several
@@ -117,13 +117,13 @@ class Retry(Struct, frozen=True):
         force_setattr(self, "never_on", kinds)
 
     def gives_up_on(self, error: BaseException) -> bool:
-        """Whether it is one of those, or a group with one of them in it."""
+        """Whether the error is one of `never_on`, or a group that contains one."""
         if isinstance(error, self.never_on):
             return True
         return isinstance(error, BaseExceptionGroup) and any(self.gives_up_on(one) for one in error.exceptions)
 
     def delay(self, starts: int, spent: float, asked: float | None, roll: Callable[[], float]) -> float | None:
-        """Seconds until the next start; None: there is none. `asked` is what the other side said (Retry-After)."""
+        """Seconds until the next start; None: no further start. `asked` is what the server requested (Retry-After)."""
         if starts >= self.attempts:
             return None
         doubled = self.first * 2.0 ** min(starts - 1, DOUBLINGS)
@@ -131,7 +131,7 @@ class Retry(Struct, frozen=True):
         return None if spent + span > self.within else span
 
     def may_start(self, starts: int, spent: float) -> bool:
-        """Whether a start is allowed that nobody waited for: the one after a crash."""
+        """Whether a start without a delay is allowed: the one after a crash."""
         return bool(starts <= self.attempts and spent <= self.within)
 
 
@@ -140,7 +140,7 @@ NO_RETRY = Retry(attempts=1)
 
 
 def as_retry(given: Retry | None) -> Retry:
-    """Refused where it is declared: a bare number would be found out only when something fails."""
+    """Refused at declaration: a bare number would be noticed only when something fails."""
     if given is not None and not isinstance(given, Retry):
         raise Misuse(f"retry={given!r} is no policy; write retry=Retry(attempts=3).")
     return DEFAULT_RETRY if given is None else given

@@ -1,4 +1,4 @@
-"""A resource: a large value, passed by reference and loaded when it is needed."""
+"""Resources: large values, passed by reference and loaded when needed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INLINE = "data:;base64,"
 
 
 class HasParts(Protocol):
-    """An app, as far as reading a resource needs one."""
+    """The part of an app that reading a resource needs."""
 
     @property
     def parts(self) -> Runtime: ...
@@ -43,7 +43,7 @@ class Resource(Struct, frozen=True, omit_defaults=True):
     Outside a flow, say in which app: `resource.read(app)`.
     """
 
-    ref: str  # res://run/name; a value made outside any run carries itself
+    ref: str  # res://run/name; a value made outside any run is contained in it
     size: int
     digest: str  # SHA-256
     media_type: str = "application/octet-stream"
@@ -58,7 +58,7 @@ class Resource(Struct, frozen=True, omit_defaults=True):
         return _driver(app)(_text(self, app))
 
     def open(self, app: HasParts | None = None) -> Any:
-        """A file to read from, for values that had better not be in memory as a whole."""
+        """Open it as a file, for values too large for memory."""
         return _driver(app)(_open(self, app))
 
 
@@ -100,7 +100,7 @@ def _parts(app: HasParts | None) -> Runtime:
 
 
 def _driver(app: HasParts | None) -> Drive:
-    """As the calling function waits."""
+    """Blocking or awaiting, like the calling function."""
     session, attempt = session_var.get(), attempt_var.get()
     if session is None:
         return block
@@ -118,7 +118,7 @@ def awaits(session: Session, attempt: Attempt) -> bool:
 
 
 def keep(session: Session, attempt: Attempt, source: Source, name: str, media_type: str) -> Operation[Resource]:
-    """On record under the run's claim before the step goes on: a crashed attempt leaves nothing half."""
+    """Stored beside the run's claim before the step continues: a crashed attempt leaves nothing half-written."""
     file: IO[bytes] = yield from InThread(lambda: _opened(source))
     with file:
         digest, size = yield from InThread(lambda: _measure(file))
@@ -136,7 +136,7 @@ def keep(session: Session, attempt: Attempt, source: Source, name: str, media_ty
 
 
 def inline(source: Source, name: str, media_type: str) -> Resource:
-    """Outside any run there is nobody to keep it for: it carries its value itself."""
+    """Outside a run there is no record to store it with: the reference contains the value."""
     with _opened(source) as file:
         data = file.read()
     ref = INLINE + b64encode(data).decode()
@@ -144,7 +144,7 @@ def inline(source: Source, name: str, media_type: str) -> Resource:
 
 
 def _opened(source: Source) -> IO[bytes]:
-    """A file that can be read twice: once for its digest, once to be put away."""
+    """A file that can be read twice: once for its digest, once to be stored."""
     if isinstance(source, str):
         return io.BytesIO(source.encode())
     if isinstance(source, bytes | bytearray | memoryview):

@@ -1,4 +1,4 @@
-"""@app.transaction: effect and ledger entry in one transaction."""
+"""`@app.transaction`: the effect and its ledger entry in one database transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "Committed",
     "InDoubt",
     "Joined",
-    "KnownBetter",
+    "LedgerHasNews",
     "Recorded",
     "TornApart",
     "Transaction",
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 
-# The ledger's last words, given what the function returned: batches of one space each, the entry's at last.
+# The ledger's final writes, given what the function returned: batches of one space each, the entry's last.
 Record = Callable[[Any], Sequence[Sequence[Write]]]
 
 
-LIMIT = 600.0  # seconds, where no timeout= is given: a connection that went silent would be waited for for ever
+LIMIT = 600.0  # seconds, where no timeout= is given: without it, a silent connection would block for ever
 GRACE = 5.0  # for an attempt whose connection was cut
 
 Act = Callable[[], None]
@@ -55,33 +55,33 @@ NEEDS_SQL = "@app.transaction needs the ledger in the user's own SQL database"
 
 
 class Committed(Struct, frozen=True):
-    """Work and entry are there. `written` is None where nothing was to be recorded."""
+    """Work and entry are committed. `written` is None where nothing was to be recorded."""
 
     value: Any
     written: Written | None
 
 
 class TransactionRefused(Struct, frozen=True):
-    """The ledger did not take it: everything was rolled back."""
+    """The ledger refused the write: everything was rolled back."""
 
     conflict: Conflict | Lost
 
 
 class InDoubt(Struct, frozen=True):
-    """No answer came to the commit: the database knows."""
+    """The commit got no answer: only the database knows whether it landed."""
 
     error: Exception
 
 
 class TornApart(Struct, frozen=True):
-    """The function ended the transaction itself: its work may be there, the entry is not."""
+    """The function ended the transaction itself: its work may be committed, the entry is not."""
 
 
 Ran = Committed | TransactionRefused | InDoubt | TornApart | Raised
 
 
 class _Open(Struct, frozen=True):
-    """The transaction that the caller is inside of."""
+    """The transaction that encloses the caller."""
 
     owner: object
     handle: Any
@@ -91,7 +91,7 @@ _open: ContextVar[_Open | None] = ContextVar("twiceproof_transaction", default=N
 
 
 def joining(store: Store) -> JoinedStore:
-    """The store, if it has transactions of a kind that users have, too."""
+    """The store, if users can have transactions in it."""
     if getattr(store, "joins", None) is not None:
         return cast(JoinedStore, store)
     raise Misuse(
@@ -101,11 +101,11 @@ def joining(store: Store) -> JoinedStore:
 
 
 def _nothing() -> None:
-    """Where nobody waits to take over."""
+    """Where no other process waits to take over."""
 
 
 class _TimeLimit:
-    """The time of one attempt. `ring` is called on another thread."""
+    """The time limit of one attempt. `ring` is called on another thread."""
 
     def __init__(self, limit: float) -> None:
         self.join: Join | None = None
@@ -121,7 +121,7 @@ class _TimeLimit:
         return TimeoutError(f"the transaction did not end within {self._limit:g} s, and its connection was cut")
 
     def told(self, ran: Ran) -> Ran:
-        """What went wrong on a connection that was cut went wrong because of that."""
+        """The error of a connection that was cut is reported as a time-out."""
         if not self.rang or not isinstance(ran, Raised | InDoubt) or not isinstance(ran.error, Exception):
             return ran
         error = self.error()
@@ -130,7 +130,7 @@ class _TimeLimit:
 
 
 class Transaction:
-    """How such a function is run. `connect` makes its connections; None: to the store's own database."""
+    """How a transactional function is run. `connect` makes its connections; None: to the store's own database."""
 
     def __init__(
         self, store: Callable[[], Store], function: Callable[..., Any], connect: Any, limit: float | None = None
@@ -149,8 +149,9 @@ class Transaction:
     ) -> Operation[Ran]:
         """Open, work, record, commit. What ends with `Raised` was rolled back.
 
-        When its time is over the connection is cut, so that whoever waits on it hears of it. `give_up` is called if it
-        goes on all the same, waiting for something else: others may take over, and its commit will be refused.
+        When its time is over the connection is cut, so that a call waiting on it returns. `give_up` is called if the
+        attempt
+        still goes on, waiting for something else: others may take over, and its commit will be refused.
         """
         store = joining(self._store())
         try:
@@ -161,7 +162,7 @@ class Transaction:
             return TornApart()
         except Misuse:
             raise  # a wrong connection stays wrong
-        except Exception as error:  # noqa: BLE001 - the step's policy says what follows
+        except Exception as error:  # noqa: BLE001 - the step's policy decides
             return Raised(error)
 
     def _on(
@@ -181,7 +182,7 @@ class Transaction:
                 join = time.join = store.join(opened.connection)
                 yield from join.begin()
                 ran = yield from self._within(join, args, kwargs, record)
-            except GeneratorExit:  # thrown away: nothing can be awaited any more
+            except GeneratorExit:  # generator closed: nothing can be awaited any more
                 _drop(join)
                 raise
             except BaseException as error:
@@ -207,7 +208,7 @@ class Transaction:
             written = outcome
         try:
             yield from join.commit()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it does not tell whether the commit landed
+        except Exception as error:  # noqa: BLE001 - no error says whether the commit landed
             return InDoubt(error)
         return Committed(finding.value, written)
 
@@ -233,7 +234,7 @@ class Transaction:
     # -- outside a flow --------------------------------------------------------------------------
 
     def plain(self) -> Callable[..., Any]:
-        """The function without its connection: in a transaction of its own, or in the one around it."""
+        """The function without its connection: in a transaction of its own, or in the enclosing one."""
         function = self._function
         if self._awaited:
 
@@ -282,7 +283,7 @@ def _drop(join: Join | None) -> None:
 
 
 def _leave(join: Join | None, opened: Opened, *, broken: bool) -> Operation[None]:
-    """Roll back what is open still, and give the connection back. The server's word has been heard: nobody listens."""
+    """Roll back what is still open, and return the connection. The server has answered: errors no longer matter."""
     if join is not None and broken:
         join.drop()
     elif join is not None:
@@ -295,20 +296,20 @@ TORN = "its function ended the transaction itself, so its work may be there with
 
 
 class Recorded(Struct, frozen=True):
-    """Work and entry are in the database."""
+    """Work and entry are committed."""
 
 
-class KnownBetter(Struct, frozen=True):
-    """Nothing of this attempt is there; the ledger has news about the step, or about the run."""
+class LedgerHasNews(Struct, frozen=True):
+    """Nothing of this attempt is committed; the ledger has news about the step or the run."""
 
 
-Joined = Recorded | KnownBetter | NeedsPerson | Raised
+Joined = Recorded | LedgerHasNews | NeedsPerson | Raised
 Done = Callable[[Any], tuple[EntryNote, Packed]]
 
 
 def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation[Joined]:
     transaction = calling.step.transaction
-    assert transaction is not None  # noqa: S101 - asked before
+    assert transaction is not None  # noqa: S101 - checked before
     draft = _Draft(session, calling, done)
     hold, heartbeat = session.hold, session.parts.heartbeat
     ran = yield from transaction.attempt(calling.args, calling.kwargs, draft.writes, lambda: heartbeat.drop(hold))
@@ -320,13 +321,13 @@ def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation
     if isinstance(ran, TornApart):
         return NeedsPerson(TORN)
     if isinstance(ran, TransactionRefused | InDoubt):
-        return (yield from _ask_the_database(session, draft, ran))
-    assert isinstance(ran, Raised)  # noqa: S101 - a commit without a record was not asked for
+        return (yield from _reread_ledger(session, draft, ran))
+    assert isinstance(ran, Raised)  # noqa: S101 - a commit without a record was not requested
     return ran
 
 
 class _Draft:
-    """The entry as it would be, made when the function has returned and before the commit."""
+    """The entry as it would be, made after the function returned and before the commit."""
 
     def __init__(self, session: Session, calling: StepCall, done: Done) -> None:
         self.entry: Entry | None = None
@@ -337,7 +338,10 @@ class _Draft:
         self._done = done
 
     def writes(self, value: Any) -> Sequence[Sequence[Write]]:
-        """With the slots of an ordered run: whoever lost its turn commits nothing, and nobody takes it meanwhile."""
+        """Includes the slots of an ordered run:
+
+        a run that lost its slot commits nothing, and no other takes it meanwhile.
+        """
         session = self._session
         note, self.packed = self._done(value)
         self.entry = session.ended(self.name, STEP_DONE, note)
@@ -348,22 +352,22 @@ class _Draft:
         return *turn, (ours, entry_write(session.space, self.entry), *self.packed.writes(session.space, None))
 
 
-def _ask_the_database(
+def _reread_ledger(
     session: Session, draft: _Draft, ran: TransactionRefused | InDoubt
-) -> Operation[KnownBetter | Raised]:
-    """After a refusal or a commit without an answer. Raises if the run is no longer ours."""
+) -> Operation[LedgerHasNews | Raised]:
+    """After a refusal, or a commit without an answer. Raises if the run is no longer ours."""
     if (yield from _is_written(session, draft.name)) or session.hold.held.fence != draft.fence:
-        return KnownBetter()
+        return LedgerHasNews()
     if isinstance(ran, InDoubt):
         return Raised(ran.error)
     at = ran.conflict.at
     if any(at == slot.held.at for slot in session.slots):
-        return KnownBetter()  # its turn is over: it gives way before it would act again
+        return LedgerHasNews()  # its slot is lost: it gives way before it would act again
     return Raised(NotDone(f"the ledger did not take it, because of what was found at {at.kind} {at.key}"))
 
 
 def _is_written(session: Session, name: str) -> Operation[bool]:
-    """Whether the entry is another than we know. A check waits for a commit under way; a read would overtake it."""
+    """Whether the entry differs from the known one. A check waits for a commit in progress; a read would not."""
     old = session.ledger.entries.get(name)
     at = Address(session.space, STEP_KIND, name)
     check = Check(at, version=old.version) if old else Check(at, absent=True)

@@ -1,4 +1,6 @@
-"""Ends what takes too long, from a thread of its own: whoever waits for a silent connection cannot end it himself."""
+"""Cut connections of transactions that take too long, from a separate thread: a caller blocked on a silent connection
+cannot do it itself.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,13 @@ __all__ = ["Deadlines", "deadlines"]
 log = logging.getLogger("twiceproof")
 
 TICK = 1.0
-LINGER = 10  # ticks with nothing to watch before it goes to sleep: transactions come one after the other
+LINGER = 10  # idle ticks before the thread sleeps: transactions come one after the other
 
 Act = Callable[[], None]
 
 
 class Deadlines:
-    """One thread for the whole process, started when it is first needed. Real time: threads have no other clock."""
+    """One thread for the whole process, started when first needed. Uses real time: threads have no other clock."""
 
     def __init__(self) -> None:
         self._reset()
@@ -37,7 +39,7 @@ class Deadlines:
 
     @contextlib.contextmanager
     def after(self, *stages: tuple[float, Act]) -> Iterator[None]:
-        """Call each `act` when so many seconds have gone by, unless the block is over before."""
+        """Call each `act` after so many seconds, unless the block ends before."""
         mine = [self._watch(seconds, act) for seconds, act in stages]
         try:
             yield
@@ -80,7 +82,7 @@ class Deadlines:
 def _do(act: Act) -> None:
     try:
         act()
-    except Exception as error:  # noqa: BLE001 - if this thread ends, nothing is ever ended again
+    except Exception as error:  # noqa: BLE001 - if this thread ends, no deadline is enforced any more
         log.warning("a transaction whose time is over could not be ended: %s", error)
 
 

@@ -26,7 +26,7 @@ from twiceproof import (
 from twiceproof.claims.claim import address_of, body_of
 from twiceproof.errors import KeyRefused
 from twiceproof.flows.waits.approvals import look_up
-from twiceproof.flows.waits.records import ApprovalRequest, approval_id, packed
+from twiceproof.flows.waits.records import ApprovalRequest, approval_id, encode_payload
 from twiceproof.operations import block
 from twiceproof.records import Address, Insert
 
@@ -272,7 +272,7 @@ def test_a_forgotten_run_is_asked_about_anew(stage: Stage) -> None:
 def test_a_question_that_an_earlier_run_left_behind_is_not_this_runs(stage: Stage) -> None:
     app = process(stage)
     at = Address(address_of("default", "sync", "order:1").space, "approval", "charge")
-    old = ApprovalRequest("earlier", "sync", "order:1", "1:old", packed({"total": 1}, "it"))
+    old = ApprovalRequest("earlier", "sync", "order:1", "1:old", encode_payload({"total": 1}, "it"))
     app.store.write(Insert(at, body_of(old), "open")).block()
     with pytest.raises(NoSuchWait):
         app.decide(approval_id(at), True, by="ann")

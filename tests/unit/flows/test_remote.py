@@ -10,7 +10,7 @@ from tests.unit.flows.stage import Died, Stage, Style
 from tests.unit.flows.waits import park, process, token_of, work
 from twiceproof import App, Misuse, NeedsReview, NotDone, StepFailed, Waiting, WaitTimedOut
 from twiceproof.flows.engine.step_identity import effect_key
-from twiceproof.flows.history.review import Word, settle_run
+from twiceproof.flows.history.review import ReviewDecision, settle_run
 from twiceproof.operations import block
 
 
@@ -239,7 +239,7 @@ def test_settled_as_not_started_it_is_started_again_and_its_time_runs_anew(stage
 
 
 def settle_as_not_done(stage: Stage, app: App) -> None:
-    block(settle_run(app.store, stage.record("sync", "order:1").at, Word("did-not-happen", "ann")))
+    block(settle_run(app.store, stage.record("sync", "order:1").at, ReviewDecision("did-not-happen", "ann")))
 
 
 def test_a_job_that_was_surely_started_and_stays_silent_times_out_in_the_body(stage: Stage, machine: Machine) -> None:

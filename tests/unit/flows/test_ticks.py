@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from twiceproof import Misuse
-from twiceproof.flows.triggers.schedule import latest, make_ticks, passed
+from twiceproof.flows.triggers.schedule import latest_tick, make_ticks, ticks_passed
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC).timestamp()
 
@@ -34,7 +34,7 @@ def test_a_cron_expression_is_read_in_its_time_zone() -> None:
 )
 def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime, expected: int) -> None:
     ticks = make_ticks("30 2 * * *", zone)
-    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
+    assert len(ticks_passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 86_400)) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_when_the_clocks_change_there_is_one_tick_a_day(zone: str, day: datetime
 )
 def test_when_the_clocks_change_half_hours_are_counted_by_the_clock(day: datetime, expected: int) -> None:
     ticks = make_ticks("*/30 2 * * *", "Europe/Paris")
-    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
+    assert len(ticks_passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
 
 
 @pytest.mark.parametrize("when", ["30 2 * * *", "15 30 2 * * *", "0 0,30 2 * * *", "0 30 1-3 * * *"])
@@ -61,7 +61,7 @@ def test_when_the_clocks_change_a_fixed_time_of_day_ticks_as_often_as_in_any_nig
     ticks = make_ticks(when, "Europe/Paris")
     usual = {"30 2 * * *": 1, "15 30 2 * * *": 1, "0 0,30 2 * * *": 2, "0 30 1-3 * * *": 3}[when]
     left_out = day.month == 3 and when.startswith("0 ")  # two that fall on the same moment are one
-    met = passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)
+    met = ticks_passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)
     assert len(met) == usual - (1 if left_out and when == "0 0,30 2 * * *" else 0)
     assert len(set(met)) == len(met)
 
@@ -79,7 +79,7 @@ def test_in_six_fields_a_fixed_time_that_is_left_out_ticks_when_the_clock_goes_o
 )
 def test_in_six_fields_a_star_in_the_seconds_follows_the_clock(day: datetime, expected: int) -> None:
     ticks = make_ticks("*/10 30 2 * * *", "Europe/Paris")
-    assert len(passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
+    assert len(ticks_passed(ticks, ticks.after(day.timestamp()), day.timestamp() + 64_800)) == expected
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_latest_tick_is_the_last_of_those_that_passed(when: str, gone: float
     ticks = make_ticks(when, "UTC")
     first = ticks.after(NOON)
     now = first + gone
-    assert latest(ticks, first, now) == passed(ticks, first, now, 100_000)[-1]
+    assert latest_tick(ticks, first, now) == ticks_passed(ticks, first, now, 100_000)[-1]
 
 
 @pytest.mark.parametrize("span", ["0.1s", "1.1s", "59.9s"])

@@ -28,7 +28,7 @@ from twiceproof import (
 )
 from twiceproof.claims.claim import address_of, body_of
 from twiceproof.flows.engine.session import Session
-from twiceproof.flows.waits.records import ARRIVED, TIMEOUT, Arrival, packed
+from twiceproof.flows.waits.records import ARRIVED, TIMEOUT, Arrival, encode_payload
 from twiceproof.flows.waits.records import deliver as operation
 from twiceproof.operations import Inline, await_, block
 from twiceproof.records import Address, Insert, Lost
@@ -289,10 +289,10 @@ def leave_behind(stage: Stage, kind: str, key: str, state: str, body: object) ->
 def test_an_arrival_that_an_earlier_run_left_behind_counts_for_nothing(stage: Stage, state: str) -> None:
     app = process(stage)
     sync = waiter(app)
-    leave_behind(stage, "arrival", "wait:paid", state, Arrival("earlier", packed("old", "it")))
+    leave_behind(stage, "arrival", "wait:paid", state, Arrival("earlier", encode_payload("old", "it")))
     park(sync)
     assert arrival(stage) is None
-    leave_behind(stage, "arrival", "wait:paid", state, Arrival("earlier", packed("old", "it")))
+    leave_behind(stage, "arrival", "wait:paid", state, Arrival("earlier", encode_payload("old", "it")))
     assert deliver(app, "new") == Delivered(True, "new")
     assert sync(1) == "new"
 
@@ -569,7 +569,7 @@ def test_the_operations_can_be_awaited_too(stage: Stage) -> None:
     at = Address(address_of("default", "sync", "order:1").space, "arrival", "wait:paid")
 
     async def call() -> Delivered:
-        return await await_(operation(app.store, at, packed("x", "it"), mark="m"))
+        return await await_(operation(app.store, at, encode_payload("x", "it"), mark="m"))
 
     assert asyncio.run(call()).first
-    assert not block(operation(app.store, at, packed("y", "it"), mark="n")).first
+    assert not block(operation(app.store, at, encode_payload("y", "it"), mark="n")).first

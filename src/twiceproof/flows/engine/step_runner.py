@@ -21,10 +21,10 @@ from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, NotDone, ResultNotKept
 from ...operations import Operation, Raised, Returned, Sleep, UserCall, block
-from ..external_ids import catch_up, point_back
+from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
 from ..step import Step, StepCall, called_with
-from ..transaction import Joined, KnownBetter, attempt_joined
+from ..transaction import Joined, LedgerHasNews, attempt_joined
 from .context import Attempt, attempt_var
 from .decisions import Act, Adopt, Later, NeedsPerson, Probe, Refuse, Replay, looked_beside, on_probe, on_reached
 from .exits import GiveBack, Review, Undo, Wait
@@ -125,7 +125,7 @@ def run_step(session: Session, calling: StepCall) -> Operation[Any]:
         elif isinstance(move, Replay):
             value = yield from _restore(session, calling)
             if calling.step.external is not None:
-                yield from catch_up(session, calling, value)
+                yield from write_missing_pointers(session, calling, value)
             return value
         elif isinstance(move, Refuse):
             raise failed_before(session, calling, entry)
@@ -170,14 +170,14 @@ def _conclude(session: Session, calling: StepCall, note: EntryNote, finding: Any
     if isinstance(finding, Raised):
         yield from handle_error(session, calling, note, finding.error)
         return False
-    if isinstance(finding, KnownBetter):
+    if isinstance(finding, LedgerHasNews):
         return False
     if isinstance(finding, NeedsPerson):
         park(session, calling, session.ledger.entries.get(calling.name), finding.reason)
     if isinstance(finding, Returned):
         _complete(session, calling, note, finding.value)
     if calling.step.external is not None:
-        yield from point_back(session, calling.name)
+        yield from write_pointer(session, calling.name)
     return True
 
 
@@ -386,7 +386,7 @@ def _ask(session: Session, calling: StepCall, entry: Entry) -> Operation[Any]:
     move = on_probe(calling.step.plan, entry, look, session.ledger.now(), roll=session.parts.roll)
     if isinstance(move, Adopt):
         _complete(session, calling, structs.replace(entry.note, reason="found at its destination"), move.receipt)
-        yield from point_back(session, calling.name)
+        yield from write_pointer(session, calling.name)
         return Replay()
     if isinstance(move, Refuse):  # on record: asked again in a replay, the destination could tell something else
         session.finished(calling.name, STEP_FAILED, _absent(entry))

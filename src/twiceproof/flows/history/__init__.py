@@ -1,1 +1,1 @@
-"""What happened, and what a person does about it: lists, reviews, retries, forks."""
+"""History of runs, and what a person does about them: lists, reviews, retries, forks."""

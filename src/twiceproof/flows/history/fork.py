@@ -1,4 +1,4 @@
-"""Forking a run: the same input under a new key, as something new. Its effects are new ones, with keys of their own."""
+"""Fork a run: start the same input under a new key. Its effects are new ones, with effect keys of their own."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ BEING_FORKED = "is being forked"
 
 
 class Forked(Struct, frozen=True):
-    """What a fork takes along, and what of the first run's doings it does once more."""
+    """What a fork copies from the first run, and which of its steps it runs again."""
 
     run: str
     key: str
@@ -56,7 +56,7 @@ class Forked(Struct, frozen=True):
 
 
 def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
-    """What `fork_run` would do. Writes nothing."""
+    """Return what `fork_run` would do. Writes nothing."""
     record = require_run((yield from read_run(store, at)))
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
@@ -65,7 +65,7 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
 
 
 def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
-    """Start it once more under `key`. With `step`: what was done before that step is taken as done."""
+    """Start the run again under `key`. With `step`, everything completed before that step counts as done."""
     found = yield from read_run(store, at)
     record = require_run(found)
     entries = yield from entries_in(store, at.space)
@@ -73,7 +73,7 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     yield from _refuse_overtaken(store, claim_of(record), plan.run)
     claim = yield from _new_claim(store, record, plan, found.now)
     copies = [entry for entry in entries if entry.name in plan.kept]
-    # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
+    # Parked until everything is copied: a worker that took it earlier would run the missing steps again.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
     written = yield from store.write(new, *alone(new))
     while not isinstance(written, Written):
@@ -92,7 +92,10 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
 
 
 def _is_half_made(found: Record, claim: Claim) -> bool:
-    """What a fork of the same run left that was killed while it copied: nobody would ever go on with it."""
+    """Whether this is a half-made fork of the same run, left by a process killed while copying.
+
+    No worker would take it.
+    """
     other = claim_of(found)
     same = bool(other.work) and work_of(other).forked_from == work_of(claim).forked_from
     return same and found.state == WAITING and other.reason == BEING_FORKED
@@ -113,7 +116,7 @@ def _plan(record: Record, entries: Sequence[Entry], key: str, step: str) -> Fork
 
 
 def _refuse_overtaken(store: Store, claim: Claim, fork: str) -> Operation[None]:
-    """A fork of an older version could only be dropped: it would write an older state over a newer one."""
+    """Refuse to fork an older version: it would be dropped as stale, or write an older state over a newer one."""
     ordered = work_of(claim).ordered
     if ordered is None:
         return
@@ -130,12 +133,12 @@ def _refuse_overtaken(store: Store, claim: Claim, fork: str) -> Operation[None]:
 
 
 def _before(entries: Sequence[Entry], step: str) -> list[Entry]:
-    """What came to its end before this step did."""
+    """The entries that were completed before this step."""
     found = next((entry for entry in entries if entry.name == step), None)
     if found is None:
         names = ", ".join(entry.name for entry in entries) or "none"
         raise Misuse(f"{step} is not in this run's ledger; there are: {names}.")
-    limit = found.note.order or math.inf  # not its number of entries: what was tried again has ended more than once
+    limit = found.note.order or math.inf  # not the number of entries: a retried entry was completed more than once
     kept = [entry for entry in entries if entry.state == STEP_DONE and entry.note.order < limit and entry is not found]
     undone = {entry.name for entry in entries} & {UNDO + entry.name for entry in kept}
     if undone:
@@ -145,7 +148,7 @@ def _before(entries: Sequence[Entry], step: str) -> list[Entry]:
 
 
 def _refuse_loose_urls(kept: set[str]) -> None:
-    """A callback URL leads to the first run: the fork would wait for what never comes to it."""
+    """Refuse callback URLs that belong to the first run: the fork would wait for a callback it never receives."""
     names = (name.removeprefix(TOKENS) for name in kept if name.startswith(TOKENS))
     loose = sorted(TOKENS + name for name in names if wait_name(name) not in kept)
     if loose:
@@ -183,16 +186,16 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
 
 
 def _copy(store: Store, old: Address, ours: Check, entries: Sequence[Entry]) -> Operation[None]:
-    """One by one: entries are few, and a large result needs a write of its own."""
+    """Copied one by one: entries are few, and a large result needs a write of its own."""
     for entry in entries:
         beside = yield from _beside(store, old, ours.at, entry.note.spill)
-        note = structs.replace(entry.note, began_at=None)  # not here: it would seem to have taken until now
+        note = structs.replace(entry.note, began_at=None)  # not copied: the fork's own times count
         copy = Insert(Address(ours.at.space, STEP, entry.name), body_of(note), entry.state)
         yield from store.write(ours, copy, *beside)
 
 
 def _beside(store: Store, old: Address, new: Address, spill: Spill | None) -> Operation[list[Insert]]:
-    """A large value, for the new run to own."""
+    """A large value, copied for the new run to own."""
     if spill is None or not spill.ref:
         return []
     large = (yield from store.read(resource_address(old.space, spill.ref))).record

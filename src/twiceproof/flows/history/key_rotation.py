@@ -1,7 +1,7 @@
-"""Rotation: every stored value is sealed anew with the current key, a few at a time, beside whoever is at work.
+"""Key rotation: re-encrypt every stored value with the current key, in small batches, beside running work.
 
-What is held is left alone: its holder seals it anew when it ends. A run's entries are rewritten only on condition that
-its claim is as it was seen, for a run in progress knows them by their versions.
+Held records are skipped: their holder encrypts them with the new key when it writes. A run's entries are rewritten
+only if its claim is unchanged, because a run in progress knows them by their versions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["KINDS", "RotationCount", "as_stored", "keys_in_use", "rotate"]
 
 log = logging.getLogger("twiceproof")
 
-# Every kind of record there is. A test looks for those that are missing.
+# Every kind of record. A test looks for missing ones.
 KINDS = (
     CLAIM,
     RUN,
@@ -55,15 +55,15 @@ KINDS = (
     *POINTERS,
 )
 PAGE = 100
-COUNTED = 1_000  # at a time
+COUNTED = 1_000  # records per batch
 
 Fate = Literal["sealed", "current", "held", "changed", "shut"]
 
 
 class RotationCount(Struct, frozen=True):
-    """What became of the records: sealed anew, sealed so before, held by somebody, or changed while we looked.
+    """Counts of records: re-encrypted, already current, held, or changed meanwhile.
 
-    Those that are shut are bad rows: they do not open with the key that they name.
+    `shut` counts bad rows: they cannot be decrypted with the key they name.
     """
 
     sealed: int = 0
@@ -78,7 +78,7 @@ class RotationCount(Struct, frozen=True):
 
 
 def keys_in_use(store: GroupedStore) -> dict[str, int]:
-    """How many rows are sealed with which key; "" are plain. Opens nothing, and needs no key."""
+    """Count rows per encryption key; "" stands for plain rows. Decrypts nothing and needs no key."""
     raw, counts = as_stored(store), Counter[str]()
     for kind in KINDS:
         after: str | None = None
@@ -92,14 +92,14 @@ def keys_in_use(store: GroupedStore) -> dict[str, int]:
 
 
 def rotate(store: GroupedStore, progress: Callable[[int], None] = lambda seen: None) -> RotationCount:
-    """One pass over everything. What is left is held or was just written: say it again later."""
+    """Re-encrypt everything in one pass. What is left was held or just written: run it again later."""
     if not isinstance(store.engine, EncryptedEngine):
         raise Misuse("There are no keys to seal with; set TWICEPROOF_KEYS, then try again.")
     return asyncio.run(_rotate(store, store.engine.keyring, progress))
 
 
 def as_stored(store: Store) -> Store:
-    """The same records as they are stored."""
+    """The same records in their stored (encrypted) form."""
     engine = getattr(store, "engine", None)
     return GroupedStore(engine.inner) if isinstance(engine, EncryptedEngine) else store
 
@@ -121,8 +121,8 @@ async def _rotate(store: GroupedStore, keyring: Keyring, progress: Callable[[int
 
 
 def _renewed(store: GroupedStore, keys: Collection[str], raw: Record) -> Operation[Fate]:
-    """A bad row must not keep the old key in use for all that come after it. What is amiss with
-    the keys themselves stops it: one is wanting, or plain rows are not believed.
+    """Re-encrypt one batch. A bad row does not stop the pass, or it would keep the old key in use for all later rows.
+    A missing key, or plain rows where none are accepted, does stop it.
     """
     try:
         return (yield from _renew(store, raw))
@@ -134,7 +134,7 @@ def _renewed(store: GroupedStore, keys: Collection[str], raw: Record) -> Operati
 
 
 def _renew(store: GroupedStore, raw: Record) -> Operation[Fate]:
-    """By version: whatever happened to it since makes this write fall."""
+    """Conditional on the version: any change since the read makes this write fail."""
     found = yield from store.read(raw.at)
     record = found.record
     if record is None or record.version != raw.version:
@@ -149,7 +149,7 @@ def _renew(store: GroupedStore, raw: Record) -> Operation[Fate]:
 
 
 def _is_busy(claim: Record) -> bool:
-    """Somebody holds it, or did without a word: from the times in its ledger it is told what may be repeated."""
+    """Whether it is held, or was held by a crashed process: the times in its ledger decide what may be repeated."""
     return claim.state == HELD or (claim.state != DONE and work_of(claim_of(claim)).adrift)
 
 

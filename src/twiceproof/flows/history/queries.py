@@ -1,4 +1,4 @@
-"""List and show runs; count by version."""
+"""List and show runs; count runs by version and state."""
 
 from __future__ import annotations
 
@@ -75,26 +75,26 @@ OPEN_STATES = (REVIEW, HELD, QUEUED, WAITING)
 EVERY_STATE = (*OPEN_STATES, FAILED, DONE)
 ALL = "all"
 PAGE = 1_000
-TOKENS = "callback:"  # what these entries hold opens a door: whoever has the token can end the wait
+TOKENS = "callback:"  # these entries hold tokens: anybody who has one can end the wait
 
 
 class Filter(Struct, frozen=True):
-    """Which runs are meant. Times are when a run was last written: parked, ended, begun."""
+    """Which runs to select. Times refer to the last write of a run: started, parked or ended."""
 
     tenant: str
     flow: str = ""
     key: str = ""
-    prefix: str = ""  # of the key
+    prefix: str = ""  # prefix of the key
     since: float | None = None
     until: float | None = None
 
     def __post_init__(self) -> None:
-        """Keys are kept in Unicode's normal form: typed in another, they would not be found."""
+        """Keys are stored in Unicode normal form C; a filter in another form would find nothing."""
         for name in ("key", "prefix"):
             force_setattr(self, name, normalize("NFC", getattr(self, name)))
 
     def fits(self, record: Record) -> bool:
-        """By its address and times: no body is read."""
+        """Whether a record matches by its address and times. Does not decode the body."""
         tenant, flow, key = record.at.space.split("/", 2)
         return (
             tenant == self.tenant
@@ -107,7 +107,7 @@ class Filter(Struct, frozen=True):
 
 
 class RunPage(Struct, frozen=True):
-    """Part of a list. `after` continues it; None means that this was the last part."""
+    """One page of a list. `after` is the cursor of the next page; None marks the last page."""
 
     runs: Sequence[RunShape]
     after: str | None
@@ -123,7 +123,7 @@ def list_runs(
 
 
 def address_of_run(tenant: str, name: str) -> Address:
-    """A run by its id, or as FLOW/KEY: a flow's name has no slash."""
+    """The address of a run, given by its id or as FLOW/KEY (a flow's name contains no slash)."""
     flow, slash, key = name.partition("/")
     if not slash:
         return run_address(space_of_run(name))
@@ -131,7 +131,7 @@ def address_of_run(tenant: str, name: str) -> Address:
 
 
 def read_run(store: Store, at: Address) -> Operation[Found]:
-    """For `require_run`. A guarded function's claim has an id, too, and is no run."""
+    """Read a run for `require_run`. The claim of a guarded function has an id too, and is not a run."""
     found = yield from store.read(at)
     if found.record is None and (yield from store.read(other_kind(at))).record is not None:
         raise Misuse("This is a claim, not a run; look at it with: twiceproof claims show OPERATION KEY")
@@ -199,7 +199,7 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
 
 
 def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
-    """Arrivals, approvals and whatever else waits leave; not what is shown with its step."""
+    """Arrivals, approvals and other records of waits; not those that are shown with their step."""
     shapes = []
     for kind in RUN_RECORD_KINDS:
         if kind not in (STEP, EVIDENCE, RESOURCE):
@@ -219,13 +219,13 @@ def _piece_shape(record: Record) -> PieceShape:
     )
 
 
-COUNTED = (*OPEN_STATES, FAILED)  # what is done needs nobody
-MOST_COUNTED = 1_000  # of each state: a count is looked at every few seconds
+COUNTED = (*OPEN_STATES, FAILED)  # finished runs need no attention
+MOST_COUNTED = 1_000  # per state: counts are read every few seconds
 LETTER = "letter"
 
 
 class FlowCount(Struct, frozen=True):
-    """One version of one flow, and how many of its runs are in which state."""
+    """How many runs of one version of a flow are in each state."""
 
     flow: str
     version: str
@@ -233,7 +233,7 @@ class FlowCount(Struct, frozen=True):
     queued: int = 0
     waiting: int = 0
     review: int = 0
-    here: bool | None = None  # whether an app carries it out; None: no app was asked
+    here: bool | None = None  # whether an app can carry it out; None: no app was given
 
     @property
     def open(self) -> int:
@@ -247,7 +247,7 @@ class FlowCount(Struct, frozen=True):
 
 
 def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
-    """By the queue a run stands in; one in review stands in none, and is asked for its version."""
+    """Count open runs by queue. A run in review is in no queue, so its version is read from its body."""
     counts: dict[tuple[str, str], dict[str, int]] = {}
     for state in OPEN_STATES:
         after: str | None = None
@@ -268,7 +268,7 @@ def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
 
 
 def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
-    """None: another tenant's."""
+    """The version of a run; None if it belongs to another tenant."""
     owner, flow, _ = record.at.space.split("/", 2)
     if owner != tenant:
         return None
@@ -278,7 +278,7 @@ def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
 
 
 class StateCounts(Struct, frozen=True):
-    """Of all tenants, each up to `MOST_COUNTED`."""
+    """Counts over all tenants, each up to `MOST_COUNTED`."""
 
     runs: dict[str, int]
     claims: dict[str, int]
@@ -289,7 +289,7 @@ def count_states(store: Store) -> Operation[StateCounts]:
     runs, claims = {}, dict.fromkeys(COUNTED, 0)
     for state in COUNTED:
         runs[state] = yield from _count(store, RUN, state)
-        if state not in (QUEUED, WAITING):  # only runs are
+        if state not in (QUEUED, WAITING):  # only runs have these states
             claims[state] = yield from _count(store, CLAIM, state)
     return StateCounts(runs, claims, (yield from _count(store, LETTER, None)))
 

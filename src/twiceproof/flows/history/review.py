@@ -1,4 +1,4 @@
-"""Settle, retry."""
+"""Settle a run in review, or retry a failed one."""
 
 from __future__ import annotations
 
@@ -37,41 +37,42 @@ from ..engine.run_states import queue_of, with_work, work_of
 from .queries import read_run, require_run
 
 __all__ = [
+    "ReviewDecision",
     "SettledRun",
     "Verdict",
-    "Word",
-    "going_on",
     "lacks_result",
     "queued",
     "refuse_retry",
     "retry_run",
     "settle_run",
+    "without_undo",
 ]
 
 
 Verdict = Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
 
 
-class Word(Struct, frozen=True):
-    """What a person says. "retry": what stopped the run is repaired. With "undo", `did` says whether the unknown step
-    happened."""
+class ReviewDecision(Struct, frozen=True):
+    """A person's decision. "retry" means that the cause is repaired. With "undo", `did` says whether the unknown step
+    happened.
+    """
 
     verdict: Verdict
     by: str
     note: str = ""
-    step: str = ""  # which one; "": the only unknown one
-    result: Raw = NO_RESULT  # what it returned, if it happened
-    evidence: str = ""  # or: what this piece of evidence says it returned
+    step: str = ""  # the step; "": the only unknown one
+    result: Raw = NO_RESULT  # what the step returned, if it happened
+    evidence: str = ""  # or: adopt the result of this piece of evidence
     did: bool | None = None
 
     @property
     def happened(self) -> bool | None:
-        """About the unknown step; None: nothing is said about it."""
+        """Whether the unknown step happened; None if the decision does not say."""
         return {"happened": True, "did-not-happen": False}.get(self.verdict, self.did)
 
 
 class SettledRun(Struct, frozen=True):
-    """What a settlement left: the run's state, and the step it was about."""
+    """The result of a settlement: the run's new state, and the step it was about."""
 
     run: str
     state: str
@@ -80,9 +81,9 @@ class SettledRun(Struct, frozen=True):
 
 
 def settle_run(
-    store: Store, at: Address, word: Word, *, life: Lifetime = FOR_EVER, where: Sequence[str] = ()
+    store: Store, at: Address, word: ReviewDecision, *, life: Lifetime = FOR_EVER, where: Sequence[str] = ()
 ) -> Operation[SettledRun]:
-    """Step and run in one write, on condition that both are as they were looked at. Draws a fence."""
+    """Settle step and run in one write, conditional on both being unchanged. Draws a new fence."""
     if word.verdict not in get_args(Verdict):
         raise Misuse(f"{word.verdict!r} is not a verdict; say one of {', '.join(get_args(Verdict))}.")
     sent: Settlement | None = None
@@ -90,15 +91,15 @@ def settle_run(
         found = yield from read_run(store, at)
         record = require_run(found)
         claim = claim_of(record)
-        if sent is not None and claim.settled == sent:  # it landed, and only its acknowledgement was lost
+        if sent is not None and claim.settled == sent:  # the write landed; only its acknowledgement was lost
             if record.state == FAILED:
-                yield from _tell_waiters(store, claim)
+                yield from _wake_waiting_runs(store, claim)
             return SettledRun(claim.run, record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim, where)
         entries = yield from entries_in(store, at.space)
         if word.verdict == "retry":
             refuse_retry(record, entries, where)
-        entry = _meant(word, entries, claim.reason)
+        entry = _step_in_question(word, entries, claim.reason)
         sent = Settlement(word.verdict, word.by, found.now, word.note)
         settled = yield from _settled_entry(store, at, word, sent, entry, entries, where)
         rest = [other for other in entries if settled is None or other is not entry]
@@ -106,12 +107,12 @@ def settle_run(
         entry_writes = [] if settled is None else [entry_write(at.space, settled)]
         if isinstance((yield from store.write(write, *entry_writes)), Written):
             if write.state == FAILED:
-                yield from _tell_waiters(store, claim)
+                yield from _wake_waiting_runs(store, claim)
             return SettledRun(claim.run, write.state, word.verdict, entry.name if entry else "")
 
 
-def _tell_waiters(store: Store, claim: Claim) -> Operation[None]:
-    """Runs that wait for this one, perhaps for the same person, have their answer: nobody goes on with it here."""
+def _wake_waiting_runs(store: Store, claim: Claim) -> Operation[None]:
+    """Wake the runs that wait for this one: their answer is known now."""
     return wake_waiters(store, work_of(claim))
 
 
@@ -124,7 +125,7 @@ def _refuse_unless_in_review(record: Record, claim: Claim, where: Sequence[str])
 
 
 def refuse_retry(record: Record, entries: Sequence[Entry], where: Sequence[str]) -> None:
-    """What cannot simply go on: another word is needed first, or it is something new."""
+    """Refuse to retry where another decision is needed first, or where only a new run can help."""
     run = claim_of(record).run
     if record.state not in (FAILED, REVIEW):
         look = suggested_command(*where, "runs", "show", run)
@@ -141,17 +142,17 @@ def refuse_retry(record: Record, entries: Sequence[Entry], where: Sequence[str])
         raise Misuse(f"The outcome of {', '.join(unknown)} is unknown; settle it: {look}")
 
 
-def going_on(claim: Claim) -> Claim:
-    """Without a word to undo it, of a person who thought better of it: what was said is kept with the settling."""
+def without_undo(claim: Claim) -> Claim:
+    """The run without an earlier decision to undo it; that decision stays recorded with the settlement."""
     return with_work(claim, undoing="", by="") if work_of(claim).undoing else claim
 
 
 # -- the step ------------------------------------------------------------------------------------
 
 
-def _meant(word: Word, entries: Sequence[Entry], reason: str) -> Entry | None:
-    """The step that the word is about. None: it is about the run alone."""
-    unknown = [entry for entry in entries if entry.state == UNKNOWN] or _left_open(entries)
+def _step_in_question(word: ReviewDecision, entries: Sequence[Entry], reason: str) -> Entry | None:
+    """The step that the decision is about; None if it is about the run alone."""
+    unknown = [entry for entry in entries if entry.state == UNKNOWN] or _unfinished(entries)
     lacking = [entry for entry in entries if lacks_result(entry, reason)]
     if word.happened and lacking and word.step in ("", lacking[0].name) and word.verdict == "happened":
         return lacking[0]
@@ -170,19 +171,19 @@ def _meant(word: Word, entries: Sequence[Entry], reason: str) -> Entry | None:
 
 
 def lacks_result(entry: Entry, reason: str) -> bool:
-    """Whether the run stopped because what this step returned is not there, or cannot be used: a person can say it."""
+    """Whether the run stopped because this step's result is missing or unusable: a person can supply it."""
     return entry.state == STEP_DONE and bool(entry.note.reason) and reason == f"{entry.name}: {entry.note.reason}"
 
 
-def _left_open(entries: Sequence[Entry]) -> list[Entry]:
-    """Started, and no end on record: the run stopped for another reason, and has not come to ask about them."""
+def _unfinished(entries: Sequence[Entry]) -> list[Entry]:
+    """Steps that were started and have no recorded end, while the run stopped for another reason."""
     return [entry for entry in entries if entry.state == STARTED and not is_undo(entry.name)]
 
 
 def _named(name: str, entries: Sequence[Entry]) -> Entry:
     found = next((entry for entry in entries if entry.name == name), None)
     if found is not None and found.state == STEP_DONE and found.note.settled is not None:
-        return found  # by a person, who may have mistaken what it returned
+        return found  # settled by a person, who may have been mistaken about the result
     if found is None or found.state not in (UNKNOWN, STARTED):
         known = "is not in the ledger" if found is None else f"is {found.state}"
         raise Misuse(f"{name} {known}; only a step with an unknown outcome is settled.")
@@ -192,7 +193,7 @@ def _named(name: str, entries: Sequence[Entry]) -> Entry:
 def _settled_entry(
     store: Store,
     at: Address,
-    word: Word,
+    word: ReviewDecision,
     settlement: Settlement,
     entry: Entry | None,
     entries: Sequence[Entry],
@@ -218,7 +219,7 @@ def _settled_entry(
         )
         return structs.replace(entry, state=RETRY, note=note)
     result, spill = yield from _outcome(store, at, word, entry, where)
-    order = entry.note.order or 1 + max(other.note.order for other in entries)  # undo goes backwards by it
+    order = entry.note.order or 1 + max(other.note.order for other in entries)  # undo runs in the reverse of this order
     note = structs.replace(
         entry.note,
         settled=settlement,
@@ -234,9 +235,9 @@ def _settled_entry(
 
 
 def _outcome(
-    store: Store, at: Address, word: Word, entry: Entry, where: Sequence[str]
+    store: Store, at: Address, word: ReviewDecision, entry: Entry, where: Sequence[str]
 ) -> Operation[tuple[Raw, Spill | None]]:
-    """The flow goes on with this value: a missing one would break it, and have everything undone."""
+    """The value that the flow continues with. Refused if missing: the flow would fail and undo everything."""
     if word.result:
         return word.result, None
     if not word.evidence:
@@ -257,15 +258,15 @@ def _outcome(
 # -- the run -------------------------------------------------------------------------------------
 
 
-def _claim_write(record: Record, claim: Claim, word: Word, rest: Sequence[Entry], life: Lifetime) -> Replace:
-    """`rest` are the entries that the word says nothing about."""
+def _claim_write(record: Record, claim: Claim, word: ReviewDecision, rest: Sequence[Entry], life: Lifetime) -> Replace:
+    """`rest` are the entries that the decision does not mention."""
     if word.verdict == "abandon":
         return _abandoned(record, claim, life)
     if word.verdict == "undo":
         _refuse_open(rest)
         return queued(record, with_work(claim, undoing="settled", by=word.by))
     if word.verdict == "retry":
-        return queued(record, going_on(claim))
+        return queued(record, without_undo(claim))
     unknown = _names([entry for entry in rest if entry.state == UNKNOWN])
     if not unknown:
         return queued(record, claim)
@@ -274,7 +275,7 @@ def _claim_write(record: Record, claim: Claim, word: Word, rest: Sequence[Entry]
 
 
 def _refuse_open(rest: Sequence[Entry]) -> None:
-    """Undoing around an open question could undo what has not happened yet."""
+    """Refuse to undo while another outcome is unknown: it could undo something that has not happened yet."""
     names = _names([entry for entry in rest if entry.state in (UNKNOWN, STARTED) and not is_undo(entry.name)])
     if names:
         raise Misuse(
@@ -296,14 +297,14 @@ def _abandoned(record: Record, claim: Claim, life: Lifetime) -> Replace:
 
 
 def queued(record: Record, claim: Claim) -> Replace:
-    """Whoever comes next goes on with it: a worker, or a call."""
+    """The next worker or call continues it."""
     queue = queue_of(claim.tenant, claim.operation, work_of(claim).version)
     body = body_of(structs.replace(claim, reason="", fault=None))
     return Replace(record.at, body, QUEUED, version=record.version, draw=True, queue=queue, due_in=0.0)
 
 
 def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[str]:
-    """A run that failed, or that stopped because its flow had changed, goes back to the queue."""
+    """Put a failed run, or one that stopped because its flow changed, back into the queue."""
     while True:
         found = yield from read_run(store, at)
         record = require_run(found)
@@ -311,12 +312,12 @@ def retry_run(store: Store, at: Address, where: Sequence[str] = ()) -> Operation
         refuse_retry(record, entries, where)
         if not (yield from _reopen(store, record, entries)):
             continue
-        if isinstance((yield from store.write(queued(record, going_on(claim_of(record))))), Written):
+        if isinstance((yield from store.write(queued(record, without_undo(claim_of(record))))), Written):
             return QUEUED
 
 
 def _reopen(store: Store, record: Record, entries: Sequence[Entry]) -> Operation[bool]:
-    """Before the run is queued: a crash in between leaves a failed run, whose failures are tried again anyway."""
+    """Before the run is queued: a crash in between leaves a failed run, whose failed steps are retried anyway."""
     failed = [tried_anew(entry) for entry in entries if entry.state == STEP_FAILED and record.state == FAILED]
     size = max(1, store.batch_limit - 1)
     for start in range(0, len(failed), size):

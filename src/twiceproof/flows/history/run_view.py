@@ -1,4 +1,4 @@
-"""A run as it is shown, and what is safe to do next."""
+"""Views of a run for people and programs, with the moves that are safe next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class RunShape(Struct, frozen=True, kw_only=True):
     key: str
     tenant: str
     state: str
-    lapsed: bool  # held, but by nobody any more: the lease ran out
+    lapsed: bool  # held, but its lease has run out
     reason: str  # why it is in review, or what it waits for
     attempt: int
     owner: str
@@ -48,7 +48,7 @@ class RunShape(Struct, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     age: float
-    due_at: float | None  # when it goes on by itself; null: not before something arrives, or never
+    due_at: float | None  # when it continues by itself; null: only when something arrives, or never
 
     @property
     def word(self) -> str:
@@ -56,14 +56,14 @@ class RunShape(Struct, frozen=True, kw_only=True):
 
 
 class StepShape(Struct, frozen=True, kw_only=True):
-    """One entry of a run's ledger: a step, an undo, a wait, or something drawn."""
+    """One entry of a run's ledger: a step, an undo, a wait, or a recorded value."""
 
     name: str
     state: str
     repeat: str
     starts: int
     order: int
-    began_at: float | None  # null: where no start is written down
+    began_at: float | None  # null where no start is recorded
     recorded_at: float
     took: float | None
     not_before: float | None
@@ -81,7 +81,7 @@ class StepShape(Struct, frozen=True, kw_only=True):
 
 
 class EvidenceShape(Struct, frozen=True, kw_only=True):
-    """What a late holder reported. `id` is what a settlement adopts it by."""
+    """What a late holder reported. A settlement adopts it by its `id`."""
 
     id: str
     step: str
@@ -94,7 +94,7 @@ class EvidenceShape(Struct, frozen=True, kw_only=True):
 
 
 class PieceShape(Struct, frozen=True, kw_only=True):
-    """Something else that lies beside a run: an arrival, an approval."""
+    """Another record beside a run: an arrival or an approval."""
 
     kind: str
     key: str
@@ -105,14 +105,14 @@ class PieceShape(Struct, frozen=True, kw_only=True):
 
 
 class MoveShape(Struct, frozen=True):
-    """What is safe to do next: in words, and what to type (after `twiceproof`)."""
+    """A safe next move: in words, and as a command (after `twiceproof`)."""
 
     why: str
     words: tuple[str, ...] = ()
 
 
 class WholeRun(Struct, frozen=True, kw_only=True):
-    """One run with everything."""
+    """One run with everything about it."""
 
     run: RunShape
     input: Raw | None
@@ -182,11 +182,11 @@ def step_shape(entry: Entry, result: Raw | str) -> StepShape:
 
 
 def fields(struct: Struct | None) -> dict[str, Any] | None:
-    """Every field, also those that are left out where they are stored: a shape has the same keys each time."""
+    """Every field, also those omitted in storage: a view has the same keys each time."""
     return None if struct is None else structs.asdict(struct)
 
 
-# Answers that stay on record: tried again, the same code meets them again.
+# Recorded answers: a retry with the same code meets them again.
 ANSWERED = {"WaitTimedOut": "What it waited for did not come in time", "Rejected": "Somebody said no"}
 
 
@@ -214,7 +214,7 @@ def _moves(whole: WholeRun) -> Iterator[MoveShape]:
 
 
 def _of_wait(whole: WholeRun, name: str) -> Iterator[MoveShape]:
-    """What waits for somebody does not go on by itself: its time only runs out."""
+    """A run that waits for a person does not continue by itself; it can only time out."""
     asked = [piece.key for piece in whole.pieces if piece.kind == APPROVAL and piece.state == OPEN]
     for approval in asked:
         id_ = approval_id(Address(space_of_run(whole.run.run), APPROVAL, approval))
@@ -238,10 +238,10 @@ def _of_review(whole: WholeRun, name: str) -> Iterator[MoveShape]:
         yield MoveShape(f"{once} undo what is done, and stop:", (*settle, "--undo"))
     if lacking is not None:
         yield from _of_lacking(lacking, settle)
-    lost = lacking is not None and not lacking.result_kept  # no code brings it back
+    lost = lacking is not None and not lacking.result_kept  # no code change brings it back
     if (
         not unknown and not begun and not lost and whole.undoing != CANCELLED
-    ):  # of which something is undone already does not go on
+    ):  # a run that is partly undone cannot continue
         why = "To go on with it instead of undoing it:" if half_way else f"{once} go on:"
         yield MoveShape(why, ("runs", "retry", name))
     for step in asked:
@@ -256,7 +256,7 @@ def _lacks_result(step: StepShape, reason: str) -> bool:
 
 
 def _of_lacking(step: StepShape, settle: tuple[str, ...]) -> Iterator[MoveShape]:
-    """It was done: only what it returned is asked for."""
+    """The step was done; only its return value is missing."""
     yield MoveShape(
         f"To go on with what {step.name} returned, said by hand:", (*settle, "--happened", "--result", "JSON")
     )
@@ -320,5 +320,5 @@ def _of_failure(whole: WholeRun, name: str) -> Iterator[MoveShape]:
 
 
 def _was_undone(whole: WholeRun) -> bool:
-    """The run itself; that a duplicate of one of its effects was undone takes nothing from it."""
+    """Whether the run itself was undone. An undone duplicate of one of its effects does not count."""
     return undoes({step.name for step in whole.steps})

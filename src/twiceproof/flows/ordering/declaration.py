@@ -1,4 +1,4 @@
-"""By(object=…, version=…); versions."""
+"""`by(object=…, version=…)`: which object an event is about, and which version of it; how versions compare."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST = 128
 
 _DIGITS = re.compile(r"-?[0-9]{1,40}", re.ASCII)
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
-# The fraction apart: Python cuts it off after six digits, and two versions would become one.
+# The fraction is kept apart: Python cuts it off after six digits, and two versions would become one.
 _TIME = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]{1,18}))?(Z|z|[+-][0-9]{2}:?[0-9]{2})",
     re.ASCII,
@@ -35,19 +35,19 @@ _TIME = re.compile(
 
 
 class Version(Struct, frozen=True):
-    """`text` is canonical: two versions of one kind are equal if their texts are."""
+    """A version. `text` is canonical: two versions of one kind are equal if their texts are."""
 
     kind: Compare
     text: str
 
     @property
     def place(self) -> tuple[Any, ...]:
-        """What is compared, within one kind."""
+        """The value that is compared, within one kind."""
         if self.kind == "integer":
             return (int(self.text),)
         if self.kind == "time":
             whole, _, fraction = self.text.removesuffix("Z").partition(".")
-            return whole, fraction  # digits of a fraction are in order as text: .5 is after .499
+            return whole, fraction  # digits of a fraction compare as text: .5 is after .499
         return (self.text,)
 
     @property
@@ -56,7 +56,7 @@ class Version(Struct, frozen=True):
 
 
 def read_version(value: Any, compare: Compare | None, field: str) -> Version:
-    """Raises KeyRefused, saying what to declare, for what has no place in an order."""
+    """Read a version. Raises KeyRefused, with what to declare, for a value that has no order."""
     kind = compare or _seen(value, field)
     text = _READERS[kind](value)
     if text is None:
@@ -65,7 +65,7 @@ def read_version(value: Any, compare: Compare | None, field: str) -> Version:
 
 
 def _seen(value: Any, field: str) -> Compare:
-    """What kind a value is, if there is no doubt."""
+    """The kind of a value, if it is unambiguous."""
     if isinstance(value, int) and not isinstance(value, bool):
         return "integer"
     if isinstance(value, datetime):
@@ -91,7 +91,7 @@ def _time(value: Any) -> str | None:
     if isinstance(value, datetime):
         value = value.isoformat()
     found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:  # also a time without a zone: an hour twice a year would be in the wrong place
+    if found is None:  # also a time without a zone: one hour a year would be out of order
         return None
     try:
         moment = datetime.fromisoformat(found[1].upper() + found[3].upper()).astimezone(UTC)
@@ -137,7 +137,7 @@ Gap = Literal["apply", "park"]
 
 
 class By(Struct, frozen=True):
-    """What `by` was told, checked as far as it can be without the function."""
+    """The arguments of `by`, checked as far as possible without the function."""
 
     object: str | Callable[..., str]
     version: str | Callable[..., Any]
@@ -150,7 +150,7 @@ class By(Struct, frozen=True):
 
 
 def by(
-    object: str | Callable[..., str],  # noqa: A002 - the word that users know
+    object: str | Callable[..., str],  # noqa: A002 - the users' word
     version: str | Callable[..., Any],
     *,
     compare: Compare | None = None,
@@ -212,7 +212,7 @@ class OrderFields:
 
 
 def _finder(told: By, signature: Signature) -> tuple[Callable[[Mapping[str, Any]], Any], str]:
-    """How the version is found, and the argument it is found in: the one that `fetch` stands in for."""
+    """How the version is found, and the argument that contains it: the one that `fetch` replaces."""
     if isinstance(told.version, str):
         fields = Template(told.version).fields
         if len(fields) != 1 or told.version != f"{{{fields[0].text}}}":

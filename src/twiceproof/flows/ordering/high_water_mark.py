@@ -1,6 +1,6 @@
-"""The high-water mark of an object: the newest version that was let through. Moved before anything acts on it.
+"""The high-water mark of an object: the newest version admitted. It is moved before anything acts on that version.
 
-`decide` is pure: the mark and an event go in, what follows from them comes out.
+`decide` is pure: the mark and an event go in, the decision comes out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 KIND = "mark"
-MOST_PARKED = 100  # those beyond wait out their patience instead of being woken
+MOST_PARKED = 100  # runs beyond this number wait until their time-out instead of being woken
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
@@ -43,7 +43,7 @@ class Mark(Struct, frozen=True, omit_defaults=True):
     version: str
     run: str
     fingerprint: str = ""
-    fetched: bool = False  # there was a gap: its run goes by the current state, not by its event
+    fetched: bool = False  # there was a gap: its run applies the fetched state instead of its event
     parked: Mapping[str, str] = {}  # runs that wait for a version in between, by their own version
 
     @property
@@ -52,9 +52,9 @@ class Mark(Struct, frozen=True, omit_defaults=True):
 
 
 class OrderedEvent(Struct, frozen=True):
-    """A version of an object that a run wants to apply. `waited`: its patience is over.
+    """A version of an object that a run wants to apply. `waited`: its waiting time is over.
 
-    `forked_from`: somebody wants that run's doings done once more, by this one.
+    `forked_from`: the run that this one repeats on purpose.
     """
 
     version: Version
@@ -71,13 +71,13 @@ class ApplyDecision(Struct, frozen=True):
 
 
 class GoDecision(Struct, frozen=True):
-    """The mark is this run's own: it goes on."""
+    """The mark is this run's own: it continues."""
 
     mark: Mark
 
 
 class DropDecision(Struct, frozen=True):
-    """A newer version was let through, or this very one by another run (`same`)."""
+    """A newer version was admitted, or this one by another run (`same`)."""
 
     mark: Mark
     same: bool = False
@@ -106,7 +106,11 @@ Decision = ApplyDecision | GoDecision | DropDecision | ClashDecision | MixedDeci
 
 
 def decide(mark: Mark | None, event: OrderedEvent, *, park: bool, first: int | None, fetch: bool = False) -> Decision:
-    """`park`: a gap is waited for. `first`: what an object begins with. `fetch`: after a gap the source is asked."""
+    """Decide about an event.
+
+    `park`: wait for a gap to close. `first`: an object's first version. `fetch`: the source is
+    queried after a gap.
+    """
     if mark is not None and mark.run == event.run:
         return GoDecision(mark)
     if mark is not None and mark.kind != event.version.kind:
@@ -132,7 +136,7 @@ def _not_newer(mark: Mark, event: OrderedEvent) -> ApplyDecision | DropDecision 
 
 
 def _inherit(mark: Mark, event: OrderedEvent) -> ApplyDecision:
-    """A fork of what was let through last is no older than it. From now on it is the one that goes on."""
+    """A fork of the run admitted last is not older than it, and takes its place."""
     fetched = mark.fetched and mark.fingerprint == event.fingerprint
     return ApplyDecision(structs.replace(mark, run=event.run, fingerprint=event.fingerprint, fetched=fetched))
 
@@ -173,7 +177,7 @@ def mark_of(record: Record | None) -> Mark | None:
 
 
 def mark_write(at: Address, mark: Mark, found: Record | None, keep: float | None) -> Insert | Replace:
-    """By version: of two runs that saw the same mark, one moves it."""
+    """Conditional on the version: of two runs that saw the same mark, one moves it."""
     body, queue = body_of(mark), "" if keep is None else EXPIRE
     if found is None:
         return Insert(at, body, queue=queue, due_in=keep)

@@ -1,4 +1,4 @@
-"""One run at a time per object; stale and overtaken runs."""
+"""Ordered flows: one run at a time per object; stale and overtaken runs are dropped."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ from .high_water_mark import (
 __all__ = [
     "Dropped",
     "Ordering",
-    "doubts",
+    "ambiguous_steps",
     "dropped",
-    "leave_doubts",
     "ledger_of",
     "make_asking",
-    "one_per_object",
+    "one_run_per_object",
     "packed",
+    "park_ambiguous",
     "stale",
     "stale_error",
 ]
 
 
-ASKED = ("never", "check", "keyed")  # what has happened of these, somebody must know; the others may just be so
+ASKED = ("never", "check", "keyed")  # whether these happened must be known; the others may stay open
 
 
 def ledger_of(parts: Runtime, taken: TakenRun) -> Operation[Ledger]:
@@ -82,8 +82,8 @@ def ledger_of(parts: Runtime, taken: TakenRun) -> Operation[Ledger]:
     return ledger
 
 
-def doubts(entries: Mapping[str, Entry]) -> list[Entry]:
-    """Steps that may have happened, and nobody will ask about them any more."""
+def ambiguous_steps(entries: Mapping[str, Entry]) -> list[Entry]:
+    """Steps that may have happened and will not be probed any more."""
     return [entry for entry in entries.values() if _is_open(entry) and not is_aside(entry.name, entries)]
 
 
@@ -92,8 +92,8 @@ def _is_open(entry: Entry) -> bool:
     return entry.state == UNKNOWN or (begun and entry.note.repeat in ASKED)
 
 
-def leave_doubts(ledger: Ledger, taken: TakenRun, doubts: list[Entry], why: str) -> Operation[Ended]:
-    """To a person, who says of each whether it happened. Then the run is dropped."""
+def park_ambiguous(ledger: Ledger, taken: TakenRun, doubts: list[Entry], why: str) -> Operation[Ended]:
+    """Leave them to a person, who says of each whether it happened. Then the run is dropped."""
     for entry in doubts:
         if entry.state != UNKNOWN:
             note = structs.replace(entry.note, reason=f"{why}; whether it was done is unknown")
@@ -103,17 +103,17 @@ def leave_doubts(ledger: Ledger, taken: TakenRun, doubts: list[Entry], why: str)
     return Reviewed(reason)
 
 
-STALE = "stale"  # beside a result that says so; a flow's own result never has it
+STALE = "stale"  # beside the result of a dropped run; a flow's own result never has it
 
 
 class Dropped(Struct, frozen=True):
-    """The run's result, for people and programs."""
+    """The result of a dropped run, for people and programs."""
 
     stale: bool
     object: str
     version: str
     newest: str
-    applied_by: str  # the run
+    applied_by: str  # the run that applied a newer version
     why: str
 
 
@@ -130,7 +130,7 @@ def packed(what: Dropped) -> Packed:
 
 
 def stale(done: Done) -> Dropped | None:
-    """What a finished run says about that, if it was dropped."""
+    """The reason why a finished run was dropped, if it was."""
     if done.spill is None or done.spill.reason != STALE or not done.result:
         return None
     return msgspec.json.decode(done.result, type=Dropped)
@@ -150,13 +150,13 @@ def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequen
     )
 
 
-MISSING = "waits for version "  # begins the words of a run that waits for one in between
+MISSING = "waits for version "  # prefix of the reason of a run that waits for a missing version
 
 Body = Callable[[], Any]
 
 
-class OrderedAsking(ClaimRequestFactory):
-    """Each version of an object is a run of its own: its key is the flow's, and the version."""
+class OrderedRequests(ClaimRequestFactory):
+    """Each version of an object is a run of its own: its key is the flow's key and the version."""
 
     def __init__(self, *args: Any, places: OrderFields, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -169,7 +169,7 @@ def make_asking(
     return (
         ClaimRequestFactory(function, policy, **more)
         if places is None
-        else OrderedAsking(function, policy, places=places, **more)
+        else OrderedRequests(function, policy, places=places, **more)
     )
 
 
@@ -184,20 +184,20 @@ class _OrderedMaker(KeyMaker):
         return stage(self._inner.make(arguments), self._places.version(arguments).text)
 
 
-def one_per_object(per: Mapping[str, int] | None, order: By | None) -> Mapping[Any, int] | None:
-    """An ordered flow's limits: two versions of one object at once would have no order."""
+def one_run_per_object(per: Mapping[str, int] | None, order: By | None) -> Mapping[Any, int] | None:
+    """The limits of an ordered flow: two versions of one object at the same time would have no order."""
     return per if order is None else {**(per or {}), order.object: 1}
 
 
 class Ordering:
-    """One flow's."""
+    """Ordering of one flow."""
 
     def __init__(self, flow: str, places: OrderFields) -> None:
         self._flow = flow
         self._places = places
 
     def place_of(self, arguments: Mapping[str, Any]) -> tuple[str, str, str]:
-        """Its object, and its version. Raises KeyRefused for what has no place in the order of its object."""
+        """The object and the version of a call. Raises KeyRefused for a version that has no order."""
         version = self._places.version(arguments)
         return self._places.object(arguments), version.kind, version.text
 
@@ -210,7 +210,7 @@ class Ordering:
         call: Callable[[Any], Any],
         carry: Callable[[Body], Operation[Ended]],
     ) -> Operation[Ended]:
-        """The flow's function under `carry`, if this version may be applied."""
+        """Run the flow's function under `carry`, if this version may be applied."""
         thing, version = self._places.object(arguments), self._places.version(arguments)
         at = mark_at(parts.tenant, self._flow, thing)
         event = OrderedEvent(version, taken.claim.run, taken.claim.fingerprint, forked_from=taken.work.forked_from)
@@ -225,17 +225,17 @@ class Ordering:
             return ended
         if isinstance(decision, DropDecision):
             ledger = yield from ledger_of(parts, taken)
-            if undoes(ledger.entries):  # it failed: what it did is undone to the end, whoever came since
+            if undoes(ledger.entries):  # it failed: its undo is completed, whatever version came since
                 return (yield from carry(body(self._has_fetched(ledger))))
-            if open_ones := doubts(ledger.entries):
+            if open_ones := ambiguous_steps(ledger.entries):
                 why = dropped(thing, version, decision).why
-                return (yield from leave_doubts(ledger, taken, open_ones, why))
+                return (yield from park_ambiguous(ledger, taken, open_ones, why))
         return (yield from self._refuse(parts, taken, policy, decision, thing, event))
 
     def _advance(
         self, parts: Runtime, at: Address, event: OrderedEvent, gap_until: float
     ) -> Operation[Mark | DropDecision | ClashDecision | MixedDecision | ParkDecision]:
-        """Moved by compare-and-set before the body acts: a crash afterwards cannot let an older version in."""
+        """Moved by compare-and-set before the body acts: a crash afterwards cannot admit an older version."""
         told = self._places.told
         while True:
             found = yield from parts.store.read(at)
@@ -301,7 +301,7 @@ class Ordering:
         body: Callable[[bool], Body],
         carry: Callable[[Body], Operation[Ended]],
     ) -> Operation[Ended]:
-        """By somebody's word, whoever came since. The mark stays where it is: what is undone is not applied."""
+        """Undo by a person's decision, whatever version came since. The mark stays: nothing is applied."""
         mark = mark_of((yield from parts.store.read(at)).record)
         if mark is not None and mark.run == taken.claim.run:
             ended = yield from carry(body(mark.fetched))
@@ -310,7 +310,7 @@ class Ordering:
         ledger = yield from ledger_of(parts, taken)
         if ledger.entries or taken.crashed:
             return (yield from carry(body(self._has_fetched(ledger))))
-        error, held = cancelled(taken.work), taken.hold.held  # it was never let through: there is nothing to undo
+        error, held = cancelled(taken.work), taken.hold.held  # it was never admitted: there is nothing to undo
         yield from parts.store.write(as_failed(held.at, taken.claim, fault_of(error), policy.life)(held.fence))
         return RunFailed(error)
 
@@ -345,7 +345,7 @@ class Ordering:
         return awaiting if taken.drive is await_ else blocking
 
     def _newer(self, parts: Runtime, at: Address, arguments: dict[str, Any], state: Any) -> Operation[dict[str, Any]]:
-        """The current state in place of the event, unless the source is behind it. The mark goes along."""
+        """The fetched state in place of the event, unless the source is behind. The mark moves with it."""
         current = {**arguments, self._places.argument: state}
         version = self._places.version(current)
         if version.place <= self._places.version(arguments).place:
@@ -370,7 +370,7 @@ def _is_over(patience: float, gap_until: float, now: float) -> bool:
 
 
 def _newer_than(parts: Runtime, at: Address, thing: str, event: OrderedEvent) -> Operation[str]:
-    """In words; empty if nothing newer was let through."""
+    """What is newer, in words; empty if nothing newer was admitted."""
     mark = mark_of((yield from parts.store.read(at)).record)
     if mark is None or mark.run == event.run or mark.kind != event.version.kind:
         return ""
@@ -378,7 +378,7 @@ def _newer_than(parts: Runtime, at: Address, thing: str, event: OrderedEvent) ->
 
 
 def _wake(parts: Runtime, mark: Mark, ended: Ended) -> Operation[None]:
-    """The gap is closed for whoever waited for this version."""
+    """Wake the runs that waited for this version: the gap is closed."""
     number = mark.newest.number
     run = mark.parked.get(str(number + 1)) if number is not None else None
     if run is None or isinstance(ended, Suspended):

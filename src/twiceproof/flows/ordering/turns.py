@@ -1,4 +1,4 @@
-"""An ordered run's turn at its object: whether it still has it, and who came past while a step was under way."""
+"""Whether an ordered run still holds its object's slot, and which newer version was admitted while a step ran."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ __all__ = ["newer_version_applied", "still_first"]
 
 
 def still_first(session: Session) -> Operation[bool]:
-    """False: a slot lapsed while this process was away, and another run had or has it."""
+    """False: a slot lapsed while this process was suspended, and another run had or has it."""
     for slot in session.slots:
         yield from _ask(session, slot)
     return all(slot.lost is None for slot in session.slots)
 
 
 def _ask(session: Session, slot: HeldClaim) -> Operation[None]:
-    """The store, each time: a machine that was suspended may have a clock that stood still. Reading is cheap."""
+    """Ask the store each time: the clock of a suspended machine may have stood still. Reading is cheap."""
     if slot.lost is not None:
         return
     found = yield from session.parts.store.read(slot.held.at)
     if found.record is None or found.record.fence != slot.held.fence:
         slot.lost = LostHold(found.record.state if found.record else "", "")
-    elif is_lapsed(found.record, found.now):  # nobody came meanwhile
+    elif is_lapsed(found.record, found.now):  # no other run came meanwhile
         yield from _renew(session, slot)
 
 
@@ -44,10 +44,10 @@ def _renew(session: Session, slot: HeldClaim) -> Operation[None]:
 
 
 def newer_version_applied(session: Session, calling: StepCall, finding: Any) -> Operation[str]:
-    """The newer version that was let through while a step acted, in words; empty if there is none.
+    """The newer version that was admitted while a step acted, in words; empty if there is none.
 
-    Its effect may have landed before the newer one's or after it. Nobody here can tell, and nobody could have held it
-    back: it was on its way.
+    The step's effect may have landed before or after the newer one's. That cannot be known here and could not be
+    prevented: the request was on its way.
     """
     if session.newer is None or session.compensating or not _may_have_acted(session, calling, finding):
         return ""

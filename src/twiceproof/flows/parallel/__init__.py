@@ -1,1 +1,1 @@
-"""Several things at once: gatherings, batches with state per item, and duplicates found later."""
+"""Concurrent work in a flow: gather, batches with state per item; and undoing duplicates that are found later."""

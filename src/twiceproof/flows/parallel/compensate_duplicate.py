@@ -1,4 +1,4 @@
-"""Compensating a duplicate: an effect that was found to have happened twice. The good one is not touched."""
+"""Undo a duplicate: an effect found to have happened twice. The recorded one is not touched."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encod
 
 
 class DuplicateEffect(Struct, frozen=True):
-    """A second effect of a step, by its receipt: what the step would have returned for it."""
+    """A second effect of a step, given by its receipt: what the step would have returned for it."""
 
     step: Step
     receipt: Any
@@ -49,11 +49,11 @@ class DuplicateEffect(Struct, frozen=True):
     by: str
     note: str = ""
     good_too: bool = False  # undo it even if it is the one that the run recorded
-    undone: bool | None = None  # a person's word about an earlier attempt whose outcome is unknown
+    undone: bool | None = None  # a person's statement about an earlier attempt with an unknown outcome
 
     @property
     def raw(self) -> bytes:
-        """The same for a dataclass and for the dict that it becomes: the order of its fields tells nothing apart."""
+        """The same bytes for a dataclass and its dict, whatever the order of fields."""
         return _encode(msgspec.json.decode(_encode(self.receipt)))
 
     @property
@@ -63,7 +63,7 @@ class DuplicateEffect(Struct, frozen=True):
 
 
 def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
-    """What the undo returned: now, or when it was done before."""
+    """What the undo returned, now or when it was done before."""
     undo = _undo_of(duplicate)
     claim = yield from _run(parts, space)
     hold = yield from _take(parts, space, claim, duplicate)
@@ -71,7 +71,7 @@ def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Dr
     parts.heartbeat.keep(hold)
     try:
         answer = yield from _under_claim(session, duplicate, undo)
-    except GeneratorExit:  # thrown away, and can wait for nothing more: the claim lapses
+    except GeneratorExit:  # generator closed, and can wait for nothing more: the claim lapses
         raise
     except BaseException:
         yield from _let_go(parts, hold)
@@ -90,9 +90,9 @@ def _let_go(parts: Runtime, hold: HeldClaim) -> Operation[None]:
 def _under_claim(session: Session, duplicate: DuplicateEffect, undo: Step) -> Operation[Any]:
     yield from session.load()
     session.unvisited, session.undoing, session.compensating = Unvisited(), False, True
-    yield from _refuse_the_good_one(session, duplicate)
-    yield from _testify(session, duplicate)
-    _heed_word(session, duplicate)
+    yield from _refuse_recorded_effect(session, duplicate)
+    yield from _record_evidence(session, duplicate)
+    _apply_statement(session, duplicate)
     if _was_seen_done(session, duplicate):
         yield from session.ledger.flush()
         return None
@@ -119,7 +119,7 @@ def _run(parts: Runtime, space: str) -> Operation[Claim]:
 
 
 def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[HeldClaim]:
-    """A claim of its own in the run's space: the run itself may be over, or somebody may be at it."""
+    """A claim of its own in the run's space: the run may be over, or held."""
     ask = ClaimRequest(
         Address(space, LOCK, duplicate.name),
         claim.operation,
@@ -134,12 +134,12 @@ def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) 
     taken = yield from parts.claims.take(ask)
     if isinstance(taken, Held):
         return HeldClaim(ask, taken)
-    assert not isinstance(taken, Done)  # noqa: S101 - it is given back when its work is over, never completed
+    assert not isinstance(taken, Done)  # noqa: S101 - it is released when its work is over, never completed
     raise refusal(ask, taken)
 
 
-def _refuse_the_good_one(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
-    """Undoing what the run recorded would leave nothing at all."""
+def _refuse_recorded_effect(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
+    """Refuse to undo what the run recorded: nothing would be left."""
     if duplicate.good_too:
         return
     step = duplicate.step
@@ -159,8 +159,8 @@ def _refuse_the_good_one(session: Session, duplicate: DuplicateEffect) -> Operat
             )
 
 
-def _testify(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
-    """The receipt stays on record, whatever becomes of its undo."""
+def _record_evidence(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
+    """The receipt stays recorded, whatever becomes of its undo."""
     found = Evidence(duplicate.by, 0, Raw(duplicate.raw), step=duplicate.name)
     yield from session.parts.store.write(evidence_write(session.space, found))
 
@@ -174,15 +174,15 @@ def _carry_out(session: Session, duplicate: DuplicateEffect, undo: Step) -> Oper
         yield from session.ledger.flush()
         raise _stopped(session, duplicate) from None
     except Exception:
-        yield from session.ledger.flush()  # that it failed is on record; by another word it is tried again
+        yield from session.ledger.flush()  # its failure is recorded; a new request tries again
         raise
-    _sign(session, duplicate)
+    _record_reporter(session, duplicate)
     yield from session.ledger.flush()
     return answer
 
 
-def _heed_word(session: Session, duplicate: DuplicateEffect) -> None:
-    """A failed attempt is tried again by being asked for; one in doubt only by a person's word."""
+def _apply_statement(session: Session, duplicate: DuplicateEffect) -> None:
+    """A failed attempt is retried on request; an ambiguous one only by a person's statement."""
     entry = session.ledger.entries.get(duplicate.name)
     if entry is None or entry.state == STEP_DONE:
         return
@@ -199,14 +199,14 @@ def _heed_word(session: Session, duplicate: DuplicateEffect) -> None:
 
 
 def _was_seen_done(session: Session, duplicate: DuplicateEffect) -> bool:
-    """A person's word is not a result that the undo could have returned."""
+    """A person's statement is not a result that the undo could have returned."""
     entry = session.ledger.entries.get(duplicate.name)
     settled = entry.note.settled if entry is not None else None
     return settled is not None and settled.verdict == "happened"
 
 
-def _sign(session: Session, duplicate: DuplicateEffect) -> None:
-    """Who said that it was a duplicate. Once: a second call changes nothing."""
+def _record_reporter(session: Session, duplicate: DuplicateEffect) -> None:
+    """Record who reported the duplicate, once: a second call changes nothing."""
     entry = session.ledger.entries[duplicate.name]
     if entry.note.settled is None:
         word = Settlement("duplicate", duplicate.by, _now(session), duplicate.note)

@@ -1,4 +1,4 @@
-"""App.each: a step per item; progress."""
+"""`app.each`: a step per item, with state per item and progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..engine.ledger import STEP_DONE, STEP_FAILED, STEP_KIND
 from ..engine.session import Session
 from ..engine.step_identity import stem_of, with_id
 from ..step import Step
-from .gather import ParallelBranches, raise_what_counts
+from .gather import ParallelBranches, raise_first_error
 
 __all__ = ["CONCURRENCY", "ItemBatch", "ItemDone", "ItemFailed", "ItemKey", "Progress", "each", "progress_of"]
 
@@ -48,17 +48,17 @@ class ItemFailed(Struct, frozen=True):
 
 
 class ItemBatch:
-    """Items and their keys, checked before anything is done. Outcomes come in one by one."""
+    """Items and their keys, checked before anything is done. Outcomes are added one by one."""
 
     def __init__(
         self, step: Step, items: Sequence[Any], key: ItemKey, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> None:
         self.step = step
         self.items = items
-        self.args = args  # the same for every item, after it
+        self.args = args  # passed to every item's step, after the item
         self.kwargs = kwargs or {}
         for item in items[:1]:
-            self.arguments(item)  # what does not fit one fits none
+            self.arguments(item)  # if one item does not fit, none does
         self.keys = _keys(step, items, _maker(step, key, self.arguments))
         self.outcomes: list[ItemDone[Any] | ItemFailed | None] = [None] * len(items)
 
@@ -76,7 +76,7 @@ class ItemBatch:
             ) from None
 
     def name(self, number: int) -> str:
-        """Where the ledger keeps this item."""
+        """The item's name in the ledger."""
         return with_id(self.step.name, self.keys[number])
 
     def done(self, number: int, value: Any) -> None:
@@ -90,7 +90,7 @@ class ItemBatch:
         return sum(outcome is not None for outcome in self.outcomes)
 
     def values(self, run: str, *, undoable: bool) -> list[Any]:
-        """In the items' order. Raises if any failed; `undoable`: if that is not caught, something is undone."""
+        """Results in the items' order. Raises if any failed; `undoable`: if that is not caught, steps are undone."""
         failed = [(outcome.key, outcome.fault) for outcome in self.outcomes if isinstance(outcome, ItemFailed)]
         if failed:
             raise _failure(self.step.name, failed, len(self), run, undoable=undoable)
@@ -145,7 +145,7 @@ REPORT_EVERY = 5.0  # seconds
 
 
 def each(session: Session, batch: ItemBatch, concurrency: int, *, collect: bool) -> Operation[list[Any]]:
-    """What the ledger knows is answered at once; the rest is done, several at a time."""
+    """Answer recorded items from the ledger and run the others, several at a time."""
     _check(session, batch, concurrency)
     session.refuse_if_stopped()
     yield from session.ledger.flush()
@@ -153,12 +153,12 @@ def each(session: Session, batch: ItemBatch, concurrency: int, *, collect: bool)
     if todo:
         yield from _carry_out(session, batch, todo, concurrency)
     elif len(batch):
-        session.pass_by()  # in the first run it was a gathering
+        session.pass_by()  # the first run was a gather
     return _outcomes(batch) if collect else batch.values(session.claim.run, undoable=_is_undoable(session))
 
 
 def _is_undoable(session: Session) -> bool:
-    """Whether something is undone if the run fails here: then it cannot be tried again."""
+    """Whether something is undone if the run fails here: then it cannot be retried."""
     entries = session.ledger.entries
     done = [calling for name, calling in session.calls.items() if name in entries and entries[name].state == STEP_DONE]
     return any(calling.step.undo is not None for calling in done)
@@ -174,7 +174,7 @@ def _check(session: Session, batch: ItemBatch, concurrency: int) -> None:
 
 
 def _replay(session: Session, batch: ItemBatch) -> Operation[list[int]]:
-    """Answers what is done or failed from the ledger. The numbers of the others are returned."""
+    """Answer what is done or failed from the ledger, and return the numbers of the others."""
     todo = []
     entries = session.ledger.entries
     for number in range(len(batch)):
@@ -212,7 +212,7 @@ def _carry_out(session: Session, batch: ItemBatch, todo: list[int], concurrency:
     finally:
         session.join()
     yield from session.ledger.flush()
-    raise_what_counts(session, branches, findings)
+    raise_first_error(session, branches, findings)
 
 
 def _reported(report: BatchReport, item: Operation[None]) -> Operation[None]:
@@ -225,7 +225,7 @@ def _outcomes(batch: ItemBatch) -> list[ItemDone[Any] | ItemFailed]:
 
 
 class BatchReport:
-    """A line in the log now and then, of a batch that takes its time."""
+    """Progress in the log now and then, for a long batch."""
 
     def __init__(self, session: Session, batch: ItemBatch, settled: int) -> None:
         self._batch = batch
@@ -242,7 +242,7 @@ class BatchReport:
 
 
 PAGE = 1_000
-Progress = dict[str, dict[str, int]]  # step -> state -> how many
+Progress = dict[str, dict[str, int]]  # step -> state -> count
 
 
 def progress_of(store: Store, space: str) -> Operation[Progress]:

@@ -1,4 +1,4 @@
-"""App.gather: branches on threads or tasks."""
+"""`app.gather`: run branches on threads or tasks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ..engine.context import Branch, branch_var, is_interrupt
 from ..engine.exits import merged
 from ..engine.session import Session
 
-__all__ = ["MOST_AT_ONCE", "Findings", "ParallelBranches", "gather", "is_fatal", "raise_what_counts"]
+__all__ = ["MOST_AT_ONCE", "Findings", "ParallelBranches", "gather", "is_fatal", "raise_first_error"]
 
 
-Findings = list[Returned | Raised | None]  # None: not begun, because another one was fatal
+Findings = list[Returned | Raised | None]  # None: not started, because another one was fatal
 
 
 def is_fatal(finding: Returned | Raised | None) -> bool:
-    """Whether the whole run is over: the claim or the store is lost, or the process is told to stop."""
+    """Whether the whole run is over: the claim or the store is lost, or the process was told to stop."""
     if not isinstance(finding, Raised):
         return False
     return isinstance(finding.error, ClaimLost | StoreError | WaitSwallowed) or is_interrupt(finding.error)
 
 
 class ParallelBranches(Request[Findings]):
-    """`call(n)` for each branch, at most `limit` at once. After a fatal one nothing new is begun."""
+    """Runs `call(n)` for each branch, at most `limit` at once. After a fatal error nothing new is started."""
 
     __slots__ = ("_branches", "_call", "_findings", "_limit", "_mutex", "_next", "_stopped")
 
@@ -43,7 +43,7 @@ class ParallelBranches(Request[Findings]):
         self._mutex = threading.Lock()
 
     def _turns(self) -> Callable[[], int]:
-        """The next call's number; -1 when there is none."""
+        """The next branch's number; -1 when there is none."""
 
         def take() -> int:
             with self._mutex:
@@ -76,7 +76,7 @@ class ParallelBranches(Request[Findings]):
             if not begun:
                 self._work(context)
             _join(begun)
-        except BaseException:  # interrupted: what is under way is waited for, nothing new is begun
+        except BaseException:  # interrupted: wait for what is running, start nothing new
             self._stopped = True
             _join(begun)
             raise
@@ -100,7 +100,7 @@ class ParallelBranches(Request[Findings]):
         try:
             if tasks:
                 await asyncio.wait(tasks)
-        except BaseException:  # cancelled: so is what is under way, and it is waited for
+        except BaseException:  # cancelled: cancel what is running, and wait for it
             self._stopped = True
             for task in tasks:
                 task.cancel()
@@ -123,8 +123,8 @@ class ParallelBranches(Request[Findings]):
 
 
 def _begin(threads: list[threading.Thread], begun: list[threading.Thread]) -> None:
-    """As many as can be had: those that run do the work of all."""
-    with contextlib.suppress(RuntimeError):  # no more threads; the others would go on while the run ends without them
+    """Start as many threads as possible: those that run do the work of all."""
+    with contextlib.suppress(RuntimeError):  # no more threads: the started ones must not outlive the run
         for thread in threads:
             thread.start()
             begun.append(thread)
@@ -150,12 +150,12 @@ def gather(session: Session, calls: Sequence[Any], limit: int | None) -> Operati
     finally:
         session.join()
         _close(calls)
-    raise_what_counts(session, branches, findings)
+    raise_first_error(session, branches, findings)
     return [finding.value for finding in findings]
 
 
-def raise_what_counts(session: Session, branches: list[Branch], findings: Findings) -> None:
-    """What ends the run first, then what stops it, then what failed: a failure is on record, and is met again."""
+def raise_first_error(session: Session, branches: list[Branch], findings: Findings) -> None:
+    """Raise what ends the run first, then what stops it, then a failure: those are recorded, and come up again."""
     errors = [finding.error for finding in findings if isinstance(finding, Raised)]
     fatal = next((error for error in errors if is_fatal(Raised(error))), None)
     if fatal is not None:
@@ -168,7 +168,7 @@ def raise_what_counts(session: Session, branches: list[Branch], findings: Findin
 
 
 def _checked(session: Session, calls: Sequence[Any]) -> list[Callable[[], Any]]:
-    """Functions; in an `async def` flow also coroutines that have not begun."""
+    """Functions; in an `async def` flow also coroutines that have not started."""
     awaits = session.drive is await_
     wrong = next((call for call in calls if not (callable(call) or (awaits and inspect.iscoroutine(call)))), None)
     if wrong is not None:
@@ -185,7 +185,7 @@ def _advice(wrong: object, *, awaits: bool) -> str:
 
 
 def _close(calls: Sequence[Any]) -> None:
-    """Coroutines that were never begun, or Python complains later, elsewhere."""
+    """Close coroutines that were never started, or Python warns later, elsewhere."""
     for call in calls:
         if inspect.iscoroutine(call):
             call.close()

@@ -1,1 +1,1 @@
-"""What starts runs by itself: schedules, and sources that are polled."""
+"""What starts runs: schedules and polled sources."""

@@ -1,4 +1,4 @@
-"""@app.poll: durable cursor, overlap, a claim per item."""
+"""`@app.poll`: poll a source with a durable cursor and an overlap; each item is claimed by its key."""
 
 from __future__ import annotations
 
@@ -31,20 +31,22 @@ FURTHEST_BACK = 2 * 86_400.0
 
 
 class Polled(Struct, frozen=True):
-    """What a polling function may return: items, and where to go on next time (any JSON value)."""
+    """What a polling function may return: items, and a cursor for the next call (any JSON value)."""
 
     items: Iterable[Any]
     cursor: Any = None
 
 
 class PollNote(Struct, frozen=True, omit_defaults=True):
-    """What the store knows of a poll."""
+    """The stored state of a poll."""
 
     next: float
-    cursor: Raw = NO_RESULT  # the user's own; empty: by time
-    until: float | None = None  # up to when everything was fetched
-    started: int = 0  # items handed to the flow so far
-    sure: float | None = None  # the same before the store's time last went forwards by a leap: an outage, or its clock
+    cursor: Raw = NO_RESULT  # the user's own cursor; empty: by time
+    until: float | None = None  # everything up to this time was fetched
+    started: int = 0  # items started so far
+    sure: float | None = (
+        None  # the same before the store's time last leapt forwards: after an outage, or because its clock was wrong
+    )
 
 
 poll_note_of = msgspec.json.Decoder(PollNote).decode
@@ -67,7 +69,7 @@ class Poll:
         self.queue = f"{tenant}/{name}@poll"
 
     def begin(self, now: float) -> PollNote:
-        """The first time at once: there may be a lot to catch up with."""
+        """The first poll is due at once: there may be a lot to fetch."""
         return PollNote(now)
 
     def polled(self, note: PollNote, now: float) -> PollNote:
@@ -76,9 +78,9 @@ class Poll:
         return structs.replace(note, until=now, sure=note.until if leapt else note.sure)
 
     def corrected(self, note: PollNote, now: float) -> PollNote:
-        """Noted while the store's clock was ahead: go on where everything is known to be fetched.
+        """Return the state to continue from when it was written while the store's clock was ahead.
 
-        Not further back than half the time for which the flow remembers its keys: an item must not be done again.
+        It goes back at most half the time for which the flow remembers its keys, so that no item is done again.
         """
         note = structs.replace(note, next=self.ticks.after(now))
         if note.until is None or note.until <= now:
@@ -89,7 +91,7 @@ class Poll:
         return structs.replace(note, until=until, sure=None)
 
     def since_of(self, note: PollNote) -> Any:
-        """Where the function goes on: its own cursor, or a time a little before the last poll."""
+        """Where the function continues: its own cursor, or a time shortly before the last poll."""
         if note.cursor:
             return msgspec.json.decode(note.cursor)
         return self.since if note.until is None else as_tick(note.until - self.overlap)
@@ -99,7 +101,7 @@ log = logging.getLogger("twiceproof.work")
 
 
 class DuePolls(DueWork):
-    """What was fetched twice, by the overlap or after a crash, is claimed once: each item has its key."""
+    """Due polls. Items fetched twice, by the overlap or after a crash, are claimed once: each has its key."""
 
     kind = KIND
     rank = HIGH
@@ -110,7 +112,7 @@ class DuePolls(DueWork):
         self._heartbeat = heartbeat
 
     def add(self, poll: Poll) -> None:
-        """Two under one name would share a cursor, and each would miss what the other was given."""
+        """Refuse a second function under the same name: both would share one cursor and miss items."""
         known = self.polls.get(poll.queue)
         if known is not None and _place(known) != _place(poll):
             raise Misuse(f"Two functions are polled as {poll.name!r}; give one of them another name=.")
@@ -156,21 +158,21 @@ class DuePolls(DueWork):
         finding = yield from UserCall(lambda: poll.function(poll.since_of(note)))
         try:
             note = yield from self._start_all(poll, note, _polled(finding, poll.name), now)
-        except _SourceBroke as broke:  # also in the middle of its items: the next tick asks again
+        except _SourceBroke as broke:  # also between two items: the next tick polls again
             log.error("%s could not be polled, will try again: %r", poll.name, broke.__cause__)
             finding = Raised(broke)
         except StoreError:
-            with suppress(StoreError):  # if it is back by now, nobody need wait as if this poller had died
+            with suppress(StoreError):  # if the store is back by now, others need not wait as if this poller had died
                 yield from self._move_on(poll, note, hold, polled=False)
             raise
         yield from self._move_on(poll, note, hold, polled=not isinstance(finding, Raised))
 
     def _move_on(self, poll: Poll, note: PollNote, hold: HeldClaim, *, polled: bool) -> Operation[None]:
-        """Also if it took so long that another worker polls: if none of them moved the cursor, it would stay."""
+        """Also if it took so long that another worker polls: if neither moved the cursor, it would never move."""
         self._heartbeat.drop(hold)
         now = (yield from self._store.read(poll.at)).now
         due_in = max(0.0, note.next - now)
-        # It draws a fence: a renewal that straggles in after it cannot undo it.
+        # It draws a fence, so that a delayed renewal cannot undo it.
         after = Replace(poll.at, body_of(note), fence=hold.held.fence, draw=True, queue=poll.queue, due_in=due_in)
         while True:
             written = yield from self._store.write(after)
@@ -186,7 +188,7 @@ class DuePolls(DueWork):
                 started += 1
             except StoreError:
                 raise
-            except Exception as error:  # noqa: BLE001 - it must neither hold up the others, nor be passed over in silence
+            except Exception as error:  # noqa: BLE001 - one bad item must neither hold up the others nor be skipped silently
                 log.error("%s: an item cannot be started, the cursor stays before it: %r", poll.name, error)
                 refused += 1
         if refused:
@@ -202,11 +204,11 @@ def _corrected(poll: Poll, record: Record, note: PollNote, now: float) -> Replac
 
 
 class _SourceBroke(Exception):
-    """What the user's function gave cannot be read; why is its cause."""
+    """The value that the user's function returned cannot be read; the cause says why."""
 
 
 def _place(poll: Poll) -> tuple[str, str]:
-    """The same function declared again, by a module that is loaded anew, is no second one."""
+    """The same function declared again by a reloaded module is not a second one."""
     return poll.function.__module__, poll.function.__qualname__
 
 
@@ -239,7 +241,7 @@ def _cursor(note: PollNote, polled: Polled) -> Raw:
 
 
 def _start(poll: Poll, item: Any) -> Operation[None]:
-    """Passed whole to a flow with one parameter, otherwise spread by name."""
+    """The item is passed whole to a flow with one parameter, otherwise spread by name."""
     whole = len(poll.flow.inputs.names) == 1 or not isinstance(item, dict)
     try:
         yield from poll.flow.start((item,) if whole else (), {} if whole else item, plain=True)

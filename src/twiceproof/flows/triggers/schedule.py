@@ -1,4 +1,4 @@
-"""@app.every: ticks, overlap, catch-up."""
+"""`@app.every`: schedules with one run per tick, an overlap policy and catch-up."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = [
     "as_tick",
     "interval_at",
     "is_ahead",
-    "latest",
+    "latest_tick",
     "make_ticks",
     "note_of",
-    "passed",
     "takes_tick",
+    "ticks_passed",
 ]
 
 
@@ -52,7 +52,7 @@ class Ticks(Protocol):
 
 
 class Interval:
-    """Counted from the epoch, not from a start: ten schedulers mean the same moments."""
+    """Counted from the epoch, not from a start: all schedulers compute the same ticks."""
 
     def __init__(self, span: float) -> None:
         self.span = span
@@ -60,7 +60,7 @@ class Interval:
     def after(self, moment: float) -> float:
         count = moment // self.span + 1
         tick = count * self.span
-        # The product is rounded: a tick could come out as its own successor, and be gone round for ever.
+        # The product is rounded: a tick could come out as its own successor, and loop for ever.
         return tick if tick > moment else (count + 1) * self.span
 
 
@@ -76,29 +76,29 @@ MACROS = {
 
 
 class Cron:
-    """Five fields, as cron has them, or six, the first of them seconds; or a macro.
+    """A cron expression: five fields, six with seconds first, or a macro.
 
-    When clocks change, a fixed time of day has one tick; with a `*` in its seconds, minutes or hours it follows the
-    clock.
+    When clocks change, a fixed time of day has one tick; with a `*` in its seconds, minutes or hours the expression
+    follows the clock.
     """
 
     def __init__(self, text: str, zone: str) -> None:
         self._text = text
         self._fields = _written_out(text)
         self._zone = _zone(zone)
-        # cronsim sees to a fixed time of day in five fields only. Six are looked for on a clock that nobody sets.
+        # cronsim handles a fixed time of day in five fields only. Six fields are computed on a clock without changes.
         self._by_wall = len(self._fields.split()) == 6 and not any(
             field.startswith("*") for field in self._fields.split()[:3]
         )
         self._simulate, self._mistake = _cronsim()
-        self.after(0.0)  # a mistake is found when it is declared
+        self.after(0.0)  # a mistake is found at declaration
 
     def after(self, moment: float) -> float:
         here = datetime.fromtimestamp(moment, self._zone)
         try:
             for found in self._simulate(self._fields, here.replace(tzinfo=None) if self._by_wall else here):
-                tick = _on_the_wall(found, self._zone) if self._by_wall else found.timestamp()
-                if tick > moment:  # in an hour that comes for the second time, it looks into the first
+                tick = _at_wall_time(found, self._zone) if self._by_wall else found.timestamp()
+                if tick > moment:  # within the repeated hour, cronsim looks at its first occurrence
                     return tick
         except self._mistake as error:
             raise Misuse(
@@ -117,8 +117,10 @@ def _written_out(text: str) -> str:
         raise Misuse(f"{text!r} means nothing here; write one of {', '.join(MACROS)}, or five fields.") from None
 
 
-def _on_the_wall(local: datetime, zone: tzinfo) -> float:
-    """When a clock on the wall shows this: the first time, if twice; if it is left out, when it shows the next hour."""
+def _at_wall_time(local: datetime, zone: tzinfo) -> float:
+    """The moment at which a wall clock shows this time: the first, if it comes twice; if it is skipped, the moment when
+    the clock shows the next hour.
+    """
     while (found := local.replace(tzinfo=zone)) != found.astimezone(UTC).astimezone(zone):
         local += timedelta(minutes=1)
     return found.timestamp()
@@ -136,21 +138,21 @@ def make_ticks(when: str | float | timedelta, zone: str) -> Ticks:
 
 
 def interval_at(ticks: Ticks, moment: float) -> float:
-    """Seconds between the two ticks that come next: those of a cron expression need not be even."""
+    """Seconds between the next two ticks: those of a cron expression need not be even."""
     first = ticks.after(moment)
     return ticks.after(first) - first
 
 
 def is_ahead(ticks: Ticks, following: float, record: Record, now: float) -> bool:
-    """Whether its next tick, or the time at which it is due, is later than any that could have been written by now."""
+    """Whether its next tick, or its due time, is later than any that could have been written by now."""
     soon = now + TOLERANCE
     tick = ticks.after(soon)
     latest = max(tick, soon + lease_for(ticks.after(tick) - tick))
     return following > tick or (record.due_at is not None and record.due_at > latest)
 
 
-def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:
-    """The ticks from `first` until now; of very many the first ones."""
+def ticks_passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[float]:
+    """The ticks from `first` until now; of very many, the first ones."""
     found: list[float] = []
     tick = first
     while tick <= now and len(found) < most:
@@ -159,8 +161,8 @@ def passed(ticks: Ticks, first: float, now: float, most: int = 1_000) -> list[fl
     return found
 
 
-def latest(ticks: Ticks, first: float, now: float) -> float:
-    """The last tick until now, `first` or later, without going through all of them: there may be a year of minutes."""
+def latest_tick(ticks: Ticks, first: float, now: float) -> float:
+    """The last tick until now, `first` or later, without visiting all of them: there may be a year of minutes."""
     span = 60.0
     while now - span > first and ticks.after(now - span) > now:
         span *= 2
@@ -196,7 +198,7 @@ CatchUp = Literal["latest", "all", "none"]
 
 
 class ScheduleNote(Struct, frozen=True, omit_defaults=True):
-    """What the store knows of a schedule: its next tick, and the last one that was started."""
+    """The stored state of a schedule: its next tick, and the last one that was started."""
 
     when: str
     zone: str
@@ -237,22 +239,22 @@ class Schedule:
         return (note.when, note.zone) == (self.when, self.zone)
 
     def chosen(self, first: float, now: float) -> tuple[list[float], float]:
-        """Of the ticks that have passed, those that are to be started now, and the one that comes after them.
+        """Of the ticks that have passed, those to start now, and the one that follows them.
 
-        Of very many the first ones: the others follow at the next look, and nothing else is held up meanwhile.
+        Of very many, the first ones: the others follow at the next look, so that nothing else is held up.
         """
         if first > now:
             return [], self.ticks.after(now)
         if self.catch_up == "all":
-            ticks = passed(self.ticks, first, now, AT_ONCE)
+            ticks = ticks_passed(self.ticks, first, now, AT_ONCE)
             return ticks, self.ticks.after(ticks[-1])
-        last = latest(self.ticks, first, now)
+        last = latest_tick(self.ticks, first, now)
         missed = self.catch_up == "none" and now - last >= LATE
         return [] if missed else [last], self.ticks.after(last)
 
 
-LATE = 60.0  # without catching up, a tick that nobody served for so long is missed
-AT_ONCE = 100  # ticks that are caught up with at one look
+LATE = 60.0  # without catch-up, a tick this late counts as missed
+AT_ONCE = 100  # ticks to catch up with at one look
 
 
 def as_tick(moment: float) -> datetime:
@@ -260,7 +262,7 @@ def as_tick(moment: float) -> datetime:
 
 
 def takes_tick(function: Callable[..., Any]) -> bool:
-    """Whether the function wants to know which tick it runs for."""
+    """Whether the function takes the tick that it runs for."""
     return bool(inspect.signature(function).parameters)
 
 
@@ -268,7 +270,7 @@ log = logging.getLogger("twiceproof.work")
 
 
 class DueSchedules(DueWork):
-    """A run's key follows from its tick: a tick that is served twice has one run."""
+    """Due schedules. A run's key follows from its tick, so a tick that is served twice has one run."""
 
     kind = KIND
     rank = HIGH
@@ -278,7 +280,7 @@ class DueSchedules(DueWork):
         self._store = store
 
     def add(self, schedule: Schedule) -> None:
-        """A flow has one: of two, the second would silently take the place of the first."""
+        """Refuse a second schedule of one flow: it would silently replace the first."""
         known = self.schedules.get(schedule.queue)
         if known is not None and known.flow is schedule.flow:
             raise Misuse(
@@ -291,8 +293,11 @@ class DueSchedules(DueWork):
         return list(self.schedules)
 
     def prepare(self) -> Operation[None]:
-        """Put each schedule where it falls due, or correct one that was declared anew, or while the store's clock was
-        ahead. What is there stays."""
+        """Write each schedule where it falls due.
+
+        Correct one that was declared anew, or that was written while the store's
+        clock was ahead. Existing ones stay.
+        """
         for schedule in list(self.schedules.values()):
             found = yield from self._store.read(schedule.at)
             if found.record is None:
@@ -312,7 +317,7 @@ class DueSchedules(DueWork):
         schedule = self.schedules[record.queue]
         found = yield from self._store.read(record.at)
         if found.record is None or found.record.version != record.version:
-            return  # another scheduler was here
+            return  # another scheduler was faster
         note, now = note_of(record.body), found.now
         ticks, following = schedule.chosen(note.next, now)
         for tick in ticks:
@@ -330,7 +335,7 @@ class DueSchedules(DueWork):
         follows = before if schedule.overlap == "queue" else ""
         try:
             yield from schedule.flow.start((as_tick(tick),), {}, follows=follows)
-        except PayloadMismatch as error:  # one run a day, say, of a tick an hour: it must not hold up those to come
+        except PayloadMismatch as error:  # e.g. one run a day with hourly ticks: later ticks must not be held up
             log.warning("%s: tick %s is left alone, its key is taken: %s", schedule.flow.name, as_tick(tick), error)
         return structs.replace(note, last=tick)
 
@@ -343,6 +348,6 @@ def _run_before(schedule: Schedule, note: ScheduleNote) -> str:
 
 
 def _next(schedule: Schedule, record: Record, note: ScheduleNote, now: float) -> Replace:
-    """By version: of several schedulers one moves it on."""
+    """Conditional on the version: one of several schedulers moves it on."""
     due_in = max(0.0, note.next - now)
     return Replace(record.at, body_of(note), version=record.version, queue=schedule.queue, due_in=due_in)

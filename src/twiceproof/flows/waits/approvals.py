@@ -1,4 +1,4 @@
-"""App.approve, deciding, links."""
+"""Approvals: wait for a decision in a flow, decide from outside, and links to a decision page."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from .records import (
     Decision,
     approval_of,
     arrival_of,
-    is_of,
-    landing,
+    arrival_writes,
+    is_for_run,
     request_address,
     request_of,
-    standing_run,
+    require_current_run,
 )
 from .records import ARRIVAL_KIND as ARRIVAL
 from .waiting import Pending, awaited, timed_out
@@ -45,8 +45,8 @@ __all__ = [
     "PATH",
     "ApprovalLink",
     "approve",
+    "create_link",
     "decide",
-    "draw_link",
     "find_link",
     "link_url",
     "look_up",
@@ -60,8 +60,8 @@ PAGE = 200
 # -- in a flow -----------------------------------------------------------------------------------
 
 
-class _Asked(Pending):
-    """Waits for a decision; the request stands beside it for people to find."""
+class _PendingApproval(Pending):
+    """Waits for a decision. The approval request is stored beside the wait, where people can list it."""
 
     def __init__(
         self, name: str, seconds: float | None, shown: Raw, digest: str, default: bool | None, requester: str
@@ -74,7 +74,7 @@ class _Asked(Pending):
         self._requester = requester
 
     def open(self, session: Session) -> Operation[None]:
-        """In one write with the wait itself. What an earlier run of the same key asked is written over."""
+        """Written together with the wait. Replaces the request of an earlier run of the same key."""
         claim, entry = session.claim, session.ledger.entries[self.name]
         request = ApprovalRequest(
             session.work.born,
@@ -103,7 +103,7 @@ class _Asked(Pending):
 
 
 def _wait_name(name: str) -> str:
-    """Not that of a callback: whoever can deliver a payload must not be able to pass it for a decision."""
+    """A name of its own, unlike a callback's: a delivered payload must never pass for a decision."""
     return f"approve:{validate_key(name)}"
 
 
@@ -116,8 +116,8 @@ def approve(
     default: bool | None,
     requester: str = "",
 ) -> Operation[Decision]:
-    """The decision, if it is yes. The same in a replay; a replay that shows something else stops in review."""
-    note = yield from awaited(session, _Asked(name, seconds, shown, digest, default, requester))
+    """Return the decision if it is yes; the same in a replay. A replay that shows other data stops in review."""
+    note = yield from awaited(session, _PendingApproval(name, seconds, shown, digest, default, requester))
     if not note.result:
         raise timed_out(session, f"nobody decided about {name} in time", name)
     decision = msgspec.json.decode(note.result, type=Decision)
@@ -138,7 +138,10 @@ def approve(
 def decide(
     store: Store, approval: str, *, approved: bool, by: str, note: str = "", shown: str = "", mark: str, born: str = ""
 ) -> Operation[Decided]:
-    """A person's word, once. Whoever comes second is told what the first said. `born`: which start's question it is."""
+    """Record a decision; the first one counts, and a later one gets the first as its answer.
+
+    `born` names the start of the run whose request is decided.
+    """
     at = request_address(approval)
     wait = Address(at.space, ARRIVAL, _wait_name(at.key))
     while True:
@@ -147,14 +150,14 @@ def decide(
         _refuse_other_shown(request, shown, born)
         _refuse_requester(request, approved, by)
         prior = (yield from store.read(wait)).record
-        if prior is not None and is_of(prior, run):
+        if prior is not None and is_for_run(prior, run):
             return _told(prior, mark)
         if not _may_go_on(run):
             raise NoSuchWait("Its run has ended; nothing waits for this approval any more. Look at the run.")
         decision = Decision(approved, by, now, note)
         arrival = Arrival(request.born, Raw(msgspec.json.encode(decision)), mark)
         closed = Replace(at, body_of(structs.replace(request, decision=decision)), DECIDED, version=record.version)
-        written = yield from store.write(*landing(run, prior, wait, ARRIVED, arrival), closed)
+        written = yield from store.write(*arrival_writes(run, prior, wait, ARRIVED, arrival), closed)
         if isinstance(written, Written):
             return Decided(True, decision)
 
@@ -163,12 +166,12 @@ def _standing(store: Store, at: Address) -> Operation[tuple[Record, Record, floa
     found = yield from store.read(at)
     if found.record is None:
         raise NoSuchWait("There is no such approval, or its time is over; list them with: twiceproof approvals list")
-    run = yield from standing_run(store, at.space, request_of(found.record).born)
+    run = yield from require_current_run(store, at.space, request_of(found.record).born)
     return found.record, run, found.now
 
 
 def _refuse_other_shown(request: ApprovalRequest, shown: str, born: str) -> None:
-    """A decision about something else than what is asked now, or asked by an earlier start, is no decision."""
+    """Refuse a decision about other data than the approval shows now, or about the request of an earlier start."""
     if (shown and shown != request.digest) or (born and born != request.born):
         raise PayloadMismatch(
             "What was shown is not what this approval is about; look at it again, and decide anew.",
@@ -180,7 +183,7 @@ def _refuse_other_shown(request: ApprovalRequest, shown: str, born: str) -> None
 
 
 def _refuse_requester(request: ApprovalRequest, approved: bool, by: str) -> None:
-    """Who asks may take it back, but not say yes to it."""
+    """The requester may withdraw the request but not approve it."""
     if approved and request.requester and by.casefold() == request.requester.casefold():
         raise OwnRequest(f"{by} asked for this and cannot approve it; have somebody else decide.", by=by)
 
@@ -201,7 +204,7 @@ def look_up(store: Store, approval: str) -> Operation[Approval]:
 
 
 def open_approvals(store: Store, prefix: str, limit: int) -> Operation[list[Approval]]:
-    """What waits for somebody's word, of spaces that begin with `prefix`. Not what its run no longer waits for."""
+    """Open approvals in spaces that begin with `prefix`, without those whose run no longer waits."""
     found: list[Approval] = []
     after: str | None = None
     while True:
@@ -216,7 +219,7 @@ def open_approvals(store: Store, prefix: str, limit: int) -> Operation[list[Appr
 
 def _is_waited_for(store: Store, record: Record) -> Operation[bool]:
     try:
-        run = yield from standing_run(store, record.at.space, request_of(record).born)
+        run = yield from require_current_run(store, record.at.space, request_of(record).born)
     except NoSuchWait:
         return False
     return _may_go_on(run)
@@ -228,24 +231,24 @@ TOKEN_BYTES = 24
 
 
 class ApprovalLink(Struct, frozen=True, omit_defaults=True):
-    """Where a token leads: which approval of which start of which run, and what was to be shown there."""
+    """Where a link's token leads: an approval of one start of one run, and the digest of the data to show."""
 
     space: str
     name: str
     born: str
     digest: str
-    to: str = ""  # whose word it will be; "": whoever has it says who they are
+    to: str = ""  # who decides by this link; "": the visitor enters a name
 
 
-def draw_link(store: Store, link: ApprovalLink, seconds: float) -> Operation[str]:
-    """The token. It is told to nobody else: not to the store, not to a log, and not twice."""
+def create_link(store: Store, link: ApprovalLink, seconds: float) -> Operation[str]:
+    """Return a new token. It is stored only as a hash, never logged, and cannot be shown again."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     yield from store.write(Insert(_address(token), body_of(link), queue=EXPIRE, due_in=seconds))
     return token
 
 
 def find_link(store: Store, token: str) -> Operation[ApprovalLink | None]:
-    """None: there is no such link, or its time is over."""
+    """The link of a token; None if there is none, or if it has expired."""
     found = yield from store.read(_address(token))
     record = found.record
     if record is None or (record.due_at is not None and record.due_at <= found.now):
@@ -263,6 +266,6 @@ def link_url(base: str, token: str) -> str:
 
 
 def _address(token: str) -> Address:
-    """Found by its hash: how long a look-up takes tells nothing about any token."""
+    """Looked up by its hash, so that the time of a look-up reveals nothing about a token."""
     hashed = sha256(token.encode(errors="replace")).hexdigest()
     return Address(f"links/{hashed}", LINK_KIND, SELF)

@@ -1,4 +1,4 @@
-"""Callback URLs; app.remote."""
+"""Callback URLs, and `app.remote`: start work elsewhere and wait for its callback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..engine.step_identity import effect_key
 from ..repeat import NEVER, Retry
 from ..step import Step, called_with
 from .records import ARRIVAL_KIND as ARRIVAL
-from .records import WAIT, Delivered, deliver, is_of, standing_run
+from .records import WAIT, Delivered, deliver, is_for_run, require_current_run
 from .waiting import Pending, arrived, awaited, timed_out, wait_name
 
 __all__ = [
@@ -35,10 +35,10 @@ __all__ = [
     "PATH",
     "WAITED",
     "Callback",
-    "HandedOut",
+    "CallbackView",
     "callback_url",
     "deliver_by_token",
-    "handed_out",
+    "list_callbacks",
     "remote",
 ]
 
@@ -49,21 +49,21 @@ TOKEN_BYTES = 24
 
 
 class Callback(Pointer, frozen=True, omit_defaults=True):
-    """Where a token leads: which wait, of which start of which run."""
+    """Where a token leads: a wait of one start of one run."""
 
     born: str = ""
 
 
 def callback_url(session: Session, name: str) -> Operation[str]:
-    """The URL of a wait, the same in a replay. It leads somewhere before anybody is told of it."""
+    """Return the URL of a wait, the same in a replay. The token is stored before the URL is handed out."""
     session.refuse_if_stopped()
     entry_name = f"callback:{wait_name(name).partition(':')[2]}"
     entry = session.visit(entry_name, "")
     if entry is None:
         session.refuse_unvisited(entry_name)
         base, token = _base_of(session), secrets.token_urlsafe(TOKEN_BYTES)
-        yield from _index(session, token, name)
-        # The whole URL: an app that has moved meanwhile must not make a replay differ from what was handed out.
+        yield from _token_space(session, token, name)
+        # The whole URL is recorded: if the app's address changes, a replay must still return what was handed out.
         entry = session.finished(
             entry_name, STEP_DONE, EntryNote(result=Raw(msgspec.json.encode(f"{base}{PATH}{token}")))
         )
@@ -80,8 +80,8 @@ def _base_of(session: Session) -> str:
     return base.rstrip("/")
 
 
-def _index(session: Session, token: str, name: str) -> Operation[None]:
-    """A space of its own: a token is looked up before it is known whose it is."""
+def _token_space(session: Session, token: str, name: str) -> Operation[None]:
+    """A space of its own, because a token is looked up before its run is known."""
     claim = session.claim
     leads = Callback(session.space, wait_name(name), claim.key, claim.operation, session.work.born)
     yield from session.parts.store.write(pointer_write(_address(token), leads))
@@ -93,7 +93,7 @@ def _address(token: str) -> Address:
 
 
 def deliver_by_token(store: Store, token: str, payload: Raw, *, mark: str) -> Operation[Delivered]:
-    """What came in at a callback URL. The token is never repeated in an answer or a log."""
+    """Deliver what was posted to a callback URL. The token never appears in an answer or a log."""
     found = (yield from store.read(_address(token))).record
     if found is None:
         raise NoSuchWait("There is no such callback, or its time is over; check the URL that the run handed out.")
@@ -106,22 +106,22 @@ PAGE = 200
 WAITED = "waited for"
 
 
-class HandedOut(Struct, frozen=True):
-    """One callback URL, without its token: nobody knows that but who was given it."""
+class CallbackView(Struct, frozen=True):
+    """One callback URL without its token, which only its recipient knows."""
 
     flow: str
     key: str
     name: str
     run: str
-    state: str  # waited for, arrived, timeout
+    state: str  # waiting, arrived, timeout
     handed_out_at: float
 
 
-def handed_out(
+def list_callbacks(
     store: Store, tenant: str, *, flow: str = "", ended: bool = False, limit: int
-) -> Operation[list[HandedOut]]:
-    """Those that are still waited for; with `ended`, the others too. Not those of runs that are forgotten."""
-    found: list[HandedOut] = []
+) -> Operation[list[CallbackView]]:
+    """Callbacks still waited for; with `ended`, the others too. Those of forgotten runs are left out."""
+    found: list[CallbackView] = []
     after: str | None = None
     prefix = f"{tenant}/{flow}/" if flow else f"{tenant}/"
     while True:
@@ -135,29 +135,29 @@ def handed_out(
             return found[:limit]
 
 
-def _shape(store: Store, record: Record, prefix: str) -> Operation[HandedOut | None]:
+def _shape(store: Store, record: Record, prefix: str) -> Operation[CallbackView | None]:
     leads = msgspec.json.decode(record.body, type=Callback)
     if not leads.space.startswith(prefix):
         return None
     try:
-        run = yield from standing_run(store, leads.space, leads.born)
+        run = yield from require_current_run(store, leads.space, leads.born)
     except NoSuchWait:
         return None
     arrival = (yield from store.read(Address(leads.space, ARRIVAL, leads.step))).record
-    state = arrival.state if arrival is not None and is_of(arrival, run) else WAITED
+    state = arrival.state if arrival is not None and is_for_run(arrival, run) else WAITED
     name = leads.step.removeprefix(WAIT)
-    return HandedOut(leads.flow, leads.key, name, run_id(leads.space), state, record.created_at)
+    return CallbackView(leads.flow, leads.key, name, run_id(leads.space), state, record.created_at)
 
 
-class _Proof(Pending):
-    """A callback that also proves what nobody could say: that the work was started."""
+class _StartProof(Pending):
+    """A callback that also proves a start whose outcome was unknown."""
 
     def __init__(self, name: str, seconds: float | None, start: str) -> None:
         super().__init__(wait_name(name), f"waits for {name} from a start of unknown outcome", seconds)
         self._start = start
 
     def close(self, session: Session) -> Operation[Sequence[Write]]:
-        """Not a time-out: a person must say whether it was started. Then the time runs anew."""
+        """Not a time-out: a person must say whether the work was started. Then the time starts again."""
         old = session.ledger.entries[self.name]
         session.ledger.note(Entry(self.name, WAITS, EntryNote(), old.version, session.ledger.now()))
         yield from session.ledger.flush()
@@ -167,11 +167,11 @@ class _Proof(Pending):
 def remote(
     session: Session, start: Callable[..., Any], name: str, seconds: float | None, retry: Retry
 ) -> Operation[Any]:
-    """What the callback said. The start is a step that is never repeated blindly."""
+    """Return the callback's payload. The start is a step that is never repeated blindly."""
     step_name = f"start:{name}"
     url = yield from callback_url(session, name)
     sure = yield from _started(session, _step_of(session, start, retry), step_name, name, url)
-    pending = Pending(wait_name(name), f"waits for {name}", seconds) if sure else _Proof(name, seconds, step_name)
+    pending = Pending(wait_name(name), f"waits for {name}", seconds) if sure else _StartProof(name, seconds, step_name)
     note = yield from awaited(session, pending)
     if not sure:
         _proved(session, step_name)
@@ -181,12 +181,14 @@ def remote(
 
 
 def _started(session: Session, step: Step, step_name: str, name: str, url: str) -> Operation[bool]:
-    """False: nobody knows. The callback will tell, so nothing is started again and nobody is asked yet."""
+    """Whether the start is known to have happened. If not, the callback will show it: nothing is started again, and no
+    review is opened yet.
+    """
     entry = session.ledger.entries.get(step_name)
     if entry is not None and entry.state not in (
         STEP_DONE,
         STEP_FAILED,
-    ):  # what the flow was told once, it is told again
+    ):  # a replay gets the same answer as the first run
         came = yield from arrived(session, Address(session.space, ARRIVAL, wait_name(name)))
         if came is not None:
             session.visit(step_name, entry.note.asked)
@@ -198,7 +200,7 @@ def _started(session: Session, step: Step, step_name: str, name: str, url: str) 
         after = session.ledger.entries.get(step_name)
         if after is None or after.state != UNKNOWN:
             raise
-        session.take_back()  # it is too early for a person
+        session.take_back()  # too early for a review
         return False
     return True
 
@@ -210,11 +212,11 @@ def _proved(session: Session, step_name: str) -> None:
 
 
 def _step_of(session: Session, start: Callable[..., Any], retry: Retry) -> Step:
-    return Step(_fitting(session, start), StepPlan(NEVER, retry), name="start")
+    return Step(_start_function(session, start), StepPlan(NEVER, retry), name="start")
 
 
-def _fitting(session: Session, start: Callable[..., Any]) -> Callable[..., Any]:
-    """An `async def` flow awaits its start; a plain function goes to a thread, or it would hold up the loop."""
+def _start_function(session: Session, start: Callable[..., Any]) -> Callable[..., Any]:
+    """An `async def` flow awaits its start; a plain function runs in a thread, so that it does not block the loop."""
     if not callable(start):
         raise Misuse("app.remote needs a function that starts the work: start=fn, called with the callback's URL.")
     if session.drive is not await_:

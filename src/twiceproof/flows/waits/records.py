@@ -1,4 +1,4 @@
-"""What is stored about waits: arrivals, approvals."""
+"""Records of waits: arrivals, approval requests and decisions."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = [
     "approval_id",
     "approval_of",
     "arrival_of",
+    "arrival_writes",
     "deliver",
-    "is_of",
-    "landing",
-    "packed",
+    "encode_payload",
+    "is_for_run",
     "request_address",
     "request_of",
-    "standing_run",
+    "require_current_run",
 ]
 
 
@@ -53,7 +53,7 @@ PREFIX = "apr_"
 
 
 class Decision(Struct, frozen=True):
-    """Somebody's word. `at` is the store's time."""
+    """A decision about an approval. `at` is the store's time."""
 
     approved: bool
     by: str
@@ -62,30 +62,30 @@ class Decision(Struct, frozen=True):
 
 
 class DecisionOrAwaitable(Decision, frozen=True):
-    """For type checkers: a decision in a `def` flow, to be awaited in an `async def` flow. Never made."""
+    """For type checkers only: a decision in a `def` flow, an awaitable of it in an `async def` flow."""
 
     def __await__(self) -> Generator[Any, Any, Decision]:
         raise NotImplementedError
 
 
 class Decided(Struct, frozen=True):
-    """What a decision came to: the first one counts. None: its time was over before anybody decided."""
+    """The result of deciding: the first decision counts. None: the approval timed out first."""
 
     first: bool
     decision: Decision | None
 
 
 class ApprovalRequest(Struct, frozen=True, omit_defaults=True):
-    """The body of an approval's record; its key is the approval's name, its state open, decided or timeout."""
+    """The body of an approval's record. Its key is the approval's name; its state is open, decided or timeout."""
 
     born: str  # which start of its run
     flow: str
     key: str
-    digest: str  # of what is shown: a decision is about this and nothing else
+    digest: str  # digest of the data shown: the decision is about exactly this
     shown: Raw = NO_RESULT
     until: float | None = None
     decision: Decision | None = None
-    requester: str = ""  # who asked for it, where that is known
+    requester: str = ""  # the requester, where known
 
 
 class Approval(Struct, frozen=True):
@@ -131,7 +131,7 @@ def approval_of(record: Record) -> Approval:
 
 
 def approval_id(at: Address) -> str:
-    """Leads back to the record, without an index that could disagree."""
+    """The id encodes the address of the record, so no index is needed."""
     return PREFIX + urlsafe_b64encode(f"{at.space}\n{at.key}".encode()).rstrip(b"=").decode()
 
 
@@ -148,26 +148,26 @@ def request_address(approval: str) -> Address:
 
 
 ARRIVAL_KIND = "arrival"
-WAIT = "wait:"  # how the ledger names a wait for one
+WAIT = "wait:"  # prefix of the ledger's name of a wait
 ARRIVED, TIMEOUT = "arrived", "timeout"
-ENDED = "ended"  # never stored: its run is done, and nobody will ask for it
+ENDED = "ended"  # never stored: the run is done and does not wait
 MOST = 256 * 1024
 
 
 class Arrival(Struct, frozen=True, omit_defaults=True):
-    """The body of an arrival's record; its key is the ledger's name for the wait."""
+    """The body of an arrival's record. Its key is the ledger's name of the wait."""
 
-    born: str  # which start of its run: what came for an earlier one must not answer this one
+    born: str  # which start of its run: an arrival for an earlier start must not answer this one
     payload: Raw = NO_RESULT
-    mark: str = ""  # which delivery wrote it: one whose acknowledgement was lost knows itself again
+    mark: str = ""  # which delivery wrote it, so that one with a lost acknowledgement recognises itself
 
 
 class Delivered(Struct, frozen=True):
-    """What a delivery came to. `answer` is the payload that counts: the first one's."""
+    """The result of a delivery. `answer` is the payload that counts: the first one's."""
 
     first: bool
     answer: Any = None
-    state: str = ARRIVED  # timeout: it came too late; ended: its run is done and did not wait for it
+    state: str = ARRIVED  # timeout: it came too late; ended: the run is done and did not wait for it
 
 
 _decode_arrival = msgspec.json.Decoder(Arrival).decode
@@ -177,8 +177,8 @@ def arrival_of(record: Record) -> Arrival:
     return _decode_arrival(record.body)
 
 
-def packed(value: Any, what: str) -> Raw:
-    """A value on its way into the ledger. What cannot be kept is refused before anything is claimed."""
+def encode_payload(value: Any, what: str) -> Raw:
+    """A value encoded for the ledger. Refused here, before anything is claimed, if it cannot be stored."""
     try:
         encoded = json_of(value)
     except ValueError as error:
@@ -188,8 +188,8 @@ def packed(value: Any, what: str) -> Raw:
     return Raw(encoded)
 
 
-def standing_run(store: Store, space: str, born: str | None = None) -> Operation[Record]:
-    """The run that is meant. One that was forgotten, or begun anew under the same key, is another."""
+def require_current_run(store: Store, space: str, born: str | None = None) -> Operation[Record]:
+    """The run with this id. One that was forgotten, or started again under the same key, is a different run."""
     found = yield from store.read(run_address(space))
     run = found.record
     gone = run is None or is_expired(run, found.now)
@@ -202,38 +202,38 @@ def born_of(run: Record) -> str:
     return work_of(claim_of(run)).born
 
 
-def is_of(record: Record | None, run: Record) -> bool:
-    """Whether this arrival is there, and for this very run."""
+def is_for_run(record: Record | None, run: Record) -> bool:
+    """Whether this arrival exists and belongs to this start of the run."""
     return record is not None and arrival_of(record).born == born_of(run)
 
 
-def landing(run: Record, prior: Record | None, at: Address, state: str, arrival: Arrival) -> tuple[Write, Write]:
-    """Claims the arrival and wakes its run, together. `prior` is what an earlier run of the key left behind."""
+def arrival_writes(run: Record, prior: Record | None, at: Address, state: str, arrival: Arrival) -> tuple[Write, Write]:
+    """Writes the arrival and wakes its run, together. `prior` is what an earlier run of the key left behind."""
     body = body_of(arrival)
     claimed: Write = Insert(at, body, state)
     if prior is not None:
         claimed = Replace(at, body, state, version=prior.version)
-    return claimed, _woken(run)
+    return claimed, _wake_write(run)
 
 
-def _woken(run: Record) -> Write:
-    """One that is at work finds the arrival itself, unless it lies down meanwhile: that draws a fence."""
+def _wake_write(run: Record) -> Write:
+    """A run at work finds the arrival itself, unless it suspends meanwhile: suspending draws a new fence."""
     if run.state != WAITING:
         return Check(run.at, fence=run.fence)
     return Replace(run.at, None, WAITING, version=run.version, queue=run.queue, due_in=0.0)
 
 
 def deliver(store: Store, at: Address, payload: Raw, *, mark: str, born: str | None = None) -> Operation[Delivered]:
-    """End a wait, once. What comes before anybody waits is kept, and answers the wait at once."""
+    """End a wait, once. A delivery that comes before the wait is kept, and answers the wait at once."""
     while True:
-        run = yield from standing_run(store, at.space, born)
+        run = yield from require_current_run(store, at.space, born)
         prior = (yield from store.read(at)).record
-        if prior is not None and is_of(prior, run):
+        if prior is not None and is_for_run(prior, run):
             return _told(prior, mark)
         if run.state == DONE:
             return Delivered(False, None, ENDED)
         arrival = Arrival(born_of(run), payload, mark)
-        written = yield from store.write(*landing(run, prior, at, ARRIVED, arrival))
+        written = yield from store.write(*arrival_writes(run, prior, at, ARRIVED, arrival))
         if isinstance(written, Written):
             return Delivered(True, msgspec.json.decode(payload))
 

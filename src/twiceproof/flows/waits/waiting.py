@@ -1,4 +1,4 @@
-"""App.sleep, app.wait_for."""
+"""`app.sleep` and `app.wait_for`: park a run until its time has come or something arrives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Pending", "arrived", "awaited", "sleep", "timed_out", "wait_for", "w
 
 
 def sleep(session: Session, seconds: float) -> Operation[None]:
-    """Parks the run until its time has come; a short one is slept through in place."""
+    """Park the run until its time has come; sleep in place if the time is short."""
     name = session.name_for("sleep")
     entry = session.visit(name, "") or _begin(session, name, seconds)
     left = (entry.note.not_before or 0.0) - session.ledger.now()
@@ -45,11 +45,11 @@ def _begin(session: Session, name: str, seconds: float) -> Entry:
     return entry
 
 
-LATE = "timeout"  # an entry's reason, if nothing came in time
+LATE = "timeout"  # an entry's reason when the wait timed out
 
 
 class Pending:
-    """Something a run waits for. `name` is the ledger's, and the arrival's key."""
+    """Something a run waits for. `name` is its name in the ledger, and the arrival's key."""
 
     def __init__(
         self, name: str, why: str, seconds: float | None, *, otherwise: Raw = NO_RESULT, asked: str = ""
@@ -57,15 +57,15 @@ class Pending:
         self.name = name
         self.why = why
         self.seconds = seconds
-        self.otherwise = otherwise  # what a time-out answers; nothing: it raises
+        self.otherwise = otherwise  # what a time-out answers; unset: it raises
         self.asked = asked
 
     def open(self, session: Session) -> Operation[None]:
-        """Before the run lies down for the first time."""
+        """Writes that go with the first suspension."""
         yield from ()
 
     def close(self, session: Session) -> Operation[Sequence[Write]]:
-        """When its time is over: what else must be written along with that."""
+        """Writes that go with the time-out."""
         yield from ()
         return ()
 
@@ -75,7 +75,7 @@ def wait_name(name: str) -> str:
 
 
 def wait_for(session: Session, name: str, seconds: float | None, otherwise: Raw) -> Operation[Any]:
-    """The payload of what arrived, or the default of a time-out; the same in a replay."""
+    """Return the payload that arrived, or the default after a time-out; the same in a replay."""
     pending = Pending(wait_name(name), f"waits for {name}", seconds, otherwise=otherwise)
     note = yield from awaited(session, pending)
     if not note.result:
@@ -93,7 +93,7 @@ def timed_out(session: Session, what: str, name: str) -> WaitTimedOut:
 
 
 def awaited(session: Session, pending: Pending) -> Operation[EntryNote]:
-    """How the wait ended. Leaves by Unwind as long as it has not."""
+    """Return how the wait ended. Leaves by `Unwind` while it has not."""
     _refuse_twice(session, pending.name)
     entry = session.visit(pending.name, pending.asked)
     if entry is not None and entry.state == STEP_DONE:
@@ -113,7 +113,7 @@ def awaited(session: Session, pending: Pending) -> Operation[EntryNote]:
 
 
 def _refuse_twice(session: Session, name: str) -> None:
-    """One arrival for two waits: the second would be answered by what the first was waiting for."""
+    """Refuse two waits with one name: the second would be answered by the first one's arrival."""
     if not session.take_name(name):
         kind, _, word = name.partition(":")
         raise Misuse(
@@ -123,7 +123,7 @@ def _refuse_twice(session: Session, name: str) -> None:
 
 
 def arrived(session: Session, at: Address) -> Operation[Record | None]:
-    """What has come for this run. What came for an earlier run of the same key is thrown away."""
+    """The arrival for this start of the run. One for an earlier start of the same key is discarded."""
     store = session.parts.store
     record = (yield from store.read(at)).record
     if record is None or arrival_of(record).born == session.work.born:
@@ -133,7 +133,7 @@ def arrived(session: Session, at: Address) -> Operation[Record | None]:
 
 
 def _begun(session: Session, pending: Pending, entry: Entry | None) -> Operation[Entry]:
-    """The time runs from the first visit, whatever a later release says; or anew, where it was stopped."""
+    """The time counts from the first visit, whatever a later release says; or again, after a settled stop."""
     if entry is not None and (entry.note.not_before is not None or pending.seconds is None):
         return entry
     if entry is None:
@@ -148,7 +148,7 @@ def _begun(session: Session, pending: Pending, entry: Entry | None) -> Operation
 
 
 def _time_out(session: Session, pending: Pending, at: Address) -> Operation[Record | None]:
-    """Claimed like an arrival: of a time-out and a callback at the same moment exactly one counts."""
+    """Claimed like an arrival: of a time-out and a callback at the same moment, exactly one counts."""
     beside = yield from pending.close(session)
     late = Arrival(session.work.born, pending.otherwise)
     yield from session.ledger.flush(Insert(at, body_of(late), TIMEOUT), *beside)

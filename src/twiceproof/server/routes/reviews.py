@@ -11,7 +11,7 @@ from ...claims.manager import FOR_EVER, ClaimManager
 from ...claims.retention import run_or_claim
 from ...claims.states import Lifetime, is_expired
 from ...errors import Misuse
-from ...flows.history.review import SettledRun, Word, settle_run
+from ...flows.history.review import ReviewDecision, SettledRun, settle_run
 from ...inbound.reply import PROBLEM, Reply, json_reply, problem
 from ...keys import validate_key
 from ...operations import Operation, await_
@@ -48,7 +48,7 @@ def settle(claims: ClaimManager, at: Address, body: SettleBody, by: str, life: L
     result = NO_RESULT if body.result is UNSET else given(body.result)
     try:
         if at.kind == RUN:
-            word = Word(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
+            word = ReviewDecision(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
             return json_reply(200, (yield from settle_run(claims.store, at, word, life=life or FOR_EVER)))
         return (
             yield from _settle_claim(claims, at, body, Settlement(body.verdict, by, found.now, body.note), result, life)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.server.routes.knock import Knock
 from twiceproof import App, Misuse, PayloadMismatch, Waiting
-from twiceproof.flows.waits.approvals import ApprovalLink, decide, draw_link, find_link, link_url
+from twiceproof.flows.waits.approvals import ApprovalLink, create_link, decide, find_link, link_url
 from twiceproof.operations import block
 from twiceproof.server.services.approvals import VALID, by_id
 
@@ -220,7 +220,7 @@ def test_a_link_made_for_something_else_shows_nothing(knock, shop, app):
     shop.ask()
     other = shop.links[-1].removeprefix("https://hooks.example.com")
     link = block(find_link(app.store, other.rsplit("/", 1)[1]))
-    token = block(draw_link(app.store, ApprovalLink(link.space, link.name, link.born, "1:0", "eve"), 60))
+    token = block(create_link(app.store, ApprovalLink(link.space, link.name, link.born, "1:0", "eve"), 60))
     assert "new link" in knock("GET", f"/v1/approvals/link/{token}", status=422)["next"]
 
 
