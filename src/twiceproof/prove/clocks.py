@@ -1,4 +1,4 @@
-"""Clocks that a test can move, so that none sleeps to wait for time."""
+"""Clocks that a test can move, so that no test sleeps to wait for time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BREATH = 0.05
 
 
 class ShiftedClock(Clock):
-    """The system's clock, shifted at will. Pauses are real: threads and processes can wait for each other."""
+    """The system's clock with an adjustable offset. Pauses are real: threads and processes can wait for each other."""
 
     def __init__(self) -> None:
         super().__init__(now=lambda: time.time() + self.shift)
@@ -25,22 +25,22 @@ class ShiftedClock(Clock):
 
 
 class ManualClock(Clock):
-    """Stands still until it is moved. A pause moves it, and takes no time; in a `crowd`, hardly more."""
+    """Stands still until it is moved. A pause moves it and takes no time; with `crowd`, hardly any."""
 
     def __init__(self, start: float = BEGINNING) -> None:
         super().__init__(now=lambda: self.wall, monotonic=lambda: self.ticks, sleep=self._pause)
         self.wall = start
         self.ticks = 0.0
         self.pauses: list[float] = []
-        self.crowd = 1  # how many wait side by side: the same seconds go by for all of them
+        self.crowd = 1  # how many wait at the same time: the same seconds pass for all of them
 
     def advance(self, seconds: float) -> None:
-        """Time goes by."""
+        """Move time forwards."""
         self.wall += seconds
         self.ticks += seconds
 
     def set_wall(self, seconds: float) -> None:
-        """Somebody sets the wall clock forwards or back; the monotonic one does not notice."""
+        """Set the wall clock forwards or back; the monotonic clock does not change."""
         self.wall += seconds
 
     async def rest(self, seconds: float) -> None:
@@ -48,11 +48,11 @@ class ManualClock(Clock):
 
     def _pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
-        if self.crowd > 1:  # or those who wait would outlive the lease of the one who works, in no time
+        if self.crowd > 1:  # otherwise the waiting ones would outlive the worker's lease at once
             time.sleep(min(seconds, BREATH))
         self.advance(seconds / self.crowd)
 
 
 def clock_at(wall: float | None) -> ManualClock:
-    """One that goes on from another's time, or from the beginning."""
+    """A clock that continues from another's time, or from the beginning."""
     return ManualClock() if wall is None else ManualClock(wall)

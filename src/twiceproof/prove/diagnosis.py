@@ -1,4 +1,4 @@
-"""Which declaration is wrong; is the clean run usable."""
+"""Which declaration is wrong, by what the scenarios showed; and whether the clean run can be compared with at all."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .scenarios.scenario import ACTS, ScenarioOutcome, Verdict, gained
 from .target import ProofTarget
 from .worlds.http import REPEATABLE
 
-__all__ = ["Wrong", "declarations", "refuse_elsewhere", "refuse_other", "refuse_unfit", "wrong_declarations"]
+__all__ = ["WrongDeclaration", "declarations", "refuse_elsewhere", "refuse_other", "refuse_unfit", "wrong_declarations"]
 
 
 WAITS = "say what it waits for, with --callback name=FILE or --approve name (callbacks=, approve= in a test)"
 
 
 def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: ProofTarget) -> None:
-    """A run that fails at once is the same every time, and so is one of which nothing is seen."""
+    """Refuse a clean run that fails, or that changes nothing observable: every scenario would look the same."""
     if NEEDS_SQL in f"{clean.why} {clean.error}":
         raise Misuse(
             "prove plays on ledgers of its own, and @app.transaction on the one in your database: this flow cannot be "
@@ -48,7 +48,7 @@ def refuse_unfit(clean: ScenarioOutcome, before: dict[str, int], target: ProofTa
 
 
 def refuse_other(clean: ScenarioOutcome, again: ScenarioOutcome) -> None:
-    """What is another thing each time cannot be told from one that happened twice."""
+    """Refuse effects that differ each time: they cannot be told from an effect that happened twice."""
     other = gained(clean.seen, again.seen)
     if other:
         raise Misuse(
@@ -58,7 +58,10 @@ def refuse_other(clean: ScenarioOutcome, again: ScenarioOutcome) -> None:
 
 
 def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
-    """The guard has refused the connection; what the flow would do with one is not known."""
+    """Refuse connections to hosts without a stand-in.
+
+    The guard blocked them, so what the flow would do there is unknown.
+    """
     if not places:
         return
     first = places[0]
@@ -74,7 +77,7 @@ def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
 
 
 def _missed(clean: ScenarioOutcome) -> str:
-    """What it may have come to grief over."""
+    """Blocked connections that may have caused the failure."""
     if not clean.cut:
         return ""
     return (
@@ -138,8 +141,8 @@ OVERWRITES = (
 BODY = ("what happened again is not in any step", "put it into a step of its own, and declare how it may be repeated")
 
 
-class Wrong(Struct, frozen=True):
-    """`step` is empty where it was the flow's own body."""
+class WrongDeclaration(Struct, frozen=True):
+    """A wrong declaration. `step` is empty for the flow's own body."""
 
     step: str
     declared: str
@@ -161,8 +164,8 @@ def declarations(acting: Iterable[Step | Once]) -> dict[str, Kind]:
 
 def wrong_declarations(
     kinds: Mapping[str, Kind], bad: Sequence[tuple[Verdict, ScenarioOutcome, ScenarioOutcome]]
-) -> tuple[Wrong, ...]:
-    """From what was played: each bad verdict with its play, and the play that it was compared with."""
+) -> tuple[WrongDeclaration, ...]:
+    """Find wrong declarations: each bad verdict with its scenario, and the scenario it was compared with."""
     found: dict[tuple[str, str], tuple[str, list[str], list[str]]] = {}
     for verdict, played, beside in bad:
         for step, (says, instead), effect in _blamed(kinds, verdict, played, beside):
@@ -170,7 +173,7 @@ def wrong_declarations(
             effects.append(effect)
             scenes.append(verdict.scene)
     return tuple(
-        Wrong(step, kinds.get(step, ""), says, instead, _once(effects), _once(scenes))
+        WrongDeclaration(step, kinds.get(step, ""), says, instead, _once(effects), _once(scenes))
         for (step, says), (instead, effects, scenes) in found.items()
     )
 
@@ -185,34 +188,34 @@ def _blamed(
         for effect in verdict.extra:
             step = _last_to(effect, played)
             kind = kinds.get(step)
-            yield step, _said(kind, effect, played, beside) if kind else BODY, effect
+            yield step, _advice(kind, effect, played, beside) if kind else BODY, effect
     for effect in verdict.missing if verdict.word in ("lost", "failed") else ():
         step = _last_to(effect, beside)
         if kinds.get(step) == "check" and not _last_to(effect, played):
             yield step, LIED, effect
 
 
-def _said(kind: Kind, effect: str, played: ScenarioOutcome, beside: ScenarioOutcome) -> tuple[str, str]:
-    """A PUT may be repeated as it is: what is wrong is that it was another one, or came too late."""
+def _advice(kind: Kind, effect: str, played: ScenarioOutcome, beside: ScenarioOutcome) -> tuple[str, str]:
+    """A PUT may be repeated as it is: wrong is only that its body changed, or that it came too late."""
     if kind != "safe" or not effect.startswith(REPEATABLE):
         return AGAIN[kind]
-    if effect not in beside.seen and any(_asked(other) == _asked(effect) for other in beside.seen):
+    if effect not in beside.seen and any(_request_of(other) == _request_of(effect) for other in beside.seen):
         return OTHER_BODY
     there = {other for beat in played.beats for other in beat.world if _place(other) == _place(effect)}
     return OVERWRITES if len(there) > 1 else AGAIN[kind]
 
 
-def _asked(effect: str) -> str:
-    """METHOD host/path, without what tells bodies apart."""
+def _request_of(effect: str) -> str:
+    """METHOD host/path, without the body's digest."""
     return effect.partition(" #")[0]
 
 
 def _place(effect: str) -> str:
-    return _asked(effect).partition(" ")[2]
+    return _request_of(effect).partition(" ")[2]
 
 
 def _last_to(effect: str, outcome: ScenarioOutcome) -> str:
-    """The step that did it, or did it again; empty if none did."""
+    """The step that caused the effect, or repeated it; empty if none did."""
     acted = [beat for beat in outcome.beats if beat.what.endswith(ACTS) and beat.world.get(effect, 0) > 0]
     return acted[-1].what.removesuffix(ACTS) if acted else ""
 

@@ -1,4 +1,4 @@
-"""An engine that loses connections on order: before a commit lands, after it landed, or before it was sent."""
+"""An engine with injected faults: connections lost before a commit is sent, before it lands, or after it landed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Fault(Struct, frozen=True):
 
 
 class FaultyEngine:
-    """Wraps an engine. Faults are ordered first and happen to the next commits, one each, in order."""
+    """Wraps an engine. Faults are queued and hit the next commits, one each, in order."""
 
     def __init__(self, inner: Engine) -> None:
         self.inner = inner
@@ -29,14 +29,14 @@ class FaultyEngine:
         self.reads_first = inner.reads_first
         self.best_effort = inner.best_effort
         self.one_per_space = inner.one_per_space
-        self.groups: list[int] = []  # how many batches each commit was given
+        self.groups: list[int] = []  # number of batches of each commit
         self._faults: deque[_Fault] = deque()
         self._poison: dict[str, Exception] = {}
 
     # -- orders ----------------------------------------------------------------------------------
 
     def lose_reply(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """The next commit lands, but nobody hears of it; `meanwhile` happens before the next try."""
+        """The next commit lands, but its reply is lost; `meanwhile` happens before the next try."""
         self._faults.append(_Fault(True, Disconnected(OSError("reply lost"), sent=True), meanwhile))
 
     def lose_request(self, meanwhile: Callable[[], object] = lambda: None) -> None:
@@ -44,7 +44,7 @@ class FaultyEngine:
         self._faults.append(_Fault(False, Disconnected(OSError("request lost"), sent=True), meanwhile))
 
     def refuse_connection(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """The next commit is not even sent."""
+        """The next commit is not sent."""
         self._faults.append(_Fault(False, Disconnected(OSError("refused"), sent=False), meanwhile))
 
     def fail(self, error: Exception) -> None:
@@ -52,11 +52,11 @@ class FaultyEngine:
         self._faults.append(_Fault(False, error, lambda: None))
 
     def be_held(self) -> None:
-        """The next commit finds every space held by somebody else."""
+        """The next commit finds every space locked."""
         self._faults.append(_Fault(False, None, lambda: None))
 
     def poison(self, key: str, error: Exception) -> None:
-        """Every commit that has a write to this key raises: a batch the database itself refuses."""
+        """Every commit that writes to this key raises: a batch that the database itself refuses."""
         self._poison[key] = error
 
     # -- the engine ------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ __all__ = ["NotSafe", "prove"]
 
 
 class NotSafe(AssertionError):
-    """A scene ended otherwise than one clean run. `report` has all of them."""
+    """A scenario ended differently from one clean run. `report` has all of them."""
 
     def __init__(self, report: ProofReport) -> None:
         rows = [" · ".join(row) for row in bad_rows(report)]
@@ -44,13 +44,13 @@ def prove(
     real: tuple[str, ...] = (),
     **kwargs: Any,
 ) -> ProofReport:
-    """`world` is asked what the outside holds: counts, or a list of what happened.
+    """Prove that a flow is safe to repeat. `world` returns what the outside holds: counts, or a list of what happened.
 
-    Each play has its own copy of memory; what lies elsewhere is put back by `reset`. `time` is a budget ("60s").
-    With `processes` each process of a play is a real one, killed with SIGKILL: for worlds that lie outside memory.
+    Each scenario has its own copy of memory; anything else is restored by `reset`. `time` is a budget ("60s").
+    With `processes`, each process of a scenario is a real one, killed with SIGKILL: for worlds outside of memory.
     `then` are later events of the same object, delivered in every order; `callbacks` and `approve` answer what the
-    flow waits for, by name. `ends` is the state that one clean run comes to: "done", "failed" or "review";
-    `real` names what the plays may reach though nobody stands in for it: a host, host:port, or a socket's path.
+    flow waits for, by name. `ends` is the expected state of one clean run: "done", "failed" or "review"; `real` names
+    what may be reached without a stand-in: a host, host:port, or the path of a socket.
     """
     budget = None if time is None else seconds(time, name="time")
     target = structs.replace(

@@ -1,4 +1,4 @@
-"""Private ledgers per scenario: memory, SQLite, PostgreSQL, Redis."""
+"""Private ledgers for scenarios: in memory, SQLite, PostgreSQL or Redis."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DatabaseLedgers", "FileLedgers", "Ledgers", "MemoryLedgers", "Pushed
 
 
 class PushedClock(ManualClock):
-    """`tell` is called with the wall time, at first and whenever it has moved."""
+    """A clock that is pushed to a server: `tell` is called with the wall time, at first and whenever it has moved."""
 
     def __init__(self, tell: Callable[[float], object], at: float | None = None) -> None:
         super().__init__(BEGINNING if at is None else at)
@@ -42,7 +42,7 @@ NOW = f"local micros = tonumber(redis.call('GET', '{CLOCK_KEY}'))"
 
 
 class DatabaseLedgers:
-    """Only keys of ours are ever removed; should others have written into it meanwhile, theirs stay."""
+    """In an empty Redis database. Only our own keys are removed, should others have written into it meanwhile."""
 
     def __init__(self, url: str) -> None:
         if not urlsplit(url).path.strip("/").isdecimal():
@@ -106,18 +106,18 @@ def _call(link: Any, *words: Any) -> Any:
 
 
 class FileLedgers:
-    """A play's file need not survive a power cut: a kill is played, not suffered."""
+    """SQLite files. They need not survive a power cut: kills are simulated."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="twiceproof-prove-"))
         self._empty = self._directory / "empty.db"
         self._made = 0
-        _open(self._empty, ManualClock()).close()  # the schema is laid out once, not for every play
+        _open(self._empty, ManualClock()).close()  # the schema is created once, not for every scenario
 
     def prepare(self) -> str:
         self._made += 1
         path = self._directory / f"play-{self._made}.db"
-        shutil.copy(self._empty, path)  # with its rights: only the owner may read it
+        shutil.copy(self._empty, path)  # with its permissions: only the owner may read it
         return str(path)
 
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
@@ -137,22 +137,22 @@ def _open(path: Path, clock: ManualClock) -> Engine:
 
 
 class Ledgers(Protocol):
-    """`open` is called in the play, everything else in the process that outlives it."""
+    """`open` is called in the scenario's process, everything else in the process that outlives it."""
 
     def prepare(self) -> str:
-        """Make a ledger that nobody has used; its name."""
+        """Create an unused ledger and return its name."""
 
     def open(self, name: str, at: float | None = None) -> tuple[Engine, ManualClock]:
-        """The ledger, and the clock that it goes by; a play's later processes go on from its time."""
+        """Open the ledger, with its clock; later processes of a scenario continue from its time."""
 
     def forget(self, name: str) -> None:
-        """The play is over, however it ended: nothing of it stays."""
+        """Remove the ledger of a finished scenario, however it ended."""
 
     def close(self) -> None: ...
 
 
 def ledgers_at(store: str) -> Ledgers:
-    """`sqlite` and `memory` need nothing. Of a server, only what is empty or made here is touched."""
+    """Ledgers by URL. `sqlite` and `memory` need nothing. On a server, only empty or own parts are touched."""
     scheme = urlsplit(store).scheme
     if store == "sqlite":
         return FileLedgers()
@@ -170,7 +170,7 @@ def ledgers_at(store: str) -> Ledgers:
 
 
 class MemoryLedgers:
-    """Gone with the play."""
+    """In memory: gone with the scenario."""
 
     def prepare(self) -> str:
         return ""
@@ -194,7 +194,7 @@ RETURN (SELECT at FROM {schema}.twiceproof_prove_clock);
 
 
 class SchemaLedgers:
-    """Needs the right to create schemas; a schema is made before a play and dropped after it."""
+    """Needs the right to create schemas; a schema is created before a scenario and dropped after it."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -208,7 +208,7 @@ class SchemaLedgers:
         self._url, _ = split_schema(url)
         try:
             self._db = psycopg.connect(self._url, autocommit=True, connect_timeout=5)
-        except psycopg.OperationalError:  # whose text may name more of the URL than is good
+        except psycopg.OperationalError:  # its text may contain parts of the URL
             raise StoreUnavailable(
                 "PostgreSQL does not answer; check that it runs and that the URL is right.", unsure=False
             ) from None
@@ -221,7 +221,7 @@ class SchemaLedgers:
             raise Misuse("This account may not create schemas here; GRANT CREATE ON DATABASE … to it, or use another.")
 
     def prepare(self) -> str:
-        """Schema, tables and clock in one transaction: they are there, or nothing is."""
+        """Schema, tables and clock in one transaction."""
         from ..stores.postgres.primary import in_schema, migrate
 
         name = PREFIX + token_hex(8)
@@ -244,9 +244,9 @@ class SchemaLedgers:
         self._db.close()
 
     def _within(self, schema: str) -> str:
-        """The same URL, in this schema and no other: not even what is in `public` can be seen from there.
+        """The same URL, restricted to this schema: not even `public` is visible.
 
-        Tables this young have no statistics, and the server would compile each query for a tenth of a second.
+        JIT is off: new tables have no statistics, and the server would compile each query for a tenth of a second.
         """
         from psycopg.conninfo import conninfo_to_dict
 

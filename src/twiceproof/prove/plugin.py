@@ -15,7 +15,7 @@ __all__ = ["prove"]
 
 @pytest.fixture
 def prove() -> Callable[..., ProofReport]:
-    """Plays every scene of a flow beside one clean run; the report, if nothing happened twice and nothing was lost."""
-    from .fixture import prove as proving  # loaded when a test asks for it
+    """Run every scenario of a flow beside one clean run; return the report if nothing was doubled or lost."""
+    from .fixture import prove as proving  # loaded when a test uses it
 
     return proving

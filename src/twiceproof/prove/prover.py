@@ -1,4 +1,4 @@
-"""Plays every scenario beside one clean run, each in a forked child."""
+"""Runs every scenario in a forked child and compares it with one clean run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..errors import Misuse
 from ..flows.flow import Flow
 from .checklist.rules import drawn_in_key
 from .clocks import BEGINNING
-from .diagnosis import Wrong, declarations, refuse_elsewhere, refuse_other, refuse_unfit, wrong_declarations
+from .diagnosis import WrongDeclaration, declarations, refuse_elsewhere, refuse_other, refuse_unfit, wrong_declarations
 from .guard.guard import NetworkGuard
 from .guard.places import AllowedDestinations
 from .guard.sockets import import_libpq
@@ -35,8 +35,8 @@ from .scenarios.scenario import (
     ACTS,
     BODY,
     CLEAN,
+    Scenario,
     ScenarioOutcome,
-    Scene,
     TimelineEvent,
     Verdict,
     gained,
@@ -46,19 +46,19 @@ from .scenarios.scenario import (
 from .scenarios.simulated import OVER, SimulatedScenario
 from .target import ProofTarget, other_payload
 from .worlds.stand_in import open_places
-from .worlds.world import Losing, World, losing
+from .worlds.world import LosesAnswers, World, losing
 
-__all__ = ["Prover", "Vanished", "apart"]
+__all__ = ["ChildVanished", "Prover", "in_child"]
 
 
 T = TypeVar("T")
 
 
-class Vanished(RuntimeError):
+class ChildVanished(RuntimeError):
     """The child ended without an answer."""
 
 
-def apart(
+def in_child(
     work: Callable[[], T],
     kind: type[T],
     *,
@@ -66,14 +66,15 @@ def apart(
     aloud: bool = True,
     guard: NetworkGuard | None = None,
 ) -> T:
-    """The answer travels as JSON. A child that takes too long is ended. `guard` says where it may connect to.
+    """Call a function in a forked child and return its answer, which travels as JSON.
 
-    What it prints is no part of the parent's own answer: it goes to stderr, or nowhere unless `aloud`.
+    A child that takes too long is killed. `guard` limits its connections. Its output is not the parent's: it goes to
+    stderr, or nowhere unless `aloud`.
     """
-    sys.stdout.flush()  # or every child would have the same lines to write
+    sys.stdout.flush()  # or every child would flush the same buffered lines
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child needs none of the parent's threads
         child = os.fork()
     if child == 0:
         os.close(reading)
@@ -82,18 +83,18 @@ def apart(
     try:
         with os.fdopen(reading, "rb") as pipe:
             text = pipe.read() if guard is None else guard.follow(pipe.fileno())
-    except BaseException:  # somebody ends the proof: the play must not go on changing what is being put back
+    except BaseException:  # the proof is interrupted: the scenario must not go on changing what is being restored
         os.kill(child, signal.SIGKILL)
         raise
     finally:
         _, status = os.waitpid(child, 0)
     if not text:
-        raise Vanished(f"the play ended without an answer ({_ending(status)})")
+        raise ChildVanished(f"the play ended without an answer ({_ending(status)})")
     return msgspec.json.decode(text, type=kind)
 
 
 def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: bool, guard: NetworkGuard | None) -> None:
-    """Never returns: the parent's stack is not the child's to unwind."""
+    """Never returns: the child must not unwind the parent's stack."""
     code = 1
     _print_elsewhere(aloud)
     gc.freeze()  # a collection would touch, and so copy, every page of the parent's memory
@@ -107,7 +108,7 @@ def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: boo
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(text)
         code = 0
-    except BaseException:  # noqa: BLE001 - whatever it is, it is told here or nowhere
+    except BaseException:  # noqa: BLE001 - any error is reported here or nowhere
         traceback.print_exc(file=sys.stderr)
     finally:
         sys.stdout.flush()
@@ -116,11 +117,11 @@ def _answer(work: Callable[[], object], writing: int, seconds: float, aloud: boo
 
 
 def _print_elsewhere(aloud: bool) -> None:
-    """Whether it prints by way of Python, or in a program that it starts."""
+    """Redirect output, also that of started programs."""
     if not aloud:
-        logging.disable()  # what a hundred plays have to say about having been killed
+        logging.disable()  # a hundred scenarios would each report that they were killed
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    with contextlib.suppress(OSError):  # a process need not have a stderr
+    with contextlib.suppress(OSError):  # a process may have no stderr
         os.dup2(2 if aloud else nowhere, 1)
     sys.stdout = sys.stderr if aloud else os.fdopen(nowhere, "w")
 
@@ -132,13 +133,13 @@ def _ending(status: int) -> str:
     return f"exit code {os.WEXITSTATUS(status)}"
 
 
-TRIES = 3  # at a play whose threads did not come to the point where its fault was to happen
+TRIES = 3  # for scenarios whose threads never reached the point of their fault
 Shown = Callable[[int, int, str], None]
 WORST = ("twice", "lost", "differs", "stuck", "failed", "broken")  # in this order
 
 
 class Prover:
-    """`only` picks a scene by name; `budget` is in seconds, and what it did not reach is said."""
+    """Runs the scenarios. `only` picks one by name; `budget` is in seconds, and the report says what it left out."""
 
     def __init__(
         self,
@@ -163,13 +164,13 @@ class Prover:
         self._clock = clock
         self._shown = shown
         self._outcomes: dict[str, ScenarioOutcome] = {}
-        self._compared: dict[str, str] = {}  # with which scene each was
+        self._compared: dict[str, str] = {}  # outcomes, by the scenario they were compared with
         self._compares_result = True
         self._lies_in_memory: bool | None = None  # the outside; None: not known yet
-        self._exchanges: list[tuple[Losing, int, str]] = []  # with the outside, in one clean run
+        self._exchanges: list[tuple[LosesAnswers, int, str]] = []  # requests to the outside, in one clean run
 
     def run(self) -> ProofReport:
-        """The outside is left as it was found, and of the plays' ledgers nothing is left."""
+        """Run all scenarios. The outside is restored, and all private ledgers are removed."""
         if self._processes and self._store.startswith("memory:"):
             raise Misuse("Processes of their own share no memory; leave --store out, or name a server's.")
         self._ledgers = ledgers_at(self._store)
@@ -203,7 +204,7 @@ class Prover:
         return self._report(clean, before, self._planned(plan), verdicts)
 
     def _confirmed(self, clean: ScenarioOutcome) -> ScenarioOutcome:
-        """By a second clean run, as late as after two kills. A result that is another one then is not compared."""
+        """Checked by a second clean run, as late as after two kills. A result that differs then is not compared."""
         again = self._played(CLEAN, begins=BEGINNING + 2 * (self._target.flow.policy.lease + OVER))
         refuse_other(clean, again)
         self._compares_result = clean.result == again.result
@@ -214,13 +215,16 @@ class Prover:
         return outcome if self._compares_result else structs.replace(outcome, result="")
 
     def _looked_at_first(self) -> dict[str, int]:
-        """What there is before anything is played. What worlds and ledgers connect to meanwhile, plays may too."""
+        """Look at the outside before anything runs.
+
+        What worlds and ledgers connect to here, scenarios may connect to as well.
+        """
         import_libpq()
         self._allowed = AllowedDestinations([*self._target.real, *open_places()])
         name = self._ledgers.prepare()
         guard = NetworkGuard(self._allowed, learning=True)
         try:
-            return apart(lambda: self._first_look(name), dict[str, int], aloud=False, guard=guard)
+            return in_child(lambda: self._first_look(name), dict[str, int], aloud=False, guard=guard)
         finally:
             self._ledgers.forget(name)
             self._asks_kernel = guard.asks_kernel
@@ -251,7 +255,7 @@ class Prover:
             self._compares_result,
         )
 
-    def _wrong(self, verdicts: list[Verdict]) -> tuple[Wrong, ...]:
+    def _wrong(self, verdicts: list[Verdict]) -> tuple[WrongDeclaration, ...]:
         bad = [(one, self._outcomes[one.scene], self._outcomes[self._compared[one.scene]]) for one in verdicts]
         return wrong_declarations(declarations(self._target.acting), [found for found in bad if not found[0].good])
 
@@ -263,8 +267,11 @@ class Prover:
         can_change = other_payload(target.flow, target.args, target.kwargs) is not None
         return ScenarioPlan(clean, can_change, asked, 1 + len(target.then), self._depth, isinstance(target.flow, Flow))
 
-    def _chosen(self, plan: ScenarioPlan) -> Iterator[Scene]:
-        """One that is asked for is looked for no further than it is found: later ones are known only by playing."""
+    def _chosen(self, plan: ScenarioPlan) -> Iterator[Scenario]:
+        """A scenario that was asked for is planned only as far as needed:
+
+        later ones are known only after running others.
+        """
         names = []
         for scene in plan.scenes(self._play):
             if self._only in ("", scene.name):
@@ -273,15 +280,15 @@ class Prover:
                 return
             names.append(scene.name)
         if self._only:
-            raise Misuse(_no_scene(self._only, names))
+            raise Misuse(_no_scenario(self._only, names))
 
     def _planned(self, plan: ScenarioPlan) -> int:
-        """As far as what has been played lets it be known."""
+        """As far as known from what has run."""
         return 1 if self._only else sum(1 for _ in plan.scenes(lambda scene: self._outcomes.get(scene.name)))
 
     # -- playing ---------------------------------------------------------------------------------
 
-    def _play(self, scene: Scene) -> ScenarioOutcome:
+    def _play(self, scene: Scenario) -> ScenarioOutcome:
         if scene.name not in self._outcomes:
             outcome = self._played(scene)
             for _ in range(TRIES - 1):
@@ -291,10 +298,10 @@ class Prover:
             self._outcomes[scene.name] = self._comparable(outcome)
         return self._outcomes[scene.name]
 
-    def _is_doubtful(self, scene: Scene, verdict: Verdict) -> bool:
-        """Simulated processes share their memory, and one that is killed goes on in its own `except` or `finally`.
+    def _is_doubtful(self, scene: Scenario, verdict: Verdict) -> bool:
+        """Simulated processes share their memory, and a killed one still runs its own `except` or `finally` blocks.
 
-        Second kills are hundreds: what memory hides in them, the first has shown.
+        Not for second kills, of which there are hundreds: the first kill shows the same.
         """
         if not scene.scripts or self._processes or self._store.startswith("memory:"):
             return False
@@ -302,9 +309,9 @@ class Prover:
             return len(scene.scripts) == 1 and all(fault.what != "lose" for fault in scene.scripts[0])
         return any(beat.what == BODY and beat.world.keys() & verdict.extra for beat in self._play(scene).beats)
 
-    def _die_in_earnest(self, scene: Scene) -> bool:
-        """The same with real processes; False where that cannot be compared, because the outside lies in memory."""
-        if self._lies_in_memory is None:  # a clean run shows it: one that is killed may leave nothing to be seen
+    def _die_in_earnest(self, scene: Scenario) -> bool:
+        """The same with real processes; False where that cannot be compared, because the outside is in memory."""
+        if self._lies_in_memory is None:  # shown by a clean run: a killed one may leave nothing to see
             self._lies_in_memory = bool(self._played(CLEAN, real=True).error)
         if self._lies_in_memory:
             return False
@@ -314,20 +321,20 @@ class Prover:
         self._outcomes[scene.name] = self._comparable(outcome)
         return True
 
-    def _played(self, scene: Scene, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
+    def _played(self, scene: Scenario, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
         self._world.reset()
         name = self._ledgers.prepare()
         guard = NetworkGuard(self._allowed)
         try:
             with self._losing(scene) as lost:
-                outcome = apart(
+                outcome = in_child(
                     lambda: self._perform(scene, name, real or self._processes, begins),
                     ScenarioOutcome,
                     aloud=bool(self._only),
                     guard=guard,
                 )
             outcome = structs.replace(outcome, fired=outcome.fired + sum(lost))
-        except Vanished as error:
+        except ChildVanished as error:
             outcome = ScenarioOutcome("", error=str(error))
         finally:
             self._ledgers.forget(name)
@@ -335,8 +342,8 @@ class Prover:
         return structs.replace(outcome, cut=tuple(guard.cut))
 
     @contextmanager
-    def _losing(self, scene: Scene) -> Iterator[list[bool]]:
-        """One of the outside's answers is lost; whether it came to that is known afterwards."""
+    def _losing(self, scene: Scenario) -> Iterator[list[bool]]:
+        """One answer from the outside is lost; whether that happened is known afterwards."""
         lost: list[bool] = []
         if not scene.loses:
             yield lost
@@ -346,8 +353,8 @@ class Prover:
         yield lost
         lost.append(len(world.exchanges()) >= number)
 
-    def _perform(self, scene: Scene, ledger: str, real: bool, begins: float) -> ScenarioOutcome:
-        """In the child. Nothing is closed: the child ends, and its ledger is removed by who outlives it."""
+    def _perform(self, scene: Scenario, ledger: str, real: bool, begins: float) -> ScenarioOutcome:
+        """In the child. Nothing is closed: the child exits, and the parent removes its ledger."""
         if real:
             return RealPlay(self._target, scene, partial(self._ledgers.open, ledger), self._world.look, begins).run()
         engine, clock = self._ledgers.open(ledger, begins)
@@ -355,7 +362,7 @@ class Prover:
 
 
 def _shown(store: str) -> str:
-    """Never more than the scheme: the rest may hold a password."""
+    """Only the scheme: the rest may contain a password."""
     return store.partition(":")[0]
 
 
@@ -365,8 +372,8 @@ def _unobserved(clean: ScenarioOutcome) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step for step in clean.effects if step not in seen))
 
 
-def _no_scene(name: str, known: Sequence[str]) -> str:
-    """Second kills are hundreds, each named by two of the others."""
+def _no_scenario(name: str, known: Sequence[str]) -> str:
+    """Second kills are hundreds, each named after two others."""
     plain = [one for one in known if "+" not in one]
     twice = (
         f", and {len(known) - len(plain)} of two with a + between, which --all lists" if len(known) > len(plain) else ""

@@ -1,4 +1,4 @@
-"""Report: data, text, JUnit."""
+"""The report: data, text and JUnit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, tostring
 
 from msgspec import Struct
 
-from .diagnosis import Wrong
+from .diagnosis import WrongDeclaration
 from .scenarios.scenario import TimelineEvent, Verdict
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class ProofReport(Struct, frozen=True):
-    """`planned` is how many scenes are known, `verdicts` those that were played: a budget may end it early."""
+    """`planned` counts the known scenarios, `verdicts` those that ran: a budget may end it early."""
 
     flow: str
     key: str
@@ -33,13 +33,13 @@ class ProofReport(Struct, frozen=True):
     planned: int
     verdicts: tuple[Verdict, ...]
     expected: dict[str, int]  # what one clean run does to the outside
-    unobserved: tuple[str, ...] = ()  # steps that acted, and changed nothing that was looked at
-    wrong: tuple[Wrong, ...] = ()  # declarations that what was played contradicts
-    worst: tuple[TimelineEvent, ...] = ()  # the worst case, moment by moment
+    unobserved: tuple[str, ...] = ()  # steps that acted and changed nothing observable
+    wrong: tuple[WrongDeclaration, ...] = ()  # declarations contradicted by what ran
+    worst: tuple[TimelineEvent, ...] = ()  # the worst case, event by event
     worst_scene: str = ""
-    clocks: tuple[str, ...] = ()  # what the key is made with that no play moves: a later delivery is another one
-    guard: str = "kernel"  # who kept connections from leaving: "python" sees those of Python's sockets and psycopg only
-    compares_result: bool = True  # not where two clean runs return different things, such as ids
+    clocks: tuple[str, ...] = ()  # calls in the key function that no scenario changes: a later delivery has another key
+    guard: str = "kernel"  # what enforced the network guard: "python" covers only Python's sockets and psycopg
+    compares_result: bool = True  # not where two clean runs return different results, such as ids
 
     @property
     def bad(self) -> list[Verdict]:
@@ -82,7 +82,7 @@ GROUPS = (
 
 
 def group_rows(report: ProofReport) -> list[tuple[str, str, str]]:
-    """What was played, how often, and what it came to."""
+    """Groups of scenarios: how many ran, and how they ended."""
     groups: dict[str, list[Verdict]] = {}
     for verdict in report.verdicts:
         groups.setdefault(_group(verdict), []).append(verdict)
@@ -104,7 +104,7 @@ def bad_rows(report: ProofReport, most: int = 10) -> list[tuple[str, str, str, s
 
 
 def all_rows(report: ProofReport) -> list[tuple[str, str, str, str, str, str]]:
-    """Every scene: what was injected, how many effects there should be and were, and what the run ended in."""
+    """Every scenario: the fault, expected and observed effects, and the final state of the run."""
     return [
         (one.scene, one.says, str(one.expected), str(one.seen), one.state or "-", one.word) for one in report.verdicts
     ]
@@ -122,7 +122,7 @@ def _difference(verdict: Verdict) -> str:
 
 
 def wrong_lines(report: ProofReport) -> Iterator[str]:
-    """What is declared wrongly, and what to write instead."""
+    """Wrong declarations, and what to write instead."""
     for one in report.wrong:
         whose = one.step or f"{report.flow}:"
         yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
@@ -134,7 +134,7 @@ def _some(names: tuple[str, ...], most: int = 3) -> str:
 
 
 def timeline(beats: tuple[TimelineEvent, ...]) -> Iterator[str]:
-    """One column per process, in the order of what happened."""
+    """One column per process, in order of time."""
     for number, beat in enumerate(beats, 1):
         gained = ", ".join(f"{what} +{count}" for what, count in beat.world.items())
         yield f"{number:>4}  {'          │' * (beat.process - 1)}process {beat.process}: {beat.what}" + (
@@ -149,17 +149,17 @@ def closing_line(report: ProofReport) -> str:
     share = "" if report.complete else f" of at least {report.planned}, for want of time"
     if not report.good:
         bad = len(report.bad)
-        return f"NOT SAFE to repeat: of {_scenes(played)} played{share}, {bad} ended otherwise than one clean run."
+        return f"NOT SAFE to repeat: of {_scenarios(played)} played{share}, {bad} ended otherwise than one clean run."
     missed = sum(one.word == "missed" for one in report.verdicts)
     parked = sum(one.word == "parked" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
     waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
-    plays = f"{_scenes(played)} played{share}{passed_over}"
+    plays = f"{_scenarios(played)} played{share}{passed_over}"
     safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
     if report.clocks:
         safe += " for as long as its key stays the same"
     return f"{safe}: {plays}, nothing happened twice and nothing was lost{waits}."
 
 
-def _scenes(count: int) -> str:
+def _scenarios(count: int) -> str:
     return f"{count} scene{'' if count == 1 else 's'}"

@@ -1,9 +1,9 @@
-"""Does the same to a store and to the memory model, step by step, and compares every answer.
+"""Apply the same random steps to a store and to the memory model, and compare every answer.
 
     run_state_machine_as_test(lambda: StoreMachine(store, advance), settings=settings(deadline=None))
 
-Versions, fences and clocks of the two differ; what must agree is which of them are the same, their order, and
-how much time lies between. Each run uses kinds of its own, so that one store serves all runs.
+Versions, fences and clocks of the two differ; compared is which of them are equal, their order, and the time
+between. Each run uses kinds of its own, so that one store serves all runs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["StoreMachine"]
 
 SPACES, KINDS, KEYS = ("one", "two"), ("claim", "step"), ("a", "b", "c")
 STATES, QUEUES = ("", "held", "done"), ("", "q1", "q2")
-# No sum of moves comes near a due time, so that the seconds a slow machine takes do not matter.
+# No sum of moves comes near a due time, so the seconds that a slow machine takes do not matter.
 MOVES, DUE_IN, HIDE, SLACK = (70.0, 1_000.0), (None, 0.0, 100.0, 300.0), 100.0, 15.0
 
 runs = itertools.count()
 
 
 class StoreAct(Struct, frozen=True):
-    """One write, as drawn: what to do where, on which condition, with what content."""
+    """One drawn write: what to do where, on which condition, with what content."""
 
     verb: str
     kind: str
@@ -91,14 +91,14 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.seen)
     @rule(nth=st.integers(0, 7), act=acts)
     def change(self, nth: int, act: StoreAct) -> None:
-        """Write where something is or has been: most of what can go wrong is there."""
+        """Write where something is or has been: that is where most errors are."""
         places = list(self.seen)
         self._write([self._writes(places[nth % len(places)], act)])
 
     @precondition(lambda self: self.seen)
     @rule(nth=st.integers(0, 7), last=acts, late=acts)
     def overtake(self, nth: int, last: StoreAct, late: StoreAct) -> None:
-        """Somebody changes a record in order, and whoever knew it before comes too late."""
+        """Another client changes a record first, and the one with the older version comes too late."""
         self.change(nth, replace(last, verb="replace", condition="version", back=0))
         self.change(nth, replace(late, verb="remove" if late.verb == "remove" else "replace", back=1))
 
@@ -146,7 +146,7 @@ class StoreMachine(RuleBasedStateMachine):
             move(seconds)
 
     def teardown(self) -> None:
-        """Whatever the walk did not ask: what is where, in which state, and in time due in which queue."""
+        """Compare what the walk did not: all records, their states, and what becomes due in which queue."""
         self.advance(MOVES[-1])
         for kind in KINDS:
             for state in (None, *STATES):
@@ -160,7 +160,7 @@ class StoreMachine(RuleBasedStateMachine):
         return f"{name} of run {self.run}"
 
     def _writes(self, at: Address, act: StoreAct) -> tuple[Write, Write]:
-        """The same write for each: with its own fence or version, as it was then."""
+        """The same write for each store, with its own fence or version at that time."""
         history = self.seen.get(at, [])
         known = history[-1 - act.back % len(history)] if history else (None, None)
         mine, theirs = (_write(at, act, record) for record in known)
@@ -202,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert (old_mine.fence < mine.fence) == (old_theirs.fence < theirs.fence), (mine, theirs)
 
     def _same(self, what: object, mine: object, theirs: object) -> None:
-        """What is one for the model is one for the store, and what are two are two."""
+        """Equal values of the model are equal in the store, and different ones differ."""
         assert self.twins.setdefault((what, "mine", mine), theirs) == theirs, (what, mine, theirs)
         assert self.twins.setdefault((what, "theirs", theirs), mine) == mine, (what, mine, theirs)
 

@@ -23,15 +23,15 @@ from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..operations import Operation
 
-__all__ = ["Given", "Guarded", "ProofTarget", "other_payload", "spread", "target_of"]
+__all__ = ["Given", "GuardedFunction", "ProofTarget", "other_payload", "spread", "target_of"]
 
 
-class Guarded:
-    """What a play asks of a flow. Nothing waits in it, so nothing can be started and left."""
+class GuardedFunction:
+    """A guarded function as a scenario uses it. It has no waits, so nothing can be started and left waiting."""
 
     def __init__(self, once: Once, parts: Runtime | None) -> None:
         self.once = once
-        self.parts: Any = parts  # None: its app was not found, which is told before anything is played
+        self.parts: Any = parts  # None: its app was not found, which is reported before anything runs
         self.name = once.policy.operation
         self.policy = once.policy
         self.asking = once.asking
@@ -54,7 +54,7 @@ class Guarded:
 
 
 class GuardedHandle(Handle):
-    """A failure that may be tried again is no end: whoever sent the event sends it once more."""
+    """A retryable failure is not final: the sender delivers the event again."""
 
     def state(self) -> Operation[str]:
         state = yield from super().state()
@@ -68,8 +68,8 @@ class GuardedHandle(Handle):
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def other_payload(flow: Flow | Guarded, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
-    """None: whatever could be changed makes it another event."""
+def other_payload(flow: Flow | GuardedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given | None:
+    """A changed payload with the same key; None if every change makes it another event."""
     key = flow.key(args, kwargs)
     for changed in _changes(args, kwargs):
         with suppress(TwiceproofError):
@@ -80,13 +80,13 @@ def other_payload(flow: Flow | Guarded, args: tuple[Any, ...], kwargs: dict[str,
 
 def _changes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Given]:
     for number, value in enumerate(args):
-        yield from (((*args[:number], other, *args[number + 1 :]), kwargs) for other in _others(value))
+        yield from (((*args[:number], other, *args[number + 1 :]), kwargs) for other in _other_values(value))
     for name, value in kwargs.items():
-        yield from ((args, {**kwargs, name: other}) for other in _others(value))
+        yield from ((args, {**kwargs, name: other}) for other in _other_values(value))
 
 
-def _others(value: Any) -> Iterator[Any]:
-    """What could stand there instead, of the same kind."""
+def _other_values(value: Any) -> Iterator[Any]:
+    """Other values of the same type."""
     if isinstance(value, dict):
         yield {**value, "changed_by_prove": True}
     elif isinstance(value, bool):
@@ -100,43 +100,45 @@ def _others(value: Any) -> Iterator[Any]:
     elif isinstance(value, Struct):
         fields = value.__struct_fields__
         yield from (
-            structs.replace(value, **{name: other}) for name in fields for other in _others(getattr(value, name))
+            structs.replace(value, **{name: other}) for name in fields for other in _other_values(getattr(value, name))
         )
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
         yield from (
-            dataclasses.replace(value, **{name: other}) for name in names for other in _others(getattr(value, name))
+            dataclasses.replace(value, **{name: other})
+            for name in names
+            for other in _other_values(getattr(value, name))
         )
 
 
 class ProofTarget(Struct, frozen=True):
     app: App
-    flow: Flow | Guarded
+    flow: Flow | GuardedFunction
     call: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = {}
     then: tuple[tuple[tuple[Any, ...], dict[str, Any]], ...] = ()  # later events of the same object
-    callbacks: dict[str, Any] = {}  # what is sent to the run's waits, by name
-    approve: tuple[str, ...] = ()  # approvals that somebody says yes to
-    ends: str = DONE  # the state that one clean run comes to: one that fails by mistake would prove nothing
-    real: tuple[str, ...] = ()  # what it may reach, though nobody stands in for it
+    callbacks: dict[str, Any] = {}  # payloads for the run's waits, by name
+    approve: tuple[str, ...] = ()  # approvals that are approved
+    ends: str = DONE  # the expected state of one clean run: a run that fails by mistake would prove nothing
+    real: tuple[str, ...] = ()  # hosts that may be reached without a stand-in
 
     @property
     def acting(self) -> list[Step | Once]:
         """What has effects: the app's steps, and the guarded function itself."""
-        return [*self.app.steps, *([self.flow.once] if isinstance(self.flow, Guarded) else [])]
+        return [*self.app.steps, *([self.flow.once] if isinstance(self.flow, GuardedFunction) else [])]
 
 
 def target_of(function: Any, *args: Any, **kwargs: Any) -> ProofTarget:
     flow = _flow_of(function)
     if flow is None:
         raise Misuse("prove needs a function under @app.flow or @app.once; name one, such as shop:sync_order.")
-    _refuse_changing(flow.key(args, kwargs), flow.key(args, kwargs))  # with what it cannot be called, is told here too
+    _refuse_changing(flow.key(args, kwargs), flow.key(args, kwargs))  # arguments that do not fit are reported here too
     return ProofTarget(_app_of(flow), flow, function, args, kwargs)
 
 
 def _refuse_changing(key: str, again: str) -> None:
-    """No two deliveries would be known as one, and the play could not find its own run."""
+    """Refuse a key that changes: no two deliveries would be one, and the scenario could not find its own run."""
     if key != again:
         raise Misuse(
             f"The key is another one each time it is asked for ({key!r}, then {again!r}), so every delivery is new; "
@@ -145,9 +147,9 @@ def _refuse_changing(key: str, again: str) -> None:
 
 
 def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An event is passed whole to a flow with one parameter, otherwise spread by name.
+    """Pass an event whole to a flow with one parameter, otherwise spread it by name.
 
-    As plain data, as a webhook does it; as the annotations say where the key is made of attributes.
+    As plain data, as a webhook does; converted by the annotations where the key uses attributes.
     """
     flow = _flow_of(function)
     if flow is None:
@@ -165,14 +167,14 @@ def spread(function: Any, event: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return given
 
 
-def _flow_of(function: Any) -> Flow | Guarded | None:
+def _flow_of(function: Any) -> Flow | GuardedFunction | None:
     flow, once = getattr(function, "flow", None), getattr(function, "once", None)
     if isinstance(once, Once):
-        return Guarded(once, next((app.parts for app in _apps(once.function) if _knows(app, once)), None))
+        return GuardedFunction(once, next((app.parts for app in _apps(once.function) if _knows(app, once)), None))
     return flow if isinstance(flow, Flow) else None
 
 
-def _app_of(flow: Flow | Guarded) -> App:
+def _app_of(flow: Flow | GuardedFunction) -> App:
     for app in _apps(flow.function):
         if app.parts is flow.parts:
             return app
@@ -180,7 +182,7 @@ def _app_of(flow: Flow | Guarded) -> App:
 
 
 def _apps(function: Any) -> Iterator[App]:
-    """Found where the function finds it: among the names that it can see."""
+    """Looked up where the function finds it: among its global and nonlocal names."""
     function = inspect.unwrap(function)
     seen = [*inspect.getclosurevars(function).nonlocals.values(), *getattr(function, "__globals__", {}).values()]
     return (value for value in seen if isinstance(value, App))

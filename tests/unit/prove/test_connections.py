@@ -29,7 +29,7 @@ from twiceproof import App
 from twiceproof.errors import Misuse
 from twiceproof.prove.guard.guard import NetworkGuard
 from twiceproof.prove.guard.places import AllowedDestinations
-from twiceproof.prove.prover import Prover, apart
+from twiceproof.prove.prover import Prover, in_child
 from twiceproof.prove.report import ProofReport
 from twiceproof.prove.target import target_of
 from twiceproof.prove.worlds.http import HttpWorld
@@ -449,6 +449,6 @@ def test_the_one_who_plays_is_not_held_to_it(outside: Listener) -> None:
             return one.connect_ex(outside.address)
 
     guard = NetworkGuard(AllowedDestinations())
-    assert apart(ask, int, guard=guard) != 0
+    assert in_child(ask, int, guard=guard) != 0
     assert guard.noted == [f"127.0.0.2:{outside.port}"]
     assert ask() == 0

@@ -18,7 +18,7 @@ from twiceproof.clock import Clock
 from twiceproof.errors import Misuse
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.prover import Prover, apart
+from twiceproof.prove.prover import Prover, in_child
 from twiceproof.prove.report import ProofReport, closing_line
 from twiceproof.prove.scenarios.process import PlayStage, Process
 from twiceproof.prove.scenarios.scenario import BODY, InjectedFault
@@ -210,12 +210,12 @@ def test_a_budget_for_nothing_proves_nothing() -> None:
 def test_what_a_play_prints_is_no_part_of_the_answer(capfd: pytest.CaptureFixture[str]) -> None:
     print("answer")
     for _ in range(2):
-        apart(lambda: [print("by Python"), os.write(1, b"by a program\n")] and 1, int, aloud=False)
+        in_child(lambda: [print("by Python"), os.write(1, b"by a program\n")] and 1, int, aloud=False)
     assert capfd.readouterr() == ("answer\n", "")
 
 
 def test_of_one_scene_alone_it_is_shown_beside_the_answer(capfd: pytest.CaptureFixture[str]) -> None:
-    apart(lambda: [print("by Python"), os.write(1, b"by a program\n")] and 1, int)
+    in_child(lambda: [print("by Python"), os.write(1, b"by a program\n")] and 1, int)
     out, err = capfd.readouterr()
     assert (out, sorted(err.splitlines())) == ("", ["by Python", "by a program"])
 

@@ -17,7 +17,7 @@ from twiceproof import App
 from twiceproof.errors import Misuse
 from twiceproof.prove.diagnosis import wrong_declarations
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.scenarios.scenario import ScenarioOutcome, Scene, TimelineEvent, Verdict, judge
+from twiceproof.prove.scenarios.scenario import Scenario, ScenarioOutcome, TimelineEvent, Verdict, judge
 from twiceproof.prove.worlds.http import HttpWorld
 
 API = "http://api.shop.test"
@@ -177,7 +177,7 @@ def test_what_makes_no_sense_is_refused_with_a_next_move(given: Any, says: str) 
 
 
 def test_an_answer_that_was_not_lost_after_all_is_told_as_missed() -> None:
-    scene = Scene("answer-lost-1", "", loses=1)
+    scene = Scenario("answer-lost-1", "", loses=1)
     assert judge(scene, ScenarioOutcome("done"), ScenarioOutcome("done")).word == "missed"
     assert judge(scene, ScenarioOutcome("done", fired=1), ScenarioOutcome("done")).word == "same"
 

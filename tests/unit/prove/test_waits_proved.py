@@ -9,7 +9,7 @@ import pytest
 from twiceproof import App, WaitTimedOut
 from twiceproof.errors import Misuse
 from twiceproof.prove.fixture import NotSafe, prove
-from twiceproof.prove.scenarios.scenario import ScenarioOutcome, Scene, judge
+from twiceproof.prove.scenarios.scenario import Scenario, ScenarioOutcome, judge
 
 app = App("memory://")
 outside: list[str] = []
@@ -103,7 +103,7 @@ def test_a_wait_that_nobody_ends_is_refused_with_what_to_say() -> None:
 
 def test_an_arrival_that_counts_twice_is_found() -> None:
     """The ledger does not do so; a verdict that could not say it would be worth nothing."""
-    scene = Scene("sent-twice-paid", "", arrives="paid", arrival="twice")
+    scene = Scenario("sent-twice-paid", "", arrives="paid", arrival="twice")
     clean = ScenarioOutcome("done", arrivals={"paid counted": 1})
     assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 2}), clean).word == "twice"
     assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 1}, fired=1), clean).word == "same"

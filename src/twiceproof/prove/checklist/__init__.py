@@ -1,4 +1,4 @@
-"""Twiceproof check."""
+"""`twiceproof check`: find design mistakes in flows without running them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ def is_allowed(finding: ChecklistFinding) -> bool:
 
 
 def check_app(app: App) -> list[ChecklistFinding]:
-    """In the order of the files, without what is allowed there. Reads source and declarations; runs nothing."""
+    """Findings in the order of the files, without those allowed by a comment.
+
+    Reads source and declarations; runs nothing.
+    """
     found = dict.fromkeys(finding for finding in _findings(app) if not is_allowed(finding))
     return sorted(found, key=lambda finding: (finding.file, finding.line, finding.rule))
 

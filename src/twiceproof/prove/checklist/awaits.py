@@ -1,4 +1,4 @@
-"""Which calls of a flow's body must be awaited and are not, and which are handed to asyncio instead of `app.gather`."""
+"""Calls in a flow's body that must be awaited and are not, or that are passed to asyncio instead of `app.gather`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANDS_ON = (ast.Call, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.Starred, ast.k
 
 
 def is_awaited_call(source: SourceTree, call: ast.Call, *, awaits: bool) -> str:
-    """What is called, if it returns something that must be awaited: an `async def` step, flow or guarded function.
+    """The called name, if the call must be awaited: an `async def` step, flow or guarded function.
 
     `awaits`: in an `async def` flow, where `app.sleep` and the like are awaited too.
     """
@@ -37,20 +37,20 @@ def is_awaited_call(source: SourceTree, call: ast.Call, *, awaits: bool) -> str:
 
 
 def _is_async(found: Any) -> bool:
-    """Of ours. Another coroutine is the user's own affair, and Python warns about it."""
+    """Whether it is one of ours. Python itself warns about other coroutines."""
     declared = next((getattr(found, mark) for mark in ("step", "flow", "once") if hasattr(found, mark)), None)
     return inspect.iscoroutinefunction(getattr(declared, "function", None))
 
 
 def forgotten(source: SourceTree, *, awaits: bool) -> Iterator[tuple[ast.Call, str]]:
-    """Calls whose coroutine goes nowhere: a statement of its own, or a name that nobody awaits or hands on."""
+    """Calls whose coroutine is dropped: a statement of its own, or a name that is neither awaited nor passed on."""
     handed_on = set(_handed_on(source))
     for node in source.nodes(ast.Expr, ast.Assign, ast.AnnAssign, ast.Return):
         call = getattr(node, "value", None)
         if not isinstance(call, ast.Call) or not (what := is_awaited_call(source, call, awaits=awaits)):
             continue
         if isinstance(node, ast.Return):
-            lost = isinstance(source.tree, ast.AsyncFunctionDef)  # a helper that is a `def` hands it on
+            lost = isinstance(source.tree, ast.AsyncFunctionDef)  # a helper that is a `def` passes it on
         else:
             lost = not any(name in handed_on for name in _targets(node))
         if lost:
@@ -63,11 +63,11 @@ def _targets(node: ast.AST) -> Iterator[str]:
         yield target.id if isinstance(target, ast.Name) else ANYTHING if target is not None else ""
 
 
-ANYTHING = "*"  # kept in an object or taken apart: who knows what becomes of it
+ANYTHING = "*"  # stored in an object or unpacked: what becomes of it is unknown
 
 
 def _handed_on(source: SourceTree) -> Iterator[str]:
-    """Names that are awaited, or passed on to somebody who may."""
+    """Names that are awaited, or passed to a call that may await them."""
     yield ANYTHING
     for node in source.nodes(ast.Await, ast.Return, *HANDS_ON):
         for child in ast.iter_child_nodes(node):
@@ -76,7 +76,7 @@ def _handed_on(source: SourceTree) -> Iterator[str]:
 
 
 def begins_tasks(source: SourceTree, call: ast.Call) -> str:
-    """What of asyncio is given calls of ours: "asyncio.gather"."""
+    """The asyncio function that is given our calls, such as "asyncio.gather"."""
     path = source.path(call.func)
     if not TASKS.fullmatch(path):
         return ""
@@ -86,7 +86,7 @@ def begins_tasks(source: SourceTree, call: ast.Call) -> str:
 
 
 def never_awaitable(source: SourceTree) -> Iterator[tuple[ast.Call, str]]:
-    """In a `def` flow: calls of `async def` steps, but those that are given to `asyncio.run`."""
+    """In a `def` flow: calls of `async def` steps, apart from those given to `asyncio.run`."""
     run = {
         id(inner)
         for call in source.calls()

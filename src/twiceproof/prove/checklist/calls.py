@@ -1,4 +1,4 @@
-"""Which calls reach outside, repeat, or come after another."""
+"""Which calls reach outside, repeat, or follow one another."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 
 
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-Arm = tuple[int, int]  # which branching, and which of its ways
+Arm = tuple[int, int]  # which branch statement, and which of its branches
 
 
 class Arms:
-    """Of one function's body."""
+    """The branches of one function's body."""
 
     def __init__(self, body: Sequence[ast.AST]) -> None:
         self._of: dict[int, tuple[Arm, ...]] = {}
@@ -69,8 +69,8 @@ def _ways(node: ast.AST) -> Iterator[Sequence[ast.AST]]:
         yield node.body
 
 
-INSTALLED = {"site-packages", "dist-packages"}  # an environment often lies in the project's own directory
-DEEPEST = 4  # helpers of helpers; whoever goes further is not followed
+INSTALLED = {"site-packages", "dist-packages"}  # a virtual environment often lies in the project's directory
+DEEPEST = 4  # how deep helpers are followed
 
 
 def step_of(source: SourceTree, node: ast.AST) -> Step | None:
@@ -79,7 +79,7 @@ def step_of(source: SourceTree, node: ast.AST) -> Step | None:
 
 
 def steps_in(source: SourceTree) -> list[tuple[ast.Call, Step]]:
-    """In the order in which they are written; `app.each(items, step)` calls one too."""
+    """Steps in source order; `app.each(items, step)` calls one too."""
     return [(call, step) for call in source.calls() for step in _steps_of(source, call)]
 
 
@@ -89,14 +89,14 @@ def _steps_of(source: SourceTree, call: ast.Call) -> list[Step]:
 
 
 def in_body(source: SourceTree) -> Iterator[tuple[SourceTree, str]]:
-    """The body itself, then the functions that it calls, each once, with words that say which."""
+    """The body itself, then the functions it calls, each once, with a phrase that says which."""
     for part in parts_of(source):
         here = part is source
         yield part, "in the flow's body" if here else f"in {part.function.__name__}(), which the flow's body calls"
 
 
 def parts_of(source: SourceTree) -> Iterator[SourceTree]:
-    """A function itself, then those of the same project that it calls, and so on, each once."""
+    """A function itself, then the functions of the same project that it calls, recursively, each once."""
     yield source
     seen: set[Any] = {source.function}
     level = [source]
@@ -108,7 +108,7 @@ def parts_of(source: SourceTree) -> Iterator[SourceTree]:
 
 
 def _helpers(part: SourceTree, flow: SourceTree) -> Iterator[Any]:
-    """Plain functions of the same project. What is under a decorator of ours is ledgered, and no part of the body."""
+    """Plain functions of the same project. Decorated ones are ledgered, and not part of the body."""
     home = _home(flow)
     for call in part.calls():
         found = part.meaning(call.func)
@@ -119,12 +119,12 @@ def _helpers(part: SourceTree, flow: SourceTree) -> Iterator[Any]:
 
 
 def _is_ours(helper: Any) -> bool:
-    """In a checkout that twiceproof is installed from, it lies in the project's own directory, too."""
+    """In a source checkout, twiceproof itself may lie in the project's directory."""
     return str(helper.__module__).partition(".")[0] == __name__.partition(".")[0]
 
 
 def _home(flow: SourceTree) -> Path:
-    """The directory that the flow's module, or the package that it is in, is imported from."""
+    """The directory from which the flow's module or package is imported."""
     above = list(Path(flow.file).parents)
     deep = str(getattr(flow.function, "__module__", None) or "").count(".")
     return above[min(deep, len(above) - 1)] if above else Path(flow.file)
@@ -178,12 +178,12 @@ UPSERT = re.compile(r"\bon\s+(conflict|duplicate)\b|\binsert\s+or\s+(ignore|repl
 
 
 def reaches_outside(path: str) -> bool:
-    """A call of a known client. Making one reaches nobody; asking it something does."""
+    """A call of a known client. Creating a client reaches nothing; using it does."""
     return bool(OUTSIDE.match(path)) and bool(SPEAKS.fullmatch(path.rsplit(".", 1)[-1]))
 
 
 def writes_files(path: str, given: Sequence[str]) -> bool:
-    """`given` are the literal texts among the arguments: a mode is one of them."""
+    """`given` are the literal texts among the arguments: a file mode is one of them."""
     return bool(WRITES.fullmatch(path)) or bool(
         OPENS.fullmatch(path) and any(re.fullmatch(r"[rbt+]*[wax+][rwaxbt+]*", text) for text in given)
     )
@@ -194,17 +194,17 @@ def changes_each_time(path: str) -> bool:
 
 
 def begins_threads(path: str) -> bool:
-    """Threads and processes that know nothing of their run. `asyncio.to_thread` takes it along."""
+    """Threads and processes without the run's context. `asyncio.to_thread` carries it along."""
     return bool(THREADS.fullmatch(path))
 
 
 def draws(path: str) -> bool:
-    """Whether it is made for this attempt alone. A clock may be read for a log, and tells nothing."""
+    """Whether the value is new in each attempt. Reading a clock for a log does not count."""
     return bool(DRAWN.fullmatch(path))
 
 
 def creates(path: str, text: str | None) -> bool:
-    """Whether a call makes something new each time it is run, as far as its name or its SQL tells."""
+    """Whether a call creates something new each time, as far as its name or its SQL shows."""
     if text is not None and PLAIN_INSERT.search(text):
         return not UPSERT.search(text)
     return bool(OUTSIDE.match(path) and POSTS.search("." + path.rsplit(".", 1)[-1]))

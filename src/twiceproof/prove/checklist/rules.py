@@ -1,4 +1,4 @@
-"""The rules and their findings."""
+"""The rules of `twiceproof check`, and their findings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["RULES", "ChecklistFinding", "ChecklistRule", "drawn_in_key", "of_flo
 
 
 class ChecklistRule(Struct, frozen=True):
-    """One line of the checklist. `why` is one sentence; `instead` is what to write."""
+    """One rule. `why` is one sentence; `instead` is what to write."""
 
     name: str
     why: str
@@ -41,7 +41,7 @@ class ChecklistRule(Struct, frozen=True):
 
 
 class ChecklistFinding(Struct, frozen=True):
-    """One place where a rule is not kept. `line` is 0 where the source cannot be read."""
+    """One violation of a rule. `line` is 0 where the source cannot be read."""
 
     rule: str
     file: str
@@ -202,12 +202,12 @@ def _key(name: str, asking: ClaimRequestFactory, source: SourceTree) -> Iterator
 
 
 def drawn_in_key(asking: ClaimRequestFactory) -> tuple[str, ...]:
-    """What a key function calls that is another one each time: a clock, dice. Nothing of a template's."""
+    """Calls in a key function that return a new value each time: a clock, random numbers. Nothing for a template."""
     return tuple(dict.fromkeys(path for _, _, path in _made_anew(asking)))
 
 
 def _made_anew(asking: ClaimRequestFactory) -> Iterator[tuple[SourceTree, ast.Call, str]]:
-    """In the key function, and in the helpers that it calls."""
+    """In the key function, and in the helpers it calls."""
     if asking.maker.function is not None:
         for part in parts_of(SourceTree(asking.maker.function)):
             for call in part.calls():
@@ -256,7 +256,7 @@ def _order(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
         if step.plan.repeat.kind == "never" and repeatable:
             found = f"{step.name} cannot be repeated, and {repeatable[0].name} comes after it"
             yield _found("dangerous-before-safe", source, line, flow.name, found)
-        else:  # a transaction too: it is committed when its step ends, whatever becomes of the run
+        else:  # a transaction too: it is committed when its step ends, even if the run fails later
             yield _found("missing-undo", source, line, flow.name, f"{step.name} has no undo=, and is not the last step")
 
 
@@ -273,7 +273,7 @@ def _loops(flow: Flow, source: SourceTree) -> Iterator[ChecklistFinding]:
 
 
 def _declaration(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
-    """The decorator is looked at: "never" by silence is an oversight, in writing it is a decision."""
+    """Looks at the decorator: "never" by default may be an oversight, written out it is a decision."""
     for decorator in source.decorators:
         call = decorator.func if isinstance(decorator, ast.Call) else decorator
         named = isinstance(call, ast.Attribute) and call.attr == "step"
@@ -282,7 +282,7 @@ def _declaration(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
 
 
 def _key_sent(step: Step, source: SourceTree) -> Iterator[ChecklistFinding]:
-    """In the step, or in what it calls. Where neither can be read, nobody can say."""
+    """Whether the key is sent in the step or in what it calls. True where the source cannot be read."""
     if step.plan.repeat.kind != "keyed" or not source.body:
         return
     for part in parts_of(source):
@@ -303,7 +303,7 @@ def _work(name: str, source: SourceTree, repeat: str, *, alone: bool = True) -> 
 
 
 def _drawn(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
-    """Sent along, it is another key on every attempt, or another payload under the same."""
+    """Sent along, it is another key in every attempt, or another payload under the same key."""
     for call in source.calls():
         if draws(path := source.path(call.func)):
             yield _found("unstable-key", source, source.line(call), name, f'{path}() where "keyed" is declared')
@@ -328,7 +328,7 @@ def _retries(name: str, source: SourceTree) -> Iterator[ChecklistFinding]:
 
 
 def _goes_round(node: ast.AST) -> bool:
-    """Whether an error leads round the loop once more: a handler that raises or leaves does not."""
+    """Whether an error continues the loop: a handler that raises or leaves does not."""
     return isinstance(node, ast.Try) and any(
         not isinstance(handler.body[-1], ast.Raise | ast.Return | ast.Break) for handler in node.handlers
     )
@@ -352,7 +352,7 @@ def _texts(call: ast.Call) -> list[str]:
 
 
 def _dotted(node: ast.AST) -> str:
-    """As it is written, where nobody knows what it stands for."""
+    """As written, where its meaning is unknown."""
     return ast.unparse(node) if isinstance(node, ast.Attribute | ast.Name) else ""
 
 

@@ -15,11 +15,11 @@ __all__ = ["NOTHING", "SourceTree", "is_set", "literal", "local_paths"]
 
 SET = "builtins.set"
 OF_SETS = ("union", "intersection", "difference", "symmetric_difference", "copy")
-IN_ORDER = ("list", "tuple", "enumerate", "iter", "reversed", "zip")  # keep the order they are given
+IN_ORDER = ("list", "tuple", "enumerate", "iter", "reversed", "zip")  # these keep the order of their items
 
 
 def local_paths(body: Sequence[ast.AST], path: Callable[[ast.AST], str]) -> dict[str, str]:
-    """By name. One that is made of two different things is known as neither."""
+    """What local names were made with. A name made of two different things is left out."""
     found: dict[str, str] = {}
     for root in body:
         for node in ast.walk(root):
@@ -54,7 +54,7 @@ def _of(value: ast.expr, path: Callable[[ast.AST], str], known: dict[str, str]) 
 
 
 def is_set(node: ast.AST, known: dict[str, str]) -> bool:
-    """Whether iterating over it takes its items in an order that is another one in each process."""
+    """Whether iterating over it takes the items in an order that differs between processes."""
     match node:
         case ast.Set() | ast.SetComp():
             return True
@@ -75,13 +75,13 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 class SourceTree:
-    """One function. Where its source cannot be had, the tree is empty and nothing is found in it."""
+    """One function. Where its source is not available, the tree is empty and nothing is found in it."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = inspect.unwrap(function)
         code = getattr(self.function, "__code__", None)
         self.file = code.co_filename if code else "?"
-        self._own = set(code.co_varnames + code.co_cellvars) if code else set()  # what hides the module's names
+        self._own = set(code.co_varnames + code.co_cellvars) if code else set()  # local names, which hide the module's
         self.tree = _found(self.file, code.co_firstlineno, self.function) if code else None
         self.first_line = code.co_firstlineno if code and self.tree is not None else 0
         self.body: list[Any] = _body(self.tree)
@@ -97,7 +97,7 @@ class SourceTree:
         return getattr(node, "lineno", self.first_line)
 
     def calls(self, *inside: ast.AST) -> Iterator[ast.Call]:
-        """In the order in which they are written, calls in nested functions left out."""
+        """Calls in source order, without those in nested functions."""
         for root in inside or self.body:
             yield from (node for node in _walk(root) if isinstance(node, ast.Call))
 
@@ -106,7 +106,7 @@ class SourceTree:
             yield from (node for node in _walk(root) if isinstance(node, kinds))
 
     def meaning(self, node: ast.AST) -> Any:
-        """What a name or a dotted name stands for; NOTHING where only a run would tell."""
+        """What a name or a dotted name refers to; NOTHING where only running the code would show it."""
         if isinstance(node, ast.Name):
             known = NOTHING if node.id in self._own else self._names.get(node.id, NOTHING)
             return known if known is not NOTHING or node.id in self._own else getattr(builtins, node.id, NOTHING)
@@ -116,7 +116,7 @@ class SourceTree:
         return NOTHING
 
     def path(self, node: ast.AST) -> str:
-        """Which function of which module is called: "httpx.post", "datetime.datetime.now"; "" if nobody can tell."""
+        """Which function of which module is called, such as "httpx.post" or "datetime.datetime.now"; "" if unknown."""
         found = self.meaning(node)
         if found is NOTHING:
             return self._local_path(node)
@@ -124,7 +124,7 @@ class SourceTree:
         return f"{module}.{name}" if module and name else self._method_path(node)
 
     def _local_path(self, node: ast.AST) -> str:
-        """What a name of the function's own was made with, or what is asked of something just made."""
+        """What a local name was made with, or the method of a value just made."""
         if isinstance(node, ast.Name):
             return self.local.get(node.id, "")
         if isinstance(node, ast.Attribute):
@@ -148,12 +148,12 @@ class SourceTree:
 
 
 def literal(call: ast.Call, name: str) -> ast.expr | None:
-    """What is given for a keyword, if anything."""
+    """The literal value of a keyword argument, if any."""
     return next((word.value for word in call.keywords if word.arg == name), None)
 
 
 def _home(found: Any) -> str:
-    """`from random import random` is bound to an object of that module, and names none itself."""
+    """`from random import random` binds an object of that module, which does not name it."""
     own = getattr(found, "__self__", None)
     return getattr(found, "__module__", None) or (type(own).__module__ if own is not None else "")
 
@@ -200,7 +200,7 @@ def _names_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _walk(root: ast.AST) -> Iterator[ast.AST]:
-    """Depth first, as written. What a nested function does, it does when it is called."""
+    """Depth first, in source order. Nested functions are left out: they run when called."""
     yield root
     if isinstance(root, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return

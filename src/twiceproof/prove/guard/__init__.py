@@ -1,1 +1,1 @@
-"""The guard of a play: its processes connect to worlds, and to nothing else."""
+"""The network guard: a scenario's processes connect to worlds, and to nothing else."""

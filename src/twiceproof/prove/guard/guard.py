@@ -1,4 +1,4 @@
-"""One play's guard: the play's end of it, and the prover's, which judges and keeps what was refused."""
+"""The guard of one scenario: its end in the scenario, and the prover's end, which decides and records refusals."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from .sockets import SocketGuard
 __all__ = ["NetworkGuard"]
 
 
-LONGEST_LINE = 1024  # a line this short is written to a pipe in one piece
+LONGEST_LINE = 1024  # a line this short is written to a pipe atomically
 BLOCK = 65_536
 
 
 class NetworkGuard:
-    """Made in the prover before the play is forked. `learning`: everything is allowed, and stays so from then on.
+    """Created in the prover before the scenario is forked.
 
-    `noted` is what was refused; `cut` are connections from before that the play may not use, and name servers that a
-    client asked by itself: no fault, unless the play comes to grief over it.
+    `learning`: everything is allowed, and stays so from then on.
+
+    `noted` is what was refused; `cut` are inherited connections that the scenario may not use, and name servers that
+    a
+    client asked by itself: no fault, unless the scenario fails because of it.
     """
 
     def __init__(self, allowed: AllowedDestinations, *, learning: bool = False) -> None:
-        self._allowed = allowed if learning else allowed.copy()  # what one play listens at is no other's
+        self._allowed = allowed if learning else allowed.copy()  # what one scenario listens on is not open to others
         self._learning = learning
         self._hearing, self._telling = os.pipe()
         self._line, self._plays_line = socket.socketpair()
@@ -60,13 +63,13 @@ class NetworkGuard:
         sockets.enter(judges=not asks_kernel)
 
     def _tell(self, sign: str, place: str) -> None:
-        with suppress(OSError):  # the prover has gone
+        with suppress(OSError):  # the prover has exited
             os.write(self._telling, f"{sign}{place}".replace("\n", "?").encode()[:LONGEST_LINE] + b"\n")
 
     # -- in the prover ---------------------------------------------------------------------------
 
     def follow(self, answer: int) -> bytes:
-        """Until the play has given its answer, and ended."""
+        """Serve until the scenario has given its answer, and ended."""
         os.close(self._telling)
         self._plays_line.close()
         os.set_blocking(self._hearing, False)
@@ -105,7 +108,7 @@ class NetworkGuard:
             poll.register(self._listener.descriptor, select.POLLIN)
 
     def _may(self, thread: int, place: str) -> bool:
-        self._hear()  # what the play said before it asked
+        self._hear()  # messages that the scenario sent before its question
         judged = self._allowed.judge(place)
         if judged == "yes" or thread in self._looking_up:
             return True
@@ -116,7 +119,7 @@ class NetworkGuard:
         return False
 
     def _hear(self) -> bool:
-        """False: nobody is left to tell anything."""
+        """Read one message. False: the other end is closed."""
         try:
             while block := os.read(self._hearing, BLOCK):
                 *lines, self._rest = (self._rest + block).split(b"\n")

@@ -1,6 +1,6 @@
-"""Linux: the kernel asks the prover about each connection of a play, whichever library or program makes it.
+"""Linux: the kernel asks the prover about each connection of a scenario, whichever library or program makes it.
 
-A seccomp filter with user notification: no rights are needed, and programs that the play starts inherit it.
+Uses a seccomp filter with user notification: no privileges are needed, and started programs inherit it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALLOW, NOTIFY, REFUSE = 0x7FFF0000, 0x7FC00000, 0x00050000
 LOAD, EQUALS, RETURN = 0x20, 0x15, 0x06
 RECEIVE, ANSWER = 0xC0502100, 0xC0182101
 GO_ON = 1
-HANDING_OVER = socket.MSG_DONTROUTE | 0x800  # with MSG_CONFIRM: flags that nobody else sends by
+HANDING_OVER = socket.MSG_DONTROUTE | 0x800  # with MSG_CONFIRM: flags that no other program uses
 KNOWN = b"twiceproof reads the memory of its plays"
 LONGEST = 128  # bytes of an address
 MOST_MESSAGES = 64
@@ -53,12 +53,12 @@ TOLD = ctypes.create_string_buffer(KNOWN)
 
 
 def is_known() -> bool:
-    """Whether this is a machine whose numbers are known."""
+    """Whether the numbers of this machine are known."""
     return sys.platform == "linux" and sys.byteorder == "little" and platform.machine() in MACHINES
 
 
 def _filter(machine: Machine) -> bytes:
-    """Asks about calls with an address in them. Jumps are (how many to skip if so, and if not)."""
+    """Notifies about calls that carry an address. Jumps are (skip if true, skip if false)."""
     number, flags, low, high = 0, 16 + 8 * 2, 16 + 8 * 4, 16 + 8 * 4 + 4
 
     def line(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
@@ -73,11 +73,13 @@ def _filter(machine: Machine) -> bytes:
             line(EQUALS, machine.sendmmsg, 11, 0),
             line(EQUALS, machine.sendmsg, 2, 0),
             line(EQUALS, machine.sendto, 3, 0),
-            line(EQUALS, machine.io_uring_setup, 6, 7),  # its requests are not seen here: programs do without it
+            line(
+                EQUALS, machine.io_uring_setup, 6, 7
+            ),  # io_uring requests are not visible here: programs do without it
             line(LOAD, flags),
             line(EQUALS, HANDING_OVER, 5, 6),
             line(LOAD, low),
-            line(EQUALS, 0, 0, 4),  # most of what is sent is sent without an address
+            line(EQUALS, 0, 0, 4),  # most sends carry no address
             line(LOAD, high),
             line(EQUALS, 0, 1, 2),
             line(RETURN, REFUSE | errno.ENOSYS),
@@ -92,7 +94,7 @@ class _Program(ctypes.Structure):
 
 
 def hand_over(line: socket.socket) -> bool:
-    """In the play, before anything else: False if the kernel will not, or the prover may not read this memory."""
+    """In the scenario, before anything else: False if the kernel refuses, or the prover may not read this memory."""
     if not is_known():
         line.close()
         return False
@@ -114,7 +116,7 @@ def hand_over(line: socket.socket) -> bool:
 
 
 def take_over(line: socket.socket) -> Listener | None:
-    """In the prover: None if the play has no filter."""
+    """In the prover: None if the scenario has no filter."""
     told, found, _, _ = socket.recv_fds(line, 16, 1)
     if not found:
         return None
@@ -125,7 +127,7 @@ def take_over(line: socket.socket) -> Listener | None:
 
 
 class Listener:
-    """The prover's end. One that is blind lets everything go on: the play then judges by itself."""
+    """The prover's end. If it cannot read memory, everything continues, and the scenario's own guard decides."""
 
     def __init__(self, descriptor: int, machine: Machine, sees: bool) -> None:
         self.descriptor = descriptor
@@ -133,9 +135,9 @@ class Listener:
         self._machine = machine
 
     def answer(self, may: Callable[[int, str], bool]) -> None:
-        """One question; `may` is asked with the thread and the place."""
+        """Answer one question; `may` is called with the thread and the place."""
         asked = bytearray(80)
-        with suppress(OSError):  # whoever asked has died meanwhile
+        with suppress(OSError):  # the thread has died meanwhile
             fcntl.ioctl(self.descriptor, RECEIVE, asked)
             number, thread, _, call = struct.unpack_from("QIIi", asked)
             arguments = struct.unpack_from("6Q", asked, 32)

@@ -1,4 +1,4 @@
-"""Addresses as text, such as `127.0.0.1:80` or `unix:/run/x.sock`, and which of them a play may connect to."""
+"""Addresses as text, such as `127.0.0.1:80` or `unix:/run/x.sock`, and which of them a scenario may connect to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["AllowedDestinations", "Judgement", "host_written", "place_in_memory"
 
 Judgement = Literal["yes", "no", "quietly no"]
 UNIX = "unix:"
-# Names of users and hosts, and the system's log: asked by libraries on their own, and no effect.
+# Name services and the system log: used by libraries on their own, without effects.
 SYSTEM = tuple(
     UNIX + path
     for path in (
@@ -35,7 +35,7 @@ WHOLE_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where a co
 
 
 def place_of(family: int, address: Any) -> str | None:
-    """Of an address as Python's sockets take it; None for families that lead nowhere, and for names."""
+    """The text of an address as Python's sockets take it; None for families that lead nowhere, and for names."""
     if address is None:
         return None
     if family == socket.AF_UNIX:
@@ -48,7 +48,7 @@ def place_of(family: int, address: Any) -> str | None:
 
 
 def place_in_memory(raw: bytes) -> str | None:
-    """The same of an address as the kernel takes it."""
+    """The text of an address as the kernel takes it."""
     if len(raw) < 2:
         return None
     (family,) = struct.unpack_from("=H", raw)
@@ -63,7 +63,7 @@ def place_in_memory(raw: bytes) -> str | None:
 
 
 def host_written(host: Any) -> str:
-    """A name or an address, in one way of writing it."""
+    """A name or an address, in one notation."""
     name = host.decode("ascii", "replace") if isinstance(host, bytes | bytearray) else str(host or "")
     name = name.lower().rstrip(".")
     return (_number(name.strip("[]")) or name).strip("[]")
@@ -82,7 +82,10 @@ def _number(host: Any) -> str | None:
 
 
 class AllowedDestinations:
-    """Worlds, what the user calls `real`, and what the play itself listens at. `named`: hosts, host:port, or paths."""
+    """Worlds, what the user calls `real`, and what the scenario itself listens on.
+
+    `named`: hosts, host:port, or paths.
+    """
 
     def __init__(self, named: Collection[str] = ()) -> None:
         self._named = {_said(one) for one in named if one}
@@ -94,7 +97,7 @@ class AllowedDestinations:
             self._resolve(one)
 
     def _resolve(self, named: str) -> None:
-        """For clients that look names up themselves. One that is not found may be found later."""
+        """For clients that look names up themselves. A name that is not found now may be found later."""
         host, colon, port = named.rpartition(":") if not _number(named.strip("[]")) else ("", "", "")
         name = host if colon else port
         if not name or named.startswith(UNIX) or _number(name.strip("[]")):
@@ -117,7 +120,7 @@ class AllowedDestinations:
         self._named.add(host_written(host))
 
     def may_look_up(self, host: Any, port: Any) -> bool:
-        """What is no name needs no looking up: its connection is judged."""
+        """An address needs no look-up: its connection is checked."""
         name = host_written(host)
         return name in self._here or name.endswith(".localhost") or bool(_number(name)) or self.names(host, port)
 
@@ -131,7 +134,7 @@ class AllowedDestinations:
         if place.startswith(UNIX):
             return "no"
         host, _, port = place.rpartition(":")
-        if host in self._named or port == "0":  # to no port goes nothing: a look-up compares addresses so
+        if host in self._named or port == "0":  # nothing is sent to port 0: look-ups compare addresses this way
             return "yes"
         if port == "53" and host in self._name_servers:
             return "yes" if self._asks_name_servers else "quietly no"
@@ -139,7 +142,7 @@ class AllowedDestinations:
 
 
 def _said(name: str) -> str:
-    """As places are written: `--real 127.0.0.1`, `db.test:5432`, `::1`, `[::1]:80` or `/run/x.sock`."""
+    """In the notation of places: `--real 127.0.0.1`, `db.test:5432`, `::1`, `[::1]:80` or `/run/x.sock`."""
     if name.startswith(("/", "@")):
         return UNIX + name
     if name.startswith(UNIX):
@@ -152,7 +155,7 @@ def _said(name: str) -> str:
 
 
 def _name_servers() -> set[str]:
-    """As the resolver of this machine knows them."""
+    """As configured in this machine's resolver."""
     try:
         lines = Path("/etc/resolv.conf").read_text("utf-8", "replace").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""What Python itself knows about a play's connections: names before they are looked up, and its own listeners.
+"""What Python knows about a scenario's connections: names before they are looked up, and its own listeners.
 
-Where the kernel does not judge, connections of Python's sockets and of psycopg are judged here.
+Where the kernel does not decide, connections of Python's sockets and of psycopg are checked here.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LIBPQ = "psycopg.generators"
 
 
 class SocketGuard:
-    """In the process of the play, for good. `tell` has a sign and a place: + is allowed, - was refused, ~ was cut.
+    """In the scenario's process, permanently. `tell` takes a sign and a place: + allowed, - refused, ~ cut.
 
-    = is an allowed name; < and > are a thread that begins and ends a look-up of a name that it may look up.
+    = is an allowed name; < and > mark the start and end of a look-up of an allowed name by a thread.
     """
 
     def __init__(self, allowed: AllowedDestinations, tell: Callable[[str, str], None], *, learning: bool) -> None:
@@ -89,7 +89,7 @@ class SocketGuard:
     # -- names -----------------------------------------------------------------------------------
 
     def _wrap_look_ups(self) -> None:
-        """Below `socket.getaddrinfo`: names of worlds are answered there, and never come here."""
+        """Wraps below `socket.getaddrinfo`: names of worlds are answered there, and never get here."""
         before = _socket.getaddrinfo
 
         def look_up(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
@@ -105,10 +105,10 @@ class SocketGuard:
                     self._allow(place or "")
             return found
 
-        setattr(_socket, "getaddrinfo", look_up)  # noqa: B010 - mypy lets nobody assign to a module
+        setattr(_socket, "getaddrinfo", look_up)  # noqa: B010 - mypy does not allow assigning to a module
 
     def _wrap_connections(self) -> None:
-        """A name that is given to the socket itself is looked up below, where nobody is asked."""
+        """A name given to the socket itself is looked up in C, where nothing could be checked."""
         for method in ("connect", "connect_ex"):
             before = getattr(socket.socket, method)
             setattr(socket.socket, method, self._naming(before))
@@ -154,12 +154,12 @@ class SocketGuard:
                     self._connect(family, address)
             return before(conninfo, *args, **kwargs)
 
-        setattr(generators, "connect", connect)  # noqa: B010 - mypy lets nobody assign to a module
+        setattr(generators, "connect", connect)  # noqa: B010 - mypy does not allow assigning to a module
 
     # -- connections from before -----------------------------------------------------------------
 
     def cut_earlier(self) -> None:
-        """Connections that the play has inherited: whoever opened them keeps them, and the play has a dead end."""
+        """Replace inherited connections by dead ends: their owner in the parent keeps them."""
         for descriptor in _sockets():
             with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as one:
                 place = place_of(one.family, one.getpeername())
@@ -191,13 +191,13 @@ def _dead_end(descriptor: int) -> None:
 
 
 def import_libpq() -> None:
-    """Before the plays: what a play imports itself could not be wrapped."""
+    """Import it before the scenarios start: a later import could not be wrapped."""
     with suppress(ImportError):
         __import__(LIBPQ)
 
 
 def _servers(conninfo: str) -> Iterator[tuple[int, Any]]:
-    """Where libpq would connect to, by what it is told and by the environment; a name has no family."""
+    """Where libpq would connect to, by its arguments and the environment; a name has no family."""
     from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict
 

@@ -1,1 +1,1 @@
-"""A user's own flow, played again and again in private: killed, paused, repeated, and compared with one clean run."""
+"""Scenarios: a user's own flow is run in private, killed, paused and repeated, and compared with one clean run."""

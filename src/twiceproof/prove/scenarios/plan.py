@@ -7,7 +7,7 @@ from itertools import islice, permutations
 
 from msgspec import Struct
 
-from .scenario import ACTS, CLEAN, REFUSED, InjectedFault, ScenarioOutcome, Scene
+from .scenario import ACTS, CLEAN, REFUSED, InjectedFault, Scenario, ScenarioOutcome
 
 __all__ = [
     "Played",
@@ -24,31 +24,35 @@ __all__ = [
 MOST_ORDERS = 24
 
 
-def after_clean(clean: ScenarioOutcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scene]:
-    """What one clean run's points give rise to, and its exchanges with the outside."""
-    yield Scene("twice", "delivered twice, one after the other", delivery="twice")
-    yield Scene("at-once", "delivered eight times at once", delivery="at-once")
-    yield Scene("later", "delivered again an hour after it was done", delivery="later")
+def after_clean(clean: ScenarioOutcome, *, can_change: bool, exchanges: Sequence[str] = ()) -> Iterator[Scenario]:
+    """Scenarios that follow from the fault points of one clean run, and from its requests to the outside."""
+    yield Scenario("twice", "delivered twice, one after the other", delivery="twice")
+    yield Scenario("at-once", "delivered eight times at once", delivery="at-once")
+    yield Scenario("later", "delivered again an hour after it was done", delivery="later")
     if can_change:
-        yield Scene("changed", "delivered again with another payload under the same key", delivery="changed")
+        yield Scenario("changed", "delivered again with another payload under the same key", delivery="changed")
     yield from _kills(clean)
     for number, asked in enumerate(exchanges, 1):
-        yield Scene(f"answer-lost-{number}", f"{asked}: carried out, and its answer is lost", loses=number)
+        yield Scenario(f"answer-lost-{number}", f"{asked}: carried out, and its answer is lost", loses=number)
     for number, step in enumerate(clean.effects, 1):
         lost = InjectedFault("lose", "effect", number, after=True)
-        yield Scene(f"lost-{number}", f"{step} is done, and its answer is lost", ((lost,),))
+        yield Scenario(f"lost-{number}", f"{step} is done, and its answer is lost", ((lost,),))
         pause = InjectedFault("pause", "effect", number, after=True)
-        yield Scene(f"paused-{number}", f"paused past its lease when {step} had acted, then woken", ((pause,),))
+        yield Scenario(f"paused-{number}", f"paused past its lease when {step} had acted, then woken", ((pause,),))
 
 
-def _kills(clean: ScenarioOutcome, refused: Scene | None = None, writes: int = 0, effects: int = 0) -> Iterator[Scene]:
-    """Before and after every write, before every effect and between it and its record; without the first so many."""
+def _kills(
+    clean: ScenarioOutcome, refused: Scenario | None = None, writes: int = 0, effects: int = 0
+) -> Iterator[Scenario]:
+    """Kills before and after every write, before every effect, and between an effect and its record, from the
+    given numbers of writes and effects on.
+    """
     prefix, beside, refuses = (f"{refused.name}-", refused.name, refused.refuses) if refused else ("", "clean", "")
     for number in range(writes + 1, clean.writes + 1):
         for after in (False, True):
             kill = InjectedFault("kill", "write", number, after)
             when = "as soon as it landed" if after else "before it landed"
-            yield Scene(
+            yield Scenario(
                 f"{prefix}kill-write-{number}{'-after' if after else '-before'}",
                 f"killed at ledger write {number}, {when}",
                 ((kill,),),
@@ -59,7 +63,7 @@ def _kills(clean: ScenarioOutcome, refused: Scene | None = None, writes: int = 0
         for after in (False, True):
             kill = InjectedFault("kill", "effect", number, after)
             when = f"between the effect of {step} and its record" if after else f"just before {step} acted"
-            yield Scene(
+            yield Scenario(
                 f"{prefix}kill-effect-{number}{'-after' if after else '-before'}",
                 f"killed {when}",
                 ((kill,),),
@@ -68,43 +72,47 @@ def _kills(clean: ScenarioOutcome, refused: Scene | None = None, writes: int = 0
             )
 
 
-def around_waits(clean: ScenarioOutcome) -> Iterator[Scene]:
-    """What the run waits for comes twice, too early, never, too late; two persons decide at once."""
+def around_waits(clean: ScenarioOutcome) -> Iterator[Scenario]:
+    """Around waits: an arrival comes twice, too early, never or too late; two people decide at once."""
     for one in clean.awaited:
         name = one.name
         if one.approval:
-            yield Scene(
+            yield Scenario(
                 f"raced-{name}", f"two decide about {name} at once, a third later", arrives=name, arrival="raced"
             )
             continue
-        yield Scene(f"sent-twice-{name}", f"{name} is sent twice, and once more later", arrives=name, arrival="twice")
-        yield Scene(f"early-{name}", f"{name} comes before anybody waits for it", arrives=name, arrival="early")
+        yield Scenario(
+            f"sent-twice-{name}", f"{name} is sent twice, and once more later", arrives=name, arrival="twice"
+        )
+        yield Scenario(f"early-{name}", f"{name} comes before anybody waits for it", arrives=name, arrival="early")
         if one.ends:
             never = f"never-{name}"
-            yield Scene(never, f"{name} does not come", beside=never, arrives=name, arrival="never")
-            yield Scene(f"late-{name}", f"{name} comes after its time", beside=never, arrives=name, arrival="late")
+            yield Scenario(never, f"{name} does not come", beside=never, arrives=name, arrival="never")
+            yield Scenario(f"late-{name}", f"{name} comes after its time", beside=never, arrives=name, arrival="late")
 
 
-def out_of_order(events: int) -> Iterator[Scene]:
-    """Every order of a handful of events; of more, as many as four would have."""
+def out_of_order(events: int) -> Iterator[Scenario]:
+    """Every order of up to four events; of more, as many orders as four would have."""
     given = tuple(range(events))
     for order in islice(permutations(given), MOST_ORDERS) if events > 1 else ():
         says = ", ".join(str(number + 1) for number in order)
-        yield Scene(_order_name(order), f"the events come in the order {says}", beside=_order_name(given), order=order)
+        yield Scenario(
+            _order_name(order), f"the events come in the order {says}", beside=_order_name(given), order=order
+        )
 
 
 def _order_name(order: tuple[int, ...]) -> str:
     return "-".join(["order", *(str(number + 1) for number in order)])
 
 
-def after_refusal(clean: ScenarioOutcome) -> Iterator[Scene]:
-    """Each step refused for good, so that what came before it is undone."""
+def after_refusal(clean: ScenarioOutcome) -> Iterator[Scenario]:
+    """Each step refused for good, so that the steps before it are undone."""
     for step in dict.fromkeys(clean.effects):
-        yield Scene(f"refused-{step}", f"{step} is refused for good", beside=f"refused-{step}", refuses=step)
+        yield Scenario(f"refused-{step}", f"{step} is refused for good", beside=f"refused-{step}", refuses=step)
 
 
-def during_undo(refused: Scene, outcome: ScenarioOutcome) -> Iterator[Scene]:
-    """Killed at every point from the last refusal on: while what was done before is undone."""
+def during_undo(refused: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
+    """Killed at every point after the refusal, while the earlier steps are undone."""
     beats = outcome.beats
     last = max((number for number, beat in enumerate(beats) if beat.what.endswith(REFUSED)), default=0)
     writes = sum(beat.what.startswith("write ") for beat in beats[:last])
@@ -112,12 +120,12 @@ def during_undo(refused: Scene, outcome: ScenarioOutcome) -> Iterator[Scene]:
     return _kills(outcome, refused, writes, effects)
 
 
-def during_recovery(scene: Scene, outcome: ScenarioOutcome) -> Iterator[Scene]:
-    """A second kill, at every write and effect of whoever recovered from the first."""
+def during_recovery(scene: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
+    """A second kill, at every write and effect of the process that recovered from the first."""
     if not any(fault.what == "kill" for script in scene.scripts for fault in script):
         return
     for second in _kills(outcome):
-        yield Scene(
+        yield Scenario(
             f"{scene.name}+{second.name}",
             f"{scene.says}; then {second.says} in the recovery",
             (*scene.scripts, *second.scripts),
@@ -126,19 +134,19 @@ def during_recovery(scene: Scene, outcome: ScenarioOutcome) -> Iterator[Scene]:
         )
 
 
-Played = Callable[[Scene], ScenarioOutcome | None]  # None: not yet
+Played = Callable[[Scenario], ScenarioOutcome | None]  # None: not yet
 
 
 class ScenarioPlan(Struct, frozen=True):
     clean: ScenarioOutcome
     can_change: bool
-    exchanges: Sequence[str]  # with the outside, in one clean run
+    exchanges: Sequence[str]  # requests to the outside, in one clean run
     events: int
     depth: int
-    undoes: bool = True  # a guarded function has nothing before it that could be undone
+    undoes: bool = True  # a guarded function has no earlier steps to undo
 
-    def scenes(self, played: Played) -> Iterator[Scene]:
-        """What `played` knows nothing of yet gives rise to nothing yet."""
+    def scenes(self, played: Played) -> Iterator[Scenario]:
+        """The scenarios known so far: more become known as scenarios run."""
         first = list(after_clean(self.clean, can_change=self.can_change, exchanges=self.exchanges))
         yield from first
         yield from around_waits(self.clean)
@@ -151,13 +159,13 @@ class ScenarioPlan(Struct, frozen=True):
             if scene.scripts and (outcome := played(scene)) is not None:
                 yield from during_recovery(scene, outcome)
 
-    def beside(self, scene: Scene) -> Scene:
-        """The scene whose world it is compared with."""
+    def beside(self, scene: Scenario) -> Scenario:
+        """The scenario whose outside it is compared with."""
         if scene.beside == CLEAN.name:
             return CLEAN
         return next(one for one in self._compared() if one.name == scene.beside)
 
-    def _compared(self) -> Iterator[Scene]:
+    def _compared(self) -> Iterator[Scenario]:
         yield from around_waits(self.clean)
         yield from out_of_order(self.events)
         yield from after_refusal(self.clean)

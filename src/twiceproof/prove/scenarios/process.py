@@ -1,4 +1,4 @@
-"""A process of a play: points, kills, steps."""
+"""A process in a scenario: its fault points, kills and steps."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ __all__ = ["Killed", "KillingEngine", "Look", "PlayStage", "Process", "Whose", "
 
 
 class Killed(StoreUnavailable):
-    """What a dead process would say, if it could."""
+    """Raised in a process that the scenario has killed."""
 
     def __init__(self) -> None:
         super().__init__("This process was killed by the play; nothing it does reaches the store.")
 
 
 class KillingEngine(FaultyEngine):
-    """Tells `reached` of every write, before it and after it has landed; that may kill the process."""
+    """Reports every write to `reached`, before it and after it has landed; `reached` may kill the process."""
 
     def __init__(self, inner: Engine, reached: Callable[[bool], None], is_dead: Callable[[], bool]) -> None:
         super().__init__(inner)
@@ -68,17 +68,17 @@ process_var: ContextVar[Process | None] = ContextVar("twiceproof_play", default=
 
 
 class PlayStage(Struct):
-    """What the processes of one play share: how one is paused or dies, which step is refused, and the record of it."""
+    """What the processes of one scenario share: how one is paused or killed, the refused step, and the timeline."""
 
     pause: Callable[[Process], None]
     refuses: str = ""
     beats: list[TimelineEvent] = []
     fired: int = 0
     look: Callable[[], dict[str, int]] = dict
-    die: Callable[[], None] = lambda: None  # a simulated process is only cut off
+    die: Callable[[], None] = lambda: None  # a simulated process is only cut off from the store
     heard: Callable[[TimelineEvent, int], None] = lambda beat, fired: None
-    seen: dict[str, int] = {}  # outside, when it was last looked at
-    acting: int = 0  # steps that have begun and not ended: what changes meanwhile is theirs
+    seen: dict[str, int] = {}  # the outside, when last observed
+    acting: int = 0  # steps in progress: changes meanwhile are attributed to them
 
     def tell(self, beat: TimelineEvent, fired: int) -> None:
         self.beats.append(beat)
@@ -91,7 +91,7 @@ def _difference(before: dict[str, int], now: dict[str, int]) -> dict[str, int]:
 
 
 class Process:
-    """One at a time acts, unless the play says otherwise."""
+    """One process acts at a time, unless the scenario says otherwise."""
 
     def __init__(
         self, number: int, engine: Engine, clock: Clock, script: Sequence[InjectedFault], stage: PlayStage
@@ -118,7 +118,7 @@ class Process:
         self._suffer("write", number, after)
 
     def begin_effect(self, step: str) -> int:
-        """Before a step acts. Its number: of steps that act at once, each ends as the one it began as."""
+        """Before a step acts. Returns its number, so that concurrent steps end as the ones they began as."""
         self._live(step)
         self.notice()
         with self._mutex:
@@ -130,7 +130,7 @@ class Process:
         return number
 
     def end_effect(self, step: str, number: int, before: dict[str, int], now: dict[str, int]) -> None:
-        """When it has acted, before anything is recorded; with what the outside held before it, and holds now."""
+        """After a step acted, before anything is recorded; with the outside before and now."""
         with self._mutex:
             self._stage.acting -= 1
             self._stage.seen = now
@@ -139,7 +139,7 @@ class Process:
         self._suffer("effect", number, after=True)
 
     def notice(self) -> None:
-        """What has changed outside though no step acts is the doing of the flow's own body."""
+        """A change of the outside while no step acts is attributed to the flow's own body."""
         now = self._stage.look()
         with self._mutex:
             gained = _difference(self._stage.seen, now) if self._stage.acting == 0 else {}

@@ -1,4 +1,4 @@
-"""Plays with SIGKILL."""
+"""Scenarios with real processes, killed by SIGKILL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...stores.base import Engine
 from ..clocks import ManualClock
 from ..target import ProofTarget
 from .process import Look, PlayStage, Process
-from .scenario import InjectedFault, ScenarioOutcome, Scene, TimelineEvent
+from .scenario import InjectedFault, Scenario, ScenarioOutcome, TimelineEvent
 from .simulated import CROWD, OVER, SimulatedScenario
 
 __all__ = ["ChildProcess", "EventPipe", "Message", "PausePoint", "Paused", "ProcessEnded", "ProcessEvent", "RealPlay"]
@@ -29,7 +29,7 @@ LONGEST = 60.0
 
 
 class ProcessEvent(Struct, frozen=True, tag="told"):
-    """A moment, the process' clock at it, and how many of its faults had come about."""
+    """An event, the process' clock at it, and how many of its faults have happened."""
 
     beat: TimelineEvent
     wall: float
@@ -37,7 +37,7 @@ class ProcessEvent(Struct, frozen=True, tag="told"):
 
 
 class Paused(Struct, frozen=True, tag="paused"):
-    """It stands still until it is told the time."""
+    """Stopped until it is given the time."""
 
 
 class ProcessEnded(Struct, frozen=True, tag="ended"):
@@ -49,7 +49,7 @@ Message = ProcessEvent | Paused | ProcessEnded
 
 
 class EventPipe:
-    """The process' own end of the lines."""
+    """The process' own end of the pipes."""
 
     def __init__(self, saying: int, hearing: int) -> None:
         self._saying = saying
@@ -63,13 +63,13 @@ class EventPipe:
                 line = line[os.write(self._saying, line) :]
 
     def pause(self) -> float:
-        """Until somebody says what time it is."""
+        """Wait until the parent sends the time."""
         self.say(Paused())
         return float(os.read(self._hearing, 100))
 
 
 class PausePoint:
-    """Processes wait at it until all of them are there: whoever is forked first would be done before the last."""
+    """Processes wait here until all have arrived: the first forked would be done before the last starts."""
 
     def __init__(self) -> None:
         self._arrived, self._arriving = os.pipe()
@@ -83,20 +83,20 @@ class PausePoint:
 
     def open(self, many: int) -> None:
         os.close(self._arriving)
-        while many > 0 and (there := os.read(self._arrived, many)):  # nothing: the others have died
+        while many > 0 and (there := os.read(self._arrived, many)):  # end of file: the others have died
             many -= len(there)
         for end in (self._opening, self._opened, self._arrived):
             os.close(end)
 
 
 class ChildProcess:
-    """Begins with a fork. `messages` ends when the process does, however that comes."""
+    """Starts with a fork. `messages` ends when the process does, for whatever reason."""
 
     def __init__(self, work: Callable[[EventPipe], None]) -> None:
         self._heard, saying = os.pipe()
         hearing, self._telling = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child needs none of the parent's threads
             self._child = os.fork()
         if self._child == 0:
             _live(work, EventPipe(saying, hearing))
@@ -115,13 +115,13 @@ class ChildProcess:
 
 
 def _live(work: Callable[[EventPipe], None], voice: EventPipe) -> None:
-    """Never returns: the parent's stack is not the child's to unwind."""
+    """Never returns: the child must not unwind the parent's stack."""
     gc.freeze()
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, LONGEST)
         work(voice)
-    except BaseException:  # noqa: BLE001 - whatever it is, it is told here or nowhere
+    except BaseException:  # noqa: BLE001 - any error is reported here or nowhere
         traceback.print_exc(file=sys.stderr)
     finally:
         sys.stderr.flush()
@@ -137,9 +137,9 @@ IN_MEMORY = (
 
 
 class RealPlay:
-    """`opening` gives a process its own connections, at the play's time. Time is handed from one to the next."""
+    """`opening` gives a process its own connections, at the scenario's time, which passes from one to the next."""
 
-    def __init__(self, target: ProofTarget, scene: Scene, opening: Opening, look: Look, begins: float) -> None:
+    def __init__(self, target: ProofTarget, scene: Scenario, opening: Opening, look: Look, begins: float) -> None:
         self._target = target
         self._scene = scene
         self._opening = opening
@@ -185,7 +185,7 @@ class RealPlay:
         return ChildProcess(lambda voice: self._inside(voice, number, script, part))
 
     def _follow(self, life: ChildProcess) -> ScenarioOutcome | None:
-        """Until its end. None: it was killed."""
+        """Follow a process to its end. None: it was killed."""
         end = None
         for message in life.messages():
             self._hear(message, life)

@@ -1,4 +1,4 @@
-"""Scenario, Fault, Outcome, and the pure verdict."""
+"""A scenario, its faults and its outcome, and the pure verdict."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = [
     "Delivery",
     "InjectedFault",
     "Place",
+    "Scenario",
     "ScenarioOutcome",
-    "Scene",
     "TimelineEvent",
     "Verdict",
     "What",
@@ -37,10 +37,11 @@ Place = Literal["write", "effect"]
 
 
 class InjectedFault(Struct, frozen=True):
-    """At the so-manieth ledger write or effect of a process: before it, or after it and before anything else.
+    """At the n-th ledger write or effect of a process: before it, or after it and before anything else.
 
-    `kill` ends the process; `lose` makes the step's answer a time-out though its effect is done; `pause` stops the
-    process until its lease is over and another has gone on.
+    `kill` ends the process; `lose` turns the step's answer into a time-out though its effect is done; `pause` stops
+    the
+    process until its lease has lapsed and another one has gone on.
     """
 
     what: What
@@ -53,12 +54,12 @@ class InjectedFault(Struct, frozen=True):
         return f"{self.what}:{self.place}{self.number}:{when}"
 
 
-ACTS, REFUSED = " acts", " is refused"  # how beats about steps end
+ACTS, REFUSED = " acts", " is refused"  # how timeline entries about steps end
 BODY = "outside of any step"
 
 
 class TimelineEvent(Struct, frozen=True):
-    """One moment of a play, for the picture of it. `world` is what the outside gained in it."""
+    """One event of the timeline. `world` is what the outside gained in it."""
 
     process: int
     what: str
@@ -66,15 +67,17 @@ class TimelineEvent(Struct, frozen=True):
 
 
 class Awaited(Struct, frozen=True):
-    """Something that the run waited for, and that somebody was there to send."""
+    """Something that the run waited for and that a sender could deliver."""
 
     name: str
     approval: bool
-    ends: bool  # whether its time can run out
+    ends: bool  # whether it can time out
 
 
 class ScenarioOutcome(Struct, frozen=True):
-    """`state` is the run's; `seen` what the outside holds at the end; `points` how far a process that lives gets."""
+    """`state` is the run's; `seen` is the outside at the end; `points` counts the fault points of an undisturbed
+    process.
+    """
 
     state: str
     result: str = ""
@@ -82,35 +85,35 @@ class ScenarioOutcome(Struct, frozen=True):
     beats: tuple[TimelineEvent, ...] = ()
     writes: int = 0
     effects: tuple[str, ...] = ()  # the steps that acted, in order
-    fired: int = 0  # faults that came about, odd arrivals among them
-    error: str = ""  # why there was nothing to compare
-    arrivals: dict[str, int] = {}  # callbacks and decisions that the ledger took as the first
+    fired: int = 0  # faults that happened, unusual arrivals included
+    error: str = ""  # why nothing could be compared
+    arrivals: dict[str, int] = {}  # callbacks and decisions that the ledger accepted as the first
     awaited: tuple[Awaited, ...] = ()
     answers: tuple[str, ...] = ()
-    why: str = ""  # what the last caller was told instead of a result
-    cut: tuple[str, ...] = ()  # connections from before the play, which it may not use
+    why: str = ""  # the error that the last caller got instead of a result
+    cut: tuple[str, ...] = ()  # connections opened before the scenario, which it may not use
 
 
 Delivery = Literal["once", "twice", "at-once", "later", "changed"]
 Arriving = Literal["once", "twice", "early", "late", "never", "raced"]
 
 
-class Scene(Struct, frozen=True):
-    """`scripts` holds the faults of the first process, the second, and so on; whoever comes after them lives."""
+class Scenario(Struct, frozen=True):
+    """`scripts` holds the faults of the first process, the second, and so on; later processes are undisturbed."""
 
     name: str
     says: str
     scripts: tuple[tuple[InjectedFault, ...], ...] = ()
     delivery: Delivery = "once"
-    refuses: str = ""  # the step that the outside refuses, for good
-    arrives: str = ""  # the callback or approval that comes otherwise than once, in time
+    refuses: str = ""  # the step that the outside refuses for good
+    arrives: str = ""  # the callback or approval that does not arrive once and in time
     arrival: Arriving = "once"
-    order: tuple[int, ...] = ()  # in which the events come, where there are several
-    loses: int = 0  # which of the outside's answers is lost on its way
-    beside: str = "clean"  # which scene's world it is compared with
+    order: tuple[int, ...] = ()  # order of the events, where there are several
+    loses: int = 0  # which answer of the outside is lost
+    beside: str = "clean"  # the scenario whose outside it is compared with
 
 
-CLEAN = Scene("clean", "one delivery, nothing goes wrong")
+CLEAN = Scenario("clean", "one delivery, nothing goes wrong")
 
 
 Word = Literal["same", "parked", "failed", "twice", "lost", "differs", "stuck", "broken", "missed"]
@@ -118,7 +121,7 @@ GOOD: tuple[Word, ...] = ("same", "parked", "missed")
 
 
 class Verdict(Struct, frozen=True):
-    """`extra` happened more often than in one clean run, `missing` less often; `state` is what the run ended in."""
+    """`extra` happened more often than in one clean run, `missing` less often; `state` is the run's final state."""
 
     scene: str
     says: str
@@ -127,7 +130,7 @@ class Verdict(Struct, frozen=True):
     extra: dict[str, int] = {}
     missing: dict[str, int] = {}
     detail: str = ""
-    expected: int = 0  # effects of the play that it is compared with
+    expected: int = 0  # effects of the scenario that it is compared with
     seen: int = 0
 
     @property
@@ -136,11 +139,11 @@ class Verdict(Struct, frozen=True):
 
 
 def judge(
-    scene: Scene, outcome: ScenarioOutcome, clean: ScenarioOutcome, before: Mapping[str, int] | None = None
+    scene: Scenario, outcome: ScenarioOutcome, clean: ScenarioOutcome, before: Mapping[str, int] | None = None
 ) -> Verdict:
-    """Nothing may happen twice. What is missing must be done by a person's word, or the run is not done."""
+    """Judge an outcome: nothing may happen twice; what is missing must be left to a person, or the run not be done."""
     seen, wanted = (Counter(gained(before or {}, one.seen)) for one in (outcome, clean))
-    arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # what the killed were told, nobody knows
+    arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # the answers of killed callers are unknown
     extra, missing = dict(seen - wanted + arrived), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
     if scene.order and word in ("twice", "lost"):
@@ -152,12 +155,12 @@ def judge(
 
 
 def gained(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
-    """What there is more of than before anything was played, and what is gone."""
+    """What the outside holds more than before anything ran, and what is gone."""
     more, gone = Counter(now) - Counter(before), Counter(before) - Counter(now)
     return {**more, **{f"gone: {what}": count for what, count in gone.items()}}
 
 
-def is_missed(scene: Scene, outcome: ScenarioOutcome) -> bool:
+def is_missed(scene: Scenario, outcome: ScenarioOutcome) -> bool:
     return outcome.fired < sum(map(len, scene.scripts)) + bool(scene.loses) + bool(scene.arrives)
 
 

@@ -1,4 +1,4 @@
-"""Those whom a run waits for: they send their callback or decide, and sometimes twice, too early or too late."""
+"""The senders of what a run waits for: they deliver callbacks and decide approvals, sometimes twice, early or late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import NoSuchWait, Waiting
 from ...operations import block
 from ..target import ProofTarget
 from .process import Process, process_var
-from .scenario import Awaited, Scene
+from .scenario import Awaited, Scenario
 
 __all__ = ["Senders"]
 
@@ -21,19 +21,19 @@ APPROVER, SECOND, THIRD = "ann", "bob", "cara"
 
 
 class Senders:
-    """`arrivals` counts what the ledger took as the first of its name: it must be one, whatever is sent."""
+    """`arrivals` counts what the ledger accepted as the first of its name: it must be one, whatever is sent."""
 
-    def __init__(self, target: ProofTarget, scene: Scene, whose: Callable[[], Process]) -> None:
+    def __init__(self, target: ProofTarget, scene: Scenario, whose: Callable[[], Process]) -> None:
         self._target = target
         self._scene = scene
         self._whose = whose
         self.arrivals: Counter[str] = Counter()
         self.awaited: dict[str, Awaited] = {}
-        self._was_missed = False  # the run waited for somebody who did not come
+        self._was_missed = False  # the run waited for a sender that did not come
         self._ids: dict[str, str] = {}  # of approvals, by name
 
     def meet(self, waiting: Waiting) -> bool:
-        """Send what the run waits for. False: nobody does, and its time must run out."""
+        """Send what the run waits for. False: nothing is sent, and the wait must time out."""
         names = [name for name in self._target.callbacks if _waits_for(name, waiting.why)]
         names += [one.name for one in self._open_approvals()]
         for name in names:
@@ -46,13 +46,13 @@ class Senders:
         return bool(present)
 
     def come_early(self) -> None:
-        """Before the run waits: as soon as there is a run at all."""
+        """Send before the run waits: as soon as the run exists."""
         if self._scene.arrival == "early":
             self._start()
             self._deliver(self._scene.arrives, fired=1)
 
     def come_late(self) -> None:
-        """When the run is at rest: what was sent once more, or comes when nobody waits any longer."""
+        """Send when the run is at rest: repeats, and deliveries that nothing waits for any more."""
         name = self._scene.arrives
         if self._scene.arrival in ("twice", "late"):
             self._deliver(name, fired=1)
@@ -67,7 +67,7 @@ class Senders:
         return self._scene.arrives == name and self._scene.arrival in ("late", "never")
 
     def _send(self, name: str) -> None:
-        """Again, if a process died while it was sent the first time: whoever calls back does not know either."""
+        """Send again if a process died during the first delivery: the sender does not know the outcome either."""
         if name in self._target.callbacks:
             for _ in range(2 if (self._scene.arrives, self._scene.arrival) == (name, "twice") else 1):
                 self._deliver(name)
@@ -87,7 +87,7 @@ class Senders:
         self._count(name, told.first, f"{name} is delivered", fired)
 
     def _race(self, name: str) -> None:
-        """Both have it before them; one of them is first."""
+        """Two deciders have seen the request; one of them is first."""
         process = self._whose()
 
         def decide(by: str) -> None:

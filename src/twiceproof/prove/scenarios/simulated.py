@@ -1,4 +1,4 @@
-"""Plays one scenario in one process."""
+"""Runs one scenario with simulated processes, in one process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from ...stores.notifications import Subscription
 from ..clocks import ManualClock
 from ..target import ProofTarget, other_payload
 from .process import Killed, Look, PlayStage, Process, process_var, watched
-from .scenario import InjectedFault, ScenarioOutcome, Scene
+from .scenario import InjectedFault, Scenario, ScenarioOutcome
 from .senders import Senders
 
-__all__ = ["CROWD", "OVER", "PatchedApp", "SimulatedScenario", "on_stage"]
+__all__ = ["CROWD", "OVER", "PatchedApp", "SimulatedScenario", "patched_app"]
 
 
 class PatchedApp:
-    """A store that is, for each caller, the store of the process that the caller belongs to."""
+    """A store that routes each caller to the store of the simulated process it belongs to."""
 
     def __init__(self) -> None:
-        self.main: Process | None = None  # of threads that the flow itself began
+        self.main: Process | None = None  # of threads that the flow itself started
 
     @property
     def _store(self) -> Store:
@@ -48,7 +48,7 @@ class PatchedApp:
 
     @property
     def best_effort(self) -> bool:
-        return False  # a private store outlives the play
+        return False  # a private store outlives the scenario
 
     @property
     def reads_first(self) -> bool:
@@ -78,13 +78,13 @@ class PatchedApp:
     def close(self) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        """What SQL stores have besides (joins)."""
+        """What SQL stores offer in addition (joins)."""
         return getattr(self._store, name)
 
 
 @contextmanager
-def on_stage(app: App, clock: Clock) -> Iterator[PatchedApp]:
-    """Wherever the app and its parts hold their store and their clock, they hold these instead."""
+def patched_app(app: App, clock: Clock) -> Iterator[PatchedApp]:
+    """Replace the store and the clock wherever the app and its parts hold them."""
     stand_in = PatchedApp()
     old = {id(app.store): stand_in, id(app.clock): clock}
     changed = [(part, name, value) for part in _parts(app) for name, value in vars(part).items() if id(value) in old]
@@ -104,7 +104,7 @@ def _parts(app: App) -> list[Any]:
     return list({id(part): part for part in found}.values())
 
 
-MOST_ROUNDS = 60  # of which each is a delivery; a run that does not rest by then is stuck
+MOST_ROUNDS = 60  # deliveries; a run that does not come to rest by then is stuck
 CROWD = 8
 LATER = 3_600.0
 OVER = 1.0  # seconds past a lease
@@ -112,12 +112,12 @@ DEFINITE = (DONE, FAILED, REVIEW)
 
 
 class SimulatedScenario:
-    """`engine` is the ledger that outlives the processes, `look` asks the outside."""
+    """`engine` is the ledger that outlives the processes, `look` observes the outside."""
 
     def __init__(
         self,
         target: ProofTarget,
-        scene: Scene,
+        scene: Scenario,
         engine: Engine,
         clock: ManualClock,
         look: Look,
@@ -136,7 +136,7 @@ class SimulatedScenario:
         self._why = ""
 
     def run(self) -> ScenarioOutcome:
-        """All of it, with processes that are simulated here."""
+        """Run all of it with simulated processes."""
         with self._on_stage():
             for script in self._scene.scripts:
                 self._enter(script)
@@ -148,7 +148,10 @@ class SimulatedScenario:
         return self._outcome(state, result)
 
     def live(self, number: int, script: tuple[InjectedFault, ...], part: str) -> ScenarioOutcome:
-        """One process of it, which is this one: `all` to the end, `some` until it dies, the `rest`, `one` delivery."""
+        """Run one process of it, in this process:
+
+        `all` to the end, `some` until it dies, the `rest`, or `one` delivery.
+        """
         with self._on_stage():
             self._enter(script, number)
             state, result = "", ""
@@ -168,11 +171,11 @@ class SimulatedScenario:
     @contextmanager
     def _on_stage(self) -> Iterator[None]:
         app = self._target.app
-        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
-        app._heartbeat.stop()  # time stands still until the play moves it
-        app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
-        app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
-        with on_stage(app, self._clock) as self._stand_in, watched(self._target.acting, self._whose, self._look):
+        app.parts.courier.stop()  # completions are flushed by the flow itself, at the same points in every run
+        app._heartbeat.stop()  # time stands still until the scenario moves it
+        app.claims.duplicates.arm = lambda: None  # duplicates counted in a scenario are not stored
+        app.parts.roll = lambda: 0.5  # a scenario and its repetition reach the same points
+        with patched_app(app, self._clock) as self._stand_in, watched(self._target.acting, self._whose, self._look):
             yield
 
     def _outcome(self, state: str, result: str) -> ScenarioOutcome:
@@ -201,7 +204,10 @@ class SimulatedScenario:
         return state, self._result() if state == DONE else ""
 
     def _in_order(self) -> tuple[str, str]:
-        """Several events, each until it is at rest. Only the outside counts: one that comes too late has no result."""
+        """Several events, each delivered until its run is at rest.
+
+        Only the outside counts: a stale event has no result.
+        """
         events = [(self._target.args, self._target.kwargs), *self._target.then]
         states: set[str] = set()
         for number in self._scene.order:
@@ -228,7 +234,7 @@ class SimulatedScenario:
         self._clock.advance(self._target.flow.policy.lease + OVER)
 
     def _go_on_without(self, paused: Process) -> None:
-        """Another process finds the lapsed run and goes on with it, on a thread that knows nothing of the first."""
+        """Another process finds the lapsed run and continues it, on a thread without the first one's context."""
         self._let_lapse()
         other = threading.Thread(target=self._deliver_elsewhere, name="twiceproof-play")
         other.start()
@@ -242,7 +248,7 @@ class SimulatedScenario:
 
     # -- deliveries ------------------------------------------------------------------------------
 
-    def _deliver_by(self, scene: Scene) -> None:
+    def _deliver_by(self, scene: Scenario) -> None:
         if scene.delivery == "at-once":
             self._deliver_at_once()
             return
@@ -270,7 +276,7 @@ class SimulatedScenario:
         self._clock.crowd = 1
 
     def _answer(self, deliver: Callable[[], Any]) -> None:
-        """What a caller is told is part of the play, never the end of it."""
+        """A caller's error is part of the scenario, never its end."""
         try:
             deliver()
             self._answers.append("returned")
@@ -288,7 +294,7 @@ class SimulatedScenario:
         return asyncio.run(given) if inspect.iscoroutine(given) else given
 
     def _come_to_rest(self) -> str:
-        """Deliver until there is an end, moving time on where the run waits for it. The state it rests in."""
+        """Deliver until the run ends, moving time on where it waits. Returns the state it rests in."""
         for _ in range(MOST_ROUNDS):
             try:
                 state = self._state()
@@ -303,14 +309,14 @@ class SimulatedScenario:
             except (NeedsReview, PriorFailure, PayloadMismatch) as error:
                 self._why = self._why or _said(error)
                 return self._state()
-            except Exception as error:  # noqa: BLE001 - the flow's own: the ledger knows whether that is the end
+            except Exception as error:  # noqa: BLE001 - the flow's own: the ledger says whether the run has ended
                 self._why = _said(error)
                 if not self._whose().dead and self._state() not in DEFINITE:
                     self._let_lapse()
         return "stuck"
 
     def _go_on(self) -> bool:
-        """Deliver once more; where the run waits, what it waits for comes, or time goes by. False: for ever."""
+        """Deliver once more; where the run waits, send what it waits for, or move time on. False: it waits for ever."""
         try:
             self._deliver()
         except Waiting as waiting:

@@ -1,4 +1,4 @@
-"""The suite every webhook source passes."""
+"""The suite that every webhook source passes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["SourceContract"]
 
 
 class SourceContract(Forged, Replayed, RotatedSecretTests, EventIdTests, Arrays, Poisonous, Sizes, AnswerTests):
-    """What every source keeps."""
+    """What every source guarantees."""
 
 
-# Before the modules are imported: a failing assertion is to say what it found.
+# Before the modules are imported, so that a failing assertion shows its values.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"

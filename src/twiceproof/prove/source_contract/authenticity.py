@@ -1,4 +1,4 @@
-"""Forged, replayed, rotated."""
+"""Forged, replayed and rotated: what is not believed."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Forged(SourceCase):
             assert bool(self.refusal(source, with_body(sent, body))) is source.signed
 
     def test_a_body_written_anew_is_not_believed(self, source: Source) -> None:
-        """Also where it says the same: who reads first and verifies then has already been led astray."""
+        """Even with the same meaning: a source that parses before it verifies could be misled."""
         sent = self.delivery(source, {"b": 1, "a": 2})
         for changed in _written_anew(sent.body):
             assert bool(self.refusal(source, with_body(sent, changed))) is source.signed
@@ -109,7 +109,7 @@ class Forged(SourceCase):
         return [prefix + text for text in texts for prefix in ("", "sha1=", "md5=", "sha256=", "v0=", "v1,", "t=1,v0=")]
 
     def test_a_body_is_verified_before_it_is_read(self, source: Source) -> None:
-        """Signed nonsense is believed, and nonsense; unsigned nonsense is not even looked at."""
+        """Signed nonsense is authentic and unreadable; unsigned nonsense is not even parsed."""
         for body in (b"\xff\0{", b"[" * 5_000, b"{}"):
             verdict = self.refusal(source, source.seal(body, self.secret, NOW))
             assert verdict == "" or not self.exact

@@ -1,4 +1,4 @@
-"""Fixtures: deliveries, changed and spoilt."""
+"""Fixtures of the source contract: deliveries, altered and malformed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ WHOLE = {
 
 
 def spoilt(body: bytes) -> dict[str, bytes]:
-    """The good body with one bad part in it, each; and bodies that are bad as a whole."""
+    """The good body with one malformed part in it, each; and bodies that are malformed as a whole."""
     return {name: _with_part(body, part) for name, part in PARTS.items()} | WHOLE
 
 
@@ -74,7 +74,7 @@ def with_number(body: bytes, number: int) -> bytes:
 
 
 def _with_part(body: bytes, part: bytes) -> bytes:
-    """Into its last object, the innermost one: `{…{…,"spoilt":PART}}`. What is around it may have its own shape."""
+    """Into its last, innermost object: `{…{…,"spoilt":PART}}`. What is around it may have its own shape."""
     inner = len(body.rstrip(b"}] \n"))
     at = body.find(b"}", inner)
     comma = b"" if body[:at].endswith(b"{") else b","
@@ -82,23 +82,23 @@ def _with_part(body: bytes, part: bytes) -> bytes:
 
 
 NOW = 1_790_000_000.0
-SECRET = "whsec_dGhlLXNlY3JldC1vZi10aGlzLXRlc3Rz"  # noqa: S105 - a sample, of a form that every sender takes
+SECRET = "whsec_dGhlLXNlY3JldC1vZi10aGlzLXRlc3Rz"  # noqa: S105 - a sample, in a form that every sender accepts
 OTHER = "whsec_c29tZS1vdGhlci1zZWNyZXQtb2YtaXQh"
 
 
 class SourceCase:
-    """The hooks a source's test class fills in. Pytest makes a new object of it for each test."""
+    """The hooks that a source's test class fills in. Pytest makes a new object of it for each test."""
 
     secret = SECRET
     other_secret = OTHER
-    exact = True  # False: the sender signs what the body says, not its bytes
+    exact = True  # False: the sender signs the meaning of the body, not its bytes
     compares = True  # False: the sender signs with a private key
 
     def make_source(self) -> Source:
         raise NotImplementedError("Return your source from make_source().")
 
     def poisons(self) -> dict[str, bytes]:
-        """Bodies that can be signed and must not be read. Yours to fill in if the sender does not speak JSON."""
+        """Bodies that can be signed and must not be accepted. Override if the sender does not speak JSON."""
         return spoilt(self.make_source().example())
 
     @pytest.fixture
@@ -116,7 +116,7 @@ class SourceCase:
         return source.verify(envelope, [self.secret] if secrets is None else secrets, now)
 
     def events(self, source: Source, envelope: Envelope) -> list[Event]:
-        """Believed and read; anything else is a failure."""
+        """The events of an authentic delivery; anything else fails the test."""
         assert self.refusal(source, envelope, now=envelope.received_at) == ""
         reading = source.read(envelope)
         assert isinstance(reading, Sequence)
@@ -125,11 +125,11 @@ class SourceCase:
         return events
 
     def is_stopped(self, source: Source, envelope: Envelope) -> bool:
-        """Not believed, or believed and kept aside."""
+        """Not authentic, or stored as a dead letter."""
         return bool(self.refusal(source, envelope)) or isinstance(source.read(envelope), Poison)
 
     def is_harmless(self, source: Source, changed: Envelope, sent: Envelope) -> bool:
-        """Not believed; or, where the sender signs what a body says, it says the very same."""
+        """Not authentic; or, where the sender signs the meaning, unchanged in meaning."""
         if self.refusal(source, changed):
             return True
         return not self.exact and source.read(changed) == source.read(sent)
@@ -151,7 +151,7 @@ def without_header(envelope: Envelope, name: str) -> Envelope:
 
 
 def proofs(source: Source, envelope: Envelope) -> dict[str, str]:
-    """What a delivery is believed by: the headers that are signed, or the place of the shared secret."""
+    """What proves a delivery: the signed headers, or the place of the shared secret."""
     if source.signed:
         return {name: envelope.header(name) for name in source.covered}
     header = getattr(source, "header", "")
@@ -163,11 +163,11 @@ def with_proof(envelope: Envelope, name: str, value: str) -> Envelope:
 
 
 def bit_flips(source: Source, envelope: Envelope) -> Iterator[Envelope]:
-    """Each bit of all that is vouched for, one at a time."""
+    """Each bit of everything signed, flipped one at a time."""
     for name, value in proofs(source, envelope).items():
         for changed in _flipped(value.encode()):
             yield with_proof(envelope, name, changed.decode("latin-1"))
-    if source.signed:  # nobody vouches for the body of the others
+    if source.signed:  # the body of the others is not signed
         for changed in _flipped(envelope.body):
             yield with_body(envelope, changed)
 

@@ -1,4 +1,4 @@
-"""Ids, arrays, poison, sizes, answers."""
+"""Event ids, arrays, malformed bodies, sizes and answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: tuple[Word, ...] = get_args(Word)
 
 class AnswerTests(SourceCase):
     def test_what_need_not_come_again_is_acknowledged(self, source: Source) -> None:
-        """200 to 204: to some senders any other 2xx is a failure, and 409 sends others away for good."""
+        """200 to 204: some senders take any other 2xx for a failure, and stop for good after 409."""
         for word in WORDS:
             assert word in AGAIN or 200 <= source.answer(word).status <= 204, word
 
@@ -84,7 +84,7 @@ class Arrays(SourceCase):
         assert bool(self.refusal(source, with_body(sent, back))) is source.signed
 
     def _bodies(self, source: Source) -> tuple[bytes, bytes]:
-        """Three events and the same three from behind; where there is one event, it holds the array."""
+        """Three events, and the same three reversed; where there is one event, it holds the array."""
         examples = [source.example({"number": number}) for number in (1, 2, 3)]
         if examples[0].startswith(b"["):
             events = [event for body in examples for event in json.loads(body)]
@@ -92,7 +92,7 @@ class Arrays(SourceCase):
         return source.example({"lines": [1, 2, 3]}), source.example({"lines": [3, 2, 1]})
 
 
-# What senders and proxies write anew at each try.
+# What senders and proxies change with each attempt.
 PER_TRY = {
     "x-slack-retry-num": "2",
     "x-slack-retry-reason": "http_timeout",
@@ -146,7 +146,7 @@ class EventIdTests(SourceCase):
             assert msgspec.json.decode(msgspec.json.encode(event.payload)) == event.payload
 
     def test_a_letter_can_be_read_again(self, source: Source) -> None:
-        """A letter keeps the body, and of the headers only those that the source needs."""
+        """A dead letter keeps the body, and of the headers only those that the source needs."""
         sent = self.delivery(source)
         kept = {
             name: value

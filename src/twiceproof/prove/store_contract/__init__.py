@@ -1,4 +1,4 @@
-"""The suite every store passes."""
+"""The suite that every store passes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class StoreContract(
     Races,
     LifecycleTests,
 ):
-    """What every store keeps. A capability may add tests to it, never leave one out."""
+    """What every store guarantees. A capability may add tests to it, never skip one."""
 
 
 class DurableStoreContract(Durable, StoreContract):
-    """And what a store keeps whose data outlives the object that opened it."""
+    """In addition, what a store guarantees whose data outlives the object that opened it."""
 
 
-# Before the modules are imported: a failing assertion is to say what it found.
+# Before the modules are imported, so that a failing assertion shows its values.
 pytest.register_assert_rewrite(
     *(
         f"{__name__}.{module}"

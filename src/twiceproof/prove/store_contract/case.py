@@ -1,4 +1,4 @@
-"""Fixtures and short words."""
+"""Fixtures and helpers of the store contract."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def place(key: object = "key", *, space: str = SPACE, kind: str = KIND) -> Addre
 
 
 def land(store: Store, *writes: Write) -> Written:
-    """Write, and insist that it landed."""
+    """Write, and assert that it landed."""
     outcome = store.write(*writes).block()
     assert isinstance(outcome, Written)
     return outcome
 
 
 def refuse(store: Store, *writes: Write) -> Conflict:
-    """Write, and insist that it conflicted."""
+    """Write, and assert that it conflicted."""
     outcome = store.write(*writes).block()
     assert isinstance(outcome, Conflict)
     return outcome
 
 
 def lose(store: Store, *writes: Write) -> Lost:
-    """Write, and insist that its outcome was lost."""
+    """Write, and assert that its outcome was lost."""
     outcome = store.write(*writes).block()
     assert isinstance(outcome, Lost)
     return outcome
@@ -94,7 +94,7 @@ def claim(store: Store, at: Address, body: str = "held", lease: float = A_MINUTE
 def schedule(
     store: Store, key: object, due_in: float, *, kind: str = KIND, queue: str = QUEUE, space: str = ""
 ) -> Address:
-    """Insert a record that falls due, in a space of its own: a partitioned engine has them in all its parts."""
+    """Insert a record that falls due, in a space of its own: a partitioned engine has them in all its partitions."""
     at = Address(space or f"space of {key}", kind, str(key))
     land(store, Insert(at, "{}", queue=queue, due_in=due_in))
     return at
@@ -111,7 +111,7 @@ def is_absent(store: Store, at: Address) -> bool:
 
 
 def met(store: Store, kind: str = KIND, *, limit: int = 100, **narrow: Any) -> list[Record]:
-    """All records a scan meets, page after page."""
+    """All records that a scan returns, page after page."""
     records: list[Record] = []
     after: str | None = None
     for _ in range(1_000):
@@ -147,7 +147,7 @@ def in_threads(count: int, work: Callable[[int], R]) -> list[R]:
 
 
 def all_at_once(requests: Callable[[], Sequence[Request[Any]]]) -> list[Any]:
-    """The answers to requests that are awaited together on one event loop; errors are answers, too."""
+    """The answers to requests that are awaited together on one event loop; errors are answers too."""
 
     async def together() -> list[Any]:
         waits = [request.wait() for request in requests()]
@@ -157,7 +157,7 @@ def all_at_once(requests: Callable[[], Sequence[Request[Any]]]) -> list[Any]:
 
 
 class StoreCase:
-    """The hooks a store's test class fills in. Pytest makes a new object of it for each test."""
+    """The hooks that a store's test class fills in. Pytest makes a new object of it for each test."""
 
     def make_store(self) -> Store:
         """A fresh, empty store."""
@@ -168,7 +168,7 @@ class StoreCase:
         raise NotImplementedError("Move the store's clock in advance(seconds).")
 
     def make_faulty(self, store: Any) -> FaultyEngine:
-        """Put a faulty engine under the store. A store that is not a `GroupedStore` has its own way."""
+        """Put a faulty engine under the store. A store that is not a `GroupedStore` overrides this."""
         faulty = store.engine = FaultyEngine(store.engine)
         return faulty
 

@@ -1,4 +1,4 @@
-"""Races, lost acknowledgements."""
+"""Races and lost acknowledgements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["LostAnswers", "Races"]
 
 class LostAnswers(StoreCase):
     def somebody_else(self, store: Any) -> Store:
-        """A store on the same data that no fault touches."""
+        """A second store on the same data, without faults."""
         return GroupedStore(store.engine.inner)
 
     @by_both_drivers
@@ -66,7 +66,7 @@ class LostAnswers(StoreCase):
         assert record_at(store, place()).fence == first.fence
 
     def test_a_recognised_batch_tells_the_fence_that_was_drawn(self, store: Store) -> None:
-        """Not that of the first record that comes to hand."""
+        """Not that of the first record found."""
         self.make_faulty(store).lose_reply()
         landed = land(store, Insert(place("plain"), ""), Insert(place("held"), "", draw=True))
         assert landed.fence == record_at(store, place("held")).fence > 0
@@ -107,7 +107,7 @@ class LostAnswers(StoreCase):
         assert is_absent(store, place())
 
     def test_a_write_that_never_arrived_is_lost_when_another_came_first(self, store: Store) -> None:
-        """Seen from here it might have landed and been replaced: nobody can tell."""
+        """It might have landed and been replaced: that cannot be known."""
         faulty = self.make_faulty(store)
         other = self.somebody_else(store)
         faulty.lose_request(meanwhile=lambda: land(other, Insert(place(), "theirs")))
@@ -169,7 +169,7 @@ CROWD = 50
 
 
 def one_winner(store: Store, outcomes: list[Outcome]) -> Written:
-    """Insist on one winner, and that each loser was shown the winner's record and the store's time."""
+    """Assert that there is one winner, and that each loser got the winner's record and the store's time."""
     winners = [outcome for outcome in outcomes if isinstance(outcome, Written)]
     losers = [outcome for outcome in outcomes if isinstance(outcome, Conflict)]
     assert len(winners) == 1
@@ -236,7 +236,7 @@ class Races(StoreCase):
         assert record_at(store, place()).body == "60"
 
     def test_a_sleeper_and_its_callback_never_miss_each_other(self, store: Store) -> None:
-        """One goes to sleep unless the callback is there; the other leaves it, and wakes who sleeps."""
+        """One suspends unless the callback is there; the other writes the callback and wakes the suspended one."""
 
         def sleep(n: int, fence: int) -> bool:
             writes = (Replace(place(n), "asleep", fence=fence), Check(place(f"{n} arrived"), absent=True))
@@ -252,7 +252,7 @@ class Races(StoreCase):
             assert slept == woken
 
     def test_batches_that_cross_each_other_all_end(self, store: Store) -> None:
-        """Two batches that name the same records in opposite order must not wait for each other for ever."""
+        """Two batches that name the same records in opposite order must not deadlock."""
 
         def work(nth: int) -> int:
             keys = [place(f"{n}") for n in (range(5) if nth % 2 else reversed(range(5)))]

@@ -1,4 +1,4 @@
-"""Fences, versions, leases."""
+"""Fences, versions and leases."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["Fences", "Leases"]
 
 
 def draw(store: Store) -> int:
-    """The next fence of the one key these tests are about."""
+    """The next fence of the one key that these tests use."""
     found = store.read(place()).block().record
     if found is None:
         return claim(store, place()).fence
@@ -165,7 +165,7 @@ class Leases(StoreCase):
         assert land(store, Insert(place(2), "")).now == pytest.approx(before - 100_000, abs=20)
 
     def test_a_lease_is_stamped_when_the_write_lands_not_when_it_was_asked(self, store: Store) -> None:
-        """Stamped before, a lease is born dead: its holder believes in a claim that anybody may take."""
+        """Stamped earlier, a lease would be born dead: its holder trusts a claim that others may take."""
         request = store.write(Insert(place(), "", lease=60.0, queue="q", due_in=60.0))
         self.advance(3_600)
         landed = request.block()

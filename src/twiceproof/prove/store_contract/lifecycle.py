@@ -1,4 +1,4 @@
-"""Forks, closing, durability."""
+"""Forks, closing and durability."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ LONGEST_CHILD = 20.0
 
 
 def in_a_fork(work: Callable[[], object]) -> str:
-    """Do the work in a forked child; "done", or what went wrong there."""
+    """Do the work in a forked child; returns "done", or the error."""
     reader, writer = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # "multi-threaded": that is the point
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # the warning about a multi-threaded process: that is what is tested
         child = os.fork()
     if child == 0:
         _work_and_exit(work, writer)
@@ -43,7 +45,7 @@ def _work_and_exit(work: Callable[[], object], writer: int) -> None:
     try:
         work()
         os.write(writer, b"done")
-    except BaseException as error:  # noqa: BLE001 - the parent tells it
+    except BaseException as error:  # noqa: BLE001 - reported by the parent
         os.write(writer, repr(error).encode()[:4_096])
     finally:
         os._exit(0)

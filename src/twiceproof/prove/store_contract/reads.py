@@ -1,4 +1,4 @@
-"""Reads, scans, addresses."""
+"""Reads, scans and addresses."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class Reads(StoreCase):
 
 
 def spread(store: Store, count: int, **fields: str) -> list[Address]:
-    """Records in as many spaces: a partitioned engine has them in all its parts."""
+    """Records in as many spaces: a partitioned engine has them in all its partitions."""
     addresses = [place(f"key {nth:03}", space=f"space {nth % 20}") for nth in range(count)]
     for at in addresses:
         land(store, Insert(at, f"body of {at.key}", **fields))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Refusals: what no store takes, refused before anything is written; and its twin, which every store takes."""
+"""What no store accepts, refused before anything is written; and its twin, which every store accepts."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Refusals(StoreCase):
 
     @pytest.mark.parametrize("fence", [0, -1, 2**63, 2**200])
     def test_a_fence_that_was_never_drawn_is_refused(self, store: Store, fence: int) -> None:
-        """Zero is the fence of all records that have none: it must not open any of them."""
+        """Zero is the fence of all records that have none: it must not match any of them."""
         land(store, Insert(place(), "no fence"))
         before = record_at(store, place())
         for write in (Replace(place(), "", fence=fence), Remove(place(), fence=fence), Check(place(), fence=fence)):

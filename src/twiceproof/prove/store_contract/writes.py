@@ -1,4 +1,4 @@
-"""Insert, replace, remove, check, batches."""
+"""Insert, replace, remove, check, and batches of them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Batches(StoreCase):
 
     @by_both_drivers
     def test_several_batches_at_once_have_an_answer_each(self, store: Store, ask: StoreRequest) -> None:
-        """More than one commit takes, and one of them a misfit."""
+        """More than one commit holds, and one of them conflicts."""
         taken = land(store, Insert(place(space="s7"), "theirs"))
         answers = ask(store.write_each([[Insert(place(space=f"s{nth}"), f"{nth}")] for nth in range(600)]))
         assert [nth for nth, answer in enumerate(answers) if not isinstance(answer, Written)] == [7]
@@ -199,7 +199,7 @@ class Checks(StoreCase):
         assert record_at(store, CLAIM).body == "asleep"
 
     def test_an_absence_check_stops_the_batch_when_something_is_there(self, store: Store) -> None:
-        """Or a callback that comes in just before a run goes to sleep would be lost."""
+        """Or a callback that arrives just before a run suspends would be lost."""
         fence = claim(store, CLAIM).fence
         land(store, Insert(ARRIVAL, "the callback"))
         conflict = refuse(store, Replace(CLAIM, "asleep", fence=fence), Check(ARRIVAL, absent=True))

@@ -1,1 +1,1 @@
-"""The outside, as it is observed: never asked of the ledger."""
+"""Worlds: the outside as it is observed, independently of the ledger."""

@@ -1,4 +1,4 @@
-"""Files under a directory: contents compared, and put back before each play."""
+"""Files under a directory: contents are compared, and restored before each scenario."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LEFT_OUT = {"__pycache__", ".twiceproof-prove"}
 
 
 class Files:
-    """A file is known by its name and its lines, so that a line written twice is seen as such.
+    """A file is known by its name and its lines, so that a line written twice is noticed.
 
-    `apart`: its name begins with the directory's, because others are looked at where files may be called alike.
+    `apart`: names begin with the directory's, because several directories are observed.
     """
 
     def __init__(self, directory: Path, *, apart: bool = False) -> None:

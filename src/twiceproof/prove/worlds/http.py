@@ -29,11 +29,11 @@ __all__ = [
 ]
 
 
-REPEATABLE = ("PUT ", "DELETE ")  # once more, they change nothing
+REPEATABLE = ("PUT ", "DELETE ")  # repeated, they change nothing
 
 
 class WorldAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """`after` names a request: before it was carried out there is nothing here yet, and the answer is 404."""
+    """A prepared answer. `after` names a request: until it was carried out, the answer is 404."""
 
     status: int = 200
     body: Any = None
@@ -42,7 +42,7 @@ class WorldAnswer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WorldAnswers(Struct, frozen=True):
-    """By `METHOD host/path`, or `METHOD /path` for every host. A path that ends with * begins so."""
+    """Answers by `METHOD host/path`, or `METHOD /path` for every host. A path that ends with * is a prefix."""
 
     known: dict[str, WorldAnswer]
 
@@ -67,7 +67,7 @@ def matches(pattern: str, asked: str) -> bool:
 
 
 def answers_from(given: dict[str, Any]) -> WorldAnswers:
-    """Checked where they are given; a wrong one would be found in mid-play."""
+    """Checked when given; a wrong answer would be noticed only in the middle of a scenario."""
     if not isinstance(given, dict):
         raise Misuse('Answers are given by request; write {"POST /charges": {"status": 201, "body": {"id": "ch_1"}}}.')
     try:
@@ -78,7 +78,7 @@ def answers_from(given: dict[str, Any]) -> WorldAnswers:
 
 
 def counts_from(given: Sequence[str]) -> tuple[str, ...]:
-    """Requests of which each one is an effect, though their method lets them be repeated."""
+    """Requests that count as effects each time, though their method is idempotent."""
     if isinstance(given, str):
         raise Misuse(f'Requests that are counted are a list; write counts=["{given}"].')
     found = tuple(_pattern(name) for name in given)
@@ -100,7 +100,7 @@ MOST_HEADERS = 200
 
 
 class WorldRequest(Struct, frozen=True):
-    """`host` is as the client wrote it, without the port that every client of a scheme leaves out."""
+    """`host` is as the client wrote it, without the default port of the scheme."""
 
     method: str
     host: str
@@ -110,7 +110,7 @@ class WorldRequest(Struct, frozen=True):
 
 
 async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> WorldRequest | int | None:
-    """None when the client has no more; the first byte when it does not speak HTTP."""
+    """Read a request. None: the client has no more; a byte: it does not speak HTTP."""
     line = await _line(reader)
     if isinstance(line, int) or not line:
         return line or None
@@ -137,7 +137,7 @@ async def _line(reader: asyncio.StreamReader) -> str | int:
 
 
 def _path(target: str) -> str:
-    """A client that goes by way of a proxy writes the whole URL."""
+    """A client behind a proxy sends the whole URL."""
     if target.startswith("http://"):
         return "/" + target.removeprefix("http://").partition("/")[2]
     return target
@@ -191,14 +191,14 @@ TLS_HELLO = 0x16
 
 
 class RecordedCall(Struct, frozen=True):
-    """What was answered to an Idempotency-Key, and what had been asked."""
+    """What was answered to an Idempotency-Key, and the request it was for."""
 
     asked: str
     answer: WorldAnswer
 
 
 class HttpService:
-    """All of it is in memory, for the play that is on."""
+    """Keeps everything in memory, for the current scenario."""
 
     def __init__(self, answers: WorldAnswers, *, honours_keys: bool, counts: tuple[str, ...] = ()) -> None:
         self._answers = answers
@@ -236,7 +236,7 @@ class HttpService:
         while (request := await self._request(reader, writer)) is not None:
             answer = self._answered(request)
             if len(self._asked) == self._losing:
-                writer.transport.abort()  # carried out, and nobody is told
+                writer.transport.abort()  # carried out, but not answered
                 return
             writer.write(written(answer, bodiless=request.method == "HEAD"))
             await writer.drain()
@@ -272,7 +272,7 @@ class HttpService:
         return answer
 
     def _changes_nothing(self, asked: str, effect: str, last: str) -> bool:
-        """A PUT or DELETE that finds its own work, and nothing that was done there since."""
+        """A PUT or DELETE that finds its own work, with nothing done there since."""
         counted = any(matches(pattern, asked) for pattern in self._counts)
         return effect == last and asked.startswith(REPEATABLE) and not counted
 
@@ -281,9 +281,9 @@ class HttpService:
 
 
 class HttpWorld(StandIn):
-    """`with HttpWorld(["api.shop.test"]) as world:` leads these names here, for http://, https:// and every port.
+    """`with HttpWorld(["api.shop.test"]) as world:` routes these names here, for http://, https:// and every port.
 
-    Requests are counted by method, host, path and body; GET and HEAD only look. The same PUT or DELETE again changes
+    Requests are counted by method, host, path and body; GET and HEAD only read. The same PUT or DELETE again changes
     nothing and is no effect, unless `counts` names it (`["PUT /meters/*"]`). With `honours_keys`, a repeated
     Idempotency-Key with the same request is answered with the first answer and is no effect.
     """
@@ -301,11 +301,11 @@ class HttpWorld(StandIn):
 
     @property
     def url(self) -> str:
-        """For a program whose base URL can be set."""
+        """For a program with a configurable base URL."""
         return f"http://127.0.0.1:{self._aside.port}"
 
     def exchanges(self) -> list[str]:
-        """That somebody spoke TLS to it, with a client that could not be led to speak plainly, is told here."""
+        """Requests of the last scenario. Raises if a client insisted on TLS that could not be redirected."""
         if self._aside.ask("spoken to in TLS"):
             raise Misuse(
                 "The flow called https:// with a client that brings its own TLS, and the stand-in has no certificate "

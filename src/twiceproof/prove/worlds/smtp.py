@@ -19,7 +19,7 @@ OFFERS = ("sink", "8BITMIME", "SMTPUTF8", "AUTH PLAIN LOGIN", "STARTTLS", f"SIZE
 
 
 class SmtpService:
-    """All of it is in memory, for the play that is on."""
+    """Keeps everything in memory, for the current scenario."""
 
     def __init__(self, *, honours_ids: bool) -> None:
         self._honours_ids = honours_ids
@@ -61,12 +61,12 @@ class SmtpService:
                 case "DATA":
                     _say(writer, "354 go on")
                     if not self._take(recipients, await _data(reader)):
-                        writer.transport.abort()  # taken, and nobody is told
+                        writer.transport.abort()  # accepted, but not answered
                         return
                     recipients = []
                     _say(writer, "250 taken")
                 case "STARTTLS":
-                    _say(writer, "220 go on")  # what the client takes for encrypted comes in plain
+                    _say(writer, "220 go on")  # the client believes that this is encrypted
                 case "QUIT":
                     _say(writer, "221 bye")
                     return
@@ -76,7 +76,7 @@ class SmtpService:
             await writer.drain()
 
     def _take(self, recipients: list[str], data: bytes) -> bool:
-        """Whether the client shall hear of it."""
+        """Whether the client gets an answer."""
         mail = message_from_bytes(data)
         subject, known = _subject(mail), str(mail.get("Message-ID", "")).strip()
         for recipient in recipients:
@@ -92,7 +92,7 @@ def _say(writer: asyncio.StreamWriter, *lines: str) -> None:
 
 
 async def _believe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rest: str) -> None:
-    """Whatever the password: a sink has nothing to protect."""
+    """Accept any password: a sink has nothing to protect."""
     wanted = {"PLAIN": 1, "LOGIN": 2}.get(rest.split(" ")[0].upper(), 0) - (1 if " " in rest else 0)
     for _ in range(wanted):
         _say(writer, "334 ")
@@ -121,10 +121,10 @@ def _subject(mail: Message) -> str:
 
 
 class SmtpWorld(StandIn):
-    """`with SmtpWorld(["mail.shop.test"]) as world:` leads these names here; any password will do.
+    """`with SmtpWorld(["mail.shop.test"]) as world:` routes these names here; any password is accepted.
 
-    Mails are counted by recipient and subject. With `honours_ids`, one with a Message-ID that the recipient has had
-    is no effect: for mail systems that drop it.
+    Mails are counted by recipient and subject. With `honours_ids`, a repeated Message-ID to the same recipient is no
+    effect: for mail systems that drop it.
     """
 
     def __init__(self, hosts: list[str], *, honours_ids: bool = False) -> None:
@@ -132,5 +132,5 @@ class SmtpWorld(StandIn):
 
     @property
     def port(self) -> int:
-        """Of the sink on 127.0.0.1, for a program whose mail server can be set."""
+        """The sink's port on 127.0.0.1, for a program with a configurable mail server."""
         return self._aside.port

@@ -1,4 +1,4 @@
-"""Services in a process of their own; names and TLS led to them."""
+"""Stand-in services in a process of their own; host names and TLS are redirected to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Service(Protocol):
-    """What runs aside. `talk` serves one client, `command` answers the prover."""
+    """A stand-in service. `talk` serves one client, `command` answers the prover."""
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
 
@@ -34,7 +34,7 @@ class Service(Protocol):
 
 
 class ServiceProcess:
-    """Two loopback ports: one for the plays' clients, one for questions about what was seen."""
+    """Two loopback ports: one for the clients, one for the prover's questions."""
 
     def __init__(self, service: Service) -> None:
         clients, questions = _listening(), _listening()
@@ -42,7 +42,7 @@ class ServiceProcess:
         self._questions: tuple[str, int] = questions.getsockname()
         watched, self._held = os.pipe()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of the parent are not needed in the child
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child needs none of the parent's threads
             self._child = os.fork()
         if self._child == 0:
             os.close(self._held)
@@ -52,7 +52,7 @@ class ServiceProcess:
         os.close(watched)
 
     def ask(self, word: str, value: Any = None) -> Any:
-        """From any process; a connection each, because a forked one must not share its parent's."""
+        """Ask from any process; one connection each, because a forked process must not share its parent's."""
         with socket.socket() as link:
             link.settimeout(READING)
             link.connect(self._questions)
@@ -74,9 +74,9 @@ def _listening() -> socket.socket:
 
 
 def _serve(service: Service, clients: socket.socket, questions: socket.socket, watched: int) -> None:
-    """Never returns. A parent that is gone takes this process with it: nobody else holds the other end for long."""
+    """Never returns. Ends with the parent: only the parent keeps the other end of the pipe open."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # whoever interrupts the proof, the parent ends it in good order
+        signal.signal(number, signal.SIG_IGN)  # on an interrupt, the parent ends this process in order
     try:
         asyncio.run(_listen(service, clients, questions, watched))
     finally:
@@ -89,12 +89,14 @@ async def _listen(service: Service, clients: socket.socket, questions: socket.so
     await asyncio.start_server(_bounded(service.talk), sock=clients)
     await asyncio.start_server(_bounded(lambda reader, writer: _answer(service, reader, writer)), sock=questions)
     await gone.wait()
-    os._exit(0)  # in mid-sentence, without a word about those who are still talking
+    os._exit(0)  # at once, without errors about clients still connected
 
 
 def _bounded(talk: Talk) -> Talk:
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, TimeoutError, ValueError):  # a client may die in mid-sentence
+        with contextlib.suppress(
+            OSError, EOFError, TimeoutError, ValueError
+        ):  # a client may die in the middle of a request
             await asyncio.wait_for(talk(reader, writer), READING)
         with contextlib.suppress(OSError):
             writer.close()
@@ -112,9 +114,12 @@ Leads = Callable[[Any], bool]
 
 
 class PlainTls:
-    """In this process and those forked from it. A client with a TLS of its own (pycurl, pyOpenSSL) is not met.
+    """TLS without encryption, in this process and those forked from it.
 
-    A certificate would have to be trusted by every client; nothing leaves this machine, so there is nothing to encrypt.
+    Not for clients with a TLS library of their own
+    (pycurl, pyOpenSSL).
+
+    Every client would have to trust a certificate; nothing leaves this machine, so there is nothing to encrypt.
     """
 
     def __init__(self, leads_here: Leads) -> None:
@@ -147,7 +152,7 @@ def _wrapping_bios(before: Callable[..., Any], leads_here: Leads) -> Callable[..
     return wrap_bio
 
 
-class _Answers:
+class _PlainTlsConnection:
     """What clients ask about a connection that they believe to be encrypted."""
 
     server_side = False
@@ -186,7 +191,7 @@ class _Answers:
         return 0
 
 
-class PlainSocket(_Answers, socket.socket):
+class PlainSocket(_PlainTlsConnection, socket.socket):
     """For blocking clients."""
 
     @classmethod
@@ -200,8 +205,8 @@ class PlainSocket(_Answers, socket.socket):
         return self
 
 
-class PlainObject(_Answers):
-    """For clients with an event loop: bytes go from one buffer to the other as they are."""
+class PlainObject(_PlainTlsConnection):
+    """For clients with an event loop: bytes are copied from one buffer to the other."""
 
     def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
         self._incoming = incoming
@@ -227,15 +232,15 @@ Place = tuple[str, int | None]  # a host, and one port of it or all
 
 
 class Routes:
-    """In this process and those forked from it. A program that connects without Python's `socket` is not met.
+    """Redirected names, in this process and those forked from it. Not for programs that bypass Python's `socket`.
 
-    An address among the names is met too, whether it is looked up first or not: event loops do not.
+    An address among the names is redirected too, whether it is looked up first or not: event loops do not look it up.
     """
 
     def __init__(self, names: list[str], port: int) -> None:
         self._places = [_place(name) for name in names]
         self._port = port
-        # Some clients keep the port they began with: the address alone must lead here.
+        # Some clients keep the port they started with: the address alone must lead here.
         self._address = f"127.84.{port >> 8}.{port & 255}"
         self._look_up_before = socket.getaddrinfo
         self._methods_before = {name: getattr(socket.socket, name) for name in ("connect", "connect_ex")}
@@ -271,7 +276,7 @@ class Routes:
         return ("127.0.0.1" if family == socket.AF_INET else "::ffff:127.0.0.1"), self._port
 
     def leads_here(self, host: Any) -> bool:
-        """Whether some port of it does."""
+        """Whether some port of the host is redirected here."""
         return any(host_written(host) == place for place, _ in self._places)
 
     def _leads_here(self, host: Any, port: Any) -> bool:
@@ -295,12 +300,12 @@ _open: list[ServiceProcess] = []
 
 
 def open_places() -> list[str]:
-    """Where the stand-ins are that are open, whoever looks at them: plays may connect there."""
+    """Addresses of all open stand-ins: scenarios may connect to them."""
     return [f"127.0.0.1:{aside.port}" for aside in _open]
 
 
 class StandIn:
-    """For as long as it is open these names lead here, with TLS or without."""
+    """While it is open, these names lead here, with TLS or without."""
 
     def __init__(self, hosts: list[str], service: Service) -> None:
         self._aside = ServiceProcess(service)
@@ -319,11 +324,11 @@ class StandIn:
         return msgspec.convert(self._aside.ask("look"), dict[str, int])
 
     def exchanges(self) -> list[str]:
-        """What was asked of it in the last play, in order."""
+        """Requests of the last scenario, in order."""
         return msgspec.convert(self._aside.ask("exchanges"), list[str])
 
     def lose(self, number: int) -> None:
-        """The answer to the so-manieth of the next play is lost, after it was carried out."""
+        """Lose the answer to the n-th request of the next scenario, after it was carried out."""
         self._aside.ask("lose", number)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Rows of a table (SQLite, PostgreSQL)."""
+"""Rows of a table in SQLite or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ __all__ = ["MOST_ROWS", "PostgresTable", "SqliteTable", "TableWorld", "Tables", 
 
 
 MOST_ROWS = 10_000
-Rows = Mapping[str, str]  # the row as text, by where it lies
+Rows = Mapping[str, str]  # the row as text, by its position
 
 
 class Tables(Protocol):
-    """One table of one database. Connections are made per process: a forked one must not share its parent's."""
+    """One table of one database. Connections are made per process: a forked process must not share its parent's."""
 
     def rows(self) -> Rows: ...
 
     def put_back(self) -> None:
-        """As it was when this was made, in one transaction."""
+        """Restore the table as it was when this was made, in one transaction."""
 
     def close(self) -> None: ...
 
 
 class TableWorld:
-    """`sqlite:///shop.db#orders` or `postgresql://…/shop#orders`. What was there before counts as nothing."""
+    """`sqlite:///shop.db#orders` or `postgresql://…/shop#orders`. Rows that were there before are not counted."""
 
     def __init__(self, url: str) -> None:
         self._url, _, self._name = url.partition("#")
@@ -48,7 +48,7 @@ class TableWorld:
             self._table.put_back()
 
     def look(self) -> dict[str, int]:
-        with self._mutex:  # a flow with threads looks from all of them
+        with self._mutex:  # a flow with threads observes from all of them
             now = Counter(self._mine().rows().values())
         there = {f"{self._name}: {row}": count for row, count in (now - self._before).items()}
         gone = {f"{self._name}, gone: {row}": count for row, count in (self._before - now).items()}
@@ -96,7 +96,7 @@ WHERE confrelid = %s AND contype = 'f' AND confdeltype IN ('c', 'n', 'd')
 
 
 class PostgresTable:
-    """Rows travel as COPY writes them, so that every type comes back as it was. Sequences are put back too."""
+    """Rows are transferred by COPY, so that every type is restored exactly. Sequences are restored too."""
 
     def __init__(self, url: str, name: str) -> None:
         try:
@@ -107,7 +107,7 @@ class PostgresTable:
             ) from None
         try:
             db: Any = psycopg.connect(url, autocommit=True, connect_timeout=5)
-        except psycopg.OperationalError:  # whose text may name more of the URL than is good
+        except psycopg.OperationalError:  # its text may contain parts of the URL
             raise Misuse("The table's database does not answer; check that it runs and the URL is right.") from None
         self._db: Any = db
         try:
@@ -131,7 +131,7 @@ class PostgresTable:
         return str(row[1])
 
     def _refuse_reaching(self, name: str) -> None:
-        """Putting rows back must not change a table that nobody named."""
+        """Refuse tables with cascading references: restoring rows must not change another table."""
         row = self._db.execute(REACHING, (self._oid,)).fetchone()
         if row is not None:
             raise Misuse(f"{row[0]} refers to {name}, and would follow when rows are removed; name {row[0]} instead.")
@@ -153,7 +153,7 @@ class PostgresTable:
         query = f"COPY (SELECT ctid, {self._columns} FROM {self._table}) TO STDOUT"
         with self._db.cursor() as cursor, cursor.copy(query) as copy:
             text = b"".join(bytes(block) for block in copy).decode()
-        for line in text.split("\n")[:-1]:  # not splitlines(): a row may hold other separators
+        for line in text.split("\n")[:-1]:  # not splitlines(): a row may contain other separators
             place, _, row = line.partition("\t")
             found[place] = row
         return found
@@ -184,7 +184,7 @@ REACHES_FURTHER = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
 class SqliteTable:
-    """Rows are known by their rowid, and put back under it."""
+    """Rows are known by their rowid, and restored under it."""
 
     def __init__(self, url: str, name: str) -> None:
         path = Path(unquote(urlsplit(url).path[1:]))
@@ -208,7 +208,7 @@ class SqliteTable:
         self._last = self._sequence(self._name)
 
     def _declared(self, name: str) -> str:
-        """Without columns that the database works out itself."""
+        """Without generated columns."""
         found = self._db.execute(f"PRAGMA table_xinfo({self._table})").fetchall()
         if not found:
             raise Misuse(f"There is no table {name!r} in this database; name one after the #.")
@@ -219,7 +219,7 @@ class SqliteTable:
         return ", ".join('"' + row[1].replace('"', '""') + '"' for row in found if row[6] == 0)
 
     def _refuse_reaching(self, name: str) -> None:
-        """Putting rows back must not change a table that nobody named."""
+        """Refuse tables with cascading references: restoring rows must not change another table."""
         for (other,) in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             for key in self._db.execute("SELECT * FROM pragma_foreign_key_list(?)", (other,)).fetchall():
                 if key[2].lower() == name.lower() and key[6] in REACHES_FURTHER:

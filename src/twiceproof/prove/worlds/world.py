@@ -1,4 +1,4 @@
-"""World, Worlds; counted calls; hosts nobody stands in for."""
+"""The protocol of worlds, several worlds as one, counted calls, and a user's own function as a world."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 from ...errors import Misuse
 from ...flows.step import Step
 
-__all__ = ["CallableWorld", "CountedCalls", "Losing", "World", "Worlds", "counted", "losing"]
+__all__ = ["CallableWorld", "CountedCalls", "LosesAnswers", "World", "Worlds", "counted", "losing"]
 
 
 class CountedCalls:
-    """`module:function`, replaced by itself and a count. In each play's own memory, so nothing needs to be put back."""
+    """`module:function`, wrapped with a counter. In each scenario's own memory, so nothing needs to be restored."""
 
     def __init__(self, names: list[str]) -> None:
         self._seen: Counter[str] = Counter()
@@ -73,7 +73,7 @@ def _of_mapping(value: Mapping[Any, Any]) -> dict[str, int]:
 
 @runtime_checkable
 class World(Protocol):
-    """`reset` is called in the parent before each play, `look` wherever the play is."""
+    """`reset` is called in the parent before each scenario, `look` in the scenario's process."""
 
     def reset(self) -> None: ...
 
@@ -82,18 +82,18 @@ class World(Protocol):
 
 
 @runtime_checkable
-class Losing(Protocol):
-    """A world that is spoken to, and may keep its answers to itself."""
+class LosesAnswers(Protocol):
+    """A world with requests and answers, whose answers can be lost."""
 
     def exchanges(self) -> list[str]:
-        """What was asked of it in the last play, in order."""
+        """Requests of the last scenario, in order."""
 
     def lose(self, number: int) -> None:
-        """The answer to the so-manieth of the next play is lost, after it was carried out."""
+        """Lose the answer to the n-th request of the next scenario, after it was carried out."""
 
 
 class CallableWorld:
-    """A function of the user's. What it looks at in memory is as it was in each play, because each has its own copy."""
+    """A user's function. What it reads from memory is the scenario's own copy."""
 
     def __init__(self, look: Callable[[], Any], reset: Callable[[], Any] | None = None) -> None:
         self._look = look
@@ -108,7 +108,7 @@ class CallableWorld:
 
 
 class Worlds:
-    """Several, as one."""
+    """Several worlds as one."""
 
     def __init__(self, worlds: Sequence[World]) -> None:
         self._worlds = worlds
@@ -121,13 +121,13 @@ class Worlds:
             world.reset()
 
     def look(self) -> dict[str, int]:
-        """Added up: what two of them call by one name would otherwise hide in one what happened in the other."""
+        """Added up, so that equal names in two worlds do not hide each other."""
         seen: Counter[str] = Counter()
         for world in self._worlds:
             seen.update(world.look())
         return dict(seen)
 
 
-def losing(world: World) -> list[Losing]:
-    """Those of a world's parts that can lose an answer."""
-    return [part for part in (world if isinstance(world, Worlds) else [world]) if isinstance(part, Losing)]
+def losing(world: World) -> list[LosesAnswers]:
+    """The parts of a world that can lose an answer."""
+    return [part for part in (world if isinstance(world, Worlds) else [world]) if isinstance(part, LosesAnswers)]
