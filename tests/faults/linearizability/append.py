@@ -1,5 +1,6 @@
-"""Judges batches of several records by lists that are only appended to, as Elle does: whoever reads a list sees who was
-there before, and from that follows who came after whom. An order that goes round in a circle is no order.
+"""Check batches of several records by append-only lists, as Elle does.
+
+A reader of a list sees which appends came before, which gives an order between batches. A cycle in it is a violation.
 """
 
 from __future__ import annotations

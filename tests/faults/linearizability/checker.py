@@ -1,4 +1,8 @@
-"""(tests) linearizability checker."""
+"""Check a history for linearizability.
+
+A history is correct if one order of all operations explains all answers, with each operation taking effect at one
+moment between its invocation and its answer.
+"""
 
 from __future__ import annotations
 

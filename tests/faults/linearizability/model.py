@@ -1,4 +1,8 @@
-"""(tests) sequential model of one key."""
+"""The sequential model of one key: the answer to each operation, and the claim's state afterwards.
+
+Written from docs/states.md, not from the code under test. Time is an interval: an operation takes effect somewhere
+between two moments, so a lease ends no earlier than the one and no later than the other.
+"""
 
 from __future__ import annotations
 

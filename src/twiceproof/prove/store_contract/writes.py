@@ -1,20 +1,17 @@
-"""Insert, replace, remove, check, and batches of them."""
+"""Insert, replace, remove and check."""
 
 from __future__ import annotations
 
 import pytest
 
-from ...errors import BadWrite
-from ...records import Check, Conflict, Insert, Remove, Replace, Write, Written
+from ...records import Check, Conflict, Insert, Remove, Replace, Written
 from ...stores.base import Store
 from .case import (
     StoreCase,
     StoreRequest,
-    all_at_once,
     by_both_drivers,
     claim,
     due_keys,
-    in_threads,
     is_absent,
     land,
     met,
@@ -24,147 +21,7 @@ from .case import (
     schedule,
 )
 
-__all__ = ["Batches", "Checks", "Inserts", "Removes", "Replaces"]
-
-
-class Batches(StoreCase):
-    @by_both_drivers
-    def test_all_writes_of_a_batch_land(self, store: Store, ask: StoreRequest) -> None:
-        fence = claim(store, place("held")).fence
-        old = land(store, Insert(place("old"), ""))
-        outcome = ask(
-            store.write(
-                Replace(place("held"), "done", fence=fence),
-                Insert(place("message"), "hello"),
-                Remove(place("old"), version=old.version),
-                Check(place("stop"), absent=True),
-            )
-        )
-        assert isinstance(outcome, Written)
-        assert record_at(store, place("held")).body == "done"
-        assert record_at(store, place("message")).body == "hello"
-        assert is_absent(store, place("old"))
-        assert is_absent(store, place("stop"))
-
-    @by_both_drivers
-    def test_several_batches_at_once_have_an_answer_each(self, store: Store, ask: StoreRequest) -> None:
-        """More than one commit holds, and one of them conflicts."""
-        taken = land(store, Insert(place(space="s7"), "theirs"))
-        answers = ask(store.write_each([[Insert(place(space=f"s{nth}"), f"{nth}")] for nth in range(600)]))
-        assert [nth for nth, answer in enumerate(answers) if not isinstance(answer, Written)] == [7]
-        assert isinstance(answers[7], Conflict)
-        assert answers[7].found is not None and answers[7].found.version == taken.version
-        found = ask(store.read_each([place(space=f"s{nth}") for nth in (599, 7, 1_000)]))
-        assert [one.record.body if one.record else None for one in found] == ["599", "theirs", None]
-        assert len(ask(store.write_each([]))) == 0
-
-    def test_the_records_of_a_batch_share_version_nonce_and_time(self, store: Store) -> None:
-        landed = land(store, *(Insert(place(nth), "", draw=True) for nth in range(3)))
-        records = [record_at(store, place(nth)) for nth in range(3)]
-        assert {record.version for record in records} == {landed.version}
-        assert {record.fence for record in records} == {landed.fence}
-        assert len({record.nonce for record in records}) == 1
-        assert len({record.updated_at for record in records}) == 1
-
-    @pytest.mark.parametrize("misfit", [0, 1, 2, 3])
-    def test_one_misfit_anywhere_stops_the_whole_batch(self, store: Store, misfit: int) -> None:
-        fence = claim(store, place("held")).fence
-        old = land(store, Insert(place("old"), ""))
-        land(store, Insert(place("taken"), "theirs"))
-        before = sorted(met(store), key=lambda record: record.at.key)
-        writes: list[Write] = [
-            Replace(place("held"), "done", fence=fence, draw=True),
-            Insert(place("new"), ""),
-            Remove(place("old"), version=old.version),
-        ]
-        writes.insert(misfit, Insert(place("taken"), "ours"))
-        conflict = refuse(store, *writes)
-        assert (conflict.at, conflict.found) == (place("taken"), record_at(store, place("taken")))
-        assert sorted(met(store), key=lambda record: record.at.key) == before
-
-    @pytest.mark.parametrize("kind", ["replace", "remove", "check"])
-    def test_a_misfit_of_any_kind_stops_the_whole_batch(self, store: Store, kind: str) -> None:
-        first = land(store, Insert(place("seen"), "1"))
-        land(store, Replace(place("seen"), "2", version=first.version))
-        stale: dict[str, Write] = {
-            "replace": Replace(place("seen"), "3", version=first.version),
-            "remove": Remove(place("seen"), version=first.version),
-            "check": Check(place("seen"), version=first.version),
-        }
-        assert refuse(store, Insert(place("new"), ""), stale[kind]).at == place("seen")
-        assert is_absent(store, place("new"))
-        assert record_at(store, place("seen")).body == "2"
-
-    def test_a_conflict_names_the_first_misfit(self, store: Store) -> None:
-        land(store, Insert(place("b"), "first"))
-        land(store, Insert(place("a"), "second"))
-        writes = [Insert(place("fresh"), ""), Insert(place("b"), ""), Insert(place("a"), "")]
-        assert refuse(store, *writes).at == place("b")
-        assert refuse(store, *reversed(writes)).at == place("a")
-
-    def test_a_batch_may_mix_kinds_of_one_space(self, store: Store) -> None:
-        land(store, Insert(place(kind="claim"), "1"), Insert(place(kind="step"), "2"))
-        assert [record_at(store, place(kind=kind)).body for kind in ("claim", "step")] == ["1", "2"]
-
-    def test_a_batch_as_large_as_the_limit_lands(self, store: Store) -> None:
-        land(store, *(Insert(place(nth), str(nth)) for nth in range(store.batch_limit)))
-        assert len(met(store, limit=1_000)) == store.batch_limit
-
-    def test_a_batch_over_the_limit_is_refused(self, store: Store) -> None:
-        with pytest.raises(BadWrite):
-            store.write(*(Insert(place(nth), "") for nth in range(store.batch_limit + 1))).block()
-        assert met(store) == []
-
-    def test_a_batch_of_two_spaces_is_refused(self, store: Store) -> None:
-        with pytest.raises(BadWrite):
-            store.write(Insert(place(space="one"), ""), Insert(place(space="two"), "")).block()
-        assert met(store) == []
-
-    def test_a_batch_that_names_an_address_twice_is_refused(self, store: Store) -> None:
-        with pytest.raises(BadWrite):
-            store.write(Insert(place(), "1"), Insert(place(), "2")).block()
-        with pytest.raises(BadWrite):
-            store.write(Check(place(), absent=True), Insert(place(), "2")).block()
-        assert met(store) == []
-
-    def test_an_empty_batch_is_refused(self, store: Store) -> None:
-        with pytest.raises(BadWrite):
-            store.write().block()
-
-    def test_each_of_many_batches_at_once_has_its_own_outcome(self, store: Store) -> None:
-        for nth in range(0, 40, 2):
-            land(store, Insert(place(nth), "theirs"))
-        outcomes = all_at_once(
-            lambda: [store.write(Insert(place(f"beside {nth}"), ""), Insert(place(nth), "ours")) for nth in range(40)]
-        )
-        assert [type(outcome) for outcome in outcomes] == [Conflict, Written] * 20
-        assert [is_absent(store, place(f"beside {nth}")) for nth in range(40)] == [True, False] * 20
-
-    def test_batches_of_one_space_and_of_many_land_side_by_side(self, store: Store) -> None:
-        spaces = [f"space {nth % 7}" for nth in range(40)]
-        outcomes = all_at_once(
-            lambda: [store.write(Insert(place(nth, space=space), "")) for nth, space in enumerate(spaces)]
-        )
-        assert [type(outcome) for outcome in outcomes] == [Written] * 40
-        assert len({record.at for record in met(store)}) == 40
-
-    def test_a_batch_the_database_refuses_harms_no_neighbour(self, store: Store) -> None:
-        faulty = self.make_faulty(store)
-        faulty.poison("bad", RuntimeError("out of range"))
-        keys = [f"good {nth}" if nth != 7 else "bad" for nth in range(20)]
-        outcomes = all_at_once(lambda: [store.write(Insert(place(key), "")) for key in keys])
-        kinds = [type(outcome) for outcome in outcomes]
-        assert kinds == [Written] * 7 + [RuntimeError] + [Written] * 12
-        assert [is_absent(store, place(key)) for key in keys] == [key == "bad" for key in keys]
-
-    def test_threads_each_get_the_outcome_of_their_own_batch(self, store: Store) -> None:
-        def work(nth: int) -> bool:
-            landed = land(store, Insert(place(nth), f"body {nth}"), Insert(place(f"{nth}b"), ""))
-            record = record_at(store, place(nth))
-            return (record.version, record.body) == (landed.version, f"body {nth}")
-
-        assert all(in_threads(20, work))
-
+__all__ = ["Checks", "Inserts", "Removes", "Replaces"]
 
 CLAIM, ARRIVAL = place("claim"), place("arrival")
 

@@ -9,7 +9,7 @@ from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.validate import _validate_write, validate_address
 
 
-@breaks("writes")
+@breaks("batches", "writes")
 class HalfABatchLands(MemoryEngine):
     """Checks and applies one write after the other, and does not roll back."""
 
@@ -23,7 +23,7 @@ class HalfABatchLands(MemoryEngine):
         return Written(str(self._number), self._number, now)
 
 
-@breaks("writes")
+@breaks("batches")
 class ConflictNamesTheLastMisfit(MemoryEngine):
     def _land(self, batch, now):
         misfits = [write.at for write in batch.writes if not fits(write, self._records.get(write.at))]
@@ -32,7 +32,7 @@ class ConflictNamesTheLastMisfit(MemoryEngine):
         return super()._land(batch, now)
 
 
-@breaks("writes")
+@breaks("batches")
 class EachWriteItsOwnVersion(MemoryEngine):
     def _apply(self, write, nonce, now):
         self._number += 1 if len(self._records) % 2 else 0
@@ -46,7 +46,7 @@ class EachWriteItsOwnVersion(MemoryEngine):
         return outcome
 
 
-@breaks("writes", "concurrency")
+@breaks("batches", "concurrency")
 class NeighboursHarmedByAConflict(MemoryEngine):
     """One transaction for the whole group, rolled back for one misfit."""
 
@@ -61,7 +61,7 @@ class NeighboursHarmedByAConflict(MemoryEngine):
         return super().commit(batches)
 
 
-@breaks_above("writes")
+@breaks_above("batches")
 class NeighboursHarmedByABadBatch(GroupedStore):
     """The database refuses one batch, and everybody in the commit is told so."""
 
@@ -81,12 +81,12 @@ class Unchecked(GroupedStore):
         return self._writes.ask(Batch(writes, self._ids()))
 
 
-@breaks_above("writes")
+@breaks_above("batches")
 class BatchesAreNotLookedAt(Unchecked):
     """Two spaces, one address twice, too many, none at all."""
 
 
-@breaks_above("concurrency", "writes", "fences")
+@breaks_above("concurrency", "batches", "fences")
 class CheckThenInsert(GroupedStore):
     """Looks whether a record is there, and writes a moment later, with no lock in between."""
 

@@ -31,19 +31,19 @@ class NoFenceCheck(Lenient):
         return found is not None and getattr(write, "fence", None) is not None
 
 
-@breaks("writes", "fences", "due", "concurrency")
+@breaks("writes", "fences", "due", "concurrency", "batches")
 class VersionIgnoredOnReplace(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Replace) and found is not None and write.version is not None
 
 
-@breaks("writes", "fences")
+@breaks("writes", "fences", "batches")
 class VersionIgnoredOnRemove(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Remove) and found is not None and write.version is not None
 
 
-@breaks("writes", "concurrency")
+@breaks("writes", "batches", "concurrency")
 class CheckIgnored(Lenient):
     def overlooks(self, write, found):
         return isinstance(write, Check)
@@ -55,7 +55,7 @@ class AbsenceNotChecked(Lenient):
         return isinstance(write, Check) and write.absent
 
 
-@breaks("writes", "fences", "reads", "concurrency")
+@breaks("writes", "batches", "fences", "reads", "concurrency")
 class InsertOverwrites(Lenient):
     """An upsert by key: the second writer silently wins."""
 
@@ -63,14 +63,14 @@ class InsertOverwrites(Lenient):
         return isinstance(write, Insert)
 
 
-@breaks("writes", "reads", "concurrency")
+@breaks("writes", "batches", "reads", "concurrency")
 class ConflictWithoutWhatWasFound(MemoryEngine):
     def _land(self, batch, now):
         outcome = super()._land(batch, now)
         return structs.replace(outcome, found=None) if isinstance(outcome, Conflict) else outcome
 
 
-@breaks("writes", "fences", "reads", "concurrency")
+@breaks("writes", "fences", "reads", "concurrency", "batches")
 class RemoveLeavesATombstone(MemoryEngine):
     """The record stays, marked as removed: an insert finds it in the way."""
 

@@ -87,7 +87,7 @@ class VersionsComeBack(MemoryEngine):
         return outcome
 
 
-@breaks("fences", "writes")
+@breaks("fences", "writes", "batches")
 class VersionIsTheHashOfTheBody(MemoryEngine):
     """An entity tag: the same content has the same version."""
 

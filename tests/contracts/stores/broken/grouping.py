@@ -9,13 +9,13 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 
-@breaks("writes", "concurrency")
+@breaks("batches", "concurrency")
 class AnswersInTheWrongOrder(MemoryEngine):
     def commit(self, batches):
         return list(reversed(super().commit(batches)))
 
 
-@breaks("writes", "concurrency")
+@breaks("batches", "concurrency")
 class EverybodyGetsTheFirstAnswer(MemoryEngine):
     def commit(self, batches):
         outcomes = super().commit(batches)
@@ -41,7 +41,7 @@ class _Unhurried(_Eager):
         return Written("1", 1, outcome.now) if isinstance(outcome, Conflict) else outcome
 
 
-@breaks_above("writes", "concurrency")
+@breaks_above("writes", "concurrency", "batches")
 class AwaitingTellsSomethingElse(GroupedStore):
     """The twin for event loops was not mended when the blocking one was."""
 
@@ -49,7 +49,7 @@ class AwaitingTellsSomethingElse(GroupedStore):
         return _Unhurried(super().write(*writes))
 
 
-@breaks_above("lifecycle", "fences", "writes")
+@breaks_above("lifecycle", "fences", "batches")
 class WritesWhenAskedNotWhenRun(GroupedStore):
     def write(self, *writes):
         outcome = super().write(*writes).block()

@@ -39,7 +39,7 @@ class WhatIsNotRecognisedIsAConflict(GroupedStore):
         return Conflict(outcome.at, outcome.found, outcome.now) if isinstance(outcome, Lost) else outcome
 
 
-@breaks_above("concurrency", "writes")
+@breaks_above("concurrency", "batches")
 class NeverSentIsLost(GroupedStore):
     """Cries wolf: a write that was never sent is called lost."""
 

@@ -4,7 +4,7 @@ from tests.contracts.stores.broken.catalogue import breaks
 from twiceproof.records import Found
 from twiceproof.stores.memory import MemoryEngine
 
-EVERYWHERE = ("concurrency", "due", "fences", "lifecycle", "reads", "refusals", "writes")
+EVERYWHERE = ("batches", "concurrency", "due", "fences", "lifecycle", "reads", "refusals", "writes")
 
 
 @breaks("concurrency", "refusals", "writes", "reads", "fences")
@@ -39,7 +39,7 @@ class ReplicaOneWriteBehind(MemoryEngine):
         return [Found(self._replica.get(at), self._clock.now()) for at in addresses]
 
 
-@breaks("reads", "writes")
+@breaks("reads", "batches")
 class AnswersMixedUp(MemoryEngine):
     """Several reads at once get each other's answers."""
 
