@@ -31,8 +31,8 @@ from ..flows.waits.records import (
 )
 from ..flows.waits.waiting import wait_for, wait_name
 from ..keys import validate_key
+from ..keys.canonical import digest
 from ..keys.duration import seconds
-from ..keys.fingerprint import digest
 from ..operations import await_, block
 from ..records import Address
 

@@ -15,8 +15,7 @@ from ..claims.once import refuse_generators
 from ..claims.request import Arguments, operation_name
 from ..claims.results import ResultType
 from ..errors import KeyRefused, Misuse
-from ..keys import KeyMaker
-from ..keys.template import Template
+from ..keys import KeyMaker, Template
 from .engine.decisions import StepPlan
 
 if TYPE_CHECKING:

@@ -1,12 +1,11 @@
 """Keys and fingerprints: what makes two requests the same intent, and the same request."""
 
-from .canonical import canonical
+from .canonical import canonical, digest
 from .duration import lifetime, seconds
-from .fingerprint import body_hash, digest, fingerprint
-from .key import LONGEST_KEY, validate_key
+from .fingerprint import body_hash, fingerprint
+from .key import LONGEST_KEY, Template, validate_key
 from .maker import KeyMaker, composite, stage, windowed
 from .stability import KeyWatch, Suspect, UnstableKeyDetector, suspects, warn_unstable
-from .template import Template
 
 __all__ = [
     "LONGEST_KEY",

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from hashlib import sha256
 from typing import Any
 from unicodedata import normalize
 from uuid import UUID
@@ -22,10 +23,12 @@ from .models import is_model, plain_of
 __all__ = [
     "DEEPEST",
     "MOST_DIGITS",
+    "SCHEME",
     "NotCanonical",
     "canonical",
     "datetime_text",
     "decimal_text",
+    "digest",
     "fields_of",
     "float_text",
     "int_text",
@@ -291,12 +294,18 @@ _WRITERS: dict[type, Writer] = {
 
 
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
+SCHEME = "1:"  # of digests: a later release that writes values differently must not read old hashes as mismatches
 _ATOMS = frozenset((int, bool, type(None)))  # whose text msgspec writes as we do
 
 
 def canonical(value: Any) -> bytes:
     """The value's one JSON text. Raises ValueRefused, naming the path, for what has none."""
     return canonical_fast(value) or canonical_slowly(value)
+
+
+def digest(value: Any) -> str:
+    """Return the hash of a value's canonical JSON, with the scheme by which it was made."""
+    return SCHEME + sha256(canonical(value)).hexdigest()
 
 
 def canonical_fast(value: Any) -> bytes | None:

@@ -7,26 +7,18 @@ import functools
 import json
 from collections.abc import Collection, Mapping
 from decimal import Decimal
-from hashlib import sha256
 from typing import Any, NoReturn
 
 import msgspec
 
 from ..errors import Misuse, ValueRefused
-from .canonical import DEEPEST, canonical, fields_of
+from .canonical import DEEPEST, digest, fields_of
 from .models import is_model, plain_of
 
-__all__ = ["SCHEME", "body_hash", "digest", "fingerprint"]
+__all__ = ["body_hash", "fingerprint"]
 
-
-SCHEME = "1:"  # a later release that writes values differently must not read old hashes as mismatches
 
 _Tree = dict[str, Any]  # {"order": {"updated_at": {}}}: an empty branch is left out whole
-
-
-def digest(value: Any) -> str:
-    """The hash of a value's canonical JSON, with the scheme it was made by."""
-    return SCHEME + sha256(canonical(value)).hexdigest()
 
 
 def fingerprint(arguments: Mapping[str, Any], ignore: Collection[str] = ()) -> str:

@@ -9,10 +9,9 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from ..errors import KeyRefused, Misuse
+from .canonical import digest
 from .duration import seconds
-from .fingerprint import digest
-from .key import is_blank, validate_key
-from .template import Template, TemplateField, escape, escapes, part_text
+from .key import Template, TemplateField, escape, escapes, is_blank, part_text, validate_key
 
 __all__ = ["KeyMaker", "composite", "stage", "windowed"]
 
@@ -62,27 +61,27 @@ Make = Callable[[Mapping[str, Any]], str]
 
 
 class KeyMaker:
-    """Built once per operation. `fields` is what a template looks at, `takes` the arguments a function asks for."""
+    """Makes the key of each call of one operation.
+
+    `make(arguments)` returns the key for a call's arguments, by name, defaults applied, or raises KeyRefused. `fields`
+    are the parts of the arguments that a template reads, `takes` the arguments that a key function takes.
+    """
 
     def __init__(self, key: str | Callable[..., str], function: Callable[..., Any] | Signature) -> None:
         signature = function if isinstance(function, Signature) else inspect.signature(function)
-        self.function = None if isinstance(key, str) else key
-        self._make: Make
+        self.make: Make
         self.fields: tuple[TemplateField, ...] = ()
-        self.takes: tuple[str, ...] = () if isinstance(key, str) else _takes(key, signature)
+        self.takes: tuple[str, ...] = ()
+        self.function = None if isinstance(key, str) else key
         if isinstance(key, str):
             template = _checked_template(Template(key), signature)
-            self.fields, self._make = template.fields, template.render
+            self.fields, self.make = template.fields, template.make
         else:
-            self._make = _from_function(key, signature)
+            self.takes, self.make = _takes(key, signature), _from_function(key, signature)
 
     @property
     def is_function(self) -> bool:
         return self.function is not None
-
-    def make(self, arguments: Mapping[str, Any]) -> str:
-        """The key for a call's arguments, by name, defaults applied. Raises KeyRefused."""
-        return validate_key(self._make(arguments))
 
 
 def _checked_template(template: Template, signature: Signature) -> Template:
@@ -113,7 +112,7 @@ def _from_function(key: Any, signature: Signature) -> Make:
         raise Misuse(f"the key function {_name(key)} is async; a key must be had without waiting: make it a def")
     call = _call(key, signature)
     name = _name(key)
-    return lambda arguments: _text(call(arguments), name)
+    return lambda arguments: validate_key(_text(call(arguments), name))
 
 
 def _text(made: Any, name: str) -> str:

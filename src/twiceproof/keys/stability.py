@@ -12,8 +12,8 @@ from typing import Any
 from uuid import UUID
 
 from ..errors import Misuse, UnstableKeyWarning
+from .key import TemplateField, read_field
 from .maker import KeyMaker
-from .template import TemplateField, read_field
 
 __all__ = ["KEY", "KeyWatch", "Suspect", "UnstableKeyDetector", "name_sign", "suspects", "text_sign", "warn_unstable"]
 

@@ -16,7 +16,7 @@ from tests.faults.catalogue.poison_flows import FlowsDoor
 from tests.faults.catalogue.poison_http import HttpDoor
 from tests.faults.finding import Finding
 from tests.faults.trial import NAMES, Trial
-from twiceproof.keys import maker
+from twiceproof.keys import key as keys
 
 TITLE = "poison payloads"
 TIMES = {ClaimsDoor: (2_400, 375), FlowsDoor: (900, 150)}  # over all stores, and how few let each kind be met often
@@ -111,10 +111,10 @@ def control(trial: Trial, finding: Finding) -> None:
 
 
 def any_key() -> None:
-    maker.validate_key = str  # type: ignore[assignment, attr-defined]
+    keys.validate_key = str  # type: ignore[assignment]
 
 
 def any_value() -> None:
     """As many do it: whatever has no text is taken for its name."""
-    hashing = importlib.import_module("twiceproof.keys.fingerprint")  # its name in the package is the function's
+    hashing = importlib.import_module("twiceproof.keys.canonical")  # its name in the package is the function's
     hashing.canonical = lambda value: repr(type(value)).encode()

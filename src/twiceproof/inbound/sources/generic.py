@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from ...errors import Misuse
-from ...keys.fingerprint import digest
+from ...keys.canonical import digest
 from ..envelope import Envelope
 from ..source import WINDOW, Event, Poison, Reading
 from .parsing import find, made_up_id, named, object_of, planted

@@ -10,7 +10,7 @@ import msgspec
 
 from ...errors import Misuse
 from ...keys import composite, validate_key
-from ...keys.fingerprint import digest
+from ...keys.canonical import digest
 from ...keys.key import is_blank
 from ..envelope import Envelope
 from ..reply import name_twice

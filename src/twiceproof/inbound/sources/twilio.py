@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
-from ...keys.fingerprint import digest
+from ...keys.canonical import digest
 from ..envelope import Envelope
 from ..reply import Reply
 from ..source import Event, Poison, Reading, Word
