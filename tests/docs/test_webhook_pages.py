@@ -71,7 +71,7 @@ def test_every_source_is_in_the_table_with_its_own_times_and_options(name):
     row = next(line for line in PAGE.read_text("utf-8").splitlines() if line.startswith(f"| `{name}` |"))
     source = find_source(name, **OPTIONS.get(name, {}))
     *_, tries, waits, options, _ = (cell.strip() for cell in row.split("|"))
-    assert (tries, waits) == (_rounded_up(source.horizon), f"{source.deadline:g} s")
+    assert (tries, waits) == (_rounded_up(source.retry_window), f"{source.deadline:g} s")
     assert all(f"`{option}" in options or name == "generic" for option in _options(source) - {"key"})
 
 

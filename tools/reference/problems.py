@@ -15,22 +15,25 @@ __all__ = ["problems"]
 
 # Where the words are made as it happens: what they come to.
 MADE = {
-    "bad-query": ("The query does not fit this route.", "See /openapi.json for what it takes."),
+    "bad-query": ("The query is invalid for this route.", "See /openapi.json for what it takes."),
     "claim-lost": ("This token has lost its claim.", "Look at the claim with GET, and stop this work."),
     "draining": ("", "Send requests elsewhere until it is ready."),
     "needs-review": ("Whether this was done is not known.", "Settle it, or claim it with `repeat`: `safe`."),
-    "no-longer-asked": ("The run no longer asks: it has ended, or its time is over.", ""),
+    "no-longer-asked": ("The run has ended or the approval has expired.", ""),
     "no-such-flow": ("", "Use one that is named there."),
     "not-now": ("The run's state does not allow it.", ""),
-    "not-settled": ("There is nothing to settle now, or too little was said.", "Look at it, and say what fits."),
-    "own-request": ("Who asked for it cannot approve it.", ""),
-    "prior-failure": ("It failed before, and is not tried again by itself.", "Settle it."),
-    "refused": ("What was asked for is impossible.", "Do what the detail says."),
-    "stale-view": ("The decision comes from no view that was opened lately.", ""),
-    "unauthorized": ("There is no token, or it is not good.", ""),
+    "not-settled": (
+        "There is nothing to settle now, or the request is incomplete.",
+        "Look at the run, and send what it needs.",
+    ),
+    "own-request": ("The requester cannot approve their own request.", ""),
+    "prior-failure": ("It failed before, and is not retried automatically.", "Settle it."),
+    "refused": ("The request cannot be carried out.", "Do what the detail says."),
+    "stale-view": ("The decision does not come from a recently opened page.", ""),
+    "unauthorized": ("The token is missing or invalid.", ""),
     "unreadable-body": ("The body is not JSON.", "Send JSON."),
-    "name-twice": ("An object in the body has one name twice: which one counts?", "Send each name once."),
-    "wrong-body": ("The body does not fit the route.", "See /openapi.json for what it takes."),
+    "duplicate-name": ("An object in the body has one name twice.", "Send each name once."),
+    "wrong-body": ("The body is invalid for this route.", "See /openapi.json for what it takes."),
     "wrong-form": ("The form cannot be read.", ""),
 }
 

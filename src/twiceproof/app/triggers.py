@@ -21,7 +21,7 @@ from ..flows.triggers.poll import DuePolls, Poll
 from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, make_ticks, takes_tick
 from ..inbound.admit import admit
 from ..inbound.envelope import Envelope, envelope
-from ..inbound.hook import Hook, OnFailed, Secrets, checked, operation_of, warn_if_forgotten_early
+from ..inbound.hook import Hook, OnFailed, Secrets, operation_of, validate_on_failed, warn_if_forgotten_early
 from ..inbound.redaction import read_paths
 from ..inbound.reply import Reply
 from ..inbound.source import Source
@@ -71,7 +71,15 @@ class DoorApi:
         warn_if_forgotten_early(known, policy.life.keep, name=title)
         span = None if wait is None else seconds(wait, name="wait")
         declared = Hook(
-            title, known, _secrets(secret, known), _NOBODY, policy, None, span, checked(on_failed), tuple(redact)
+            title,
+            known,
+            _secrets(secret, known),
+            _NOBODY,
+            policy,
+            None,
+            span,
+            validate_on_failed(on_failed),
+            tuple(redact),
         )
         if start is not None:
             self._add_hook(structs.replace(declared, flow=_flow_of(start)))

@@ -63,7 +63,9 @@ def dead_letters(target: LedgerTarget, hook: str, limit: int) -> None:
 
 
 def _why(letter: DeadLetter) -> str:
-    return f"{letter.reason} ({len(letter.meant):,} events)" if len(letter.meant) > 1 else letter.reason
+    return (
+        f"{letter.reason} ({len(letter.refused_events):,} events)" if len(letter.refused_events) > 1 else letter.reason
+    )
 
 
 def _letter_shape(letter: DeadLetter) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def _letter_shape(letter: DeadLetter) -> dict[str, Any]:
     return {
         "id": letter.id,
         "hook": letter.hook,
-        "events": letter.meant,
+        "events": letter.refused_events,
         "reason": letter.reason,
         "received_at": letter.received_at,
         "size": letter.size,
@@ -116,9 +118,9 @@ def _hook_shape(hook: Hook) -> dict[str, Any]:
         "flow": hook.flow.name,
         "signed": hook.source.signed,
         "deadline": hook.source.deadline,
-        "horizon": hook.source.horizon,
+        "retry_window": hook.source.retry_window,
         "keep": keep,
-        "kept_long_enough": keep is None or keep >= hook.source.horizon,
+        "kept_long_enough": keep is None or keep >= hook.source.retry_window,
         "secret": any(hook.secrets()),
     }
 
@@ -138,7 +140,7 @@ def _show_hooks(app: str, shapes: Sequence[dict[str, Any]]) -> None:
 def _row(shape: dict[str, Any]) -> tuple[str, ...]:
     kept = "ever" if shape["keep"] is None else span(shape["keep"])
     secret = "set" if shape["secret"] else "MISSING"
-    return shape["path"], shape["source"], shape["flow"], span(shape["horizon"]), kept, secret
+    return shape["path"], shape["source"], shape["flow"], span(shape["retry_window"]), kept, secret
 
 
 REPLAY_HEAD = ("LETTER", "OUTCOME", "RUN OR REASON")
@@ -199,7 +201,7 @@ def _replayed(app: App, name: str) -> list[dict[str, Any]]:
     except (Misuse, ResultNotKept) as error:
         return [{"letter": name, "event": "", "outcome": "refused", "run": "", "reason": str(error)}]
     return [
-        {"letter": name, "event": one.event, "outcome": one.word, "run": one.run, "reason": one.reason}
+        {"letter": name, "event": one.event, "outcome": one.outcome, "run": one.run, "reason": one.reason}
         for one in admitted
     ]
 

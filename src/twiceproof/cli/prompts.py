@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from ..errors import Misuse
-from ..inbound.reply import name_twice
+from ..inbound.reply import duplicate_name
 from ..keys.duration import seconds
 from .failures import NEGATIVE, NotConfirmed
 from .output import clean
@@ -78,7 +78,7 @@ def read_result(given: str, option: str = "--result") -> Raw:
         raise click.BadParameter(
             f"this is not JSON: {error}. Text needs quotes: '\"done\"'.", param_hint=option
         ) from None
-    twice = name_twice(text)
+    twice = duplicate_name(text)
     if twice is not None:
         raise click.BadParameter(f"it has the name {twice[:80]!r} twice in one object.", param_hint=option)
     return Raw(msgspec.json.format(text, indent=-1))

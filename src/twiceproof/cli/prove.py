@@ -133,7 +133,7 @@ def _private(name: str) -> str:
 def read_json(name: str, option: str) -> Any:
     import msgspec
 
-    from ..inbound.reply import name_twice
+    from ..inbound.reply import duplicate_name
 
     try:
         text = Path(name).read_bytes()
@@ -142,7 +142,7 @@ def read_json(name: str, option: str) -> Any:
         raise Misuse(f"{name} cannot be read ({error.strerror}); {option} takes a JSON file.") from None
     except msgspec.DecodeError as error:
         raise Misuse(f"{name} is not JSON ({error}); correct it.") from None
-    if (twice := name_twice(text)) is not None:
+    if (twice := duplicate_name(text)) is not None:
         raise Misuse(f"{name} has the name {twice[:80]!r} twice in one object; correct it.")
     return value
 

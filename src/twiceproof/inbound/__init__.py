@@ -1,1 +1,1 @@
-"""Where events come in."""
+"""Inbound events: webhook sources, verification, admission and dead letters."""

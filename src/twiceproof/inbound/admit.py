@@ -1,4 +1,7 @@
-"""The one way in: verify, read, claim, start, answer; replaying a dead letter."""
+"""Admits a delivery: verify it, read its events, claim each event, start its run, answer the sender.
+
+Also replays dead letters, through the same claims.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,10 @@ from ..records import Address
 from .dead_letters import (
     DeadLetter,
     body_of_letter,
+    event_name,
     find_letter,
     keep_letter,
     mark_replayed,
-    name_of,
     read_events,
     write_events,
 )
@@ -59,29 +62,29 @@ from .envelope import Envelope, report
 from .hook import AGAIN, Hook
 from .redaction import redact
 from .reply import Reply, problem
-from .source import Event, Handshake, Poison, Reading, Source, Word
+from .source import DeliveryOutcome, Event, Handshake, Poison, Reading, Source
 
 __all__ = ["Admission", "Admitted", "admit", "replay_letter"]
 
 
 log = logging.getLogger("twiceproof.inbound")
 
-UNDER_WAY = (QUEUED, HELD, WAITING)
-REFUSED: tuple[Word, ...] = ("mismatch", "poison")
+RUNNING_STATES = (QUEUED, HELD, WAITING)
+REFUSED_OUTCOMES: tuple[DeliveryOutcome, ...] = ("mismatch", "poison")
 
 
 class Admitted(Struct, frozen=True):
-    """What became of one event."""
+    """The outcome of one event."""
 
-    word: Word
+    outcome: DeliveryOutcome
     run: str = ""
     retry_in: float = AGAIN
-    reason: str = ""  # why it could not be taken in
-    event: str = ""  # its name; "" of what could not be read
+    reason: str = ""  # why it was refused
+    event: str = ""  # its id; "" for a delivery that could not be read
 
 
 class EventNote(Struct, frozen=True, omit_defaults=True):
-    """What an event's claim keeps as its result: which run it started, and the sender's other ids."""
+    """The result stored with an event's claim: the run that it started, and the sender's other ids."""
 
     run: str = ""
     type: str = ""
@@ -90,51 +93,59 @@ class EventNote(Struct, frozen=True, omit_defaults=True):
 
 
 class Admission:
-    """One delivery at one hook."""
+    """Admits the events of one delivery to one hook."""
 
     def __init__(self, parts: Runtime, hook: Hook, envelope: Envelope) -> None:
         self.parts = parts
         self.hook = hook
         self.envelope = envelope
 
-    def of(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
-        """The same, and the delivery is kept aside where one of them could not be taken in: once for all of them."""
-        admitted = yield from self.each(read)
-        refused = [one for one in admitted if one.word in REFUSED]
+    def admit_all(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
+        """Admit every event. If any is refused, store the delivery as one dead letter."""
+        admitted = yield from self.admit_each(read)
+        refused = [one for one in admitted if one.outcome in REFUSED_OUTCOMES]
         if not refused:
             return admitted
-        letter = yield from self._keep_aside(refused, read)
+        letter = yield from self._dead_letter(refused, read)
         if letter.is_whole:
             return admitted
-        # Acknowledged, it would be lost. What has no name could not be read, and would come again for days.
-        return [structs.replace(one, word="failed") if one.word in REFUSED and one.event else one for one in admitted]
+        # The body could not be stored, so an acknowledged event would be lost: have the sender retry it. An event
+        # without an id could not be read, and would only be retried for days.
+        return [
+            structs.replace(one, outcome="failed") if one.outcome in REFUSED_OUTCOMES and one.event else one
+            for one in admitted
+        ]
 
-    def each(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
-        """Each on its own: one that cannot be read or taken in does not harm its neighbours."""
-        spoilt = next((one for one in read if isinstance(one, Poison)), None)
-        admitted = yield from self._each([one for one in read if isinstance(one, Event)])
-        if spoilt is None:
+    def admit_each(self, read: Sequence[Event | Poison]) -> Operation[list[Admitted]]:
+        """Admit each event independently, so that an unreadable one does not block the others."""
+        poison = next((one for one in read if isinstance(one, Poison)), None)
+        admitted = yield from self._admit_events([one for one in read if isinstance(one, Event)])
+        if poison is None:
             return admitted
         report(self.hook.name, "poison")
-        return [*admitted, Admitted("poison", reason=spoilt.reason)]
+        return [*admitted, Admitted("poison", reason=poison.reason)]
 
-    def _each(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
-        if len(events) == 1:  # nearly always
-            return [(yield from self._heard(events[0]))]
-        first = {name_of(event): event for event in reversed(events)}
-        admitted = yield from Concurrently([self._heard(event) for event in first.values()])
-        # After it, or they would find it busy.
-        again = [event for event in events if first[name_of(event)] is not event]
-        return admitted + ((yield from Concurrently([self._heard(event) for event in again])) if again else [])
+    def _admit_events(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
+        if len(events) == 1:  # the usual case
+            return [(yield from self._admit_and_report(events[0]))]
+        first = {event_name(event): event for event in reversed(events)}
+        admitted = yield from Concurrently([self._admit_and_report(event) for event in first.values()])
+        # Repeats within one delivery run after the first, which they would otherwise find busy.
+        again = [event for event in events if first[event_name(event)] is not event]
+        return admitted + (
+            (yield from Concurrently([self._admit_and_report(event) for event in again])) if again else []
+        )
 
-    def _heard(self, event: Event) -> Operation[Admitted]:
-        admitted = structs.replace((yield from self._admit(event)), event=name_of(event))
-        report(self.hook.name, admitted.word, key=event.id, run=admitted.run)
+    def _admit_and_report(self, event: Event) -> Operation[Admitted]:
+        admitted = structs.replace((yield from self._admit(event)), event=event_name(event))
+        report(self.hook.name, admitted.outcome, key=event.id, run=admitted.run)
         return admitted
 
-    def _keep_aside(self, refused: Sequence[Admitted], read: Sequence[Event | Poison]) -> Operation[DeadLetter]:
-        """For people to look at, and to replay: as a whole where something in it has no name; then its other events
-        are duplicates. A delivery with declared secrets leaves its events without them, and nothing where it has none.
+    def _dead_letter(self, refused: Sequence[Admitted], read: Sequence[Event | Poison]) -> Operation[DeadLetter]:
+        """Store the delivery for inspection and replay.
+
+        All of it is replayed if any part has no id; events already admitted are then duplicates. With declared
+        secrets, the redacted events are stored instead of the body, and nothing if there are none.
         """
         first = next((one for one in refused if not one.event), refused[0])
         events = [one.event for one in refused] if first.event else []
@@ -145,34 +156,38 @@ class Admission:
             first.reason,
             events=events,
             allowed=self.hook.source.needs,
-            instead=self._instead(read),
+            instead=self._redacted_events(read),
         )
-        log.error("%s: a delivery was kept aside as %s: %s", self.hook.name, letter.id, first.reason)
+        log.error("%s: a delivery was stored as dead letter %s: %s", self.hook.name, letter.id, first.reason)
         return letter
 
-    def _instead(self, read: Sequence[Event | Poison]) -> bytes | None:
+    def _redacted_events(self, read: Sequence[Event | Poison]) -> bytes | None:
         paths = self.hook.redact
-        return write_events([one for one in read if isinstance(one, Event)], paths, self._asked) if paths else None
+        return (
+            write_events([one for one in read if isinstance(one, Event)], paths, self._fingerprint) if paths else None
+        )
 
     def _admit(self, event: Event) -> Operation[Admitted]:
         try:
-            ask = self._ask(event)
+            ask = self._claim_request(event)
         except Misuse as error:
             return _refused(error)
         taken = yield from self.parts.claims.take(ask)
         if isinstance(taken, Held):
             return (yield from self._start_run(event, ask, taken))
         if isinstance(taken, Mismatch):
-            other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
+            other = PayloadMismatch(
+                "it was delivered before, with different contents", operation=ask.operation, key=ask.key
+            )
             return _refused(other)
-        admitted = (yield from self._redelivered(taken)) if isinstance(taken, Done) else _told(taken)
-        if admitted.word != "new":
+        admitted = (yield from self._redelivered(taken)) if isinstance(taken, Done) else _blocked(taken)
+        if admitted.outcome != "new":
             self.parts.claims.duplicates.blocked(self.hook.flow.name, ask.key, self.hook.name, tenant=ask.tenant)
         return admitted
 
-    def _ask(self, event: Event) -> ClaimRequest:
+    def _claim_request(self, event: Event) -> ClaimRequest:
         if not event.id:
-            raise KeyRefused("the event has no id to claim it by")
+            raise KeyRefused("the event has no id to claim")
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
         return ClaimRequest(
@@ -182,25 +197,25 @@ class Admission:
             self.parts.owner(),
             policy.lease,
             policy.tenant,
-            self._asked(event),
+            self._fingerprint(event),
             repeat=policy.repeat,
         )
 
-    def _asked(self, event: Event) -> str:
-        """Without what is redacted: from a hash of all the rest, a card's number can be guessed."""
+    def _fingerprint(self, event: Event) -> str:
+        """Leave redacted fields out: a card number could be guessed from a hash that covers it."""
         contents = redact(event.payload if event.contents is None else event.contents, self.hook.redact)
-        apart = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
-        return event.asked or fingerprint({"payload": contents}, apart)
+        ignored = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
+        return event.fingerprint or fingerprint({"payload": contents}, ignored)
 
-    # -- an event that is ours -------------------------------------------------------------------
+    # -- a new event -----------------------------------------------------------------------------
 
     def _start_run(self, event: Event, ask: ClaimRequest, held: Held) -> Operation[Admitted]:
         try:
             run = yield from self._start(event)
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001 - a mapping or a flow that cannot take this event: a person's to see
-            yield from self.parts.claims.release(held)  # so that a redelivery is tried again
+        except Exception as error:  # noqa: BLE001 - the mapping or the flow rejects this event: stored for inspection
+            yield from self.parts.claims.release(held)  # so that a redelivery is processed
             return _refused(error)
         yield from self._complete(ask, held, EventNote(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
@@ -208,26 +223,26 @@ class Admission:
         return Admitted("new", run)
 
     def _start(self, event: Event) -> Operation[str]:
-        """The run's id; "" where there is nothing to do."""
+        """Return the run's id, or "" if the mapping ignores the event."""
         if self.hook.redact:
             event = structs.replace(event, payload=redact(event.payload, self.hook.redact))
         arguments = self.hook.arguments(event)
         if arguments is None:
             return ""
-        door = source_var.set(self.hook.name)  # what the flow's own key blocks is counted under it
+        token = source_var.set(self.hook.name)  # duplicates blocked by the flow's own key are counted under this hook
         try:
             handle = yield from self.hook.flow.start(*arguments, plain=True)
         finally:
-            source_var.reset(door)
+            source_var.reset(token)
         return handle.id
 
     def _complete(self, ask: ClaimRequest, held: Held, note: EventNote) -> Operation[None]:
-        """If the claim was lost meanwhile, whoever took it over started the same run: nothing is amiss."""
+        """Record the run. A claim lost meanwhile is harmless: its new holder started the same run."""
         packed = Packed(inline=Raw(msgspec.json.encode(note)))
         yield from self.parts.claims.complete(held, claim_for(ask, held.attempt), packed, self.hook.policy.life)
 
-    def _outcome_of(self, run: str, word: Word) -> Operation[Admitted]:
-        """Wait for the run's end, as long as the hook says. What ends well, or takes longer, is answered by `word`."""
+    def _outcome_of(self, run: str, outcome: DeliveryOutcome) -> Operation[Admitted]:
+        """Wait up to `hook.wait` for the run's end. Return `outcome` if it succeeds or takes longer."""
         handle = Handle(self.parts, self._claim_of(run), run, self.hook.flow.results)
         try:
             yield from handle.result(self.hook.wait)
@@ -235,44 +250,44 @@ class Admission:
             return Admitted("review", run)
         except (PriorFailure, FlowError):
             return Admitted("failed", run)
-        except (TimeoutError, ResultNotKept, Stale, Misuse):  # Misuse: it was forgotten meanwhile
+        except (TimeoutError, ResultNotKept, Stale, Misuse):  # Misuse: it expired meanwhile
             pass
-        return Admitted(word, run)
+        return Admitted(outcome, run)
 
-    # -- an event that came before ---------------------------------------------------------------
+    # -- an event delivered before ---------------------------------------------------------------
 
     def _redelivered(self, done: Done) -> Operation[Admitted]:
-        """A duplicate; but one whose run failed is tried again: a deliberate redelivery means just that."""
+        """Report a duplicate, or retry its run if that failed: this is what a manual redelivery asks for."""
         note = msgspec.json.decode(done.result, type=EventNote) if done.result else EventNote()
         if not note.run or (self.hook.on_failed == "keep" and self.hook.wait is None):
             return Admitted("duplicate", note.run)
         state = yield from self._state_of(note.run)
-        word: Word = "duplicate"
+        outcome: DeliveryOutcome = "duplicate"
         if state == FAILED and self.hook.on_failed == "retry":
-            word = "new" if (yield from self._retried(note.run)) else "duplicate"
-            state = yield from self._state_of(note.run)  # somebody else may have been quicker
-        if self.hook.wait is None or state not in UNDER_WAY:
-            return Admitted(word, note.run)
-        return (yield from self._outcome_of(note.run, word))
+            outcome = "new" if (yield from self._retried(note.run)) else "duplicate"
+            state = yield from self._state_of(note.run)  # another process may have retried it first
+        if self.hook.wait is None or state not in RUNNING_STATES:
+            return Admitted(outcome, note.run)
+        return (yield from self._outcome_of(note.run, outcome))
 
     def _state_of(self, run: str) -> Operation[str]:
-        """What is done stays done: only that is remembered. A run under way may have failed a moment later."""
+        """Return the run's state. Only "done" is cached, because it is final."""
         now = self.parts.clock.monotonic()
-        if self.hook.lately.has(run, now):
+        if self.hook.recent_runs.has(run, now):
             return DONE
         try:
             found = (yield from self.parts.store.read(self._claim_of(run))).record
-        except Misuse:  # not ours to look at
+        except Misuse:  # a run of another tenant
             return DONE
         if found is not None and found.state != DONE:
             return found.state
-        self.hook.lately.add(run, now)
+        self.hook.recent_runs.add(run, now)
         return DONE
 
     def _retried(self, run: str) -> Operation[bool]:
         try:
             yield from retry_run(self.parts.store, self._claim_of(run))
-        except Misuse:  # what it did was undone, or somebody else was quicker
+        except Misuse:  # its effects were undone, or another process retried it first
             return False
         return True
 
@@ -281,12 +296,12 @@ class Admission:
 
 
 def _refused(error: Exception) -> Admitted:
-    word: Word = "mismatch" if isinstance(error, PayloadMismatch) else "poison"
-    return Admitted(word, reason=f"{type(error).__name__}: {error}")
+    outcome: DeliveryOutcome = "mismatch" if isinstance(error, PayloadMismatch) else "poison"
+    return Admitted(outcome, reason=f"{type(error).__name__}: {error}")
 
 
-def _told(taken: TakeOutcome) -> Admitted:
-    """What the claim of an event says that is not ours to take in."""
+def _blocked(taken: TakeOutcome) -> Admitted:
+    """The outcome of an event whose claim could not be taken."""
     if isinstance(taken, Busy):
         return Admitted("busy", retry_in=min(AGAIN, taken.retry_after or AGAIN))
     if isinstance(taken, InReview):
@@ -294,29 +309,38 @@ def _told(taken: TakeOutcome) -> Admitted:
     return Admitted("failed" if isinstance(taken, Failed) else "duplicate")
 
 
-# One answer for all events of a delivery: what must come again outweighs what need not.
-WEIGHT: tuple[Word, ...] = ("unavailable", "busy", "failed", "new", "mismatch", "poison", "review", "duplicate")
+# One reply covers all events of a delivery. The first of these wins, so that events to be retried take precedence.
+PRECEDENCE: tuple[DeliveryOutcome, ...] = (
+    "unavailable",
+    "busy",
+    "failed",
+    "new",
+    "mismatch",
+    "poison",
+    "review",
+    "duplicate",
+)
 
 
 def admit(parts: Runtime, hook: Hook | None, envelope: Envelope) -> Operation[Reply]:
-    """The answer for the sender. Nothing but a verified delivery touches the store."""
+    """Return the reply for the sender. The store is not touched before the delivery is verified."""
     if hook is None:
-        return _unbelieved()
-    greeting = hook.source.greet(envelope)
-    if greeting is not None and not hook.source.greets_by_secret:
-        return greeting.reply
-    refusal = yield from _refusal(hook, envelope, parts)
-    if refusal is not None or greeting is not None:
-        return refusal or greeting.reply  # type: ignore[union-attr]
+        return _not_verified()
+    handshake = hook.source.greet(envelope)
+    if handshake is not None and not hook.source.greets_by_secret:
+        return handshake.reply
+    refusal = yield from _refuse_unverified(hook, envelope, parts)
+    if refusal is not None or handshake is not None:
+        return refusal or handshake.reply  # type: ignore[union-attr]
     try:
-        return (yield from _believed(Admission(parts, hook, envelope)))
+        return (yield from _admit_verified(Admission(parts, hook, envelope)))
     except StoreError as error:
-        log.error("%s: a delivery could not be taken in, its sender is asked to come again: %s", hook.name, error)
+        log.error("%s: the store failed during a delivery; the sender was told to retry: %s", hook.name, error)
         return hook.source.answer("unavailable", retry_in=5 * AGAIN)
 
 
-def _refusal(hook: Hook, envelope: Envelope, parts: Runtime) -> Operation[Reply | None]:
-    """What is not believed is not read. One that is too large is not even verified."""
+def _refuse_unverified(hook: Hook, envelope: Envelope, parts: Runtime) -> Operation[Reply | None]:
+    """Return the refusal of a delivery that is too large or fails verification; None if it may be read."""
     source = hook.source
     if len(envelope.body) > source.largest:
         return _too_large(source.largest)
@@ -324,89 +348,88 @@ def _refusal(hook: Hook, envelope: Envelope, parts: Runtime) -> Operation[Reply 
     verify = InThread(lambda: source.verify(envelope, secrets, now))
     try:
         refused = (yield from verify) if source.waits else verify.block()
-    except Exception:  # told from others, it would say which webhooks there are
-        log.exception("%s: whether a delivery can be believed could not be found out", hook.name)
-        return _unbelieved()
+    except Exception:  # answered like a wrong signature, so that the reply does not reveal which webhooks exist
+        log.exception("%s: verifying a delivery raised an error", hook.name)
+        return _not_verified()
     if not refused:
         return None
-    log.warning("%s: a delivery was not believed: %s", hook.name, refused)
-    return _unbelieved()
+    log.warning("%s: a delivery failed verification: %s", hook.name, refused)
+    return _not_verified()
 
 
-def _believed(admission: Admission) -> Operation[Reply]:
+def _admit_verified(admission: Admission) -> Operation[Reply]:
     source = admission.hook.source
     reading = _read(source, admission.envelope)
     if isinstance(reading, Handshake):
         return reading.reply
-    admitted = yield from admission.of([reading] if isinstance(reading, Poison) else reading)
-    heaviest = min(admitted, key=lambda one: WEIGHT.index(one.word), default=Admitted("duplicate"))
-    return source.answer(heaviest.word, run=heaviest.run, retry_in=heaviest.retry_in)
+    admitted = yield from admission.admit_all([reading] if isinstance(reading, Poison) else reading)
+    decisive = min(admitted, key=lambda one: PRECEDENCE.index(one.outcome), default=Admitted("duplicate"))
+    return source.answer(decisive.outcome, run=decisive.run, retry_in=decisive.retry_in)
 
 
 def _read(source: Source, envelope: Envelope) -> Reading:
-    """A source of the user's own may mind no depth, and Python's JSON ends at some."""
+    """Read the events. A custom source may parse JSON without a depth limit, which ends in a RecursionError."""
     try:
         return source.read(envelope)
     except RecursionError:
-        return Poison("its body is nested too deep to be read")
+        return Poison("its body is nested too deeply")
 
 
-def _unbelieved() -> Reply:
-    """The same for an unknown address and a wrong signature: nobody learns which addresses there are."""
+def _not_verified() -> Reply:
+    """The same reply for an unknown webhook and a wrong signature, so that webhooks cannot be enumerated."""
     return problem(
         401,
-        "not-believed",
-        "There is no such webhook, or its signature does not fit.",
-        next_move="Check the address, and that the sender's secret is the one that this server was given.",
+        "not-verified",
+        "There is no such webhook, or its signature is wrong.",
+        next_move="Check the URL, and that the sender and this server use the same secret.",
     )
 
 
 def _too_large(most: int) -> Reply:
-    return problem(
-        413, "too-large", f"A delivery may have {most:,} bytes.", next_move="Send a reference instead of the contents."
-    )
+    detail = f"The delivery is larger than {most:,} bytes."
+    return problem(413, "too-large", detail, next_move="Send a reference instead of the contents.")
 
 
-TAKEN_IN = ("new", "duplicate", "review")
+ADMITTED = ("new", "duplicate", "review")
 
 
 def replay_letter(parts: Runtime, hooks: Mapping[str, Hook], name: str) -> Operation[list[Admitted]]:
-    """It was believed when it came; what is claimed and started is the same as then."""
+    """Admit a stored delivery again, under the same claims. It was verified when it was received."""
     letter = yield from find_letter(parts.store, parts.tenant, name)
     hook, body = _hook(hooks, letter), (yield from body_of_letter(parts.store, letter))
     admission = Admission(parts, hook, Envelope(letter.hook, body, letter.headers, letter.tenant, letter.received_at))
     reading = read_events(body) if letter.redacted else hook.source.read(admission.envelope)
     if isinstance(reading, Handshake | Poison):
         reason = reading.reason if isinstance(reading, Poison) else "it is a handshake"
-        raise Misuse(
-            f"{letter.id} still cannot be read: {reason}. Correct the source's options, or leave it to expire."
-        )
-    admitted = yield from admission.each(_meant(letter, reading))
-    if letter.meant or all(one.word in TAKEN_IN for one in admitted):
-        yield from mark_replayed(parts.store, letter, _left(letter, admitted))
+        raise Misuse(f"{letter.id} still cannot be read: {reason}. Correct the source's options, or let it expire.")
+    admitted = yield from admission.admit_each(_events_to_replay(letter, reading))
+    if letter.refused_events or all(one.outcome in ADMITTED for one in admitted):
+        yield from mark_replayed(parts.store, letter, _still_refused(letter, admitted))
     return admitted
 
 
-def _left(letter: DeadLetter, admitted: Sequence[Admitted]) -> list[str]:
-    """Also what its source does not find in it any more."""
-    taken = {one.event for one in admitted if one.word in TAKEN_IN}
-    taken -= {one.event for one in admitted if one.word not in TAKEN_IN}
-    return [name for name in letter.meant if name not in taken]
+def _still_refused(letter: DeadLetter, admitted: Sequence[Admitted]) -> list[str]:
+    """The events that were not admitted, including those that the source no longer finds in the body."""
+    taken = {one.event for one in admitted if one.outcome in ADMITTED}
+    taken -= {one.event for one in admitted if one.outcome not in ADMITTED}
+    return [name for name in letter.refused_events if name not in taken]
 
 
-def _meant(letter: DeadLetter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
-    if not letter.meant:
+def _events_to_replay(letter: DeadLetter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
+    if not letter.refused_events:
         return reading
-    found = [one for one in reading if isinstance(one, Event) and name_of(one) in letter.meant]
-    if not found:  # where nothing is taken in, nothing went wrong, and the letter would be removed
+    found = [one for one in reading if isinstance(one, Event) and event_name(one) in letter.refused_events]
+    if not found:  # an empty replay has no failures, and would delete the letter
         raise Misuse(
-            f"{letter.id} has no event {letter.meant[0][:80]!r} any more, as its source now reads it. Correct the "
-            "source's options, or leave it to expire."
+            f"{letter.id} no longer contains event {letter.refused_events[0][:80]!r} as its source reads it. "
+            "Correct the source's options, or let it expire."
         )
     return found
 
 
 def _hook(hooks: Mapping[str, Hook], letter: DeadLetter) -> Hook:
     if letter.hook not in hooks:
-        raise Misuse(f"{letter.id} came in at {letter.hook!r}, which this app does not declare; name another app.")
+        raise Misuse(
+            f"{letter.id} was received by webhook {letter.hook!r}, which this app does not declare; name another app."
+        )
     return hooks[letter.hook]

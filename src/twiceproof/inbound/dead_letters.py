@@ -1,4 +1,4 @@
-"""Deliveries kept aside."""
+"""Dead letters: deliveries that could not be processed, stored for inspection and replay."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ __all__ = [
     "INLINE",
     "DeadLetter",
     "body_of_letter",
+    "event_name",
     "find_letter",
     "fits",
-    "gather",
     "inline",
     "keep_letter",
     "letters",
     "mark_replayed",
-    "name_of",
+    "piece_addresses",
     "pieces",
-    "places",
     "read_events",
     "write_events",
 ]
@@ -43,7 +42,7 @@ __all__ = [
 
 LETTER_BODY_KIND = "resource"
 INLINE = 256 * 1024
-PIECE = 6 * 1024 * 1024  # bytes: written as base64 they also fit into the store, should the shelf fail
+PIECE = 6 * 1024 * 1024  # bytes; as base64 a piece still fits into the store if the blob store fails
 
 
 def inline(body: bytes) -> str:
@@ -51,49 +50,49 @@ def inline(body: bytes) -> str:
 
 
 def fits(store: Store, size: int) -> bool:
-    """Letter and pieces land together, or a letter could be without its body."""
+    """Whether a letter and its pieces fit into one batch; otherwise a letter could be stored without its body."""
     return size <= INLINE or size <= PIECE * (store.batch_limit - 1)
 
 
 def pieces(shelf: BlobStore | None, space: str, body: bytes, keep: float) -> Operation[Sequence[Insert]]:
-    """To be written with the letter; none for a body that lies in it."""
+    """Return the writes for a large body, to be committed with the letter; none if the body is stored inline."""
     if len(body) <= INLINE:
         return ()
     cut = [body[start : start + PIECE] for start in range(0, len(body), PIECE)]
-    put = zip(places(space, len(cut)), cut, strict=True)
+    put = zip(piece_addresses(space, len(cut)), cut, strict=True)
     return (yield from externalise(shelf, [Insert(at, inline(part), queue=EXPIRE, due_in=keep) for at, part in put]))
 
 
-def places(space: str, count: int) -> list[Address]:
+def piece_addresses(space: str, count: int) -> list[Address]:
     return [Address(space, LETTER_BODY_KIND, f"body-{number}") for number in range(count)]
 
 
-def gather(store: Store, space: str, count: int) -> Operation[bytes]:
-    """The pieces in one again."""
+def _read_pieces(store: Store, space: str, count: int) -> Operation[bytes]:
+    """Return the body, joined from its pieces."""
     body = b""
-    for at in places(space, count):
+    for at in piece_addresses(space, count):
         record = (yield from store.read(at)).record
         if record is None:
-            raise ResultNotKept("The body of this letter is no longer kept; ask its sender to deliver it again.")
+            raise ResultNotKept("The body of this dead letter is no longer stored; ask its sender to deliver it again.")
         with (yield from load(record)) as file:
             body += b64decode(file.read())
     return body
 
 
-def name_of(event: Event) -> str:
-    """As a letter can hold it: a source of the user's own may take any value for an id, and one such letter would
-    keep all of them from being read.
+def event_name(event: Event) -> str:
+    """The event's id as text that can be stored. A custom source may use any value as an id, and one letter that
+    cannot be decoded would make the whole list unreadable.
     """
     return str(event.id).encode("utf-8", "backslashreplace").decode()
 
 
-def write_events(events: Sequence[Event], paths: Collection[str], asked: Callable[[Event], str]) -> bytes:
-    """As the flow would have been given them, each known by the fingerprint that it has now.
+def write_events(events: Sequence[Event], paths: Collection[str], fingerprint: Callable[[Event], str]) -> bytes:
+    """Encode redacted events, each with the fingerprint of its full payload.
 
-    Nothing where there are none, or where a source of the user's own made one that is no plain JSON.
+    Return b"" if there are none, or if a custom source returned a value that is not plain JSON.
     """
     try:
-        return msgspec.json.encode([_hidden(event, paths, asked) for event in events]) if events else b""
+        return msgspec.json.encode([_redacted(event, paths, fingerprint) for event in events]) if events else b""
     except (TypeError, ValueError, RecursionError):
         return b""
 
@@ -102,12 +101,14 @@ def read_events(body: bytes) -> list[Event]:
     return msgspec.json.decode(body, type=list[Event])
 
 
-def _hidden(event: Event, paths: Collection[str], asked: Callable[[Event], str]) -> Event:
+def _redacted(event: Event, paths: Collection[str], fingerprint: Callable[[Event], str]) -> Event:
     try:
-        known = asked(event)
-    except Misuse:  # it is refused for that, and will be again
+        known = fingerprint(event)
+    except Misuse:  # refused for this reason, and will be again
         known = ""
-    return structs.replace(event, id=name_of(event), payload=redact(event.payload, paths), contents=None, asked=known)
+    return structs.replace(
+        event, id=event_name(event), payload=redact(event.payload, paths), contents=None, fingerprint=known
+    )
 
 
 DEAD_LETTER_KIND = "letter"
@@ -119,8 +120,10 @@ MOST_NAMES = 256 * 1024  # characters
 
 
 class DeadLetter(Struct, frozen=True, omit_defaults=True):
-    """One delivery. `id` names it; its body is base64, in `pieces` beside it where it is large, and nowhere where it
-    could not be kept. Where it held declared secrets, its events without them stand in for it.
+    """One stored delivery.
+
+    The body is base64, in separate `pieces` if it is large, and missing if it could not be stored. If it held declared
+    secrets, its redacted events are stored in its place.
     """
 
     id: str
@@ -130,7 +133,7 @@ class DeadLetter(Struct, frozen=True, omit_defaults=True):
     digest: str = ""
     size: int = 0
     headers: dict[str, str] = {}
-    event: str = ""  # of one event, as letters were written before they had several
+    event: str = ""  # older format: a single event
     received_at: float = 0.0
     tenant: str = "default"
     pieces: int = 0
@@ -138,13 +141,13 @@ class DeadLetter(Struct, frozen=True, omit_defaults=True):
     redacted: bool = False  # the body is a list of events
 
     @property
-    def meant(self) -> tuple[str, ...]:
-        """The ids of the events in it that could not be taken in; none: all of it."""
+    def refused_events(self) -> tuple[str, ...]:
+        """The ids of the events that were refused; empty if the whole delivery was."""
         return self.events or ((self.event,) if self.event else ())
 
     @property
     def is_whole(self) -> bool:
-        """Its body was kept, so that it can be replayed."""
+        """Whether its body was stored, so that it can be replayed."""
         return bool(self.body or self.pieces or not self.size)
 
 
@@ -158,19 +161,19 @@ def keep_letter(
     events: Sequence[str] = (),
     instead: bytes | None = None,
 ) -> Operation[DeadLetter]:
-    """Once per body and headers that it is read by: neither a sender that insists nor an array fills the store.
+    """Store a delivery once per body and relevant headers, so that retries do not fill the store.
 
-    `instead` is kept in place of the body. Then its own digest counts: beside all the rest, from that of the body a
-    card's number could be guessed.
+    `instead` is stored in place of the body and is what is hashed: a card number could be guessed from a hash of the
+    full body beside the redacted one.
     """
     kept = envelope.body if instead is None else instead
     digest = sha256(kept or envelope.body).hexdigest()
-    told = sorted((header, text) for header, text in envelope.headers.items() if header.startswith(tuple(allowed)))
-    about = f"{hook} {digest} {told or ''}"
-    name = f"ltr_{sha256(about.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
+    relevant = sorted((header, text) for header, text in envelope.headers.items() if header.startswith(tuple(allowed)))
+    identity = f"{hook} {digest} {relevant or ''}"
+    name = f"ltr_{sha256(identity.encode('utf-8', 'surrogatepass')).hexdigest()[:24]}"
     at = _address(envelope.tenant, name)
     body = kept if fits(claims.store, len(kept)) else b""
-    beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never gone before the letter is
+    beside = yield from pieces(claims.shelf, at.space, body, KEEP + DAY)  # never expires before the letter
     letter = DeadLetter(
         name,
         hook,
@@ -190,12 +193,12 @@ def keep_letter(
 
 
 def _within(events: Sequence[str]) -> tuple[str, ...]:
-    """More than a record holds are not named: all of it is replayed, and what was taken in is a duplicate."""
+    """Drop the list if it exceeds the size of a record: then all is replayed, and admitted events are duplicates."""
     return () if sum(map(len, events)) > MOST_NAMES else tuple(events)
 
 
 def _put(store: Store, at: Address, letter: DeadLetter, beside: Sequence[Insert]) -> Operation[DeadLetter]:
-    """All of it at once. What is there already stays, and gets what it lacks: events, or its body."""
+    """Write letter and pieces in one batch. An existing letter is kept and completed with events or a body."""
     while True:
         found = yield from store.read(at)
         known = None if found.record is None else _letter_of(found.record)
@@ -214,19 +217,23 @@ def _put(store: Store, at: Address, letter: DeadLetter, beside: Sequence[Insert]
 def _merged(known: DeadLetter | None, new: DeadLetter) -> DeadLetter:
     if known is None:
         return new
-    every = () if not (known.meant and new.meant) else tuple(dict.fromkeys(known.meant + new.meant))
+    every = (
+        ()
+        if not (known.refused_events and new.refused_events)
+        else tuple(dict.fromkeys(known.refused_events + new.refused_events))
+    )
     return structs.replace(new if new.is_whole > known.is_whole else known, events=_within(every))
 
 
 def _kept(at: Address, letter: DeadLetter, found: Found, keep: float | None) -> Insert | Replace:
-    """Without `keep` it goes when it would have gone: its body does, too."""
+    """The write of a letter. Without `keep` it expires when it was due to, together with its body."""
     due = found.record.due_at if found.record else None
     left = None if due is None else max(0.0, due - found.now)
     return _over(Insert(at, body_of(letter), "kept", queue=EXPIRE, due_in=keep or left), found.record)
 
 
 def _over(write: Insert, known: Record | None) -> Insert | Replace:
-    """What is left of an earlier letter of the same body is written anew, with a new time to go."""
+    """Replace the remains of an earlier letter with the same body, with a new expiry."""
     if known is None:
         return write
     return Replace(write.at, write.body, write.state, version=known.version, queue=write.queue, due_in=write.due_in)
@@ -234,7 +241,7 @@ def _over(write: Insert, known: Record | None) -> Insert | Replace:
 
 def _pieces_at(store: Store, space: str, count: int) -> Operation[dict[Address, Record]]:
     known = {}
-    for at in places(space, count):
+    for at in piece_addresses(space, count):
         record = (yield from store.read(at)).record
         if record is not None:
             known[at] = record
@@ -243,14 +250,14 @@ def _pieces_at(store: Store, space: str, count: int) -> Operation[dict[Address, 
 
 def body_of_letter(store: Store, letter: DeadLetter) -> Operation[bytes]:
     if not letter.is_whole:
-        raise Misuse(f"The body of {letter.id} was not kept; ask its sender to deliver it again.")
+        raise Misuse(f"The body of {letter.id} was not stored; ask its sender to deliver it again.")
     if not letter.pieces:
         return b64decode(letter.body)
-    return (yield from gather(store, _address(letter.tenant, letter.id).space, letter.pieces))
+    return (yield from _read_pieces(store, _address(letter.tenant, letter.id).space, letter.pieces))
 
 
 def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[DeadLetter]]:
-    """The newest first."""
+    """Return all dead letters of a tenant, newest first."""
     found: list[DeadLetter] = []
     after: str | None = None
     while True:
@@ -266,20 +273,20 @@ def find_letter(store: Store, tenant: str, name: str) -> Operation[DeadLetter]:
     record = (yield from store.read(_address(tenant, name))).record
     if record is None:
         raise Misuse(
-            f"There is no letter {name[:80]!r}, or it was replayed; list them with: twiceproof hooks dead-letters"
+            f"There is no dead letter {name[:80]!r}, or it was replayed; list them with: twiceproof hooks dead-letters"
         )
     return _letter_of(record)
 
 
 def mark_replayed(store: Store, letter: DeadLetter, left: Sequence[str]) -> Operation[None]:
-    """What was taken in after all is struck out. Where nothing is left, letter and body go together: a letter that
-    comes now could lose its own.
+    """Remove the admitted events from a letter. Once none is left, delete letter and body in one batch: a new letter
+    of the same body, stored in between, would lose its pieces.
     """
     at = _address(letter.tenant, letter.id)
     found = yield from store.read(at)
     if found.record is None or _letter_of(found.record) != letter:
-        return  # added to meanwhile: the next replay strikes it out
-    if left and tuple(left) == letter.meant:
+        return  # changed meanwhile: the next replay removes them
+    if left and tuple(left) == letter.refused_events:
         return
     if left:
         yield from store.write(_kept(at, structs.replace(letter, event="", events=tuple(left)), found, None))

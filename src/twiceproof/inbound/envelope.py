@@ -1,4 +1,4 @@
-"""What came in, byte for byte; and the outcome of each event, for whoever counts."""
+"""A received request as raw bytes, and the reported outcome of each event for metrics and logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Envelope", "InboundOutcome", "collect", "envelope", "report"]
 
 
 class Envelope(Struct, frozen=True):
-    """Header names are lower case; a name that came twice keeps its values, joined as HTTP joins them."""
+    """A received request. Header names are lower case; values of a repeated header are joined by ", "."""
 
     source: str
     body: bytes
@@ -19,25 +19,25 @@ class Envelope(Struct, frozen=True):
     tenant: str = "default"
     received_at: float = 0.0  # seconds since 1970, by the receiver's clock
     method: str = "POST"
-    url: str = ""  # as the sender called it: some signatures cover it
+    url: str = ""  # as the sender requested it: some signatures cover it
     query: str = ""
 
     def header(self, name: str) -> str:
-        """The header's value, or "" where there is none."""
+        """Return the header's value, or ""."""
         return self.headers.get(name.lower(), "")
 
     @property
-    def asked(self) -> str:
-        """The query, also where it stands in the URL alone. Cut out by hand: a Host that is none stops `urlsplit`."""
+    def query_string(self) -> str:
+        """The query, taken from the URL if necessary, without `urlsplit`, which raises for an invalid Host."""
         return self.query or self.url.partition("#")[0].partition("?")[2]
 
     def __repr__(self) -> str:
-        """Without contents: headers hold signatures and bodies hold people."""
+        """Show no contents: headers hold signatures, bodies hold personal data."""
         return f"Envelope({self.source!r}, {self.method}, {len(self.body)} bytes, tenant={self.tenant!r})"
 
 
 def envelope(source: str, body: bytes, headers: Iterable[tuple[str, str]], **more: object) -> Envelope:
-    """From what a server hands over."""
+    """Build an envelope from the headers as a server passes them."""
     joined: dict[str, str] = {}
     for name, value in headers:
         known = joined.get(name.lower())
@@ -46,7 +46,7 @@ def envelope(source: str, body: bytes, headers: Iterable[tuple[str, str]], **mor
 
 
 class InboundOutcome(Struct, frozen=True):
-    """One event at one door: its outcome, and by which key and run it can be found."""
+    """The outcome of one event, claim or start, with the key and run to find it by. `door` names the entry point."""
 
     door: str
     outcome: str
@@ -54,18 +54,18 @@ class InboundOutcome(Struct, frozen=True):
     run: str = ""
 
 
-_heard: ContextVar[list[InboundOutcome] | None] = ContextVar("twiceproof_told", default=None)
+_outcomes: ContextVar[list[InboundOutcome] | None] = ContextVar("twiceproof_outcomes", default=None)
 
 
 def collect() -> list[InboundOutcome]:
-    """From now on, what is told in this task ends up in this list."""
-    heard: list[InboundOutcome] = []
-    _heard.set(heard)
-    return heard
+    """Return a list that receives every outcome reported in this task from now on."""
+    outcomes: list[InboundOutcome] = []
+    _outcomes.set(outcomes)
+    return outcomes
 
 
 def report(door: str, outcome: str, *, key: str = "", run: str = "") -> None:
-    """Costs nothing where nobody listens."""
-    heard = _heard.get()
-    if heard is not None:
-        heard.append(InboundOutcome(door, outcome, key, run))
+    """Add an outcome to the collected list, if there is one."""
+    outcomes = _outcomes.get()
+    if outcomes is not None:
+        outcomes.append(InboundOutcome(door, outcome, key, run))

@@ -1,4 +1,4 @@
-"""Hook: one webhook address; horizon warning; recent-runs cache."""
+"""One declared webhook: its source, secrets, flow and claim policy."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from .source import Event, Source
 
 __all__ = [
     "AGAIN",
-    "SPAN",
+    "RECENT_SECONDS",
     "Hook",
     "OnFailed",
     "RecentRuns",
     "Secrets",
-    "checked",
     "operation_of",
+    "validate_on_failed",
     "warn_if_forgotten_early",
 ]
 
 
-SPAN = 5.0  # seconds
-MOST = 10_000  # names; the oldest is forgotten first
+RECENT_SECONDS = 5.0  # seconds
+MOST = 10_000  # ids; the oldest is dropped first
 
 
 class RecentRuns:
-    """In this process' memory. To forget costs a look, and nothing else."""
+    """A per-process cache of runs that were seen done. A miss costs one read."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def has(self, name: str, now: float) -> bool:
         seen = self._seen.get(name)
-        return seen is not None and now - seen < SPAN
+        return seen is not None and now - seen < RECENT_SECONDS
 
     def add(self, name: str, now: float) -> None:
         self._seen[name] = now
@@ -50,34 +50,36 @@ class RecentRuns:
 
 
 OnFailed = Literal["retry", "keep"]
-AGAIN = 1.0  # seconds after which a sender may come back to an event that is being admitted
+AGAIN = 1.0  # seconds after which a sender may retry an event that is being admitted
 
 Secrets = Callable[[], Sequence[str]]
-Making = Callable[[Any], Any]
+MakeInput = Callable[[Any], Any]
 
 
 class Hook(Struct, frozen=True):
-    """One declaration. Secrets are asked for at each delivery, so that they can be rotated; they are never kept."""
+    """A declared webhook. Secrets are read for each delivery, so that they can be rotated, and never stored."""
 
     name: str
     source: Source
     secrets: Secrets
     flow: Flow
     policy: Policy  # of the claims on its events
-    make: Making | None = None  # from an event's payload to what the flow is given; None from it: nothing to do
-    wait: float | None = None  # seconds for which the answer waits for the run's end; None: it does not
+    make: MakeInput | None = (
+        None  # maps an event's payload to the flow's input; if it returns None, the event is ignored
+    )
+    wait: float | None = None  # seconds that the reply waits for the run's end; None: it does not wait
     on_failed: OnFailed = "retry"
     redact: tuple[str, ...] = ()
-    lately: RecentRuns = field(default_factory=RecentRuns)  # runs that were done a moment ago
+    recent_runs: RecentRuns = field(default_factory=RecentRuns)  # runs seen done a moment ago
 
     def of(self, tenant: str) -> Hook:
-        """The same hook for another tenant: its events and runs are apart."""
+        """Return the same hook for another tenant, whose events and runs are separate."""
         if tenant == self.policy.tenant:
             return self
         return structs.replace(self, flow=self.flow.of(tenant), policy=structs.replace(self.policy, tenant=tenant))
 
     def arguments(self, event: Event) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """For the flow: passed whole to a single parameter, otherwise spread by name. None: nothing to do."""
+        """Return the flow's arguments: one parameter gets the whole value, several get its fields. None: ignore it."""
         given = event.payload if self.make is None else self.make(event.payload)
         if given is None and self.make is not None:
             return None
@@ -86,32 +88,32 @@ class Hook(Struct, frozen=True):
 
 
 def operation_of(name: str) -> str:
-    """What a hook's events are claimed under."""
+    """Return the operation name for the claims on a hook's events."""
     return f"hook.{validate_name('webhook', name)}"
 
 
-def checked(word: OnFailed) -> OnFailed:
-    if word not in get_args(OnFailed):
-        raise Misuse(f"on_failed={word!r} means nothing here; say one of {', '.join(get_args(OnFailed))}.")
-    return word
+def validate_on_failed(value: OnFailed) -> OnFailed:
+    if value not in get_args(OnFailed):
+        raise Misuse(f"on_failed={value!r} is not known; use one of {', '.join(get_args(OnFailed))}.")
+    return value
 
 
 def warn_if_forgotten_early(source: Source, keep: float | None, *, name: str = "", depth: int = 3) -> None:
-    """An event that comes again after it was forgotten is a new one. `keep` in seconds; None is for ever.
+    """Warn if claims expire within the sender's retry window: a later retry would be processed as a new event.
 
-    `depth` is how far above this call the line stands that is to be changed.
+    `keep` is in seconds, None for ever. `depth` is the stack level of the line to be changed.
     """
-    if keep is not None and keep < source.horizon:
+    if keep is not None and keep < source.retry_window:
         warnings.warn(
-            f"{name or source.name} may come again for {_span(source.horizon)}, and its events are forgotten after "
-            f"{_span(keep)}: what comes later is done twice. Say keep={_span(source.horizon)!r} or more.",
+            f"{name or source.name} retries for {_span(source.retry_window)}, but its events are forgotten after "
+            f"{_span(keep)}: a later retry would be processed twice. Use keep={_span(source.retry_window)!r} or more.",
             ForgottenEarlyWarning,
             stacklevel=depth,
         )
 
 
 def _span(seconds: float) -> str:
-    """As `keep=` takes it, never shorter."""
+    """Format a duration as `keep=` takes it, rounded up."""
     for unit, sign in ((86_400, "d"), (3_600, "h"), (60, "m")):
         if seconds >= unit:
             return f"{-(-seconds // unit):.0f}{sign}"

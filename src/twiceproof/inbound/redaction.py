@@ -1,6 +1,6 @@
-"""What is left out before anything is stored: declared fields, headers nobody named, and queries of URLs.
+"""Redaction before anything is stored: declared fields, all headers but a known list, and URL queries.
 
-Pure functions. A field that is declared and not there is nothing to hide; a body that cannot be read is not kept.
+Pure functions. Missing fields are ignored; a body that cannot be parsed is not stored.
 """
 
 from __future__ import annotations
@@ -69,51 +69,48 @@ KEPT = frozenset(
         "paypal-transmission-time",
     }
 )
-# Kept for nobody, whoever asks.
+# Headers with these words in their name are never kept, even if requested.
 SECRET_WORDS = ("auth", "cookie", "signature", "secret", "token", "password", "api-key", "apikey", "-sig", "hmac")
 
-_Tree = dict[str, Any]  # {"card": {"number": {}}}: an empty branch is hidden whole
+_Tree = dict[str, Any]  # {"card": {"number": {}}}: an empty branch is redacted completely
 
 
 def redact(value: Any, paths: Collection[str]) -> Any:
-    """The same value with the fields at these paths hidden: "card.number", in every item of a list on the way.
-
-    What was given stays as it is.
-    """
-    return _hidden(value, read_paths(paths)) if paths else value
+    """Return a copy with the fields at these paths ("card.number") redacted, also in every item of a list."""
+    return _redacted(value, read_paths(paths)) if paths else value
 
 
 def read_paths(paths: Collection[str]) -> _Tree:
-    """Raises Misuse for what names no field: found out when it is declared."""
-    if isinstance(paths, str):  # redact="card" would hide the fields c, a, r and d
-        raise Misuse(f'redact={paths!r} is one text, not a list of fields; write redact=("{paths}",).')
-    return _planted(tuple(paths))
+    """Parse field paths. Raise Misuse for an invalid one, at declaration time."""
+    if isinstance(paths, str):  # redact="card" would redact the fields c, a, r and d
+        raise Misuse(f'redact={paths!r} is a string, not a list of fields; write redact=("{paths}",).')
+    return _tree_of(tuple(paths))
 
 
 @functools.lru_cache(maxsize=256)
-def _planted(paths: tuple[str, ...]) -> _Tree:
+def _tree_of(paths: tuple[str, ...]) -> _Tree:
     tree: _Tree = {}
     for path in sorted(paths, key=lambda path: str(path).count("."), reverse=True):
         names = path.split(".") if isinstance(path, str) else [""]
         if not all(names):
-            raise Misuse(f'redact has {path!r}, which names no field; write it like "card.number".')
+            raise Misuse(f'redact has {path!r}, which is not a field path; write it like "card.number".')
         branch = tree
         for name in names[:-1]:
             branch = branch.setdefault(name, {})
-        branch[names[-1]] = {}  # the shorter path comes later, and hides what is below it
+        branch[names[-1]] = {}  # shorter paths come last, and redact everything below them
     return tree
 
 
-def _hidden(value: Any, tree: _Tree) -> Any:
+def _redacted(value: Any, tree: _Tree) -> Any:
     if isinstance(value, Mapping):
         return {name: _field(item, _branch(tree, str(name))) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_hidden(item, tree) for item in value]
+        return [_redacted(item, tree) for item in value]
     return value
 
 
 def _branch(tree: _Tree, name: str) -> _Tree | None:
-    """What is declared below this name. Flat bodies and OData's annotations write a whole path as one name."""
+    """Return the paths below this name. Flat bodies and OData annotations write a whole path as one name."""
     known: _Tree | None = tree.get(name)
     if known is not None or "." not in name:
         return known
@@ -122,7 +119,7 @@ def _branch(tree: _Tree, name: str) -> _Tree | None:
         if part not in branch:
             return None
         branch = branch[part]
-        if not branch:  # hidden whole
+        if not branch:  # redacted completely
             return {}
     return branch
 
@@ -134,36 +131,36 @@ def _field(item: Any, branch: _Tree | None) -> Any:
         return None if item is None else REDACTED
     if isinstance(item, list | tuple):
         return [_field(one, branch) for one in item]
-    # A field in here was declared, and here is a plain value: a card number where a card was expected.
-    return _hidden(item, branch) if isinstance(item, Mapping) or item is None else REDACTED
+    # A field inside was declared, but this is a scalar: for example a card number where a card object was expected.
+    return _redacted(item, branch) if isinstance(item, Mapping) or item is None else REDACTED
 
 
 # -- envelopes -----------------------------------------------------------------------------------
 
 
 def redact_body(body: bytes, paths: Collection[str], content_type: str = "") -> bytes:
-    """A raw body for keeping. Where declared fields cannot be looked for, nothing of it is kept."""
+    """Return a raw body as it may be stored: nothing of it if it cannot be searched for declared fields."""
     tree = read_paths(paths)
     if not tree:
         return body
     if content_type.partition(";")[0].strip().lower() == FORM:
         return _redact_form(body, tree)
     try:
-        return msgspec.json.encode(_hidden(msgspec.json.decode(body), tree))
+        return msgspec.json.encode(_redacted(msgspec.json.decode(body), tree))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return f"{REDACTED}: {len(body)} bytes that are no JSON".encode()
+        return f"{REDACTED}: {len(body)} bytes that are not JSON".encode()
 
 
 def _redact_form(body: bytes, tree: _Tree) -> bytes:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=1_000)
     except ValueError:
-        return f"{REDACTED}: {len(body)} bytes that are no form".encode()
+        return f"{REDACTED}: {len(body)} bytes that are not a form".encode()
     return urlencode([(name, value if _branch(tree, name) is None else REDACTED) for name, value in pairs]).encode()
 
 
 def kept_headers(headers: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
-    """By name, and nothing else. `more` adds names; those that carry secrets stay out."""
+    """Keep only known headers. `more` adds names, but none that carries a secret."""
     names = KEPT.union(_more_names(tuple(more)))
     return {name: value[:LONGEST_HEADER] for name, value in headers.items() if name.lower() in names}
 
@@ -172,12 +169,12 @@ def kept_headers(headers: Mapping[str, str], more: Collection[str] = ()) -> dict
 def _more_names(names: tuple[str, ...]) -> frozenset[str]:
     for name in names:
         if any(word in name.lower() for word in SECRET_WORDS):
-            raise Misuse(f"The header {name} carries a secret and is not kept; leave it out of the list.")
+            raise Misuse(f"The header {name} carries a secret and is not stored; remove it from the list.")
     return frozenset(name.lower() for name in names)
 
 
 def kept_url(url: str) -> str:
-    """Without user, query and fragment: function keys and SAS tokens are sent there."""
+    """Strip user, query and fragment, which may carry function keys and SAS tokens."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -186,7 +183,7 @@ def kept_url(url: str) -> str:
 
 
 def redact_envelope(envelope: Envelope, paths: Collection[str], more_headers: Collection[str] = ()) -> Envelope:
-    """An envelope as it may be kept. Verify and read it first: its signature is gone."""
+    """Return an envelope as it may be stored. Verify and read it first: its signature is removed."""
     return structs.replace(
         envelope,
         body=redact_body(envelope.body, paths, envelope.header("content-type")),

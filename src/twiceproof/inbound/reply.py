@@ -1,4 +1,4 @@
-"""Transport-free reply, problem+json, JSON bodies, Idempotency-Key header."""
+"""Replies independent of the transport: problem+json, JSON bodies, and the Idempotency-Key header."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ __all__ = [
     "Unreadable",
     "json_reply",
     "malformed_key",
-    "name_twice",
     "problem",
     "read_body",
     "read_json",
@@ -36,7 +35,7 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class Reply(Struct, frozen=True):
-    """Status, headers and body. Where there is a body, its type is among the headers."""
+    """Status, headers and body. A reply with a body has a content-type header."""
 
     status: int
     headers: Headers = ()
@@ -59,7 +58,7 @@ def problem(
     headers: Iterable[tuple[str, str]] = (),
     more: Mapping[str, Any] | None = None,
 ) -> Reply:
-    """An error as RFC 9457 writes it. `kind` is a stable word for programs; `next_move` is for people."""
+    """Build an RFC 9457 problem. `kind` is a stable word for programs; `next_move` tells people what to do."""
     shape = {
         "type": f"urn:twiceproof:{kind}",
         "title": kind.replace("-", " "),
@@ -72,7 +71,7 @@ def problem(
 
 
 def retry_after(seconds: float) -> tuple[str, str]:
-    """Whole seconds, at least one: a client told to come back at once would knock without end."""
+    """A Retry-After header in whole seconds, at least one: zero would make clients retry in a tight loop."""
     return "retry-after", str(max(1, ceil(seconds)))
 
 
@@ -80,7 +79,7 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """The way out of the middle of a door: the answer is `reply`."""
+    """Raised for a request body that cannot be read; answered with `reply`."""
 
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply.status)
@@ -88,60 +87,57 @@ class Unreadable(Exception):
 
 
 def read_body(kind: type[T], body: bytes, content_type: str) -> T:
-    """The body as this type; an empty one is `{}`."""
+    """Decode the body as this type; an empty body is read as `{}`."""
     text = _text(body, content_type)
     try:
         value = msgspec.json.decode(text or "{}", type=kind)
     except msgspec.ValidationError as error:
-        raise Unreadable(_refused(400, "wrong-body", f"The body does not fit: {error}.")) from None
+        raise Unreadable(_refused(400, "wrong-body", f"The body is invalid: {error}.")) from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(_refused(400, "unreadable-body", f"The body is not JSON: {error}.")) from None
-    _refuse_twice(text)
+    _refuse_duplicate_names(text)
     return value
 
 
 def read_json(body: bytes, content_type: str) -> msgspec.Raw:
-    """Any JSON, as it was written; an empty body is null."""
+    """Return any JSON as it was written; an empty body is null."""
     text = _text(body, content_type)
     try:
         msgspec.json.decode(text or "null")
     except (msgspec.DecodeError, RecursionError) as error:
         raise Unreadable(_refused(400, "unreadable-body", f"The body is not JSON: {error}.")) from None
-    _refuse_twice(text)
+    _refuse_duplicate_names(text)
     return msgspec.Raw(text or "null")
 
 
-def name_twice(text: str | bytes) -> str | None:
-    """A name that an object in this JSON has twice.
+def duplicate_name(text: str | bytes) -> str | None:
+    """Return a name that occurs twice in one object, or None.
 
-    One reader takes the first of them, another the last: what was checked is then not what is acted on.
+    Some parsers take the first of them and some the last, so the checked value may not be the one acted on.
     """
-    try:  # written anew it is the same text, unless something is spelled in another way, or is there twice
+    try:  # fast path: encoded again, it is the same text unless it is spelled differently or has a duplicate
         if msgspec.json.encode(msgspec.json.decode(text)) == msgspec.json.format(_bytes(text), indent=-1):
             return None
-    except (
-        msgspec.DecodeError,
-        RecursionError,
-    ):  # a number without an end; too deep
+    except (msgspec.DecodeError, RecursionError):  # an endless number; nested too deeply
         pass
     try:
-        json.loads(text, object_pairs_hook=_once, parse_int=str)
-    except _Twice as found:
+        json.loads(text, object_pairs_hook=_refuse_repeats, parse_int=str)
+    except _DuplicateName as found:
         return str(found)
     except RecursionError:
         return None
     return None
 
 
-class _Twice(Exception):
+class _DuplicateName(Exception):
     pass
 
 
-def _once(pairs: list[tuple[str, Any]]) -> None:
+def _refuse_repeats(pairs: list[tuple[str, Any]]) -> None:
     seen: set[str] = set()
     for name, _ in pairs:
         if name in seen:
-            raise _Twice(name)
+            raise _DuplicateName(name)
         seen.add(name)
 
 
@@ -149,22 +145,24 @@ def _bytes(text: str | bytes) -> bytes:
     return text.encode() if isinstance(text, str) else text
 
 
-def _refuse_twice(text: str) -> None:
-    twice = name_twice(text) if text else None
+def _refuse_duplicate_names(text: str) -> None:
+    twice = duplicate_name(text) if text else None
     if twice is not None:
-        detail = f"The body has the name {twice[:80]!r} twice in one object: which one counts?"
-        raise Unreadable(problem(400, "name-twice", detail, next_move="Send each name once."))
+        detail = f"The body has the name {twice[:80]!r} twice in one object."
+        raise Unreadable(problem(400, "duplicate-name", detail, next_move="Send each name once."))
 
 
 def _text(body: bytes, content_type: str) -> str:
-    """Only what says that it is JSON: a form on a foreign page cannot send that type without being asked first."""
+    """Return the body's text if it is declared as JSON: a form on another site cannot send that type without a
+    CORS preflight.
+    """
     media = content_type.partition(";")[0].strip().lower()
     if body and media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
-        shown = repr(media) if media else "no type"
+        shown = f"the type {media!r}" if media else "no type"
         reply = problem(
             415,
             "not-json",
-            f"The body has {shown}, and only JSON is read.",
+            f"The body has {shown}; only JSON is accepted.",
             next_move="Send the header Content-Type: application/json.",
         )
         raise Unreadable(reply)
@@ -175,12 +173,12 @@ def _text(body: bytes, content_type: str) -> str:
 
 
 def _refused(status: int, kind: str, detail: str) -> Reply:
-    return problem(status, kind, detail, next_move="Compare it with docs/reference/http.md, or with /openapi.json.")
+    return problem(status, kind, detail, next_move="Compare it with docs/reference/http.md or /openapi.json.")
 
 
 LONGEST = 255
 
-# Visible ASCII. A bare key has no comma: two headers that a proxy has joined must not pass for one key.
+# Visible ASCII. A bare key has no comma: two headers joined by a proxy must not be read as one key.
 BARE = re.compile(r"[!#-+\--:<-\[\]-~]+")
 QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"')
 ESCAPE = re.compile(r'\\(["\\])')
@@ -191,15 +189,15 @@ class Malformed(Struct, frozen=True):
 
 
 def read_key(value: str) -> str | Malformed:
-    """The key itself, without its quotes."""
+    """Return the key without its quotes."""
     value = value.strip(" \t")
     if value.startswith('"'):
         found = QUOTED.fullmatch(value)
         if found is None:
-            return Malformed('a quoted key ends with its quote and has \\ only before " and \\')
+            return Malformed('a quoted key must end with a quote and may have \\ only before " and \\')
         return _checked(ESCAPE.sub(r"\1", found[1]))
     if value and BARE.fullmatch(value) is None:
-        return Malformed('a bare key is visible ASCII without spaces and without " , ; \\')
+        return Malformed('a bare key must be visible ASCII without spaces and without " , ; \\')
     return _checked(value)
 
 
@@ -209,7 +207,7 @@ def _checked(key: str) -> str | Malformed:
     if key != key.strip():
         return Malformed("it begins or ends with a space")
     if len(key) > LONGEST:
-        return Malformed(f"it has {len(key)} characters, the most is {LONGEST}")
+        return Malformed(f"it has {len(key)} characters; the maximum is {LONGEST}")
     return key
 
 

@@ -1,7 +1,7 @@
-"""What we hand out and want to recognise: signed with a key that all processes on one store share.
+"""Signs tokens that the server issues and later recognises, with a key shared by all processes on one store.
 
-The key is drawn once and rests in the store, so that it outlives every process. Whoever can read the store could sign;
-so nothing that must stay closed to them (a link, an access token) hangs on a signature alone.
+The key is generated once and stored, so that it survives restarts. Anyone who can read the store can sign, so nothing
+that must be protected from them (links, access tokens) relies on a signature alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["StoreSigner", "signer"]
 
 AT = Address("signing/key", "signing", SELF)
 KEY_BYTES = 32
-MARK = 32  # letters of a signature that are handed out: 128 bits
+MARK = 32  # characters of a signature that are issued: 128 bits
 
 _KNOWN: WeakKeyDictionary[Store, StoreSigner] = WeakKeyDictionary()  # one read per process, not one per request
 
@@ -30,25 +30,25 @@ class StoreSigner:
         self._key = key
 
     def sign(self, *parts: str) -> str:
-        """Each part with its length: `ab` + `c` and `a` + `bc` are two things."""
+        """Sign the parts with their lengths, so that `ab` + `c` and `a` + `bc` differ."""
         text = "".join(f"{len(part)}:{part}" for part in parts)
         return hmac.new(self._key, text.encode(errors="surrogatepass"), "sha256").hexdigest()[:MARK]
 
     def signed(self, mark: str, *parts: str) -> bool:
-        """In constant time."""
+        """Whether `mark` is the signature of these parts, compared in constant time."""
         return hmac.compare_digest(mark.encode(errors="replace"), self.sign(*parts).encode())
 
 
 def signer(store: Store) -> Operation[StoreSigner]:
-    """Of several processes that come first, one draws the key, and all of them use it."""
+    """Return the store's signer. If several processes generate the key at once, all use the one written first."""
     known = _KNOWN.get(store)
     if known is not None:
         return known
     record = (yield from store.read(AT)).record
     if record is None:
-        drawn = secrets.token_hex(KEY_BYTES)
-        written = yield from store.write(Insert(AT, drawn))
-        body = drawn if isinstance(written, Written) else (yield from store.read(AT)).record.body  # type: ignore[union-attr]
+        generated = secrets.token_hex(KEY_BYTES)
+        written = yield from store.write(Insert(AT, generated))
+        body = generated if isinstance(written, Written) else (yield from store.read(AT)).record.body  # type: ignore[union-attr]
     else:
         body = record.body
     found = _KNOWN[store] = StoreSigner(bytes.fromhex(body))

@@ -1,7 +1,7 @@
-"""A source: one kind of sender, what it signs, what it sends, and what it wants to hear.
+"""A source: how one kind of sender signs and encodes its deliveries, and which replies it expects.
 
-Adding one is one short file: subclass `Source`, say how a delivery is verified and read, and make a signed sample. It
-must pass `twiceproof.prove.source_contract`.
+To add one, subclass `Source`, implement verification and reading, and build a signed sample. It must pass
+`twiceproof.prove.source_contract`.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from msgspec import Struct
 from .envelope import Envelope
 from .reply import Reply, json_reply, retry_after
 
-__all__ = ["WINDOW", "Event", "Handshake", "Poison", "Reading", "Source", "Word"]
+__all__ = ["WINDOW", "DeliveryOutcome", "Event", "Handshake", "Poison", "Reading", "Source"]
 
 
-WINDOW = 300.0  # seconds, both ways, for which a signed time is believed
+WINDOW = 300.0  # seconds by which a signed time may differ from ours, in both directions
 
-# What became of a delivery: six outcomes of a take, in a door's words, and two that never come to one.
-Word = Literal["new", "duplicate", "busy", "failed", "review", "mismatch", "poison", "unavailable"]
+# The outcome of a delivery: six outcomes of taking its claim, and two that end before that.
+DeliveryOutcome = Literal["new", "duplicate", "busy", "failed", "review", "mismatch", "poison", "unavailable"]
 
 
 class Event(Struct, frozen=True):
-    """One thing that happened, as its sender tells it. `id` is claimed; the other ids are kept for people."""
+    """One event of a sender. `id` is claimed; the other ids are stored for people."""
 
     id: str  # the same on every redelivery
-    payload: Any  # plain JSON: what a flow is given
+    payload: Any  # plain JSON: the flow's input
     type: str = ""
     delivery: str = ""
     attempt: str = ""
-    contents: Any = None  # what is equal in every delivery of it, where that is not the payload
-    asked: str = ""  # its fingerprint, where its payload was kept without what is redacted
+    contents: Any = None  # what is equal in every delivery of it, if that is not the payload
+    fingerprint: str = ""  # of the full payload, if the stored payload is redacted
 
 
 class Handshake(Struct, frozen=True):
-    """The sender asks who we are. Nothing is claimed."""
+    """The sender verifies this endpoint. Nothing is claimed."""
 
     reply: Reply
 
 
 class Poison(Struct, frozen=True):
-    """Signed, but it cannot be read: kept aside for people, and acknowledged, or it would come again for days.
+    """A verified delivery that cannot be read: stored as a dead letter and acknowledged, so that it is not retried.
 
-    Among events it stands for one of them: the others are taken in.
+    Among several events it stands for one of them; the others are admitted.
     """
 
     reason: str
@@ -54,48 +54,48 @@ Reading = Sequence[Event | Poison] | Handshake | Poison
 
 
 class Source:
-    """The manners that most senders share; each differs in a few lines."""
+    """The behaviour that most senders share; each subclass overrides a few lines."""
 
     name: str = ""
-    horizon: float = 3 * 86_400.0  # seconds for which its sender tries again
-    deadline: float = 10.0  # seconds within which it wants an answer
-    signed: bool = True  # False: anybody who knows the address can send
-    by_authorization: bool = False  # True: its proof is in the Authorization header
-    greets_by_secret: bool = False  # True: what it asks before any delivery carries the secret, too, and must
-    waits: bool = False  # True: to verify may take a while, because somebody else is asked
+    retry_window: float = 3 * 86_400.0  # seconds for which the sender retries
+    deadline: float = 10.0  # seconds that the sender waits for a reply
+    signed: bool = True  # False: a shared secret is sent instead of a signature
+    by_authorization: bool = False  # True: the secret or signature is in the Authorization header
+    greets_by_secret: bool = False  # True: the handshake request carries the secret too, and is verified
+    waits: bool = False  # True: verification may block, because it fetches something
     largest: int = 1024 * 1024  # bytes
-    window: float = 0.0  # seconds for which a signed time in the past is believed; 0: no time is signed
-    covered: tuple[str, ...] = ()  # headers that the signature vouches for, and its own
-    needs: tuple[str, ...] = ()  # beginnings of the headers that `read` looks at: a letter keeps these
+    window: float = 0.0  # seconds for which a signed time in the past is accepted; 0: no time is signed
+    covered: tuple[str, ...] = ()  # headers covered by the signature, and the signature's own
+    needs: tuple[str, ...] = ()  # prefixes of the headers that `read` uses: a dead letter stores these
     varying: tuple[str, ...] = ()  # fields of a payload that differ between deliveries of one event
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
-        """Why it is not believed; "" if it is. Looks at raw bytes only."""
+        """Return why verification fails, or "" if it succeeds. Uses raw bytes only."""
         raise NotImplementedError
 
     def read(self, envelope: Envelope) -> Reading:
-        """What it says, once it is believed."""
+        """Return the events of a verified delivery."""
         raise NotImplementedError
 
     def greet(self, envelope: Envelope) -> Handshake | None:
-        """A question that comes before any signed delivery (an OPTIONS request). None: no such thing."""
+        """Return the reply to a handshake that precedes any signed delivery (an OPTIONS request), or None."""
         return None
 
     def example(self, payload: Any = None) -> bytes:
-        """A body as the sender would write it. What `payload` lacks of it is added; the same payload, the same id."""
+        """Return a body as the sender would write it, adding what `payload` lacks. Equal payloads give equal ids."""
         raise NotImplementedError
 
     def seal(self, body: bytes, secret: str, now: float) -> Envelope:
-        """These bytes as the sender would sign and send them."""
+        """Return these bytes as the sender would sign and send them."""
         raise NotImplementedError
 
     def sample(self, secret: str, now: float, payload: Any = None) -> Envelope:
-        """A delivery as the sender would make it: for `twiceproof hooks test` and for the contract."""
+        """Return a signed delivery, for `twiceproof hooks test` and for the contract."""
         return self.seal(self.example(payload), secret, now)
 
-    def answer(self, word: Word, *, run: str = "", retry_in: float = 1.0) -> Reply:
-        """2xx for whatever must not come again, 503 for what must."""
-        if word in ("busy", "failed", "unavailable"):
-            return json_reply(503, {"received": False, "state": word}, [retry_after(retry_in)])
-        shape: dict[str, Any] = {"received": True, "duplicate": word not in ("new", "poison"), "state": word}
+    def answer(self, outcome: DeliveryOutcome, *, run: str = "", retry_in: float = 1.0) -> Reply:
+        """Return 2xx for what must not be retried, 503 for what must."""
+        if outcome in ("busy", "failed", "unavailable"):
+            return json_reply(503, {"received": False, "state": outcome}, [retry_after(retry_in)])
+        shape: dict[str, Any] = {"received": True, "duplicate": outcome not in ("new", "poison"), "state": outcome}
         return json_reply(200, {**shape, "run": run} if run else shape)

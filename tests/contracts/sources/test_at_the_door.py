@@ -123,7 +123,7 @@ def test_a_letter_of_a_source_with_its_id_in_a_header_can_be_replayed(app, taken
     assert "sha256=" not in str(letter)
     broken[0] = False
     (admitted,) = block(replay_letter(app.parts, app.hooks, letter.id))
-    assert admitted.word == "new"
+    assert admitted.outcome == "new"
     assert b"duplicate" in deliver(app, sent).body
 
 
@@ -154,7 +154,7 @@ def test_a_secret_of_the_environment_is_not_shown(monkeypatch):
 
 
 def test_a_webhook_that_forgets_before_its_sender_gives_up_is_warned_about(app, taken):
-    with pytest.warns(ForgottenEarlyWarning, match=r"stripe may come again for 3d.*after 1h.*keep='3d'") as found:
+    with pytest.warns(ForgottenEarlyWarning, match=r"stripe retries for 3d.*after 1h.*keep='3d'") as found:
         declare(app, taken, "stripe", keep="1h")
     assert found[0].filename == __file__
 
@@ -172,4 +172,4 @@ def test_the_keep_that_is_asked_for_is_long_enough(name):
     with pytest.warns(ForgottenEarlyWarning) as found:
         warn_if_forgotten_early(source, 1.0)
     asked = str(found[0].message).rpartition("keep='")[2].partition("'")[0]
-    assert source.horizon <= seconds(asked, name="keep") <= source.horizon + 86_400
+    assert source.retry_window <= seconds(asked, name="keep") <= source.retry_window + 86_400

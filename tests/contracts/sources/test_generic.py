@@ -90,7 +90,7 @@ def test_a_fingerprint_names_an_event_whose_other_fields_change():
         ({"id": "a", "signs": "{timestamp}.{body}"}, "{timestamp}"),
         ({"id": "a", "timestamp": "X-At", "signs": "{body}"}, "proves nothing"),
         ({"id": "a", "signs": "{url}"}, "can be forged"),
-        ({"id": "a", "signs": "{body}{secret}"}, "not known"),
+        ({"id": "a", "signs": "{body}{secret}"}, "unknown placeholder"),
         ({"id": "a", "signs": "{id}{body}"}, "header:"),
         ({"id": "a", "signature": ""}, "signature="),
         ({"fingerprint": "order"}, r'fingerprint=\("order",\)'),

@@ -106,14 +106,14 @@ def test_another_certificate_does_not_vouch_for_it(sent):
 def test_a_certificate_that_is_out_of_date_vouches_for_nothing():
     pem, key = certificate(days=-10)
     source = find_source("paypal", certificate=pem, key=key)
-    assert "out of date" in source.verify(source.sample(WEBHOOK, NOW), [WEBHOOK], NOW)
+    assert "not valid at this time" in source.verify(source.sample(WEBHOOK, NOW), [WEBHOOK], NOW)
     assert source.verify(source.sample(WEBHOOK, NOW - 20 * 86_400), [WEBHOOK], NOW - 20 * 86_400) == ""
 
 
 def test_a_fetched_certificate_that_is_out_of_date_vouches_for_nothing(sent):
     source = find_source("paypal", fetch=Web())
     late = NOW + 2 * 365 * 86_400
-    assert "out of date" in source.verify(at_url(sent, URL), [WEBHOOK], late)
+    assert "not valid at this time" in source.verify(at_url(sent, URL), [WEBHOOK], late)
     assert source.verify(at_url(sent, URL), [WEBHOOK], NOW) == ""
 
 

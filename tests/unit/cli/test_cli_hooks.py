@@ -108,7 +108,7 @@ def test_a_listed_webhook_has_a_stable_shape(here):
         "flow": "take",
         "signed": True,
         "deadline": 10.0,
-        "horizon": 259200.0,
+        "retry_window": 259200.0,
         "keep": 2592000.0,
         "kept_long_enough": True,
         "secret": True,

@@ -15,7 +15,7 @@ from twiceproof import App, Misuse
 from twiceproof.claims.retention import sweep
 from twiceproof.inbound.admit import replay_letter
 from twiceproof.inbound.dead_letters import letters
-from twiceproof.inbound.hook import SPAN
+from twiceproof.inbound.hook import RECENT_SECONDS
 from twiceproof.inbound.reply import Reply
 from twiceproof.inbound.sources import SOURCES, find_source
 from twiceproof.operations import block
@@ -77,7 +77,7 @@ def test_other_contents_under_the_same_id_are_kept_aside_and_never_answered_as_t
     other = said(app.receive(*posted({"id": "17", "total": 2})))
     assert (other["state"], other["status"]) == ("mismatch", 200)
     assert "run" not in other and first["run"]
-    assert [letter.meant for letter in block(letters(app.store, "default"))] == [("17",)]
+    assert [letter.refused_events for letter in block(letters(app.store, "default"))] == [("17",)]
 
 
 @pytest.mark.parametrize("secret", ["", "another", SECRET + " "])
@@ -137,7 +137,7 @@ def test_an_event_whose_flow_refuses_it_is_kept_aside_and_taken_in_by_a_replay(s
     (letter,) = block(letters(app.store, "default"))
     assert "KeyError" in letter.reason
     strict["on"] = False
-    assert [one.word for one in block(replay_letter(app.parts, app.hooks, letter.id))] == ["new"]
+    assert [one.outcome for one in block(replay_letter(app.parts, app.hooks, letter.id))] == ["new"]
     work(app)
     assert stage.effects == {"17": 1} and not block(letters(app.store, "default"))
     assert said(app.receive(*posted({"id": "17"})))["state"] == "duplicate"
@@ -201,7 +201,7 @@ def test_in_a_storm_of_duplicates_a_run_that_is_done_is_looked_at_once_in_a_few_
     app.receive(*posted({"id": "17"}))
     work(app)
     looks = [_looks(app, {"id": "17"}), _looks(app, {"id": "17"})]
-    stage.clock.advance(SPAN)
+    stage.clock.advance(RECENT_SECONDS)
     assert [*looks, _looks(app, {"id": "17"})] == [1, 0, 1]
 
 
@@ -276,7 +276,7 @@ def test_an_id_that_is_no_text_is_kept_aside_in_a_letter_that_can_be_read(stage:
     app.receive(*posted([{"id": odd}, {"id": "2"}]))
     work(app)
     assert stage.effects == {"2": 1}
-    assert {letter.meant for letter in block(letters(app.store, "default"))} == {(str(odd),)}
+    assert {letter.refused_events for letter in block(letters(app.store, "default"))} == {(str(odd),)}
 
 
 def test_the_same_event_twice_in_one_list_is_one(stage: Stage) -> None:

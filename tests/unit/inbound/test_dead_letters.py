@@ -55,7 +55,7 @@ class Shop:
         return block(letters(self.app.store, "default"))
 
     def replay(self, letter: DeadLetter) -> list[str]:
-        return [one.word for one in block(replay_letter(self.app.parts, self.app.hooks, letter.id))]
+        return [one.outcome for one in block(replay_letter(self.app.parts, self.app.hooks, letter.id))]
 
     def work(self) -> list[str]:
         self.app.worker().run(until_idle=True)

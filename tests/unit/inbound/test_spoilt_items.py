@@ -51,7 +51,7 @@ def test_an_event_that_cannot_be_read_does_not_harm_its_neighbours(stage: Stage,
     work(app)
     assert stage.effects == {"1": 1, "2": 1}
     (letter,) = block(letters(app.store, "default"))
-    assert letter.reason and letter.meant == ()
+    assert letter.reason and letter.refused_events == ()
 
 
 @pytest.mark.parametrize("source", SENDERS)
@@ -73,7 +73,7 @@ def test_a_replay_of_it_does_nothing_twice_and_keeps_it(stage: Stage) -> None:
     app = shop(stage)
     deliver(app, "event_grid", [GRID, {}])
     (letter,) = block(letters(app.store, "default"))
-    words = [one.word for one in block(replay_letter(app.parts, app.hooks, letter.id))]
+    words = [one.outcome for one in block(replay_letter(app.parts, app.hooks, letter.id))]
     assert sorted(words) == ["duplicate", "poison"]
     work(app)
     assert stage.effects == {"1": 1}
@@ -85,7 +85,7 @@ def test_a_letter_of_an_odd_id_is_not_lost_by_a_replay_that_takes_nothing_in(sta
     app = shop(stage, Post())
     app.receive(*posted({"id": odd}))
     (letter,) = block(letters(app.store, "default"))
-    assert [one.word for one in block(replay_letter(app.parts, app.hooks, letter.id))] == ["poison"]
+    assert [one.outcome for one in block(replay_letter(app.parts, app.hooks, letter.id))] == ["poison"]
     assert block(letters(app.store, "default")) == [letter]
 
 
@@ -100,6 +100,6 @@ def test_a_letter_whose_event_is_not_in_it_any_more_is_kept(stage: Stage) -> Non
     app.receive(*posted({"id": "\n", "number": "n-1"}))
     (letter,) = block(letters(app.store, "default"))
     later = shop(stage, Elsewhere())
-    with pytest.raises(Misuse, match="has no event"):
+    with pytest.raises(Misuse, match="no longer contains event"):
         block(replay_letter(later.parts, later.hooks, letter.id))
     assert block(letters(app.store, "default")) == [letter]

@@ -40,7 +40,7 @@ def test_every_rule_has_a_place_where_it_is_broken() -> None:
 
 
 class Patient(Source):
-    name, signed, horizon = "patient", False, 3 * 86_400.0
+    name, signed, retry_window = "patient", False, 3 * 86_400.0
 
 
 @pytest.mark.parametrize(("keep", "found"), [("1h", ["short-keep"]), ("4d", [])])

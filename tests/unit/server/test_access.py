@@ -322,7 +322,7 @@ def test_what_proves_itself_or_tells_nothing_comes_in_through_a_proxy(desk):
         assert desk.call("GET", path, headers=seen, version="1.0").status == 200
     signed = [("x-secret", "s3cret"), *seen]
     assert desk.call("POST", "/hooks/shop", b'{"id": "17"}', signed, version="1.0").status == 200
-    assert desk.call("POST", "/hooks/shop", b'{"id": "17"}', seen, version="1.0").kind == "not-believed"
+    assert desk.call("POST", "/hooks/shop", b'{"id": "17"}', seen, version="1.0").kind == "not-verified"
     assert desk.call("POST", "/v1/callbacks/x", b"{}", [JSON, *seen], version="1.0").kind == "no-such-callback"
 
 
@@ -396,7 +396,7 @@ def test_a_source_that_breaks_while_it_verifies_believes_nothing_and_tells_nothi
     app.webhook(Breaking(), secret="s3cret")(_flow(app.flows["sync"]))
     here, nowhere = (Desk(app).call("POST", f"/hooks/{name}", b'{"id": "1"}') for name in ("breaking", "none"))
     assert (here.status, here.body) == (nowhere.status, nowhere.body) and here.status == 401
-    assert "breaking: whether a delivery can be believed could not be found out" in caplog.text
+    assert "breaking: verifying a delivery raised an error" in caplog.text
     assert not app.runs()
 
 

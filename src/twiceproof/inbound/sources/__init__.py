@@ -1,4 +1,4 @@
-"""The senders that are known by name, each loaded when it is first asked for."""
+"""The built-in sources by name; each module is imported on first use."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ SOURCES: dict[str, tuple[str, str]] = {
 
 
 def find_source(name: str, **options: Any) -> Source:
-    """A source by its name, with its own options."""
+    """Create a built-in source with its options."""
     make = source_class(name)
     try:
         signature(make).bind(**options)
     except TypeError:
         known = signature(make).parameters
-        strange = _listed(word for word in options if word not in known) or _listed(options) or "nothing"
-        raise Misuse(f"{name} was given {strange}; it takes {_listed(known) or 'no options'}.") from None
+        unknown = _listed(option for option in options if option not in known) or _listed(options) or "nothing"
+        raise Misuse(f"{name} was given {unknown}; it takes {_listed(known) or 'no options'}.") from None
     return make(**options)
 
 

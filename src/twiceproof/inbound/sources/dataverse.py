@@ -1,4 +1,4 @@
-"""Dataverse (Dynamics 365): no signature and no delivery id; the key is made of what the event says about itself."""
+"""Dataverse (Dynamics 365): no signature and no delivery id; the event id is built from the ids in its body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Dataverse"]
 
 
 EXCEEDED = "x-ms-dynamics-msg-size-exceeded"
-NOBODY = str(UUID(int=0))
+NIL = str(UUID(int=0))
 
 
 class Dataverse(SharedSecret):
@@ -28,7 +28,7 @@ class Dataverse(SharedSecret):
     """
 
     name = "dataverse"
-    horizon = 86_400.0  # one more try; but a person can resume the system job
+    retry_window = 86_400.0  # one more attempt; but a person can resume the system job
     deadline = 60.0
     needs = (EXCEEDED,)
 
@@ -65,8 +65,8 @@ class Dataverse(SharedSecret):
 def _id_of(context: dict[str, Any]) -> str | Poison:
     parts = [text_at(context, name) for name in ("OrganizationId", "OperationId", "MessageName", "PrimaryEntityId")]
     if not all(parts):
-        return Poison("it is no execution context of Dataverse: its ids are missing")
+        return Poison("it is not a Dataverse execution context: its ids are missing")
     step = text_at(context, "OwningExtension", "Id") or "-"
-    if parts[1] == NOBODY:  # a synchronous step has no operation: all changes of one row would be one event
+    if parts[1] == NIL:  # a synchronous step has no operation id: all changes of one row would become one event
         return named(parts[0], digest(context), *parts[2:], step)
     return named(*parts, step)

@@ -1,4 +1,4 @@
-"""Azure Event Grid: arrays of events in its own schema, or CloudEvents; one status for all of them."""
+"""Azure Event Grid: arrays of events in its own schema, or CloudEvents; one status for the whole array."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class EventGrid(CloudEvents):
     """Subscribe with the secret in the URL: https://…/hooks/event_grid?code=…"""
 
     name = "event_grid"
-    horizon = 86_400.0  # up to 30 tries. 400 and 413 are final, only 200 to 204 is success
+    retry_window = 86_400.0  # up to 30 attempts; 400 and 413 are final, only 200 to 204 is success
     deadline = 30.0
     largest = 1024 * 1024 + 64 * 1024
     needs = (TYPE_HEADER, *CloudEvents.needs)
-    tolerated = ("dataschema",)  # Azure writes "#", which is no URI
+    tolerated = ("dataschema",)  # Azure writes "#", which is not a URI
 
     def read(self, envelope: Envelope) -> Reading:
         if media_type(envelope) != "application/json" or envelope.header("ce-specversion"):
@@ -36,7 +36,7 @@ class EventGrid(CloudEvents):
         if isinstance(items, Poison):
             return items
         if not isinstance(items, list) or len(items) > MOST_EVENTS:
-            return Poison(f"its body is no array of at most {MOST_EVENTS} events")
+            return Poison(f"its body is not an array of at most {MOST_EVENTS} events")
         kind = envelope.header(TYPE_HEADER)
         if kind == "SubscriptionValidation":
             return _validated(items)
@@ -59,10 +59,12 @@ def _filled_in(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validated(items: list[Any]) -> Handshake | Poison:
-    """It sends its code once, and no event before it has come back."""
-    asked = next((item for item in items if text_at(item, "eventType") == VALIDATION), None)
-    code = text_at(asked, "data", "validationCode")
-    return Handshake(json_reply(200, {"validationResponse": code})) if code else Poison("it asks without a code")
+    """Return the validation code. Event Grid sends no event before it has received it."""
+    validation = next((item for item in items if text_at(item, "eventType") == VALIDATION), None)
+    code = text_at(validation, "data", "validationCode")
+    return (
+        Handshake(json_reply(200, {"validationResponse": code})) if code else Poison("its validation event has no code")
+    )
 
 
 def _event_of(item: Any, attempt: str) -> Event | Poison:

@@ -1,4 +1,4 @@
-"""Any other sender, described by where its id, its type and its signature are."""
+"""Any other sender that signs with HMAC, described by where its id, type and signature are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...errors import Misuse
 from ...keys.canonical import digest
 from ..envelope import Envelope
 from ..source import WINDOW, Event, Poison, Reading
-from .parsing import find, made_up_id, named, object_of, planted
+from .parsing import made_up_id, named, object_of, value_at, with_field
 from .signed import UNSIGNED, Encoding, Signed, Signer, mac, moment, raw
 
 __all__ = ["Generic"]
@@ -27,9 +27,9 @@ PIECES = {"{body}", "{timestamp}", "{id}", "{url}"}
 class Generic(Signer):
     """A sender that signs with HMAC.
 
-    `id` and `type` are paths into the body (`data.order.id`), or headers (`header:X-Event-Id`). `signature` is the
-    header of the signature; `signs` says over what it is made: `{body}`, `{timestamp}.{body}`. Where there is no id,
-    `fingerprint` names the fields that are the same in every delivery of one event.
+    `id` and `type` are paths into the body (`data.order.id`) or headers (`header:X-Event-Id`). `signature` names the
+    signature's header; `signs` is the signed text: `{body}`, `{timestamp}.{body}`. Without an id, `fingerprint` names
+    fields that are the same in every delivery of one event.
     """
 
     name = "generic"
@@ -37,7 +37,7 @@ class Generic(Signer):
     def __init__(
         self,
         *,
-        id: str = "",  # noqa: A002 - what it is called wherever it is used
+        id: str = "",  # noqa: A002 - the name used in documents and declarations
         type: str = "",  # noqa: A002
         fingerprint: Collection[str] = (),
         signature: str,
@@ -47,13 +47,13 @@ class Generic(Signer):
         timestamp: str = "",
         signs: str = "",
         url: str = "",
-        horizon: float = Signer.horizon,
+        retry_window: float = Signer.retry_window,
     ) -> None:
         self.id, self.type, self.fingerprint = id, type, _names(fingerprint)
         self.signature, self.timestamp = signature.lower(), timestamp.lower()
         self.algorithm, self.encoding, self.prefix = algorithm, encoding, prefix
         self.pieces = PIECE.split(signs or ("{timestamp}.{body}" if timestamp else "{body}"))
-        self.url, self.horizon = url, horizon
+        self.url, self.retry_window = url, retry_window
         self.by_authorization = self.signature == "authorization"
         self.window = WINDOW if timestamp else 0.0
         self.covered = tuple(name for name in (self.timestamp, self._id_if_signed(), self.signature) if name)
@@ -66,27 +66,21 @@ class Generic(Signer):
     def _check(self) -> None:
         pieces, places = set(self.pieces), set(PIECE.findall("".join(self.pieces)))
         wrong = (
-            (
-                bool(self.id) is bool(self.fingerprint),
-                "it needs id= or fingerprint=, not both",
-            ),
-            (self.algorithm not in get_args(Algorithm), f"algorithm= is one of {', '.join(get_args(Algorithm))}"),
-            (self.encoding not in get_args(Encoding), f"encoding= is one of {', '.join(get_args(Encoding))}"),
-            (not self.signature, "signature= names the header of the signature"),
-            (not places <= PIECES, f"signs= has a place that is not known; use {', '.join(sorted(PIECES))}"),
-            ("{body}" not in pieces, "signs= must hold {body}: what is not signed can be forged"),
+            (bool(self.id) is bool(self.fingerprint), "it needs id= or fingerprint=, not both"),
+            (self.algorithm not in get_args(Algorithm), f"algorithm= must be one of {', '.join(get_args(Algorithm))}"),
+            (self.encoding not in get_args(Encoding), f"encoding= must be one of {', '.join(get_args(Encoding))}"),
+            (not self.signature, "signature= must name the header of the signature"),
+            (not places <= PIECES, f"signs= has an unknown placeholder; use {', '.join(sorted(PIECES))}"),
+            ("{body}" not in pieces, "signs= must contain {body}: an unsigned body can be forged"),
             (
                 bool(self.timestamp) is not ("{timestamp}" in pieces),
-                "timestamp= and {timestamp} in signs= belong together: a time that is not signed proves nothing",
+                "timestamp= and {timestamp} in signs= belong together: an unsigned time proves nothing",
             ),
-            (
-                "{id}" in pieces and not self.id.startswith(HEADER),
-                "{id} is signed, so id= must be header:NAME",
-            ),
+            ("{id}" in pieces and not self.id.startswith(HEADER), "{id} is signed, so id= must be header:NAME"),
         )
-        for is_so, why in wrong:
-            if is_so:
-                raise Misuse(f"The generic source is described wrongly: {why}.")
+        for is_wrong, why in wrong:
+            if is_wrong:
+                raise Misuse(f"The generic source is declared incorrectly: {why}.")
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
         given, time = envelope.header(self.signature), envelope.header(self.timestamp)
@@ -94,7 +88,7 @@ class Generic(Signer):
         if not given or not given.startswith(self.prefix) or (self.timestamp and at is None):
             return UNSIGNED
         if "{url}" in self.pieces and not (self.url or envelope.url):
-            return "the URL that the sender calls is not known here; give url= to the source"
+            return "the URL that the sender calls is not known; give url= to the source"
         return Signed([given.removeprefix(self.prefix)], self._message(envelope, time), at)
 
     def _message(self, envelope: Envelope, time: str) -> bytes:
@@ -113,7 +107,7 @@ class Generic(Signer):
         payload = object_of(envelope)
         if isinstance(payload, Poison):
             return payload
-        chosen = [find(payload, path) for path in self.fingerprint]
+        chosen = [value_at(payload, path) for path in self.fingerprint]
         if any(value is None for value in chosen):
             return Poison(f"it lacks one of the fields {', '.join(self.fingerprint)}")
         name = named(digest(chosen) if chosen else self._at(envelope, payload, self.id))
@@ -123,7 +117,7 @@ class Generic(Signer):
         return [Event(name, payload, kind if isinstance(kind, str) else "", contents=chosen or None)]
 
     def _at(self, envelope: Envelope, payload: dict[str, Any], path: str) -> Any:
-        return envelope.header(path.removeprefix(HEADER)) if path.startswith(HEADER) else find(payload, path)
+        return envelope.header(path.removeprefix(HEADER)) if path.startswith(HEADER) else value_at(payload, path)
 
     def example(self, payload: Any = None) -> bytes:
         given = {"order": 1} if payload is None else payload
@@ -131,7 +125,7 @@ class Generic(Signer):
             return msgspec.json.encode(given)
         paths = [path for path in (*self.fingerprint, self.id) if path and not path.startswith(HEADER)]
         for path in paths:
-            given = planted(given, path, made_up_id(given))
+            given = with_field(given, path, made_up_id(given))
         return msgspec.json.encode(given)
 
     def seal(self, body: bytes, secret: str, now: float) -> Envelope:
@@ -147,5 +141,5 @@ class Generic(Signer):
 
 def _names(fields: Collection[str]) -> tuple[str, ...]:
     if isinstance(fields, str):
-        raise Misuse(f'fingerprint={fields!r} is one text, not a list of fields; write fingerprint=("{fields}",)')
+        raise Misuse(f'fingerprint={fields!r} is a string, not a list of fields; write fingerprint=("{fields}",)')
     return tuple(fields)

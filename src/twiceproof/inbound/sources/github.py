@@ -1,6 +1,6 @@
-"""GitHub: the body under HMAC-SHA256. A redelivery has the delivery id of the first; it signs neither id nor time.
+"""GitHub: HMAC-SHA256 over the body; neither id nor time is signed. A redelivery keeps the first delivery's id.
 
-It sends forms unless it is told to send JSON: the event is then the JSON in their one field, `payload`.
+GitHub sends forms unless configured for JSON: the event is then the JSON in the single field `payload`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ FORM = "application/x-www-form-urlencoded"
 
 class GitHub(Signer):
     name = "github"
-    horizon = 3 * 86_400.0  # it never comes again by itself; a person can send it again for three days
+    retry_window = 3 * 86_400.0  # no automatic retries; a person can redeliver for three days
     largest = 25 * 1024 * 1024
-    covered = ("x-hub-signature-256",)  # the older one is SHA-1
+    covered = ("x-hub-signature-256",)  # the older header is SHA-1
     needs = ("x-github-delivery", "x-github-event")
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
@@ -60,7 +60,7 @@ def _in_form(envelope: Envelope) -> dict[str, Any] | Poison:
     try:
         (name, text), *more = parse_qsl(envelope.body.decode("ascii"), errors="strict", max_num_fields=2) or [("", "")]
     except ValueError as error:
-        return Poison(f"its body is no form: {str(error)[:200]}")
+        return Poison(f"its body is not a form: {str(error)[:200]}")
     if name != "payload" or more:
-        return Poison("its form has other fields than one payload; have it send application/json")
+        return Poison("its form does not have exactly one field, payload; have the sender use application/json")
     return object_of(structs.replace(envelope, body=text.encode(), headers={"content-type": "application/json"}))

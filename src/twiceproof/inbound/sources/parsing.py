@@ -1,4 +1,4 @@
-"""Strict JSON, event ids, field paths."""
+"""What sources share for reading bodies: strict JSON, event ids, field paths."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from ...keys import composite, validate_key
 from ...keys.canonical import digest
 from ...keys.key import is_blank
 from ..envelope import Envelope
-from ..reply import name_twice
+from ..reply import duplicate_name
 from ..source import Event, Poison, Reading
 
 __all__ = [
     "DEEPEST",
-    "find",
     "is_json",
     "json_of",
     "made_up_id",
@@ -26,9 +25,10 @@ __all__ = [
     "named",
     "object_of",
     "parse_json",
-    "planted",
     "readable",
     "text_at",
+    "value_at",
+    "with_field",
 ]
 
 
@@ -36,10 +36,10 @@ LONGEST = 512  # bytes; a longer id is claimed by its hash
 
 
 def named(*parts: Any) -> str | Poison:
-    """One id of several parts, or Poison where one is missing: two events without an id would become one."""
+    """Join parts into one event id, or return Poison if a part is missing: two events without an id would be equal."""
     texts = [part if isinstance(part, str) else str(part) if type(part) is int else "" for part in parts]
     if any(is_blank(text) for text in texts):
-        return Poison("it has no id by which a second delivery could be recognised")
+        return Poison("it has no id by which a redelivery could be recognised")
     try:
         if sum(map(len, texts)) > LONGEST:
             return digest(texts)
@@ -49,26 +49,26 @@ def named(*parts: Any) -> str | Poison:
 
 
 def readable(items: Sequence[Event | Poison]) -> Reading:
-    """One that is spoilt does not harm its neighbours; where there are none, all of it is."""
-    spoilt = next((item for item in items if isinstance(item, Poison)), None)
-    return items if spoilt is None or any(isinstance(item, Event) for item in items) else spoilt
+    """Return the items, or a single Poison if none of them is an event."""
+    poison = next((item for item in items if isinstance(item, Poison)), None)
+    return items if poison is None or any(isinstance(item, Event) for item in items) else poison
 
 
 def text_at(payload: Any, *path: str) -> str:
-    """The text there, or ""."""
+    """Return the text at this path, or ""."""
     for name in path:
         payload = payload.get(name) if isinstance(payload, dict) else None
     return payload if isinstance(payload, str) else ""
 
 
 def made_up_id(body: object, prefix: str = "") -> str:
-    """An id for a sample: the same for the same contents, so that a sample sent twice is a duplicate."""
+    """Return an id for a sample. Equal contents give equal ids, so that a sample sent twice is a duplicate."""
     text = body if isinstance(body, bytes) else digest(body).encode()
     return prefix + sha256(text).hexdigest()[:24]
 
 
-def find(value: Any, path: str) -> Any:
-    """What is there, or None."""
+def value_at(value: Any, path: str) -> Any:
+    """Return the value at this path, or None."""
     for name in path.split("."):
         if isinstance(value, dict):
             value = value.get(name)
@@ -79,16 +79,16 @@ def find(value: Any, path: str) -> Any:
     return value
 
 
-def planted(value: dict[str, Any], path: str, leaf: Any) -> dict[str, Any]:
-    """A copy that has something there; what was there before stays."""
+def with_field(value: dict[str, Any], path: str, leaf: Any) -> dict[str, Any]:
+    """Return a copy with `leaf` at this path, unless a value is there already."""
     name, _, rest = path.partition(".")
     inside = value.get(name)
     if not rest:
         return {**value, name: leaf if inside is None else inside}
-    return {**value, name: planted(inside if isinstance(inside, dict) else {}, rest, leaf)}
+    return {**value, name: with_field(inside if isinstance(inside, dict) else {}, rest, leaf)}
 
 
-DEEPEST = 60  # containers inside one another; what is wrapped around it later must still have a canonical form
+DEEPEST = 60  # nested containers; it must still have a canonical form when wrapped later
 
 
 def media_type(envelope: Envelope) -> str:
@@ -100,7 +100,7 @@ def is_json(kind: str) -> bool:
 
 
 def json_of(envelope: Envelope) -> Any:
-    """The body's value, or Poison."""
+    """Return the JSON value of the body, or Poison."""
     kind = media_type(envelope)
     if not is_json(kind):
         return Poison(f"its content type is {kind[:80] or 'missing'!r}; have the sender use application/json")
@@ -108,7 +108,7 @@ def json_of(envelope: Envelope) -> Any:
 
 
 def object_of(envelope: Envelope) -> dict[str, Any] | Poison:
-    """The same, where the sender sends one object."""
+    """Return the JSON object of the body, or Poison."""
     value = json_of(envelope)
     if isinstance(value, dict | Poison):
         return value
@@ -116,21 +116,21 @@ def object_of(envelope: Envelope) -> dict[str, Any] | Poison:
 
 
 def parse_json(body: bytes) -> Any:
-    """The value, or Poison. msgspec refuses NaN, half a surrogate pair, bad UTF-8 and numbers without an end."""
+    """Return the value, or Poison. msgspec refuses NaN, unpaired surrogates, bad UTF-8 and endless numbers."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return Poison(f"its body is not JSON: {str(error)[:200]}")
     if body.count(b"[") + body.count(b"{") > DEEPEST and _is_too_deep(body):
         return Poison(f"its body is nested deeper than {DEEPEST}")
-    twice = name_twice(body)
-    return value if twice is None else Poison(f"its body has the name {twice[:80]!r} twice: which one counts?")
+    twice = duplicate_name(body)
+    return value if twice is None else Poison(f"its body has the name {twice[:80]!r} twice in one object")
 
 
 def _is_too_deep(body: bytes) -> bool:
-    """Written with one space for each level, it is as deep as it is indented: there is no newline inside a text."""
+    """Formatted with one space per level, the indentation is the depth: strings contain no raw newline."""
     return b"\n" + b" " * (DEEPEST + 1) in msgspec.json.format(body, indent=1)
 
 
 def _kind(value: Any) -> str:
-    return {list: "array", str: "text", bool: "truth value", type(None): "null"}.get(type(value), "number")
+    return {list: "array", str: "text", bool: "boolean", type(None): "null"}.get(type(value), "number")

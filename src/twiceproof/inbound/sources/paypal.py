@@ -1,4 +1,4 @@
-"""PayPal and its certificates."""
+"""PayPal: RSA signatures verified with PayPal's certificates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ...errors import Misuse
 from ..envelope import Envelope
 from ..source import Event, Poison, Reading, Source
 from .parsing import made_up_id, named, object_of, text_at
-from .signed import FORGED, NOBODY_TRUSTED, UNSIGNED, not_blank, raw, stale
+from .signed import NO_SECRET, UNSIGNED, WRONG_SIGNATURE, not_blank, raw, stale
 from .standard_webhooks import need_cryptography
 
 __all__ = ["Certificate", "Certificates", "PayPal"]
@@ -28,7 +28,7 @@ __all__ = ["Certificate", "Certificates", "PayPal"]
 PATH = "/v1/notifications/certs/"
 MOST_KEPT = 8
 LARGEST = 64 * 1024
-MOST_FAILED = 10  # fetches in vain within a minute: anybody can make up a name, and have us ask PayPal for it
+MOST_FAILED = 10  # failed fetches within a minute: anyone can invent a URL and make this server request it
 MINUTE = 60.0
 
 
@@ -50,7 +50,7 @@ class Certificate:
             self._key.verify(signature, message, self._padding(), self._hash())
         except (InvalidSignature, NotBase64, ValueError):
             return False
-        # Written anew it must be the same text: base64's last letter has bits that mean nothing.
+        # Encoded again it must be the same text: the last base64 character has unused bits.
         return b64encode(signature).decode() == text
 
 
@@ -63,34 +63,34 @@ class Certificates:
         self._failed: deque[float] = deque(maxlen=MOST_FAILED)
         self._one = Lock()
 
-    def of(self, url: str, now: float) -> list[Certificate] | str:
-        """Those to verify by, or why there are none. A given one counts whatever the delivery says."""
+    def for_url(self, url: str, now: float) -> list[Certificate] | str:
+        """Return the certificates to verify with, or why there are none. Configured ones take precedence over `url`."""
         if self._fetch is None:
             valid = [known for known in self._given if known.is_valid(now)]
-            return valid or "the certificate that was given is out of date; get PayPal's current one"
-        if not self._is_paypals(url):
+            return valid or "the configured certificate is not valid at this time; get PayPal's current one"
+        if not self._is_paypal_url(url):
             return "its certificate is not on one of PayPal's hosts"
         found = self._kept.get(url) or self._fetched(url, now)
         if isinstance(found, str):
             return found
-        return [found] if found.is_valid(now) else "its certificate is out of date"
+        return [found] if found.is_valid(now) else "its certificate is not valid at this time"
 
     def _fetched(self, url: str, now: float) -> Certificate | str:
-        """One at a time, and not without end in vain."""
+        """Fetch one at a time, with a limit on failures."""
         assert self._fetch is not None  # noqa: S101 - for mypy
         with self._one:
             if url in self._kept:
                 return self._kept[url]
             if len(self._failed) == MOST_FAILED and now - self._failed[0] < MINUTE:
-                return "too many certificates that do not exist were asked for within a minute"
+                return "too many certificates could not be fetched within a minute"
             try:
                 return self._keep(url, Certificate(self._fetch(url)[:LARGEST]))
             except Exception as error:  # noqa: BLE001 - whatever the user's fetch raises
                 self._failed.append(now)
                 return f"its certificate could not be fetched: {type(error).__name__}"
 
-    def _is_paypals(self, url: str) -> bool:
-        """Anybody can write a URL into a header: a certificate of one's own choice proves nothing."""
+    def _is_paypal_url(self, url: str) -> bool:
+        """Anyone can write a URL into a header, so only PayPal's own hosts and path are accepted."""
         try:
             parts = urlsplit(url)
             known = parts.scheme == "https" and parts.netloc in self._hosts and parts.path.startswith(PATH)
@@ -114,7 +114,7 @@ class Certificates:
 
 @functools.lru_cache(maxsize=4)
 def _private(key: str) -> Any:
-    """Kept, because checking its primes takes a fifth of a second."""
+    """Cached, because checking its primes takes a fifth of a second."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     return load_pem_private_key(key.encode(), None)
@@ -137,14 +137,14 @@ RSA = "SHA256withRSA"
 
 
 class PayPal(Source):
-    """Its secret is the webhook's id. `certificate` is PayPal's, as PEM; or `fetch` gets it, from PayPal's hosts only.
+    """The secret is the webhook's id. `certificate` is PayPal's, as PEM; or `fetch` gets it, from PayPal's hosts only.
 
-    `key` is a private key for making samples: PayPal's own is not to be had.
+    `key` is a private key for signing samples, because PayPal's own is not available.
     """
 
     name = "paypal"
-    horizon = 3 * 86_400.0  # up to 25 tries
-    # Whether a later try is signed with a new time is not said anywhere; an old one within these days is a duplicate.
+    retry_window = 3 * 86_400.0  # up to 25 attempts
+    # PayPal does not document whether a retry is signed with a new time; an old time in this window is a duplicate.
     window = 3 * 86_400.0 + 3_600.0
     covered = (ID, TIME, SIGNATURE)
     needs = (ID,)
@@ -168,16 +168,16 @@ class PayPal(Source):
         if at is None or not (envelope.header(ID) and signature):
             return UNSIGNED
         if envelope.header(ALGORITHM) != RSA:
-            return f"it is not signed by {RSA}"
+            return f"it is not signed with {RSA}"
         known = not_blank(secrets)
         if not known:
-            return NOBODY_TRUSTED
-        found = self.certificates.of(envelope.header(CERTIFICATE), now)
+            return NO_SECRET
+        found = self.certificates.for_url(envelope.header(CERTIFICATE), now)
         if isinstance(found, str):
             return found
         messages = [_message(envelope, secret) for secret in known]
         if not any(one.fits(message, signature) for one in found for message in messages):
-            return FORGED
+            return WRONG_SIGNATURE
         return stale(at, now, self.window)
 
     def read(self, envelope: Envelope) -> Reading:
@@ -196,12 +196,12 @@ class PayPal(Source):
 
     def seal(self, body: bytes, secret: str, now: float) -> Envelope:
         if not self.key:
-            raise Misuse("Only PayPal has the key to its certificate; send a sample from PayPal's webhooks simulator.")
+            raise Misuse("Only PayPal has the key of its certificate; send a sample from PayPal's webhooks simulator.")
         time = datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         headers = {
             "content-type": "application/json",
             ALGORITHM: RSA,
-            ID: made_up_id(body + time.encode()),  # another one for each try
+            ID: made_up_id(body + time.encode()),  # a new one for each attempt
             TIME: time,
             CERTIFICATE: "https://api.paypal.com/v1/notifications/certs/CERT-sample",
         }

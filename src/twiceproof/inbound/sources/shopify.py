@@ -1,4 +1,4 @@
-"""Shopify: the body under HMAC-SHA256. One event and two subscriptions: one event id, two webhook ids."""
+"""Shopify: HMAC-SHA256 over the body. With two subscriptions, one event has one event id and two webhook ids."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SIGNATURES = ("x-shopify-hmac-sha256", "shopify-hmac-sha256")
 
 
 class Shopify(Signer):
-    """`by` says which id is claimed. `event-id` makes one of two subscriptions to the same topic.
+    """`by` selects the id that is claimed. With `event-id`, two subscriptions to one topic count as one.
 
-    Its newer events have no webhook id: they are known by the event's id and the subscription's handle.
+    Newer events have no webhook id: they are identified by the event id and the subscription's handle.
     """
 
     name = "shopify"
-    horizon = 4 * 3_600.0  # eight tries; afterwards the subscription itself is deleted
+    retry_window = 4 * 3_600.0  # eight attempts; afterwards the subscription is deleted
     deadline = 5.0
     covered = ("x-shopify-hmac-sha256",)
     needs = tuple(f"{start}shopify-{name}" for name in NAMES for start in ("x-", ""))
 
     def __init__(self, *, by: By = "webhook-id") -> None:
         if by not in get_args(By):
-            raise Misuse(f"by={by!r} is no id of Shopify's; say one of {', '.join(get_args(By))}.")
+            raise Misuse(f"by={by!r} is not an id of Shopify's; use one of {', '.join(get_args(By))}.")
         self.by = by
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
@@ -76,5 +76,5 @@ class Shopify(Signer):
 
 
 def _header(envelope: Envelope, name: str) -> str:
-    """Its newer events have left out the X-."""
+    """Newer events leave out the X- prefix."""
     return envelope.header(f"x-shopify-{name}") or envelope.header(f"shopify-{name}")

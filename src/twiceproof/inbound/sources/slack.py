@@ -1,4 +1,4 @@
-"""Slack's events: `v0:time:body` under HMAC-SHA256, answered within three seconds, after a challenge."""
+"""Slack events: HMAC-SHA256 over `v0:time:body`, replies within three seconds, and a URL challenge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import structs
 
 from ..envelope import Envelope
 from ..reply import Reply, json_reply
-from ..source import WINDOW, Event, Handshake, Poison, Reading, Word
+from ..source import WINDOW, DeliveryOutcome, Event, Handshake, Poison, Reading
 from .parsing import made_up_id, named, object_of, text_at
 from .signed import UNSIGNED, Signed, Signer, moment, raw
 
@@ -22,7 +22,7 @@ TIME, SIGNATURE = "x-slack-request-timestamp", "x-slack-signature"
 
 class Slack(Signer):
     name = "slack"
-    horizon = 3_600.0  # at once, after a minute, after five
+    retry_window = 3_600.0  # retries at once, after a minute, after five
     deadline = 3.0
     window = WINDOW
     covered = (TIME, SIGNATURE)
@@ -46,9 +46,9 @@ class Slack(Signer):
         kind = text_at(payload, "event", "type") or text_at(payload, "type")
         return [Event(name, payload, kind, attempt=envelope.header("x-slack-retry-num"))]
 
-    def answer(self, word: Word, *, run: str = "", retry_in: float = 1.0) -> Reply:
-        """What need not come again says so: Slack does not wait for a slow answer before it sends the next."""
-        reply = super().answer(word, run=run, retry_in=retry_in)
+    def answer(self, outcome: DeliveryOutcome, *, run: str = "", retry_in: float = 1.0) -> Reply:
+        """Add x-slack-no-retry to final replies: Slack retries without waiting for a slow reply."""
+        reply = super().answer(outcome, run=run, retry_in=retry_in)
         if reply.status >= 300:
             return reply
         return structs.replace(reply, headers=(*reply.headers, ("x-slack-no-retry", "1")))
@@ -65,6 +65,6 @@ class Slack(Signer):
 
 
 def _id_of(payload: dict[str, Any]) -> str | Poison:
-    if payload.get("type") == "app_rate_limited":  # the one kind that has no event id
+    if payload.get("type") == "app_rate_limited":  # the only kind without an event id
         return named("app_rate_limited", payload.get("team_id"), payload.get("minute_rate_limited"))
     return named(payload.get("event_id"))

@@ -1,4 +1,4 @@
-"""Square: its notification URL and the body under HMAC-SHA256."""
+"""Square: HMAC-SHA256 over the notification URL and the body."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SAMPLE_URL = "https://example.com/hooks/square"
 
 
 class Square(Signer):
-    """`url` is the notification URL as Square has it, letter for letter: behind a proxy it is not the one we see."""
+    """`url` is the notification URL exactly as registered with Square; behind a proxy this server sees another one."""
 
     name = "square"
-    horizon = 3 * 86_400.0  # it now says 24 hours, and said 72
+    retry_window = 3 * 86_400.0  # documented as 24 hours, formerly as 72
     covered = (SIGNATURE,)
 
     def __init__(self, *, url: str = "") -> None:
@@ -31,7 +31,7 @@ class Square(Signer):
     def signed_part(self, envelope: Envelope) -> Signed | str:
         given, url = envelope.header(SIGNATURE), self.url or envelope.url
         if not url:
-            return "the URL that Square calls is not known here; give url= to the source"
+            return "the URL that Square calls is not known; give url= to the source"
         return Signed([given], raw(url) + envelope.body) if given else UNSIGNED
 
     def sign(self, secret: str, message: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Standard Webhooks, Svix, ed25519."""
+"""Standard Webhooks and Svix: HMAC-SHA256 or ed25519 signatures over `id.time.body`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import Misuse
 from ..envelope import Envelope
 from ..source import WINDOW, Event, Poison, Reading
 from .parsing import made_up_id, named, object_of, text_at
-from .signed import FORGED, NO_KEY, NOBODY_TRUSTED, UNSIGNED, Encoding, Signed, Signer, mac, moment, raw, stale
+from .signed import NO_KEY, NO_SECRET, UNSIGNED, WRONG_SIGNATURE, Encoding, Signed, Signer, mac, moment, raw, stale
 
 __all__ = ["PARTS", "StandardWebhooks", "Svix", "fits", "need_cryptography", "sign"]
 
@@ -31,7 +31,7 @@ def _module() -> Any:
 
 
 def fits(key: bytes, message: bytes, signature: bytes, *, private: bool = False) -> bool:
-    """Did the holder of this key sign? A private key says which public one is meant."""
+    """Whether the signature was made with this key. From a private key, its public key is derived."""
     ed25519 = _module()
     from cryptography.exceptions import InvalidSignature
 
@@ -49,7 +49,7 @@ def sign(key: bytes, message: bytes) -> bytes:
 
 
 def _private(key: bytes) -> Any:
-    return _module().Ed25519PrivateKey.from_private_bytes(key[:32])  # some write the public key behind it
+    return _module().Ed25519PrivateKey.from_private_bytes(key[:32])  # some append the public key
 
 
 SHARED, PUBLIC, PRIVATE = "whsec_", "whpk_", "whsk_"
@@ -58,11 +58,11 @@ BASE64: Encoding = "base64"
 
 
 class StandardWebhooks(Signer):
-    """Secrets are `whsec_…`; for ed25519 the sender's public `whpk_…`."""
+    """Secrets are `whsec_…`, or the sender's public key `whpk_…` for ed25519."""
 
     name = "standard_webhooks"
     prefix = "webhook"
-    horizon = 272_105.0  # 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h
+    retry_window = 272_105.0  # 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 14 h, 20 h, 24 h
     deadline = 15.0
     window = WINDOW
 
@@ -71,7 +71,7 @@ class StandardWebhooks(Signer):
         self.needs = self.covered[:1]
 
     def headers_of(self, envelope: Envelope) -> tuple[str, ...]:
-        """The names of its three headers in this delivery."""
+        """Return the names of the three headers in this delivery."""
         return self.covered
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
@@ -79,8 +79,8 @@ class StandardWebhooks(Signer):
         at = moment(time)
         if not (name and signatures):
             return UNSIGNED
-        if at is None or "." in name:  # a dot would let a part of the id pass for the time
-            return "its id or its time has not the form that its sender gives it"
+        if at is None or "." in name:  # with a dot, part of the id could pass for the time
+            return "its id or its time is not in its sender's format"
         return Signed(signatures.split(" "), raw(f"{name}.{time}.") + envelope.body, at)
 
     def sign(self, secret: str, message: bytes) -> str:
@@ -88,11 +88,11 @@ class StandardWebhooks(Signer):
         return f"v1,{mac(key, message, encoding=BASE64)}" if key else ""
 
     def verify(self, envelope: Envelope, secrets: Sequence[str], now: float) -> str:
-        """Each kind of secret vouches for its own kind of signature, and for no other."""
+        """Verify each kind of signature with its own kind of secret only."""
         pairs = [secret for secret in secrets if secret.startswith((PUBLIC, PRIVATE))]
         shared = [secret for secret in secrets if secret not in pairs]
         verdict = super().verify(envelope, shared, now)
-        if verdict not in (FORGED, NO_KEY, NOBODY_TRUSTED) or not pairs:
+        if verdict not in (WRONG_SIGNATURE, NO_KEY, NO_SECRET) or not pairs:
             return verdict
         return self._verify_pairs(envelope, pairs, now)
 
@@ -102,7 +102,7 @@ class StandardWebhooks(Signer):
             return part
         given = [text[4:] for text in part.given if text.startswith("v1a,")][:8]
         if not any(_ed25519_fits(pair, part.message, text) for pair in pairs for text in given):
-            return FORGED
+            return WRONG_SIGNATURE
         return stale(part.at or 0.0, now, self.window)
 
     def read(self, envelope: Envelope) -> Reading:
@@ -126,7 +126,7 @@ class StandardWebhooks(Signer):
 
 
 def _key_of(text: str) -> bytes:
-    """Senders, and people who copy, leave the padding out."""
+    """Decode a key. Senders, and people who copy it, omit the padding."""
     return _bytes_of(text if "=" in text else text + "=" * (-len(text) % 4))
 
 
@@ -134,13 +134,13 @@ def _bytes_of(text: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except (NotBase64, ValueError):
-        return b""  # never a key
+        return b""  # never a valid key
 
 
 def _ed25519_fits(pair: str, message: bytes, text: str) -> bool:
     kind, private = (PRIVATE, True) if pair.startswith(PRIVATE) else (PUBLIC, False)
     signature = _bytes_of(text)
-    # Written anew it must be the same text: base64's last letter has bits that mean nothing.
+    # Encoded again it must be the same text: the last base64 character has unused bits.
     return b64encode(signature).decode() == text and fits(
         _key_of(pair.removeprefix(kind)), message, signature, private=private
     )
@@ -149,7 +149,7 @@ def _ed25519_fits(pair: str, message: bytes, text: str) -> bool:
 class Svix(StandardWebhooks):
     name = "svix"
     prefix = "svix"
-    horizon = 99_305.0  # 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h
+    retry_window = 99_305.0  # 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,5 +157,5 @@ class Svix(StandardWebhooks):
         self.needs = (*self.needs, self.unbranded[0])
 
     def headers_of(self, envelope: Envelope) -> tuple[str, ...]:
-        """Its own wherever one of them came: the id that is read is then the one that is signed."""
+        """Use Svix's own headers if any is present, so that the id that is read is the one that is signed."""
         return self.covered if any(envelope.header(name) for name in self.covered) else self.unbranded

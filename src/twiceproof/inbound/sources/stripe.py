@@ -1,4 +1,4 @@
-"""Stripe: `time.body` under HMAC-SHA256; the event's id is in the body."""
+"""Stripe: HMAC-SHA256 over `time.body`; the event's id is in the body."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["Stripe"]
 
 class Stripe(Signer):
     name = "stripe"
-    horizon = 3 * 86_400.0
+    retry_window = 3 * 86_400.0
     window = WINDOW
     covered = ("stripe-signature",)
-    varying = ("pending_webhooks",)  # how many endpoints have not answered yet
+    varying = ("pending_webhooks",)  # the number of endpoints that have not replied yet
 
     def signed_part(self, envelope: Envelope) -> Signed | str:
         parts = [part.partition("=") for part in envelope.header("stripe-signature").split(",")]
         times = [value for name, _, value in parts if name == "t"]
-        given = [value for name, _, value in parts if name == "v1"]  # v0 is for tests, and weaker
+        given = [value for name, _, value in parts if name == "v1"]  # v0 is a test scheme
         if len(times) != 1 or not given:
             return UNSIGNED
         at = moment(times[0])
-        return "its time is no number" if at is None else Signed(given, raw(f"{times[0]}.") + envelope.body, at)
+        return "its time is not a number" if at is None else Signed(given, raw(f"{times[0]}.") + envelope.body, at)
 
     def read(self, envelope: Envelope) -> Reading:
         payload = object_of(envelope)

@@ -1,6 +1,6 @@
-"""Twilio: its URL and the form's sorted fields under HMAC-SHA1; or its URL alone, with the body's hash in it.
+"""Twilio: HMAC-SHA1 over the URL and the form's sorted fields, or over the URL alone with the body's hash in it.
 
-With a shared key it may sign by SHA-256, and says so in a header. The URL has its port or not: Twilio does both.
+With a shared key it may sign with SHA-256, as named in a header. The signed URL may or may not include the port.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 from ...keys.canonical import digest
 from ..envelope import Envelope
 from ..reply import Reply
-from ..source import Event, Poison, Reading, Word
+from ..source import DeliveryOutcome, Event, Poison, Reading
 from .parsing import made_up_id, media_type, named, object_of, text_at
 from .signed import UNSIGNED, Signed, Signer, mac, raw, same
 
@@ -31,17 +31,17 @@ Fields = list[tuple[str, str]]
 
 
 class TwilioSigned(Signed, frozen=True):
-    """The URL's other form, with the port or without, and the hash that its sender names."""
+    """Adds the message for the URL's other form, with or without the port, and the hash that the sender names."""
 
     other: bytes = b""
     algorithm: str = "sha1"
 
 
 class Twilio(Signer):
-    """`url` is the URL as Twilio calls it, without its query: behind a proxy it is not the one we see."""
+    """`url` is the URL that Twilio calls, without its query; behind a proxy this server sees another one."""
 
     name = "twilio"
-    horizon = 86_400.0  # a few tries within seconds by default; how many is the receiver's setting
+    retry_window = 86_400.0  # a few attempts within seconds by default; configurable by the receiver
     deadline = 15.0
     covered = (SIGNATURE,)
     needs = (TOKEN,)
@@ -52,22 +52,22 @@ class Twilio(Signer):
     def signed_part(self, envelope: Envelope) -> Signed | str:
         given, url = envelope.header(SIGNATURE), self._url_of(envelope)
         if not (given and url):
-            return UNSIGNED if url else "the URL that Twilio calls is not known here; give url= to the source"
+            return UNSIGNED if url else "the URL that Twilio calls is not known; give url= to the source"
         algorithm = _algorithm(envelope.header(SETTINGS))
         if algorithm not in ALGORITHMS:
-            return f"its signature is made by the algorithm {algorithm[:40]!r}, which is not known here"
+            return f"its signature uses the unknown algorithm {algorithm[:40]!r}"
         fields: Fields | Poison = []
         if media_type(envelope) == FORM:
             fields = _fields(envelope.body)
         elif not _hash_fits(url, envelope.body):
-            return "its body is not the one hashed"
+            return "its body does not match the signed hash"
         if isinstance(fields, Poison):
             return fields.reason
         one, other = _message(url, fields), _message(_other_port(url), fields)
         return TwilioSigned([given], one, other=other, algorithm=ALGORITHMS[algorithm])
 
     def signatures(self, secret: str, part: Signed) -> Sequence[str]:
-        """Of the URL with its port, and without: its client libraries try both, too."""
+        """Sign the URL with and without its port, as Twilio's client libraries do."""
         if not isinstance(part, TwilioSigned):
             return super().signatures(secret, part)
         return [mac(raw(secret), message, part.algorithm, "base64") for message in (part.message, part.other)]
@@ -78,7 +78,7 @@ class Twilio(Signer):
     def _url_of(self, envelope: Envelope) -> str:
         if not self.url or "?" in self.url:
             return self.url or envelope.url
-        query = envelope.asked
+        query = envelope.query_string
         return f"{self.url}?{query}" if query else self.url
 
     def read(self, envelope: Envelope) -> Reading:
@@ -91,12 +91,12 @@ class Twilio(Signer):
             return name
         return [Event(name, payload, _status_of(payload), delivery=token)]
 
-    def answer(self, word: Word, *, run: str = "", retry_in: float = 1.0) -> Reply:
-        """TwiML: Twilio carries out what the answer says, and tells its customer of an error if it is JSON."""
-        reply = super().answer(word, run=run, retry_in=retry_in)
+    def answer(self, outcome: DeliveryOutcome, *, run: str = "", retry_in: float = 1.0) -> Reply:
+        """Reply with TwiML: Twilio executes the reply, and reports an error to its customer if it is JSON."""
+        reply = super().answer(outcome, run=run, retry_in=retry_in)
         if reply.status >= 300:
             return reply
-        return Reply(reply.status, (("content-type", "text/xml"),), f"<Response><!-- {word} --></Response>".encode())
+        return Reply(reply.status, (("content-type", "text/xml"),), f"<Response><!-- {outcome} --></Response>".encode())
 
     def example(self, payload: Any = None) -> bytes:
         given = {"Body": "hello", "From": "+15005550006"} if payload is None else payload
@@ -116,7 +116,7 @@ def _message(url: str, fields: Fields) -> bytes:
 
 
 def _other_port(url: str) -> str:
-    """Without the port that it has, or with the usual one; as it is where it cannot be read."""
+    """Return the URL without its port, or with the default one; unchanged if it cannot be parsed."""
     try:
         parts = urlsplit(url)
         place, port = parts.netloc, parts.port
@@ -131,7 +131,7 @@ def _other_port(url: str) -> str:
 
 
 def _algorithm(settings: str) -> str:
-    """`key=…,algorithm=HMAC_SHA256`; without a word about it, the older one. Two words are none."""
+    """Parse `key=…,algorithm=HMAC_SHA256`. The default is SHA-1; two algorithms are invalid."""
     pairs = [(name.strip(), value.strip()) for name, _, value in (part.partition("=") for part in settings.split(","))]
     given = [value.upper() for name, value in pairs if name == "algorithm" and value]
     return "HMAC_SHA1" if not given else ",".join(given)
@@ -146,7 +146,7 @@ def _fields(body: bytes) -> Fields | Poison:
     try:
         return parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except ValueError as error:
-        return Poison(f"its body is no form: {str(error)[:200]}")
+        return Poison(f"its body is not a form: {str(error)[:200]}")
 
 
 def _payload(body: bytes) -> dict[str, Any] | Poison:
@@ -155,7 +155,7 @@ def _payload(body: bytes) -> dict[str, Any] | Poison:
         return fields
     payload = dict(fields)
     if len(payload) != len(fields):
-        return Poison("its form has a name twice: which one counts?")
+        return Poison("its form has a name twice")
     return payload
 
 
@@ -165,10 +165,10 @@ def _status_of(payload: dict[str, Any]) -> str:
 
 
 def _id_of(payload: dict[str, Any]) -> str | Poison:
-    """Without its token: a message is told by its status, anything else (a call's many questions) by all it says."""
+    """The id if there is no token: a message's Sid and status, otherwise (a call's many requests) a hash of all."""
     message = text_at(payload, "MessageSid") or text_at(payload, "SmsSid")
     if message:
         return named(message, _status_of(payload) or "received")
     if any(name.endswith("Sid") and value for name, value in payload.items()):
         return named(digest(payload))
-    return Poison("it has no id by which a second delivery could be recognised")
+    return Poison("it has no id by which a redelivery could be recognised")

@@ -177,10 +177,9 @@ def of_hook(hook: Hook) -> Iterator[ChecklistFinding]:
         ("its own keep=", hook.policy.life.keep),
         (f"keep= of {hook.flow.name}", hook.flow.policy.life.keep),
     ):
-        if keep is not None and keep < hook.source.horizon:
-            found = (
-                f"{what} is {keep / 3600:g} h, and {hook.source.name} tries again for {hook.source.horizon / 3600:g} h"
-            )
+        if keep is not None and keep < hook.source.retry_window:
+            window = hook.source.retry_window / 3600
+            found = f"{what} is {keep / 3600:g} h, and {hook.source.name} tries again for {window:g} h"
             yield _found("short-keep", source, source.first_line, f"webhook {hook.name}", found)
 
 

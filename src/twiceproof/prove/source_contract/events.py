@@ -13,7 +13,7 @@ from ...inbound.dead_letters import HEADERS
 from ...inbound.envelope import Envelope
 from ...inbound.hook import Hook
 from ...inbound.reply import Reply
-from ...inbound.source import Event, Handshake, Poison, Source, Word
+from ...inbound.source import DeliveryOutcome, Event, Handshake, Poison, Source
 from ...keys import validate_key
 from ...operations import block
 from .case import NOW, NUMBERS, SourceCase, with_body, with_header, with_number, without_header
@@ -21,8 +21,8 @@ from .case import NOW, NUMBERS, SourceCase, with_body, with_header, with_number,
 __all__ = ["AnswerTests", "Arrays", "EventIdTests", "Poisonous", "Sizes"]
 
 
-AGAIN: tuple[Word, ...] = ("busy", "failed", "unavailable")
-WORDS: tuple[Word, ...] = get_args(Word)
+AGAIN: tuple[DeliveryOutcome, ...] = ("busy", "failed", "unavailable")
+WORDS: tuple[DeliveryOutcome, ...] = get_args(DeliveryOutcome)
 
 
 class AnswerTests(SourceCase):
@@ -48,7 +48,7 @@ class AnswerTests(SourceCase):
 
     def test_a_source_says_how_long_its_sender_tries_and_waits(self, source: Source) -> None:
         assert 0 < source.deadline <= 120
-        assert source.deadline < source.horizon <= 30 * 86_400
+        assert source.deadline < source.retry_window <= 30 * 86_400
 
     def test_a_delivery_is_no_question(self, source: Source) -> None:
         assert source.greet(self.delivery(source)) is None

@@ -10,34 +10,34 @@ from twiceproof.inbound.sources.github import GitHub
 
 @breaks("events")
 class ConflictsWithADuplicate(GitHub):
-    def answer(self, word, *, run="", retry_in=1.0):
-        reply = super().answer(word, run=run, retry_in=retry_in)
-        return structs.replace(reply, status=409) if word == "duplicate" else reply
+    def answer(self, outcome, *, run="", retry_in=1.0):
+        reply = super().answer(outcome, run=run, retry_in=retry_in)
+        return structs.replace(reply, status=409) if outcome == "duplicate" else reply
 
 
 @breaks("events")
 class RefusesPoison(GitHub):
-    def answer(self, word, *, run="", retry_in=1.0):
-        reply = super().answer(word, run=run, retry_in=retry_in)
-        return structs.replace(reply, status=400) if word == "poison" else reply
+    def answer(self, outcome, *, run="", retry_in=1.0):
+        reply = super().answer(outcome, run=run, retry_in=retry_in)
+        return structs.replace(reply, status=400) if outcome == "poison" else reply
 
 
 @breaks("events")
 class AcknowledgesWhatIsLost(GitHub):
-    def answer(self, word, *, run="", retry_in=1.0):
-        return super().answer("new" if word == "unavailable" else word, run=run, retry_in=retry_in)
+    def answer(self, outcome, *, run="", retry_in=1.0):
+        return super().answer("new" if outcome == "unavailable" else outcome, run=run, retry_in=retry_in)
 
 
 @breaks("events")
 class DoesNotTellADuplicate(GitHub):
-    def answer(self, word, *, run="", retry_in=1.0):
-        return super().answer("new" if word == "duplicate" else word, run=run, retry_in=retry_in)
+    def answer(self, outcome, *, run="", retry_in=1.0):
+        return super().answer("new" if outcome == "duplicate" else outcome, run=run, retry_in=retry_in)
 
 
 @breaks("events")
 class SaysNotWhen(GitHub):
-    def answer(self, word, *, run="", retry_in=1.0):
-        reply = super().answer(word, run=run, retry_in=retry_in)
+    def answer(self, outcome, *, run="", retry_in=1.0):
+        reply = super().answer(outcome, run=run, retry_in=retry_in)
         return structs.replace(reply, headers=tuple(pair for pair in reply.headers if pair[0] != "retry-after"))
 
 
@@ -55,13 +55,13 @@ class EchoesAHeader(GitHub):
 
 @breaks("events")
 class KnowsNoHorizon(GitHub):
-    horizon = 0.0
+    retry_window = 0.0
 
 
 @breaks("events")
 class SaysNotWhatItSays(GitHub):
-    def answer(self, word, *, run="", retry_in=1.0):
-        reply = super().answer(word, run=run, retry_in=retry_in)
+    def answer(self, outcome, *, run="", retry_in=1.0):
+        reply = super().answer(outcome, run=run, retry_in=retry_in)
         return structs.replace(reply, headers=tuple(pair for pair in reply.headers if pair[0] != "content-type"))
 
 

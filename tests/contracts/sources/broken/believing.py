@@ -6,7 +6,7 @@ import json
 from tests.contracts.sources.broken.catalogue import breaks
 from twiceproof.inbound.sources.cloudevents import CloudEvents
 from twiceproof.inbound.sources.github import GitHub
-from twiceproof.inbound.sources.signed import FORGED, UNSIGNED, Signed, mac, raw
+from twiceproof.inbound.sources.signed import UNSIGNED, WRONG_SIGNATURE, Signed, mac, raw
 from twiceproof.inbound.sources.slack import Slack
 from twiceproof.inbound.sources.stripe import Stripe
 
@@ -34,7 +34,11 @@ class ComparesLetterByLetter(GitHub):
         part = self.signed_part(envelope)
         if isinstance(part, str):
             return part
-        return "" if any(self.sign(secret, part.message) == part.given[0] for secret in secrets if secret) else FORGED
+        return (
+            ""
+            if any(self.sign(secret, part.message) == part.given[0] for secret in secrets if secret)
+            else WRONG_SIGNATURE
+        )
 
 
 @breaks("authenticity")
@@ -126,7 +130,7 @@ class TakesAnEmptySecret(GitHub):
         return (
             ""
             if any(hmac.compare_digest(raw(self.sign(s, part.message)), raw(part.given[0])) for s in secrets)
-            else FORGED
+            else WRONG_SIGNATURE
         )
 
 
@@ -160,7 +164,7 @@ class KnowsNoProof(GitHub):
 @breaks("authenticity", "events")
 class BelievesNothing(GitHub):
     def verify(self, envelope, secrets, now):
-        return FORGED
+        return WRONG_SIGNATURE
 
 
 @breaks("authenticity")
