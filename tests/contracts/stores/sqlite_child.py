@@ -1,4 +1,4 @@
-"""A process of its own for tests: `python -m tests.contracts.stores.sqlite_child VERB FILE`; a line on stdin begins it."""
+"""A child process for tests: `python -m tests.contracts.stores.sqlite_child VERB FILE`; a line on stdin starts it."""
 
 import ctypes
 import multiprocessing
