@@ -188,7 +188,7 @@ class DuplicatesApi:
             clock=self.parts.clock,
         )
         self.incidents.append(incidents)
-        store.heard.append(incidents.hear)
+        store.on_commit.append(incidents.hear)
         self.duties.append(LookAround(incidents))
 
 

@@ -1,52 +1,161 @@
-"""Gathers concurrent writes into one commit: who leads, who waits."""
+"""Group commit: writes that arrive while a commit is under way share the next one.
+
+`PendingCommit` is one caller's item, on a thread or an event loop. `GroupCommitter` queues the items and decides which
+caller leads, that is, runs the work for a group. Two ways through:
+
+- A lone blocking caller: `PendingCommit.block` → `GroupCommitter.commit_alone` → the work. No queue, no other thread.
+- Several callers: `enqueue`; the first of them leads (for event loops, the store's thread does); the others wait.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from time import sleep as give_way  # of no seconds: whoever waits for the interpreter's lock goes first
+from time import sleep as give_way  # with 0 seconds: threads that wait for the interpreter's lock run first
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..errors import StoreUnavailable
+from msgspec import Struct
+
 from ..operations import Request
 from ..threads import SerialThread, raised_by_signal_handler
 from .base import Again
-from .group_waiter import Interrupted, PendingCommit, Together, wake
+from .waiting import (
+    CallerEstimate,
+    finish_despite_cancellation,
+    held_elsewhere,
+    own_copy,
+    should_yield,
+    unknown_outcome,
+    wake,
+    yield_to_loop,
+)
 
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["CallerEstimate", "GroupCommitter", "held_elsewhere"]
-
-
-SMALLEST_HALF = 8  # fewer are not worth a commit of their own
-
-
-class CallerEstimate:
-    """A guess, for speed alone: nobody says goodbye, and two threads may count at once."""
-
-    def __init__(self) -> None:
-        self._answered = 0  # how many were, last time
-        self._away = 0  # how many of those, and of those before them, have not come back
-
-    def came(self) -> None:
-        self._away -= 1
-
-    def left(self, answered: int) -> None:
-        """Who has been away for two groups may never come back: fewer and fewer of those are counted on."""
-        stragglers = max(0, min(self._away, self._answered)) * 7 // 8
-        self._answered, self._away = answered, answered + stragglers
-
-    def half(self, waiting: int) -> int:
-        around = waiting + max(0, self._away)
-        return max(SMALLEST_HALF, (around + 1) // 2)
+__all__ = ["GroupCommitter", "Interrupted", "PendingCommit"]
 
 
 I = TypeVar("I")  # noqa: E741 - an item
 A = TypeVar("A")  # an answer
 
 HELD_ELSEWHERE_PAUSE = 0.005
+TRIES = 3  # for an item whose leader was interrupted, again and again
+
+
+class Interrupted(Struct, frozen=True):
+    """In place of an answer: the thread that led this caller's group was interrupted, so the outcome is unknown."""
+
+    by: str
+
+
+class PendingCommit(Request[A], Generic[I, A]):
+    """One caller's item, used once. A blocking caller may have to lead a group; one that awaits never does."""
+
+    __slots__ = ("_committer", "answer", "answered", "future", "gate", "item", "loop", "tries", "until")
+
+    def __init__(self, committer: GroupCommitter[I, A], item: I) -> None:
+        self._committer = committer
+        self.item = item
+        self.answer: Any = None
+        self.answered = False
+        self.tries = 1
+        self.until: float | None = None  # when to give up on a space that another transaction holds
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.gate: threading.Lock | None = None
+        self.future: asyncio.Future[None]
+
+    def block(self) -> A:
+        committer = self._committer
+        try:
+            if not committer.commit_alone(self):
+                self.park()
+                committer.enqueue(self)
+            if not self.answered:
+                self.wait_or_lead()
+        except BaseException:
+            self._finish_despite_interrupt()
+            raise
+        if type(self.answer) is Interrupted and self.tries < TRIES:
+            return committer.retry(self).block()
+        return self._outcome()
+
+    async def wait(self) -> A:
+        committer = self._committer
+        if committer.instant and committer.commit_alone(self):
+            if should_yield():
+                await yield_to_loop()
+            return self._outcome()
+        import asyncio  # a third of the import time: blocking programs do not load it
+
+        self.loop = loop = asyncio.get_running_loop()
+        self.future = loop.create_future()
+        if committer.enqueue(self):
+            # Not at once: whatever else is ready on this loop joins the group first.
+            loop.call_soon(committer.ensure_leader, loop)
+        try:
+            await self.future
+        except GeneratorExit:  # the coroutine is being thrown away, and cannot wait any more
+            raise
+        except BaseException:  # a cancellation
+            await finish_despite_cancellation(self, loop)
+            raise
+        if type(self.answer) is Interrupted and self.tries < TRIES:
+            return await committer.retry(self).wait()
+        return self._outcome()
+
+    def enqueue(self) -> None:
+        """Join the queue without waiting yet: for a caller with several items, see `CommitEach`."""
+        self.park()
+        self._committer.enqueue(self)
+
+    def wait_or_lead(self) -> None:
+        while not self.answered:
+            if self._committer.leader is self:
+                self._committer.lead()
+            elif self.gate is not None:
+                self.gate.acquire()
+
+    def withdraw(self) -> None:
+        if not self.answered:
+            self._committer.withdraw(self)
+
+    def outcome_or_error(self) -> A | Exception:
+        try:
+            if type(self.answer) is Interrupted and self.tries < TRIES:
+                return self._committer.retry(self).block()
+            return self._outcome()
+        except Exception as error:  # noqa: BLE001 - of this item alone
+            return error
+
+    def park(self) -> None:
+        self.gate = threading.Lock()
+        self.gate.acquire()
+
+    def unpark(self) -> None:
+        """Callers of an interrupted leader are woken twice, perhaps by two threads at once: the second does nothing."""
+        if self.gate is not None and self.gate.locked():
+            with contextlib.suppress(RuntimeError):
+                self.gate.release()
+
+    def _finish_despite_interrupt(self) -> None:
+        """Wait for an item that is on its way, and lead where others rely on it. A second interrupt ends the wait."""
+        try:
+            if self._committer.is_pending(self):
+                self.wait_or_lead()
+        except BaseException:
+            self._committer.withdraw(self)
+            raise
+
+    def _outcome(self) -> A:
+        if type(self.answer) is Interrupted:
+            raise unknown_outcome(self.answer.by)
+        if isinstance(self.answer, BaseException):
+            raise own_copy(self.answer)
+        answer: A = self.answer
+        return answer
 
 
 class GroupCommitter(Generic[I, A]):
@@ -57,236 +166,241 @@ class GroupCommitter(Generic[I, A]):
         work: Callable[[Sequence[I]], Sequence[A | Again | Exception]],
         *,
         limit: int,
-        hand: SerialThread,
+        thread: SerialThread,
         sleep: Callable[[float], None],
         monotonic: Callable[[], float],
         patience: float,
-        apart: Callable[[I], Hashable] | None = None,
-        given_up: Callable[[I], Exception] | None = None,
-        doubt: Callable[[I], object] | None = None,
+        separate_by: Callable[[I], Hashable] | None = None,
+        on_give_up: Callable[[I], Exception] | None = None,
+        on_retry: Callable[[I], object] | None = None,
         instant: bool = False,
         remote: bool = False,
     ) -> None:
-        self.instant = instant  # so short that an event loop may do it on the spot
-        self._remote = remote  # somebody else's work: while they do it, we have time for our own
+        self.instant = instant  # the work is so short that an event loop may do it itself
+        self._remote = remote  # a server does the work: meanwhile there is time for the callers' own
         self._work = work
         self._limit = limit
-        self._hand = hand
+        self._thread = thread  # leads for callers on event loops
         self._sleep = sleep
         self._monotonic = monotonic
         self._patience = patience
-        self._apart = apart
-        self._given_up = given_up or (lambda item: held_elsewhere(unsure=False))
-        self._doubt = doubt  # hears of an item that may have been worked on, and is asked for once more
+        self._separate_by = separate_by  # items with equal values must not share a group
+        self._on_give_up = on_give_up or (lambda item: held_elsewhere(unsure=False))
+        self._on_retry = on_retry  # called with an item that may have been worked on, before it is tried again
         self.reset()
 
     def reset(self) -> None:
-        """In a forked child: whoever was waiting or leading does not exist here."""
+        """In a forked child: the callers that were waiting or leading do not exist here."""
         self._mutex = threading.Lock()
         self._queue: deque[PendingCommit[I, A]] = deque()
-        self._group: list[PendingCommit[I, A]] | None = None  # what is being worked on
-        self.leader: PendingCommit[I, A] | None = None  # the blocking caller whose turn it is to lead
-        self._handed = False  # whether the hand was told to lead
-        self._company = 0  # how many threads were answered last time
-        self._crowd = CallerEstimate()
-        self._promised: asyncio.AbstractEventLoop | None = None  # the loop that said it would have somebody lead
+        self._group: list[PendingCommit[I, A]] | None = None  # the group under way
+        self.leader: PendingCommit[I, A] | None = None  # the blocking caller that has to lead next
+        self._thread_leads = False  # whether the store's thread was told to lead
+        self._promised_by: asyncio.AbstractEventLoop | None = None  # the loop that promised to call `ensure_leader`
+        self._threads_answered = 0  # in the last group
+        self._callers = CallerEstimate()
 
-    def ask(self, item: I) -> Request[A]:
+    def request(self, item: I) -> PendingCommit[I, A]:
         return PendingCommit(self, item)
 
-    def ask_each(self, items: Sequence[I]) -> Request[Sequence[A | Exception]]:
-        return Together([PendingCommit(self, item) for item in items])
+    def retry(self, pending: PendingCommit[I, A]) -> PendingCommit[I, A]:
+        """The leader was interrupted, the caller was not: its item is tried once more, which finds out what happened.
 
-    def ask_again(self, waiter: PendingCommit[I, A]) -> PendingCommit[I, A]:
-        if self._doubt is not None:
-            self._doubt(waiter.item)
-        again = PendingCommit[I, A](self, waiter.item)
-        again.tries, again.until = waiter.tries + 1, waiter.until
+        By a new request, because the old one may be woken a second time.
+        """
+        if self._on_retry is not None:
+            self._on_retry(pending.item)
+        again = PendingCommit[I, A](self, pending.item)
+        again.tries, again.until = pending.tries + 1, pending.until
         return again
 
     @property
     def busy(self) -> bool:
-        """Whether a group is under way or about to be. To others a hint: it may have changed when they look.
+        """Whether a group is under way or about to be. A hint to others: it may change at any time.
 
-        Put together from what is so, and each of these changes in one step: a signal's exception that hits in between
-        can never leave a gather that is busy for ever.
+        Derived from four facts, each of which changes in one step: an exception from a signal handler in between can
+        never leave a committer that is busy for ever.
         """
-        return self._group is not None or self.leader is not None or self._promised is not None or self._handed
+        return self._group is not None or self.leader is not None or self._promised_by is not None or self._thread_leads
 
-    def enter(self, waiter: PendingCommit[I, A]) -> bool:
-        """Stand in the queue. True: nobody is at work, so the caller must lead (or have somebody lead)."""
-        with self._mutex:
-            self._queue.append(waiter)
-            self._crowd.came()
-            if self._promised is None:
-                return not self.busy and self._must_lead(waiter)
-            if self._promised is waiter.loop:
-                return False
-            # A promise that nobody has kept yet is free to take: a blocking caller on that very loop's thread would
-            # wait for it for ever, and another loop for as long as that one is held up.
-            if waiter.loop is None:
-                self.leader = waiter
-            else:
-                self._handed = True
-            self._promised = None
-        if waiter.loop is not None:
-            self._hand_over()
-        return False
+    # -- the lone caller -------------------------------------------------------------------------
 
-    def _must_lead(self, waiter: PendingCommit[I, A]) -> bool:
-        if waiter.loop is None:
-            self.leader = waiter
-        else:
-            self._promised = waiter.loop
+    def commit_alone(self, pending: PendingCommit[I, A]) -> bool:
+        """The fast path of a lone caller: no queue and no parking. False: others are, or just were, at work."""
+        group = [pending]
+        try:
+            with self._mutex:
+                if self._threads_answered > 1 or self.busy or self._queue:
+                    return False
+                self._group = group
+            self._finish_alone(pending, self._answers(group))
+        except BaseException as error:
+            self._recover(error, group)
+            raise
         return True
 
-    def still_has(self, waiter: PendingCommit[I, A]) -> bool:
-        """For an interrupted caller: whether its item is still on its way. If nobody leads, it must."""
+    def _finish_alone(self, pending: PendingCommit[I, A], answers: Sequence[Any]) -> None:
+        if type(answers[0]) is Again:  # from now on it waits as the others do
+            pending.park()
+            self._finish([pending], answers)
+            return
+        pending.answer, pending.answered = answers[0], True
         with self._mutex:
-            waiting = waiter in self._queue
-            if waiting and (self._promised is not None or not self.busy):
-                self._promised, self.leader = None, waiter
-            return not waiter.answered and (waiting or (self._group is not None and waiter in self._group))
+            if not self._queue:
+                self._group = None
+                return
+        self._pass_on([])  # others came meanwhile
 
-    def leave(self, waiter: PendingCommit[I, A]) -> None:
-        """For a caller interrupted once more, which waits no longer: nobody may count on it to lead."""
+    # -- the queue -------------------------------------------------------------------------------
+
+    def enqueue(self, pending: PendingCommit[I, A]) -> bool:
+        """Join the queue. True: nothing is under way, so the caller must lead (or, on a loop, call `ensure_leader`)."""
         with self._mutex:
-            self._queue = deque(other for other in self._queue if other is not waiter)
-            if self.leader is not waiter:
+            self._queue.append(pending)
+            self._callers.arrived()
+            if self._promised_by is None:
+                return not self.busy and self._must_lead(pending)
+            if self._promised_by is pending.loop:
+                return False
+            # A promise that was not kept yet may be taken over: a blocking caller on that very loop's thread would
+            # wait for it for ever, and another loop for as long as that one is held up.
+            if pending.loop is None:
+                self.leader = pending
+            else:
+                self._thread_leads = True
+            self._promised_by = None
+        if pending.loop is not None:
+            self._wake_thread()
+        return False
+
+    def _must_lead(self, pending: PendingCommit[I, A]) -> bool:
+        if pending.loop is None:
+            self.leader = pending
+        else:
+            self._promised_by = pending.loop
+        return True
+
+    def is_pending(self, pending: PendingCommit[I, A]) -> bool:
+        """For an interrupted caller: whether its item is still on its way. If no caller leads, this one must."""
+        with self._mutex:
+            waiting = pending in self._queue
+            if waiting and (self._promised_by is not None or not self.busy):
+                self._promised_by, self.leader = None, pending
+            return not pending.answered and (waiting or (self._group is not None and pending in self._group))
+
+    def withdraw(self, pending: PendingCommit[I, A]) -> None:
+        """For a caller interrupted twice, which waits no longer: it must not be relied on to lead."""
+        with self._mutex:
+            self._queue = deque(other for other in self._queue if other is not pending)
+            if self.leader is not pending:
                 return
             self.leader = None
         self._pass_on([])
 
     def ensure_leader(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """As the loop that gave it; None: whoever did, because that loop is held up."""
+        """Have the store's thread lead, as `loop` promised; None: as any loop did, because that loop is held up."""
         with self._mutex:
-            if self._promised is None or (loop is not None and self._promised is not loop):
+            if self._promised_by is None or (loop is not None and self._promised_by is not loop):
                 return
-            self._handed = True
-            self._promised = None
-        self._hand_over()
+            self._thread_leads = True
+            self._promised_by = None
+        self._wake_thread()
 
-    def _hand_over(self) -> None:
+    def _wake_thread(self) -> None:
         try:
-            self._hand.do(self._lead_if_handed)
-        except RuntimeError:  # no thread to be had: better that this one is held up than everybody, for ever
-            self._lead_if_handed()
+            self._thread.do(self._lead_if_told)
+        except RuntimeError:  # no thread can be started: better to hold up this one than all callers, for ever
+            self._lead_if_told()
 
-    def _lead_if_handed(self) -> None:
-        """The hand may have been told twice, by one who was interrupted and did not know."""
+    def _lead_if_told(self) -> None:
+        """The thread may have been told twice, by a caller that was interrupted and did not know."""
         with self._mutex:
-            if not self._handed:
+            if not self._thread_leads:
                 return
         self.lead()
 
-    def commit_alone(self, waiter: PendingCommit[I, A]) -> bool:
-        """A blocking caller with nobody beside it needs no queue and no gate. False: somebody is, or was just now."""
-        mine = [waiter]
-        try:
-            with self._mutex:
-                if self._company > 1 or self.busy or self._queue:
-                    return False
-                self._group = mine
-            self._finish_alone(waiter, self._answers(mine))
-        except BaseException as error:
-            self._recover(error, mine)
-            raise
-        return True
-
-    def _finish_alone(self, waiter: PendingCommit[I, A], answers: Sequence[Any]) -> None:
-        if type(answers[0]) is Again:  # from now on it is one of those who wait
-            waiter.park()
-            self._finish([waiter], answers)
-            return
-        waiter.answer, waiter.answered = answers[0], True
-        with self._mutex:
-            if not self._queue:
-                self._group = None
-                return
-        self._pass_on([])  # somebody came meanwhile
+    # -- leading ---------------------------------------------------------------------------------
 
     def lead(self) -> None:
         """Work on one group, answer its callers, and pass the lead on."""
         group: list[PendingCommit[I, A]] = []
         try:
-            if self._company > 1 and self.leader is not None:
-                self._let_company_in()
+            if self._threads_answered > 1 and self.leader is not None:
+                self._let_others_join()
             self._fill(group)
             self._finish(group, self._answers(group))
         except BaseException as error:
-            # A signal's exception can hit anywhere in the main thread: those it leads for must not wait for ever.
+            # A signal handler can raise anywhere in the main thread: the group's callers must not wait for ever.
             self._recover(error, group)
             raise
 
-    def _let_company_in(self) -> None:
-        """Threads that were answered together come back together. Whoever is first gives way as long as more come:
+    def _let_others_join(self) -> None:
+        """Threads that were answered together come back together. The first yields as long as more of them arrive:
         alone it would pay for a commit of its own while all the others queue up for the next one.
         """
         there = 0
-        while there < len(self._queue) < self._company:
+        while there < len(self._queue) < self._threads_answered:
             there = len(self._queue)
             give_way(0)
 
     def _answers(self, group: list[PendingCommit[I, A]]) -> Sequence[Any]:
         try:
-            answers: Sequence[Any] = self._work([waiter.item for waiter in group])
+            answers: Sequence[Any] = self._work([pending.item for pending in group])
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
-            return [error] * len(group)  # it belongs to the callers, who raise it
-        if len(answers) != len(group):  # or nobody would be answered, ever
+            return [error] * len(group)  # each caller raises it
+        if len(answers) != len(group):  # or some would never be answered
             wrong = TypeError(f"{len(group)} items were given {len(answers)} answers; repair the engine.")
             return [wrong] * len(group)
         return answers
 
     def _recover(self, error: BaseException, group: list[PendingCommit[I, A]]) -> None:
-        """Finish what was interrupted: pass the lead on unless that was done, and tell everybody in the group."""
+        """Finish what was interrupted: pass the lead on unless that was done, and wake everyone in the group."""
         if self._group is group:
-            for waiter in group:
-                if waiter.answer is None:
-                    waiter.answer = Interrupted(type(error).__name__)
-            with self._mutex:  # some may stand there still, or again, or be about to lead: answered, they never would
-                self._handed, self.leader = False, None
-                self._queue = deque(waiter for waiter in self._queue if waiter.answer is None)
+            for pending in group:
+                if pending.answer is None:
+                    pending.answer = Interrupted(type(error).__name__)
+            with self._mutex:  # some may still, or again, be queued, or be about to lead: they are answered now
+                self._thread_leads, self.leader = False, None
+                self._queue = deque(pending for pending in self._queue if pending.answer is None)
             self._pass_on([])
-        else:  # the lead was passed on, the word of it perhaps not
-            self._tell_leader()
-        # The others have been put back, and are not ours now.
-        wake([waiter for waiter in group if waiter.answer is not None])
+        else:  # the lead was passed on, but the next leader perhaps not woken
+            self._wake_leader()
+        # Those without an answer were put back into the queue, and belong to the next group.
+        wake([pending for pending in group if pending.answer is not None])
 
     def _fill(self, group: list[PendingCommit[I, A]]) -> None:
-        """With those who go next."""
+        """Take the next group from the queue."""
         with self._mutex:
-            self._group = group  # first: from here on, whoever is interrupted knows what to put right
+            self._group = group  # first: from here on, an interrupted leader knows what to put right
             most = self._most()
-            group += self._queue if self._fits(most) else self._pick(most)
-            self._handed, self.leader = False, None
+            all_at_once = self._separate_by is None and len(self._queue) <= most
+            group += self._queue if all_at_once else self._pick(most)
+            self._thread_leads, self.leader = False, None
             for _ in group:
                 self._queue.popleft()
 
     def _most(self) -> int:
-        """Where the work is done elsewhere, half of all who are around: while a server lands one half, the callers of
-        the other are at work here. All of them together would wait for it, and then it for them.
+        """Where a server does the work, half of the active callers: while it commits one half, the callers of the
+        other run here. In one group all of them would wait for the server, and then the server for them.
         """
         if not self._remote:
             return self._limit
-        return min(self._limit, self._crowd.half(len(self._queue)))
-
-    def _fits(self, most: int) -> bool:
-        return self._apart is None and len(self._queue) <= most
+        return min(self._limit, self._callers.half(len(self._queue)))
 
     def _pick(self, most: int) -> list[PendingCommit[I, A]]:
-        """As many as may go together, brought to the front of the queue in their order."""
+        """As many as may share a group, moved to the front of the queue in their order."""
         group: list[PendingCommit[I, A]] = []
         rest: list[PendingCommit[I, A]] = []
         seen: set[Hashable] = set()
-        for waiter in self._queue:
-            mark = None if self._apart is None else self._apart(waiter.item)
-            if len(group) == most or (mark is not None and mark in seen):
-                rest.append(waiter)
+        for pending in self._queue:
+            value = None if self._separate_by is None else self._separate_by(pending.item)
+            if len(group) == most or (value is not None and value in seen):
+                rest.append(pending)
             else:
-                seen.add(mark)
-                group.append(waiter)
+                seen.add(value)
+                group.append(pending)
         self._queue = deque([*group, *rest])
         return group
 
@@ -294,26 +408,26 @@ class GroupCommitter(Generic[I, A]):
         """Pass the lead on, then answer everyone: the next group is on its way while these callers wake up."""
         again: list[PendingCommit[I, A]] = []
         answered: list[PendingCommit[I, A]] = []
-        for waiter, answer in zip(group, answers, strict=True):
-            if type(answer) is Again and self._may_try_again(waiter):
-                again.append(waiter)
+        for pending, answer in zip(group, answers, strict=True):
+            if type(answer) is Again and self._may_try_again(pending):
+                again.append(pending)
             else:
-                waiter.answer = self._given_up(waiter.item) if type(answer) is Again else answer
-                answered.append(waiter)
+                pending.answer = self._on_give_up(pending.item) if type(answer) is Again else answer
+                answered.append(pending)
         try:
             if not answered:
                 self._sleep(HELD_ELSEWHERE_PAUSE)
-        finally:  # also when Ctrl-C hits in the pause: others count on somebody to lead
-            self._company = sum([waiter.loop is None for waiter in answered])
-            self._crowd.left(len(answered))
+        finally:  # also when Ctrl-C hits in the pause: the others need a leader
+            self._threads_answered = sum([pending.loop is None for pending in answered])
+            self._callers.answered(len(answered))
             self._pass_on(again)
             wake(answered)
 
-    def _may_try_again(self, waiter: PendingCommit[I, A]) -> bool:
+    def _may_try_again(self, pending: PendingCommit[I, A]) -> bool:
         now = self._monotonic()
-        if waiter.until is None:
-            waiter.until = now + self._patience
-        return now < waiter.until
+        if pending.until is None:
+            pending.until = now + self._patience
+        return now < pending.until
 
     def _pass_on(self, again: list[PendingCommit[I, A]]) -> None:
         with self._mutex:
@@ -322,22 +436,13 @@ class GroupCommitter(Generic[I, A]):
             if head is not None and head.loop is None:
                 self.leader = head
             elif head is not None:
-                self._handed = True
+                self._thread_leads = True
             self._group = None
-        self._tell_leader()
+        self._wake_leader()
 
-    def _tell_leader(self) -> None:
+    def _wake_leader(self) -> None:
         leader = self.leader
         if leader is not None:
-            leader.unpark()  # unanswered: it learns that it leads
-        elif self._handed:
-            self._hand_over()
-
-
-def held_elsewhere(*, unsure: bool) -> StoreUnavailable:
-    state = "the write may or may not have landed" if unsure else "nothing was written"
-    return StoreUnavailable(
-        f"Another transaction has held this space for too long; {state}. "
-        "Look for a long-running transaction in the database, then try again.",
-        unsure=unsure,
-    )
+            leader.unpark()  # without an answer: it finds that it leads
+        elif self._thread_leads:
+            self._wake_thread()

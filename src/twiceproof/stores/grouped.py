@@ -1,69 +1,24 @@
-"""GroupedStore: an engine as a store; truth after a lost acknowledgement."""
+"""GroupedStore: makes a store of an engine: group commit, retries, and the outcome after a lost acknowledgement."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
 from ..errors import Misuse, StoreError, StoreUnavailable
 from ..operations import Request
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace, Write, Written
 from ..threads import SerialThread, at_fork, raised_by_signal_handler
-from . import group_waiter
 from .base import Again, Disconnected, Engine, Finding, all_beside
-from .group_commit import GroupCommitter, held_elsewhere
+from .group_commit import GroupCommitter
 from .notifications import ChangeNotifier, Subscription, names_to_notify
 from .user_drivers import driver_of
 from .user_transaction import Join, Joins
 from .validate import validate_address, validate_due, validate_scan, validate_writes
+from .waiting import CommitEach, Offload, held_elsewhere, should_yield, yield_to_loop
 
-if TYPE_CHECKING:
-    import asyncio
-
-__all__ = ["GroupedStore", "Offload"]
-
-
-R = TypeVar("R")
-
-
-class Offload(Request[R]):
-    """For scans and the like: not worth gathering, too long for an event loop."""
-
-    __slots__ = ("_hand", "_work")
-
-    def __init__(self, hand: SerialThread, work: Callable[[], R]) -> None:
-        self._hand = hand
-        self._work = work
-
-    def block(self) -> R:
-        return self._work()
-
-    async def wait(self) -> R:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[R] = loop.create_future()
-        self._hand.do(lambda: self._fill(loop, future))
-        return await future
-
-    def _fill(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[R]) -> None:
-        try:
-            answer = self._work()
-        except Exception as error:  # noqa: BLE001 - it belongs to the caller, who raises it
-            _tell(loop, future, lambda error=error: future.set_exception(error))  # type: ignore[misc]
-        else:
-            _tell(loop, future, lambda: future.set_result(answer))
-
-
-def _tell(loop: asyncio.AbstractEventLoop, future: asyncio.Future[R], tell: Callable[[], None]) -> None:
-    def unless_done() -> None:
-        if not future.done():
-            tell()
-
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-        loop.call_soon_threadsafe(unless_done)
+__all__ = ["GroupedStore"]
 
 
 T = TypeVar("T")
@@ -71,7 +26,7 @@ T = TypeVar("T")
 READ_LIMIT = 200
 FIRST_PAUSE = 0.02
 LONGEST_PAUSE = 1.0
-GRACE = 1.0  # what closing gives to those who only read
+GRACE = 1.0  # seconds that closing waits for reads
 
 
 class GroupedStore:
@@ -90,43 +45,43 @@ class GroupedStore:
         self.best_effort = engine.best_effort
         self.joins: Joins | None = getattr(engine, "joins", None)  # SQL engines can write in a user's transaction
         self._reads_here = engine.reads_first
-        self.bell = ChangeNotifier()
-        self.heard: list[Callable[[Batch], None]] = []  # told of every batch that has landed; they must not wait
+        self.changes = ChangeNotifier()
+        self.on_commit: list[Callable[[Batch], None]] = []  # called with every committed batch; they must not wait
         self._clock = clock
         self._ids = ids or Ids()
         self._patience = patience
-        self._hand = SerialThread("twiceproof-store")
+        self._thread = SerialThread("twiceproof-store")
         self._side = SerialThread("twiceproof-store-side")
         self._writes: GroupCommitter[Batch, Outcome] = GroupCommitter(
             self._commit,
             limit=engine.group_limit,
-            hand=self._hand,
+            thread=self._thread,
             sleep=clock.sleep,
             monotonic=clock.monotonic,
             patience=patience,
-            apart=(lambda batch: batch.space) if engine.one_per_space else None,
-            given_up=self._give_up,
-            doubt=lambda batch: self._unsure.add(batch.nonce),
+            separate_by=(lambda batch: batch.space) if engine.one_per_space else None,
+            on_give_up=self._give_up,
+            on_retry=lambda batch: self._unsure.add(batch.nonce),
             instant=getattr(engine, "instant", False),
             remote=getattr(engine, "remote", False),
         )
         self._reads: GroupCommitter[Address, Found] = GroupCommitter(
             self._fetch,
             limit=READ_LIMIT,
-            hand=self._side,
+            thread=self._side,
             sleep=clock.sleep,
             monotonic=clock.monotonic,
             patience=patience,
         )
         self._closed = False
-        self._over = False  # closed, and nobody is waited for any more
-        self._unsure: set[str] = set()  # nonces of batches that may have landed unheard
+        self._over = False  # closed, and callers are not waited for any more
+        self._unsure: set[str] = set()  # nonces of batches that may have landed without an acknowledgement
         # A forked child must not touch its parent's connections, locks or threads.
         at_fork(self, in_child=GroupedStore.reset_after_fork)
 
     @property
     def reads_first(self) -> bool:
-        """While a commit is under way, joining the next one tells as much as a read, and saves it."""
+        """While a commit is under way, joining the next one says as much as a read, and saves the read."""
         return self._reads_here and not self._writes.busy
 
     def read(self, at: Address) -> Request[Found]:
@@ -134,11 +89,11 @@ class GroupedStore:
         if self._closed:
             self._refuse()
         if self._reads_here:
-            return _Look(self, at)
-        return self._reads.ask(at)
+            return _LocalRead(self, at)
+        return self._reads.request(at)
 
     def look(self, at: Address) -> Found:
-        """A read on the spot."""
+        """Read without waiting for other callers."""
         try:
             return self.engine.fetch((at,))[0]
         except Disconnected:
@@ -148,14 +103,14 @@ class GroupedStore:
         validate_writes(writes, self.batch_limit)
         if self._closed:
             self._refuse()
-        return self._writes.ask(Batch(writes, self._ids()))
+        return self._writes.request(Batch(writes, self._ids()))
 
     def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
         for writes in batches:
             validate_writes(writes, self.batch_limit)
         if self._closed:
             self._refuse()
-        return self._writes.ask_each([Batch(tuple(writes), self._ids()) for writes in batches])
+        return CommitEach([self._writes.request(Batch(tuple(writes), self._ids())) for writes in batches])
 
     def read_each(self, addresses: Sequence[Address]) -> Request[Sequence[Found]]:
         for at in addresses:
@@ -193,17 +148,17 @@ class GroupedStore:
 
     def pause(self, space: str, seconds: float) -> Request[None]:
         self._listen()
-        return self.bell.pause(space, seconds)
+        return self.changes.pause(space, seconds)
 
     def watch(self, places: Collection[str]) -> Subscription:
-        return Subscription(self.bell, places, self._listen)
+        return Subscription(self.changes, places, self._listen)
 
     def _listen(self) -> float | None:
-        listen = getattr(self.engine, "listen", None)  # an engine may hear of changes in other processes
-        return None if listen is None else listen(self.bell.ring_where)
+        listen = getattr(self.engine, "listen", None)  # an engine may be notified of changes in other processes
+        return None if listen is None else listen(self.changes.notify_matching)
 
     def join(self, connection: Any) -> Join:
-        """Write within the user's own transaction: lands if they commit. SQL stores only; drive what it returns."""
+        """Write within the user's own transaction: it lands if they commit. SQL stores only; drive what it returns."""
         if self._closed:
             self._refuse()
         if self.joins is None:
@@ -214,40 +169,40 @@ class GroupedStore:
         return self._persist(self.engine.examine)
 
     def _refuse(self) -> NoReturn:
-        """An engine would open itself again, and nobody would keep its claims alive."""
+        """An engine would connect again, but no heartbeat would keep its claims alive."""
         raise StoreUnavailable("This store was closed; open another: App(…).", unsure=False, closed=True)
 
     def close(self) -> None:
-        """Commits under way are waited for until patience runs out, reads for a moment, a silent network never."""
+        """Wait for commits under way until patience runs out, for reads at most `GRACE`, never for a silent network."""
         self._closed = True
-        for gather in (self._writes, self._reads):
-            gather.ensure_leader()  # a loop that closes us cannot do so itself meanwhile
+        for committer in (self._writes, self._reads):
+            committer.ensure_leader()  # an event loop that is closing the store cannot do so itself meanwhile
         began = self._clock.monotonic()
         self._wait_while(lambda: self._writes.busy, began + self._patience)
         self._wait_while(lambda: self._reads.busy, began + GRACE)
         self._side.stop(GRACE)
         self._over = True
-        self.bell.ring_all()
-        self.engine.close()  # whoever still waits for an answer hears that none will come
-        self._hand.stop(GRACE)
+        self.changes.notify_all()
+        self.engine.close()  # callers that still wait get an error
+        self._thread.stop(GRACE)
 
     def _wait_while(self, busy: Callable[[], bool], deadline: float) -> None:
         while busy() and self._clock.monotonic() < deadline:
-            self._clock.sleep(0.001)  # a blocking caller may be at work on its own thread
+            self._clock.sleep(0.001)  # a blocking caller may be committing on its own thread
 
     def reset_after_fork(self) -> None:
-        self._hand.reset()
+        self._thread.reset()
         self._side.reset()
         self._writes.reset()
         self._reads.reset()
-        self.bell.reset()
+        self.changes.reset()
         self._unsure.clear()
         self.engine.abandon()
 
     # -- commits ---------------------------------------------------------------------------------
 
     def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
-        """Land the batches; after a lost acknowledgement find out what became of them."""
+        """Commit the batches; after a lost acknowledgement find out whether they landed."""
         try:
             answers = self.engine.commit(batches)
         except Exception as error:
@@ -256,26 +211,26 @@ class GroupedStore:
             answers = self._commit_again(batches, error)
         if self._unsure:
             answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
-        if self.bell:
-            self._ring(batches, answers)
-        if self.heard:
-            self._tell(batches, answers)
+        if self.changes:
+            self._notify(batches, answers)
+        if self.on_commit:
+            self._call_back(batches, answers)
         return answers
 
-    def _tell(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
+    def _call_back(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
         for batch, answer in zip(batches, answers, strict=True):
-            for hear in self.heard if type(answer) is Written else ():
-                hear(batch)
+            for callback in self.on_commit if type(answer) is Written else ():
+                callback(batch)
 
     def _commit_again(self, batches: Sequence[Batch], error: Exception) -> Sequence[Outcome | Again | Exception]:
-        """After a broken connection, until patience runs out. One bad batch must not harm its neighbours."""
+        """Retry after a broken connection, until patience runs out. One bad batch must not fail its neighbours."""
         pauses = self._pauses()
         while isinstance(error, Disconnected):
             if error.sent:
                 self._unsure.update(batch.nonce for batch in batches)
             pause = next(pauses, None)
             if pause is None:
-                return [_no_answer(error, unsure=False)] * len(batches)
+                return [unavailable(error, unsure=False)] * len(batches)
             self._clock.sleep(pause)
             try:
                 return self.engine.commit(batches)
@@ -285,14 +240,14 @@ class GroupedStore:
                 error = worse
         if len(batches) == 1 or isinstance(error, StoreUnavailable):
             return [error] * len(batches)
-        return [self._commit_alone(batch) for batch in batches]
+        return [self._commit_separately(batch) for batch in batches]
 
-    def _commit_alone(self, batch: Batch) -> Outcome | Again | Exception:
-        """After a group failed as a whole. The fault may have come after it landed: look for our own nonce."""
+    def _commit_separately(self, batch: Batch) -> Outcome | Again | Exception:
+        """After a group failed as a whole. It may have landed before the error: look for the batch's own nonce."""
         (answer,) = self._commit([batch])
         if not isinstance(answer, Conflict):
             return answer
-        recognised = self._recognised(batch, answer)
+        recognised = self._recognise_or_error(batch, answer)
         return answer if isinstance(recognised, Lost) else recognised
 
     def _give_up(self, batch: Batch) -> StoreUnavailable:
@@ -301,26 +256,26 @@ class GroupedStore:
         return held_elsewhere(unsure=unsure)
 
     def _settle(self, batch: Batch, answer: Outcome | Again | Exception) -> Outcome | Again | Exception:
-        """What an answer means for a batch that may have landed before, unheard."""
+        """What an answer means for a batch that may have landed before, without an acknowledgement."""
         if batch.nonce not in self._unsure or isinstance(answer, Again):
-            return answer  # tried later, it is still unsure: another commit will remember
+            return answer  # it is tried again later, and is still unsure then
         self._unsure.discard(batch.nonce)
         if isinstance(answer, Exception):
-            return _no_answer(answer, unsure=True)
-        return self._recognised(batch, answer)
+            return unavailable(answer, unsure=True)
+        return self._recognise_or_error(batch, answer)
 
-    def _recognised(self, batch: Batch, answer: Outcome) -> Outcome | Exception:
-        """A fault on the way is this batch's alone: others of its group have their answers."""
+    def _recognise_or_error(self, batch: Batch, answer: Outcome) -> Outcome | Exception:
+        """An error on the way concerns this batch alone: others of its group have their answers."""
         try:
             return self._recognise(batch, answer)
         except StoreError as error:
-            return _no_answer(error, unsure=True)
+            return unavailable(error, unsure=True)
 
     def _recognise(self, batch: Batch, answer: Outcome) -> Outcome:
-        """A conflict on the second try may be with our own first try: its nonce tells."""
+        """A conflict on the second try may be with our own first try: the nonce shows it."""
         if not isinstance(answer, Conflict):
             return answer
-        marked = _marked(batch)
+        marked = _addresses_with_nonce(batch)
         for found in self._fetch(marked) if marked else ():
             if found.record is not None and found.record.nonce == batch.nonce:
                 self._confirm()
@@ -328,17 +283,17 @@ class GroupedStore:
         return Lost(answer.at, answer.found, answer.now)
 
     def _confirm(self) -> None:
-        """What can be seen need not be as safe yet as what is acknowledged."""
+        """A record that can be read need not be as durable yet as an acknowledged one."""
         confirm = getattr(self.engine, "confirm", None)
         if confirm is not None:
             self._persist(confirm)
 
-    def _ring(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
-        self.bell.ring(
-            place
+    def _notify(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
+        self.changes.notify(
+            name
             for batch, answer in zip(batches, answers, strict=True)
             if type(answer) is Written
-            for place in names_to_notify(batch)
+            for name in names_to_notify(batch)
         )
 
     # -- everything else -------------------------------------------------------------------------
@@ -347,7 +302,7 @@ class GroupedStore:
         return self._persist(lambda: self.engine.fetch(addresses))
 
     def _persist(self, work: Callable[[], T]) -> T:
-        """Try again after a broken connection: for work that may be repeated freely."""
+        """Retry after a broken connection: for work that may be repeated freely."""
         pauses = self._pauses()
         while True:
             try:
@@ -355,11 +310,11 @@ class GroupedStore:
             except Disconnected as error:
                 pause = next(pauses, None)
                 if pause is None:
-                    raise _no_answer(error, unsure=False) from None
+                    raise unavailable(error, unsure=False) from None
             self._clock.sleep(pause)
 
     def _pauses(self) -> Iterator[float]:
-        """Between two tries: growing pauses, until patience runs out or we are closed."""
+        """Growing pauses between two tries, until patience runs out or the store is closed."""
         deadline = self._clock.monotonic() + self._patience
         pause = FIRST_PAUSE
         while self._clock.monotonic() < deadline and not self._over:
@@ -367,8 +322,8 @@ class GroupedStore:
             pause = min(pause * 2, LONGEST_PAUSE)
 
 
-class _Look(Request[Found]):
-    """A read so short that even an event loop does it on the spot."""
+class _LocalRead(Request[Found]):
+    """A read so short that even an event loop does it itself."""
 
     __slots__ = ("_at", "_store")
 
@@ -381,19 +336,19 @@ class _Look(Request[Found]):
 
     async def wait(self) -> Found:
         found = self._store.look(self._at)
-        if group_waiter.should_yield():
-            await group_waiter.yield_to_loop()
+        if should_yield():
+            await yield_to_loop()
         return found
 
 
-def _marked(batch: Batch) -> list[Address]:
-    """Where a batch leaves its nonce; if it draws, only where the fence is that it has to tell."""
+def _addresses_with_nonce(batch: Batch) -> list[Address]:
+    """Where a batch leaves its nonce; if it draws a fence, only where that fence is."""
     puts = [write for write in batch.writes if isinstance(write, Insert | Replace)]
     return [write.at for write in puts if write.draw] or [write.at for write in puts]
 
 
-def _no_answer(cause: BaseException | None, *, unsure: bool) -> StoreUnavailable:
-    # Another error's own words may say "nothing was written", which is not known here.
+def unavailable(cause: BaseException | None, *, unsure: bool) -> StoreUnavailable:
+    # Another error's text may say "nothing was written", which is not known here.
     why = cause.data["cause"] if isinstance(cause, StoreUnavailable) and "cause" in cause.data else cause
     why = type(why).__name__ if isinstance(why, StoreError) else str(why)
     state = "The write may or may not have landed" if unsure else "Nothing was written"

@@ -1,4 +1,4 @@
-"""Wakes those who wait for a space or a queue."""
+"""Notifies callers in this process that wait for a change in a space or a queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SOON", "ChangeNotifier", "Subscription", "names_to_notify", "queue_c
 
 
 class ChangeNotifier:
-    """Waiters by space. Ringing costs nothing while nobody waits."""
+    """Waiters by name (of a space or a queue). Notifying costs nothing while there are none."""
 
     def __init__(self) -> None:
         self.reset()
@@ -26,128 +26,128 @@ class ChangeNotifier:
     def __bool__(self) -> bool:
         return bool(self._waiters)
 
-    def ring(self, spaces: Iterable[str]) -> None:
+    def notify(self, names: Iterable[str]) -> None:
         with self._mutex:
-            wakers = [wake for space in spaces for wake in self._waiters.pop(space, ())]
+            wakers = [wake for name in names for wake in self._waiters.pop(name, ())]
         for wake in wakers:
             wake()
 
-    def ring_where(self, meant: Callable[[str], bool]) -> bool:
-        """Whether anybody was there to hear it."""
+    def notify_matching(self, matches: Callable[[str], bool]) -> bool:
+        """Notify the names that match. Return whether there were any waiters at all."""
         with self._mutex:
-            somebody = bool(self._waiters)
-            spaces = [space for space in self._waiters if meant(space)]
-        self.ring(spaces)
-        return somebody
+            any_waiters = bool(self._waiters)
+            names = [name for name in self._waiters if matches(name)]
+        self.notify(names)
+        return any_waiters
 
-    def ring_all(self) -> None:
-        self.ring(list(self._waiters))
+    def notify_all(self) -> None:
+        self.notify(list(self._waiters))
 
     def pause(self, space: str, seconds: float) -> Request[None]:
         return _Pause(self, space, seconds)
 
-    def add(self, space: str, wake: Callable[[], None]) -> None:
+    def add(self, name: str, wake: Callable[[], None]) -> None:
         with self._mutex:
-            self._waiters.setdefault(space, []).append(wake)
+            self._waiters.setdefault(name, []).append(wake)
 
-    def drop(self, space: str, wake: Callable[[], None]) -> None:
+    def drop(self, name: str, wake: Callable[[], None]) -> None:
         with self._mutex:
-            wakers = self._waiters.get(space, [])
+            wakers = self._waiters.get(name, [])
             if wake in wakers:
                 wakers.remove(wake)
             if not wakers:
-                self._waiters.pop(space, None)
+                self._waiters.pop(name, None)
 
 
 class _Pause(Request[None]):
-    __slots__ = ("_bell", "_seconds", "_space")
+    __slots__ = ("_notifier", "_seconds", "_space")
 
-    def __init__(self, bell: ChangeNotifier, space: str, seconds: float) -> None:
-        self._bell = bell
+    def __init__(self, notifier: ChangeNotifier, space: str, seconds: float) -> None:
+        self._notifier = notifier
         self._space = space
         self._seconds = seconds
 
     def block(self) -> None:
-        rung = threading.Event()
-        self._bell.add(self._space, rung.set)
+        notified = threading.Event()
+        self._notifier.add(self._space, notified.set)
         try:
-            rung.wait(self._seconds)
+            notified.wait(self._seconds)
         finally:
-            self._bell.drop(self._space, rung.set)
+            self._notifier.drop(self._space, notified.set)
 
     async def wait(self) -> None:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        rung = asyncio.Event()
+        notified = asyncio.Event()
 
         def wake() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to tell
-                loop.call_soon_threadsafe(rung.set)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is left
+                loop.call_soon_threadsafe(notified.set)
 
-        self._bell.add(self._space, wake)
+        self._notifier.add(self._space, wake)
         try:
-            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes right after the ring.
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes right after the notification.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
-                    await rung.wait()
+                    await notified.wait()
         finally:
-            self._bell.drop(self._space, wake)
+            self._notifier.drop(self._space, wake)
 
 
-# Only what falls due sooner than this rings. Whoever waits for a queue asks at least this often, and so hears of
-# everything else in time. Leases are usually longer: taking a claim, and keeping it, wakes nobody.
+# Only what falls due sooner than this is notified. Callers that wait for a queue poll at least this often, and so find
+# everything else in time. Leases are usually longer: taking a claim, or renewing it, notifies no one.
 SOON = 20.0
 
 
 def queue_channel(queue: str) -> str:
-    """The name under which one waits for a queue. No space is called so: a tenant's name has no colon."""
+    """The name to wait for a queue by. It differs from every space: a tenant's name has no colon."""
     return f"queue:{queue}"
 
 
 def names_to_notify(batch: Batch) -> list[str]:
-    """The names to ring. Asked of every batch that lands: most ring nobody, and must not pay for it."""
-    places = []
+    """The names to notify after a batch was committed: none for most batches, which must be cheap."""
+    names = []
     for write in batch.writes:
         if isinstance(write, Check):
             continue
         if isinstance(write, Remove) or (isinstance(write, Replace) and write.draw):
-            places.append(write.at.space)
+            names.append(write.at.space)
         if not isinstance(write, Remove) and write.due_in is not None and _is_soon(write, write.due_in):
-            places.append(queue_channel(write.queue))
-    return places
+            names.append(queue_channel(write.queue))
+    return names
 
 
 def _is_soon(write: Insert | Replace, due_in: float) -> bool:
-    """A heartbeat is not: it draws nothing, and keeps a lease."""
+    """A heartbeat is not notified: it draws no fence, and keeps a lease."""
     return due_in < SOON and (write.draw or write.lease is None)
 
 
 class Subscription:
-    """Look, then `wait`: it returns at once if something rang since the last wait."""
+    """A standing wait for some names: poll, then `wait`, which returns at once if there was a notification since."""
 
-    def __init__(self, bell: ChangeNotifier, places: Iterable[str], listen: Callable[[], float | None]) -> None:
-        self._bell = bell
+    def __init__(self, notifier: ChangeNotifier, names: Iterable[str], listen: Callable[[], float | None]) -> None:
+        self._notifier = notifier
         self._listen = listen
-        # Not an Event: `wake` is also called by signal handlers, which may find this thread inside any lock.
+        # Not an Event: `wake` is also called by signal handlers, while this thread may hold any lock.
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._called = False
         self._wakers: dict[str, Callable[[], None]] = {}
-        self.move(places)
+        self.move(names)
 
-    def move(self, places: Iterable[str]) -> None:
-        """From now on, hear of these."""
-        wanted = set(places)
-        for place in self._wakers.keys() - wanted:
-            self._bell.drop(place, self._wakers.pop(place))
-        for place in wanted - self._wakers.keys():
-            self._wakers[place] = waker = self._waker(place)
-            self._bell.add(place, waker)
+    def move(self, names: Iterable[str]) -> None:
+        """Wait for these names from now on."""
+        wanted = set(names)
+        for name in self._wakers.keys() - wanted:
+            self._notifier.drop(name, self._wakers.pop(name))
+        for name in wanted - self._wakers.keys():
+            self._wakers[name] = waker = self._waker(name)
+            self._notifier.add(name, waker)
 
-    def _waker(self, place: str) -> Callable[[], None]:
+    def _waker(self, name: str) -> Callable[[], None]:
         def waker() -> None:
-            if self._wakers.get(place) is waker:
-                self._bell.add(place, waker)  # a ring clears the place: stay for the next one
+            if self._wakers.get(name) is waker:
+                self._notifier.add(name, waker)  # a notification clears the name: wait for the next one
             self.wake()
 
         return waker
@@ -158,7 +158,7 @@ class Subscription:
             self._calls.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Until something rings, at most so long; not longer than the store can vouch for hearing of it."""
+        """Wait for a notification, at most so long, and no longer than the store can rely on receiving one."""
         most = self._listen()
         with contextlib.suppress(Empty):
             self._calls.get(timeout=max(0.0, seconds if most is None else min(seconds, most)))

@@ -54,7 +54,7 @@ def test_a_pause_ends_when_the_claim_ends_in_another_process(stores, end):
     one, two = stores
     held = two.write(Insert(HERE, "", draw=True)).block()
     thread, times = paused(one, "space")
-    wait_until(lambda: len(times) == 1 and one.bell)  # listening, and waiting again
+    wait_until(lambda: len(times) == 1 and one.changes)  # listening, and waiting again
     write = Remove(HERE, fence=held.fence)
     two.write(write if end == "remove" else Replace(HERE, "", fence=held.fence, draw=True)).block()
     thread.join(10)
@@ -65,7 +65,7 @@ def test_a_heartbeat_wakes_nobody(stores):
     one, two = stores
     held = two.write(Insert(HERE, "", draw=True)).block()
     thread, times = paused(one, "space")
-    wait_until(lambda: len(times) == 1 and one.bell)
+    wait_until(lambda: len(times) == 1 and one.changes)
     two.write(Replace(HERE, "", fence=held.fence, lease=30.0)).block()
     two.write(Insert(Address("elsewhere", "claim", "self"), "", draw=True)).block()
     thread.join(0.2)
@@ -98,7 +98,7 @@ def test_a_listener_that_lost_its_connection_listens_again_and_has_everyone_look
     proxy = fault_proxy(target["host"], int(target["port"]))
     store = GroupedStore(PostgresEngine(proxy.url(postgres_dsn)))
     thread, times = paused(store, "space")
-    wait_until(lambda: len(times) == 1 and store.bell)
+    wait_until(lambda: len(times) == 1 and store.changes)
     proxy.cut()
     thread.join(10)
     assert len(times) == 2

@@ -33,7 +33,7 @@ def listening(store):
     watch = store.watch([queue_channel("q")])
     for _ in range(1_000):
         watch.wait(0.01)
-        if store.engine.listen(store.bell.ring_where) is None:
+        if store.engine.listen(store.changes.notify_matching) is None:
             watch.wait(0.2)  # what is left of the ring with which listening began
             return watch
     raise AssertionError("It never came to hear.")
@@ -101,7 +101,7 @@ def test_a_listener_whose_connection_broke_no_longer_vouches_for_hearing(postgre
     waiting = Waiting(listening(store))
     proxy.close()
     assert waiting.woken.wait(PATIENT)
-    assert store.engine.listen(store.bell.ring_where) == UNHEARD
+    assert store.engine.listen(store.changes.notify_matching) == UNHEARD
     store.close()
 
 
@@ -120,7 +120,7 @@ def test_where_no_thread_is_to_be_had_nobody_relies_on_hearing_and_the_next_one_
         patch.setattr("threading.Thread.start", exhausted)
         here.pause("space", 0.001).block()
         watch.wait(0.001)
-        assert here.engine.listen(here.bell.ring_where) == UNHEARD
+        assert here.engine.listen(here.changes.notify_matching) == UNHEARD
     listening(here)
 
 

@@ -170,7 +170,7 @@ def test_a_key_that_was_taken_again_meanwhile_is_not_swept(desk: Any) -> None:
         found = answer.block()
         desk.clock.advance(60)  # past the time for which it is hidden, so that a take finds it expired
         assert isinstance(desk.take("bob"), Held)
-        return type(answer)(answer._hand, lambda: found)
+        return type(answer)(answer._thread, lambda: found)
 
     desk.store.due = due_and_then_taken
     assert block(sweep(desk.store)) == Swept()

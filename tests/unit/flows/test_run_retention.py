@@ -283,7 +283,7 @@ def test_what_is_swept_is_what_was_due(stage: Stage) -> None:
             record = stage.record("sync", "order:1")
             again = Replace(PLACE, None, "done", version=record.version, queue=record.queue, due_in=DAY)
             assert isinstance(app.store.write(again).block(), Written)
-        return type(found)(found._hand, lambda: answer)
+        return type(found)(found._thread, lambda: answer)
 
     app.store.due = due_and_then_written  # type: ignore[method-assign]
     assert block(sweep(app.store)).total == 0

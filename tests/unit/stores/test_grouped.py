@@ -215,24 +215,24 @@ def test_scans_and_due_lists_are_tried_again_after_a_broken_connection(store, en
     assert list(request.block().records) == []
 
 
-def test_a_takeover_and_a_removal_ring_the_bell_and_a_heartbeat_does_not(store):
-    rung = []
+def test_a_takeover_and_a_removal_notify_and_a_heartbeat_does_not(store):
+    notified = []
     landed = store.write(Insert(at(), "", draw=True)).block()
-    store.bell.add("shop", lambda: rung.append("heartbeat"))
+    store.changes.add("shop", lambda: notified.append("heartbeat"))
     store.write(Replace(at(), fence=landed.fence)).block()
-    assert rung == []
+    assert notified == []
     store.write(Replace(at(), fence=landed.fence, draw=True)).block()
-    assert rung == ["heartbeat"]
-    store.bell.add("shop", lambda: rung.append("removal"))
+    assert notified == ["heartbeat"]
+    store.changes.add("shop", lambda: notified.append("removal"))
     store.write(Remove(at(), version=store.read(at()).block().record.version)).block()
-    assert rung == ["heartbeat", "removal"]
+    assert notified == ["heartbeat", "removal"]
 
 
-def test_a_refused_write_rings_no_bell(store):
-    rung = []
-    store.bell.add("shop", lambda: rung.append(1))
+def test_a_refused_write_notifies_no_one(store):
+    notified = []
+    store.changes.add("shop", lambda: notified.append(1))
     store.write(Remove(at(), version="1")).block()
-    assert rung == []
+    assert notified == []
 
 
 def test_a_loop_that_closes_its_store_does_not_wait_for_itself(tmp_path):

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
+from tests.unit.stores.group_work import PATIENT, Caller, Work, committer_of, in_line
 from twiceproof.records import Address, Batch, Insert, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
@@ -86,27 +86,27 @@ def test_a_drivers_own_error_stays_one_while_the_caller_deals_with_a_signal(hand
 
 def test_those_whom_the_interrupted_leads_for_are_not_told_its_exception(handler):
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
     others = []
 
     def gather_others():
-        in_line(gather, 1)
-        others.extend(Caller(gather, name) for name in ("second", "third"))
-        in_line(gather, 3)
-        gather._work = lambda items: interrupted() if is_main() else work(items)
+        in_line(committer, 1)
+        others.extend(Caller(committer, name) for name in ("second", "third"))
+        in_line(committer, 3)
+        committer._work = lambda items: interrupted() if is_main() else work(items)
         work.let_go()
 
     behind = threading.Thread(target=gather_others)
     behind.start()
     with pytest.raises(TimeIsUp):
-        gather.ask("leader").block()
+        committer.request("leader").block()
     behind.join(PATIENT)
     assert first.result() == "FIRST"
     assert [caller.result() for caller in others] == ["SECOND", "THIRD"]
-    assert not gather.busy
+    assert not committer.busy
 
 
 def is_main():

@@ -13,9 +13,9 @@ from ...errors import Misuse, StoreError
 from ...operations import Operation
 from ...records import Batch, Outcome
 from ..base import Again
-from ..group_commit import held_elsewhere
 from ..user_drivers import Driver, Pause
 from ..user_transaction import Torn
+from ..waiting import held_elsewhere
 from .codec import COMMIT_TYPES, commit_values, outcomes
 from .primary import EQ, TEXT, in_schema
 

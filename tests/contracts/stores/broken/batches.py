@@ -78,7 +78,7 @@ class Unchecked(GroupedStore):
         for write in writes:
             validate_address(write.at)
             _validate_write(write)
-        return self._writes.ask(Batch(writes, self._ids()))
+        return self._writes.request(Batch(writes, self._ids()))
 
 
 @breaks_above("batches")

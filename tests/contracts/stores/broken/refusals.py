@@ -21,7 +21,7 @@ class Forgetful(GroupedStore):
         except BadWrite as error:
             if not self.forgives(str(error)):
                 raise
-            return self._writes.ask(Batch(writes, self._ids()))
+            return self._writes.request(Batch(writes, self._ids()))
 
 
 @breaks_above("refusals")

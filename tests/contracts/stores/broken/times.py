@@ -44,7 +44,7 @@ class LeaseBornDead(GroupedStore):
                 finally:
                     engine.commit = commit
 
-        return Early(request._gather, request.item)
+        return Early(request._committer, request.item)
 
 
 def _earlier(batch, delay):

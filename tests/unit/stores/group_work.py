@@ -1,4 +1,4 @@
-"""Work that a test can hold up, so that others gather behind it."""
+"""Work that a test can hold up, so that others committer behind it."""
 
 import threading
 
@@ -35,12 +35,12 @@ class Work:
         self._go.set()
 
 
-def gather_of(work, **options):
-    """A gather whose pauses take no time and move its clock."""
+def committer_of(work, **options):
+    """A committer whose pauses take no time and move its clock."""
     clock = ManualClock()
     options = {
         "limit": 500,
-        "hand": SerialThread("the hand"),
+        "thread": SerialThread("the thread"),
         "sleep": clock.sleep,
         "monotonic": clock.monotonic,
         "patience": 1.0,
@@ -48,10 +48,10 @@ def gather_of(work, **options):
     return GroupCommitter(work, **options)
 
 
-def in_line(gather, count):
+def in_line(committer, count):
     """Wait until so many stand in the queue. A spin of microseconds: the others are on their way."""
     for _ in range(10_000_000):
-        if len(gather._queue) >= count:
+        if len(committer._queue) >= count:
             return
     raise AssertionError("They never came.")
 
@@ -59,15 +59,15 @@ def in_line(gather, count):
 class Caller(threading.Thread):
     """Asks on a thread of its own; `result` waits for the answer or raises the error."""
 
-    def __init__(self, gather, item):
+    def __init__(self, committer, item):
         super().__init__(daemon=True)
-        self.gather, self.item = gather, item
+        self.committer, self.item = committer, item
         self.answer = self.error = None
         self.start()
 
     def run(self):
         try:
-            self.answer = self.gather.ask(self.item).block()
+            self.answer = self.committer.request(self.item).block()
         except BaseException as error:  # noqa: BLE001 - told by `result`
             self.error = error
 

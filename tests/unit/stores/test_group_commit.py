@@ -8,32 +8,32 @@ import threading
 
 import pytest
 
-from tests.unit.stores.gathering import PATIENT, Caller, Work, gather_of, in_line
+from tests.unit.stores.group_work import PATIENT, Caller, Work, committer_of, in_line
 from twiceproof.errors import StoreUnavailable
 from twiceproof.stores.base import AGAIN
-from twiceproof.stores.group_waiter import TRIES, Interrupted
+from twiceproof.stores.group_commit import TRIES, Interrupted
 
 
 def test_a_lone_blocking_caller_works_on_its_own_thread():
     work = Work()
-    assert gather_of(work).ask("a").block() == "A"
+    assert committer_of(work).request("a").block() == "A"
     assert work.threads == [threading.current_thread().name]
 
 
-def test_a_caller_on_an_event_loop_leaves_the_work_to_the_hand():
+def test_a_caller_on_an_event_loop_leaves_the_work_to_the_thread():
     work = Work()
-    assert asyncio.run(gather_of(work).ask("a").wait()) == "A"
-    assert work.threads == ["the hand"]
+    assert asyncio.run(committer_of(work).request("a").wait()) == "A"
+    assert work.threads == ["the thread"]
 
 
 def test_who_comes_while_work_is_under_way_goes_together():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    others = [Caller(gather, f"other {nth}") for nth in range(5)]
-    in_line(gather, 5)
+    others = [Caller(committer, f"other {nth}") for nth in range(5)]
+    in_line(committer, 5)
     work.let_go()
     assert [caller.result() for caller in (first, *others)] == ["FIRST", *(f"OTHER {nth}" for nth in range(5))]
     assert [len(group) for group in work.groups] == [1, 5]
@@ -41,12 +41,12 @@ def test_who_comes_while_work_is_under_way_goes_together():
 
 def test_the_next_group_is_led_by_one_of_those_who_waited():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    second = Caller(gather, "second")
-    in_line(gather, 1)
+    second = Caller(committer, "second")
+    in_line(committer, 1)
     work.let_go()
     first.result()
     second.result()
@@ -57,8 +57,8 @@ def test_all_that_is_ready_on_an_event_loop_goes_in_one_group():
     work = Work()
 
     async def ask_all():
-        gather = gather_of(work)
-        return await asyncio.gather(*(gather.ask(f"{nth}").wait() for nth in range(20)))
+        committer = committer_of(work)
+        return await asyncio.gather(*(committer.request(f"{nth}").wait() for nth in range(20)))
 
     assert asyncio.run(ask_all()) == [str(nth) for nth in range(20)]
     assert [len(group) for group in work.groups] == [20]
@@ -68,18 +68,18 @@ def test_no_group_is_larger_than_the_limit():
     work = Work()
 
     async def ask_all():
-        gather = gather_of(work, limit=8)
-        return await asyncio.gather(*(gather.ask(f"{nth}").wait() for nth in range(20)))
+        committer = committer_of(work, limit=8)
+        return await asyncio.gather(*(committer.request(f"{nth}").wait() for nth in range(20)))
 
     assert len(asyncio.run(ask_all())) == 20
     assert [len(group) for group in work.groups] == [8, 8, 4]
 
 
-async def _rounds(gather, callers, rounds):
+async def _rounds(committer, callers, rounds):
     """So many callers who ask again as soon as they are answered."""
 
     async def caller(number):
-        return [await gather.ask(f"{number}:{nth}").wait() for nth in range(rounds)]
+        return [await committer.request(f"{number}:{nth}").wait() for nth in range(rounds)]
 
     return await asyncio.gather(*(caller(number) for number in range(callers)))
 
@@ -87,7 +87,7 @@ async def _rounds(gather, callers, rounds):
 @pytest.mark.parametrize(("remote", "most"), [(True, 20), (False, 40)], ids=["done elsewhere", "done here"])
 def test_where_the_work_is_done_elsewhere_half_of_the_callers_go_at_a_time(remote, most):
     work = Work()
-    answers = asyncio.run(_rounds(gather_of(work, remote=remote), 40, 10))
+    answers = asyncio.run(_rounds(committer_of(work, remote=remote), 40, 10))
     assert answers == [[f"{number}:{nth}" for nth in range(10)] for number in range(40)]
     sizes = [len(group) for group in work.groups]
     assert sizes[0] == max(sizes) == most
@@ -97,36 +97,36 @@ def test_where_the_work_is_done_elsewhere_half_of_the_callers_go_at_a_time(remot
 @pytest.mark.parametrize("callers", [1, 2, 8], ids=str)
 def test_a_few_callers_go_together_wherever_the_work_is_done(callers):
     work = Work()
-    asyncio.run(_rounds(gather_of(work, remote=True), callers, 3))
+    asyncio.run(_rounds(committer_of(work, remote=True), callers, 3))
     assert [len(group) for group in work.groups] == [callers] * 3
 
 
 def test_callers_who_never_come_back_are_not_counted_on_for_ever():
     work = Work()
-    gather = gather_of(work, remote=True)
+    committer = committer_of(work, remote=True)
     for _ in range(3):
-        asyncio.run(_rounds(gather, 100, 1))
+        asyncio.run(_rounds(committer, 100, 1))
     work.groups.clear()
-    asyncio.run(_rounds(gather, 16, 30))
+    asyncio.run(_rounds(committer, 16, 30))
     assert max(len(group) for group in work.groups[-4:]) == 8
 
 
 def test_instant_work_is_done_on_the_spot_even_on_an_event_loop():
     work = Work()
-    assert asyncio.run(gather_of(work, instant=True).ask("a").wait()) == "A"
+    assert asyncio.run(committer_of(work, instant=True).request("a").wait()) == "A"
     assert work.threads == [threading.current_thread().name]
 
 
 def test_who_finds_instant_work_under_way_waits_for_it_without_holding_up_its_loop():
     work = Work()
-    gather = gather_of(work, instant=True)
+    committer = committer_of(work, instant=True)
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
 
     async def second():
-        asked = asyncio.ensure_future(gather.ask("second").wait())
-        while not gather._queue:
+        asked = asyncio.ensure_future(committer.request("second").wait())
+        while not committer._queue:
             await asyncio.sleep(0)
         work.let_go()
         return await asked
@@ -139,10 +139,10 @@ def test_an_error_of_instant_work_is_its_callers_alone():
     def fail(items):
         raise ValueError("no")
 
-    gather = gather_of(fail, instant=True)
+    committer = committer_of(fail, instant=True)
     with pytest.raises(ValueError, match="no"):
-        asyncio.run(gather.ask("a").wait())
-    assert not gather.busy
+        asyncio.run(committer.request("a").wait())
+    assert not committer.busy
 
 
 def test_items_that_must_stay_apart_never_share_a_group_and_keep_their_order():
@@ -150,8 +150,8 @@ def test_items_that_must_stay_apart_never_share_a_group_and_keep_their_order():
     items = ["a1", "a2", "b1", "a3", "c1", "b2"]
 
     async def ask_all():
-        gather = gather_of(work, apart=lambda item: item[0])
-        return await asyncio.gather(*(gather.ask(item).wait() for item in items))
+        committer = committer_of(work, separate_by=lambda item: item[0])
+        return await asyncio.gather(*(committer.request(item).wait() for item in items))
 
     assert asyncio.run(ask_all()) == [item.upper() for item in items]
     assert work.groups == [["a1", "b1", "c1"], ["a2", "b2"], ["a3"]]
@@ -162,20 +162,20 @@ def test_an_error_of_the_work_is_raised_by_everyone_in_the_group():
         raise ValueError("no")
 
     async def ask_all():
-        gather = gather_of(fail)
-        return await asyncio.gather(*(gather.ask(nth).wait() for nth in range(3)), return_exceptions=True)
+        committer = committer_of(fail)
+        return await asyncio.gather(*(committer.request(nth).wait() for nth in range(3)), return_exceptions=True)
 
     assert [type(answer) for answer in asyncio.run(ask_all())] == [ValueError] * 3
     with pytest.raises(ValueError, match="no"):
-        gather_of(fail).ask(1).block()
+        committer_of(fail).request(1).block()
 
 
 def test_an_error_among_the_answers_is_raised_by_its_own_caller_alone():
     work = Work(answer=lambda item: ValueError(item) if item == "bad" else item)
 
     async def ask_all():
-        gather = gather_of(work)
-        asked = [gather.ask(item).wait() for item in ("good", "bad", "fine")]
+        committer = committer_of(work)
+        asked = [committer.request(item).wait() for item in ("good", "bad", "fine")]
         return await asyncio.gather(*asked, return_exceptions=True)
 
     good, bad, fine = asyncio.run(ask_all())
@@ -185,25 +185,25 @@ def test_an_error_among_the_answers_is_raised_by_its_own_caller_alone():
 
 @pytest.mark.parametrize("answers", [[], ["a", "b"]])
 def test_too_many_or_too_few_answers_are_an_error_and_no_silence(answers):
-    gather = gather_of(lambda items: answers)
+    committer = committer_of(lambda items: answers)
     with pytest.raises(TypeError, match="answers"):
-        gather.ask("x").block()
+        committer.request("x").block()
 
 
-def test_the_gather_works_on_after_an_error():
+def test_the_committer_works_on_after_an_error():
     work = Work(answer=lambda item: item)
-    gather = gather_of(lambda items: work(items) if items != ["bad"] else 1 / 0)
+    committer = committer_of(lambda items: work(items) if items != ["bad"] else 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        gather.ask("bad").block()
-    assert gather.ask("good").block() == "good"
-    assert not gather.busy
+        committer.request("bad").block()
+    assert committer.request("good").block() == "good"
+    assert not committer.busy
 
 
 def test_an_item_held_elsewhere_is_tried_again_after_a_pause():
     answers = [[AGAIN], [AGAIN], ["done"]]
     pauses = []
-    gather = gather_of(lambda items: answers.pop(0), sleep=pauses.append)
-    assert gather.ask("x").block() == "done"
+    committer = committer_of(lambda items: answers.pop(0), sleep=pauses.append)
+    assert committer.request("x").block() == "done"
     assert pauses == [0.005, 0.005]
 
 
@@ -215,9 +215,9 @@ def test_an_item_held_elsewhere_does_not_hold_up_its_neighbours():
         return [AGAIN if item == "held" and tries["held"] < 3 else item for item in items]
 
     async def ask_all():
-        gather = gather_of(work)
+        committer = committer_of(work)
         done = []
-        asked = [asyncio.ensure_future(gather.ask(item).wait()) for item in ("held", "free")]
+        asked = [asyncio.ensure_future(committer.request(item).wait()) for item in ("held", "free")]
         for item in asyncio.as_completed(asked):
             done.append(await item)
         return done
@@ -226,11 +226,11 @@ def test_an_item_held_elsewhere_does_not_hold_up_its_neighbours():
 
 
 def test_an_item_held_for_longer_than_patience_is_given_up():
-    gather = gather_of(lambda items: [AGAIN] * len(items), patience=0.05)
+    committer = committer_of(lambda items: [AGAIN] * len(items), patience=0.05)
     with pytest.raises(StoreUnavailable, match="held this space") as caught:
-        gather.ask("x").block()
+        committer.request("x").block()
     assert caught.value.unsure is False
-    assert not gather.busy
+    assert not committer.busy
 
 
 def interrupting(work, *, times):
@@ -248,19 +248,19 @@ def interrupting(work, *, times):
 
 def test_when_the_leader_is_interrupted_those_it_led_for_are_asked_for_again():
     work, doubted = Work(), []
-    gather = gather_of(interrupting(work, times=2), doubt=doubted.append)
+    committer = committer_of(interrupting(work, times=2), on_retry=doubted.append)
     work.hold()
-    leader = Caller(gather, "leader")
+    leader = Caller(committer, "leader")
     assert work.begun.wait(PATIENT)
-    others = [Caller(gather, f"{nth}") for nth in range(3)]
-    in_line(gather, 3)
+    others = [Caller(committer, f"{nth}") for nth in range(3)]
+    in_line(committer, 3)
     work.let_go()
     with pytest.raises(KeyboardInterrupt):
         leader.result()
     told = [_told(caller) for caller in others]
     assert sorted(told) == sorted(["KeyboardInterrupt", *doubted])
     assert len(doubted) == 2
-    assert gather.ask("after").block() == "AFTER"
+    assert committer.request("after").block() == "AFTER"
 
 
 def _told(caller):
@@ -272,17 +272,17 @@ def _told(caller):
 
 def test_a_caller_on_a_loop_that_an_interrupted_thread_led_for_is_asked_for_again():
     work = Work()
-    gather = gather_of(interrupting(work, times=2))
+    committer = committer_of(interrupting(work, times=2))
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    leader = Caller(gather, "leader")
-    in_line(gather, 1)
+    leader = Caller(committer, "leader")
+    in_line(committer, 1)
 
     async def ask():
-        asked = asyncio.ensure_future(gather.ask("on a loop").wait())
+        asked = asyncio.ensure_future(committer.request("on a loop").wait())
         await asyncio.sleep(0)
-        in_line(gather, 2)
+        in_line(committer, 2)
         work.let_go()
         return await asked
 
@@ -291,11 +291,11 @@ def test_a_caller_on_a_loop_that_an_interrupted_thread_led_for_is_asked_for_agai
 
 
 def test_who_is_led_by_the_interrupted_again_and_again_is_told_that_nobody_knows():
-    gather = gather_of(Work())
-    waiter = gather.ask("unlucky")
+    committer = committer_of(Work())
+    waiter = committer.request("unlucky")
     while waiter.tries < TRIES:
-        waiter = gather.ask_again(waiter)
-    gather.commit_alone = lambda waiter: _answered(waiter, Interrupted("KeyboardInterrupt"))
+        waiter = committer.retry(waiter)
+    committer.commit_alone = lambda waiter: _answered(waiter, Interrupted("KeyboardInterrupt"))
     with pytest.raises(StoreUnavailable, match="may or may not have landed") as told:
         waiter.block()
     assert told.value.unsure is True
@@ -316,9 +316,9 @@ def test_a_cancelled_task_ends_only_when_the_truth_is_known():
     work = Work()
 
     async def cancel():
-        gather = gather_of(work)
+        committer = committer_of(work)
         work.hold()
-        task = asyncio.ensure_future(gather.ask("x").wait())
+        task = asyncio.ensure_future(committer.request("x").wait())
         await asyncio.to_thread(work.begun.wait, PATIENT)
         task.cancel()
         await asyncio.sleep(0)
@@ -326,7 +326,7 @@ def test_a_cancelled_task_ends_only_when_the_truth_is_known():
         work.let_go()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return still_waiting, gather.busy
+        return still_waiting, committer.busy
 
     assert asyncio.run(cancel()) == (True, False)
 
@@ -335,9 +335,9 @@ def test_a_task_cancelled_twice_still_waits_for_the_truth():
     work = Work()
 
     async def cancel():
-        gather = gather_of(work)
+        committer = committer_of(work)
         work.hold()
-        task = asyncio.ensure_future(gather.ask("x").wait())
+        task = asyncio.ensure_future(committer.request("x").wait())
         await asyncio.to_thread(work.begun.wait, PATIENT)
         for _ in range(2):
             task.cancel()
@@ -350,25 +350,25 @@ def test_a_task_cancelled_twice_still_waits_for_the_truth():
     assert asyncio.run(cancel()) == (True, True)
 
 
-def test_a_loop_that_is_closed_before_its_turn_leaves_the_gather_usable():
+def test_a_loop_that_is_closed_before_its_turn_leaves_the_committer_usable():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     loop = asyncio.new_event_loop()
-    task = loop.create_task(gather.ask("lost").wait())
+    task = loop.create_task(committer.request("lost").wait())
     loop.call_soon(loop.stop)
     loop.run_forever()
     task._log_destroy_pending = False
     loop.close()
-    assert Caller(gather, "x").result() == "X"
-    assert asyncio.run(asyncio.wait_for(gather.ask("y").wait(), PATIENT)) == "Y"
+    assert Caller(committer, "x").result() == "X"
+    assert asyncio.run(asyncio.wait_for(committer.request("y").wait(), PATIENT)) == "Y"
 
 
-def test_a_loop_that_is_closed_while_work_is_under_way_leaves_the_gather_usable():
+def test_a_loop_that_is_closed_while_work_is_under_way_leaves_the_committer_usable():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     work.hold()
     loop = asyncio.new_event_loop()
-    task = loop.create_task(gather.ask("lost").wait())
+    task = loop.create_task(committer.request("lost").wait())
     for _ in range(3):
         loop.call_soon(loop.stop)
         loop.run_forever()
@@ -376,28 +376,28 @@ def test_a_loop_that_is_closed_while_work_is_under_way_leaves_the_gather_usable(
     task._log_destroy_pending = False
     loop.close()
     work.let_go()
-    assert Caller(gather, "x").result() == "X"
+    assert Caller(committer, "x").result() == "X"
 
 
 def test_a_blocking_call_on_an_event_loops_own_thread_does_not_wait_for_that_loop():
     work = Work()
 
     async def mixed():
-        gather = gather_of(work)
-        task = asyncio.ensure_future(gather.ask("awaited").wait())
+        committer = committer_of(work)
+        task = asyncio.ensure_future(committer.request("awaited").wait())
         await asyncio.sleep(0)
-        blocked = gather.ask("blocking").block()
+        blocked = committer.request("blocking").block()
         return blocked, await task
 
     assert asyncio.run(asyncio.wait_for(mixed(), PATIENT)) == ("BLOCKING", "AWAITED")
 
 
-def test_threads_and_several_event_loops_share_one_gather():
+def test_threads_and_several_event_loops_share_one_committer():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
 
     async def ask_some(name):
-        return await asyncio.gather(*(gather.ask(f"{name} {nth}").wait() for nth in range(10)))
+        return await asyncio.gather(*(committer.request(f"{name} {nth}").wait() for nth in range(10)))
 
     answers = {}
 
@@ -407,7 +407,7 @@ def test_threads_and_several_event_loops_share_one_gather():
     threads = [threading.Thread(target=loop, args=(f"loop {nth}",)) for nth in range(3)]
     for thread in threads:
         thread.start()
-    callers = [Caller(gather, f"thread {nth}") for nth in range(10)]
+    callers = [Caller(committer, f"thread {nth}") for nth in range(10)]
     assert [caller.result() for caller in callers] == [f"THREAD {nth}" for nth in range(10)]
     for thread in threads:
         thread.join(PATIENT)
@@ -416,10 +416,10 @@ def test_threads_and_several_event_loops_share_one_gather():
 
 def test_after_a_reset_nobody_waits_for_those_who_are_not_here():
     work = Work()
-    gather = gather_of(work)
-    gather._handed = True  # as a forked child finds it: the leader stayed in the parent
-    gather.reset()
-    assert gather.ask("child").block() == "CHILD"
+    committer = committer_of(work)
+    committer._thread_leads = True  # as a forked child finds it: the leader stayed in the parent
+    committer.reset()
+    assert committer.request("child").block() == "CHILD"
 
 
 def test_a_leader_interrupted_while_its_space_is_held_elsewhere_passes_the_lead_on():
@@ -432,34 +432,34 @@ def test_a_leader_interrupted_while_its_space_is_held_elsewhere_passes_the_lead_
         pauses.append(seconds)
         raise KeyboardInterrupt
 
-    gather = gather_of(held_once, sleep=interrupted_pause)
+    committer = committer_of(held_once, sleep=interrupted_pause)
     with pytest.raises(KeyboardInterrupt):
-        gather.ask("first").block()
-    assert gather.ask("second").block() == "SECOND"
-    assert not gather.busy
+        committer.request("first").block()
+    assert committer.request("second").block() == "SECOND"
+    assert not committer.busy
 
 
 def test_a_loop_that_takes_over_anothers_promise_does_not_keep_it_waiting():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
-    promised = first.create_task(gather.ask("first").wait())
+    promised = first.create_task(committer.request("first").wait())
     first.call_soon(first.stop)
     first.run_forever()  # it has promised a leader, and is held up before it can keep its word
-    gather._promised = first
-    assert second.run_until_complete(gather.ask("second").wait()) == "SECOND"
+    committer._promised_by = first
+    assert second.run_until_complete(committer.request("second").wait()) == "SECOND"
     assert first.run_until_complete(promised) == "FIRST"
     first.close()
     second.close()
 
 
-def answered_together(gather, work, count):
+def answered_together(committer, work, count):
     """So many threads have just had their answers from one group."""
     work.hold()
-    callers = [Caller(gather, "first")]
+    callers = [Caller(committer, "first")]
     assert work.begun.wait(PATIENT)
-    callers += [Caller(gather, f"{nth}") for nth in range(count)]
-    in_line(gather, count)
+    callers += [Caller(committer, f"{nth}") for nth in range(count)]
+    in_line(committer, count)
     work.let_go()
     for caller in callers:
         caller.result()
@@ -467,44 +467,44 @@ def answered_together(gather, work, count):
 
 def test_the_first_to_come_back_lets_those_in_who_were_answered_with_it(monkeypatch):
     work = Work()
-    gather = gather_of(work)
-    answered_together(gather, work, 3)
+    committer = committer_of(work)
+    answered_together(committer, work, 3)
     coming = ["second", "third"]
     late = []
 
     def others_run(seconds):
         if coming:
-            late.append(Caller(gather, coming.pop(0)))
-            in_line(gather, 1 + len(late))
+            late.append(Caller(committer, coming.pop(0)))
+            in_line(committer, 1 + len(late))
 
     monkeypatch.setattr("twiceproof.stores.group_commit.give_way", others_run)
-    assert gather.ask("first").block() == "FIRST"
+    assert committer.request("first").block() == "FIRST"
     assert [caller.result() for caller in late] == ["SECOND", "THIRD"]
     assert work.groups[-1] == ["first", "second", "third"]
 
 
 def test_a_caller_that_was_alone_gives_way_to_nobody(monkeypatch):
-    gather, ways = gather_of(Work()), []
-    gather.ask("before").block()
+    committer, ways = committer_of(Work()), []
+    committer.request("before").block()
     monkeypatch.setattr("twiceproof.stores.group_commit.give_way", ways.append)
-    assert gather.ask("alone").block() == "ALONE"
+    assert committer.request("alone").block() == "ALONE"
     assert ways == []
 
 
 def test_company_that_does_not_come_back_is_not_waited_for(monkeypatch):
     work, ways = Work(), []
-    gather = gather_of(work)
-    answered_together(gather, work, 3)
+    committer = committer_of(work)
+    answered_together(committer, work, 3)
     monkeypatch.setattr("twiceproof.stores.group_commit.give_way", ways.append)
-    assert gather.ask("alone").block() == "ALONE"
-    assert gather.ask("alone again").block() == "ALONE AGAIN"
+    assert committer.request("alone").block() == "ALONE"
+    assert committer.request("alone again").block() == "ALONE AGAIN"
     assert ways == [0]
 
 
-def test_a_leader_interrupted_while_it_gives_way_leaves_the_gather_usable(monkeypatch):
+def test_a_leader_interrupted_while_it_gives_way_leaves_the_committer_usable(monkeypatch):
     work = Work()
-    gather = gather_of(work)
-    answered_together(gather, work, 3)
+    committer = committer_of(work)
+    answered_together(committer, work, 3)
 
     def interrupted(seconds):
         monkeypatch.undo()
@@ -512,28 +512,28 @@ def test_a_leader_interrupted_while_it_gives_way_leaves_the_gather_usable(monkey
 
     monkeypatch.setattr("twiceproof.stores.group_commit.give_way", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        gather.ask("first").block()
-    assert not gather.busy
-    assert gather.ask("second").block() == "SECOND"
+        committer.request("first").block()
+    assert not committer.busy
+    assert committer.request("second").block() == "SECOND"
 
 
 @pytest.mark.parametrize("answers", [["X"], [AGAIN, "X"]], ids=["at once", "held elsewhere first"])
-def test_wherever_a_lone_caller_is_interrupted_the_gather_stays_usable(answers):
+def test_wherever_a_lone_caller_is_interrupted_the_committer_stays_usable(answers):
     """A signal's exception can hit before any line of it."""
     place = 0
     while True:
         left = list(answers)
-        gather = gather_of(lambda items, left=left: [left.pop(0) if left else "X"] * len(items))
-        if not _interrupted_before_line(place, gather.ask("first").block):
+        committer = committer_of(lambda items, left=left: [left.pop(0) if left else "X"] * len(items))
+        if not _interrupted_before_line(place, committer.request("first").block):
             return
-        assert not gather.busy, place
-        assert gather.ask("second").block() == "X", place
-        assert not gather.busy, place
+        assert not committer.busy, place
+        assert committer.request("second").block() == "X", place
+        assert not committer.busy, place
         place += 1
 
 
 def _interrupted_before_line(place, call):
-    """Whether the call was still in the gather's own code when its so-manieth line was reached.
+    """Whether the call was still in the committer's own code when its so-manieth line was reached.
 
     Not before a `with`: on the way out of one its line comes once more, where no signal is looked for.
     """
@@ -541,7 +541,7 @@ def _interrupted_before_line(place, call):
 
     def trace(frame, event, _):
         name = frame.f_code.co_filename
-        if not name.endswith(("stores/gather.py", "stores/waiter.py")):
+        if not name.endswith(("stores/group_commit.py", "stores/waiting.py")):
             return None
         if event == "line" and "with self._mutex" not in linecache.getline(name, frame.f_lineno) and next(left) == 0:
             raise KeyboardInterrupt
@@ -561,44 +561,44 @@ def _interrupted_before_line(place, call):
 def test_wherever_a_leader_is_interrupted_nobody_it_leads_for_waits_for_ever(limit):
     place, interrupted = 0, True
     while interrupted:
-        gather, callers, interrupted = _with_an_interrupted_leader(place, limit)
+        committer, callers, interrupted = _with_an_interrupted_leader(place, limit)
         for caller in callers:
             _told_the_truth(caller)
-        assert gather.ask("after").block() == "AFTER", place
-        assert not gather.busy, place
+        assert committer.request("after").block() == "AFTER", place
+        assert not committer.busy, place
         place += 1
 
 
 def _with_an_interrupted_leader(place, limit):
     work = Work()
-    gather = gather_of(work, limit=limit)
+    committer = committer_of(work, limit=limit)
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    leader = InterruptedCaller(gather, "leader", place)
-    before = _in_line_or_gone(gather, leader)
-    others = [Caller(gather, name) for name in ("second", "third")]
-    in_line(gather, before + 2)
+    leader = InterruptedCaller(committer, "leader", place)
+    before = _in_line_or_gone(committer, leader)
+    others = [Caller(committer, name) for name in ("second", "third")]
+    in_line(committer, before + 2)
     work.let_go()
     leader.join(PATIENT)
     assert not leader.is_alive()
-    return gather, [first, *others], leader.interrupted
+    return committer, [first, *others], leader.interrupted
 
 
 class InterruptedCaller(Caller):
-    def __init__(self, gather, item, place):
+    def __init__(self, committer, item, place):
         self.place, self.interrupted = place, False
-        super().__init__(gather, item)
+        super().__init__(committer, item)
 
     def run(self):
-        self.interrupted = _interrupted_before_line(self.place, self.gather.ask(self.item).block)
+        self.interrupted = _interrupted_before_line(self.place, self.committer.request(self.item).block)
 
 
-def _in_line_or_gone(gather, caller):
+def _in_line_or_gone(committer, caller):
     """How many stand in the queue then."""
-    while caller.is_alive() and not gather._queue:
+    while caller.is_alive() and not committer._queue:
         pass
-    return len(gather._queue)
+    return len(committer._queue)
 
 
 def _told_the_truth(caller):
@@ -607,20 +607,20 @@ def _told_the_truth(caller):
 
 def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeypatch):
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
     work.hold()
-    first = Caller(gather, "first")
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    monkeypatch.setattr("twiceproof.stores.group_waiter.PendingCommit.park", _close_a_gate_that_interrupts)
+    monkeypatch.setattr("twiceproof.stores.group_commit.PendingCommit.park", _close_a_gate_that_interrupts)
     with pytest.raises(KeyboardInterrupt):
-        gather.ask("hurried").block()
+        committer.request("hurried").block()
     monkeypatch.undo()
-    second = Caller(gather, "second")
-    in_line(gather, 1)
+    second = Caller(committer, "second")
+    in_line(committer, 1)
     work.let_go()
     assert [first.result(), second.result()] == ["FIRST", "SECOND"]
     assert work.groups == [["first"], ["second"]]
-    assert not gather.busy
+    assert not committer.busy
 
 
 def _close_a_gate_that_interrupts(waiter):
@@ -637,7 +637,7 @@ class InterruptingGate:
 
 def test_where_no_thread_is_to_be_had_callers_on_an_event_loop_are_answered_all_the_same(monkeypatch):
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
 
     def exhausted(thread):
         raise RuntimeError("can't start new thread")
@@ -645,28 +645,28 @@ def test_where_no_thread_is_to_be_had_callers_on_an_event_loop_are_answered_all_
     async def scene():
         with monkeypatch.context() as patch:
             patch.setattr("threading.Thread.start", exhausted)
-            first = await asyncio.wait_for(gather.ask("first").wait(), PATIENT)
-        return first, await asyncio.wait_for(gather.ask("second").wait(), PATIENT)
+            first = await asyncio.wait_for(committer.request("first").wait(), PATIENT)
+        return first, await asyncio.wait_for(committer.request("second").wait(), PATIENT)
 
     assert asyncio.run(scene()) == ("FIRST", "SECOND")
-    assert work.threads == ["MainThread", "the hand"]
-    assert gather.ask("third").block() == "THIRD"
+    assert work.threads == ["MainThread", "the thread"]
+    assert committer.request("third").block() == "THIRD"
 
 
 def test_a_note_on_ones_own_error_is_not_read_by_others():
     work = Work()
-    gather = gather_of(work)
+    committer = committer_of(work)
 
     def fail(items):
         work(items)
         raise StoreUnavailable("The store is away; come back later.", unsure=False)
 
     work.hold()
-    gather._work = fail
-    first = Caller(gather, "first")
+    committer._work = fail
+    first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    others = [Caller(gather, name) for name in ("second", "third")]
-    in_line(gather, 2)
+    others = [Caller(committer, name) for name in ("second", "third")]
+    in_line(committer, 2)
     work.let_go()
     errors = [_error_of(caller) for caller in (first, *others)]
     assert [(str(error), error.unsure) for error in errors] == [("The store is away; come back later.", False)] * 3
