@@ -1,4 +1,4 @@
-"""SerialExecutor, DelayedCall, SpinWait, fork hooks, signal-exception detection."""
+"""Background threads, delayed calls, fork hooks, spinning before sleeping, exceptions raised by signal handlers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import CodeType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 __all__ = [
     "AdaptiveSpin",
+    "BackgroundThread",
     "DelayedCall",
     "SerialThread",
+    "ThreadRun",
     "at_fork",
     "raised_by_signal_handler",
     "reraise_signal_exception",
@@ -24,30 +26,31 @@ __all__ = [
 
 
 class DelayedCall(threading.Thread):
-    """As `threading.Timer`, and it can be told to hurry: a process that is ending may start no thread, and has this."""
+    """As `threading.Timer`, and it can be made to run now: a process that is ending can start no thread."""
 
     def __init__(self, seconds: float, do: Callable[[], None], name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._seconds = seconds
         self._do = do
-        self._word = threading.Event()
+        self._due = threading.Event()
         self._cancelled = False
 
     def run(self) -> None:
-        self._word.wait(self._seconds)
+        self._due.wait(self._seconds)
         if not self._cancelled:
             self._do()
 
     def run_now(self) -> None:
-        self._word.set()
+        self._due.set()
 
     def cancel(self) -> None:
-        """What has begun goes on to its end."""
+        """A call that has begun runs to its end."""
         self._cancelled = True
-        self._word.set()
+        self._due.set()
 
 
 T = TypeVar("T")
+Owner = TypeVar("Owner")
 Call = Callable[[Any], None]
 
 
@@ -57,7 +60,7 @@ class _Calls(NamedTuple):
     in_child: Call
 
 
-_living: dict[weakref.ref[Any], _Calls] = {}  # in the order of their making
+_living: dict[weakref.ref[Any], _Calls] = {}  # in the order of registration
 
 
 def at_fork(
@@ -67,14 +70,14 @@ def at_fork(
     before: Callable[[T], None] | None = None,
     in_parent: Callable[[T], None] | None = None,
 ) -> None:
-    """Each is called with `one`, which it must not keep alive: so a function or a class's method, no bound one."""
+    """Call these with `one` at each fork, for as long as it lives: functions or a class's methods, not bound ones."""
     _living[weakref.ref(one, _living.pop)] = _Calls(before, in_parent, in_child)
 
 
-def _tell(which: Callable[[_Calls], Call | None]) -> None:
-    """All of them, whatever befalls one: an error is told by the interpreter, as of any hook."""
+def _call_all(which: Callable[[_Calls], Call | None]) -> None:
+    """Call all of them, even if one fails: the interpreter reports the first error, as of any hook."""
     first: BaseException | None = None
-    for reference in list(_living):  # no pairs: to make them may set off a collection, and with it shorten the dict
+    for reference in list(_living):  # not items(): making pairs may start a collection, which shortens the dict
         one, calls = reference(), _living.get(reference)
         call = which(calls) if calls is not None else None
         if one is None or call is None:
@@ -88,27 +91,27 @@ def _tell(which: Callable[[_Calls], Call | None]) -> None:
 
 
 os.register_at_fork(
-    before=lambda: _tell(lambda calls: calls.before),
-    after_in_parent=lambda: _tell(lambda calls: calls.in_parent),
-    after_in_child=lambda: _tell(lambda calls: calls.in_child),
+    before=lambda: _call_all(lambda calls: calls.before),
+    after_in_parent=lambda: _call_all(lambda calls: calls.in_parent),
+    after_in_child=lambda: _call_all(lambda calls: calls.in_child),
 )
 
 
-LONGEST_REST = 1024  # answers
+LONGEST_REST = 1024  # replies
 
 
 class AdaptiveSpin:
-    """Of one connection, for whoever asks alone on it.
+    """Spin for a reply before sleeping: for a caller that is alone on its connection.
 
-    A server on this machine answers while its caller is still falling asleep, and whoever has slept finds the caches
-    cold. A server that takes longer is left in peace, but for one try among more and more answers. Where others wait
-    for the interpreter it does not pay: each look hands it over.
+    A server on this machine replies while its caller is still falling asleep, and a caller that has slept finds the
+    caches cold. A slower server is spun for once among more and more replies. With other threads waiting for the
+    interpreter it does not pay: each look hands it over.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most  # looks, of a microsecond or less each
-        self._rest = 0  # answers that are not glanced for yet
-        self._last = 0  # how many that were the last time
+        self._rest = 0  # replies left until the next try
+        self._last = 0  # how many there were the last time
 
     def look(self, there: Callable[[], bool]) -> None:
         if self._rest:
@@ -123,81 +126,193 @@ class AdaptiveSpin:
 
 log = logging.getLogger("twiceproof")
 
-Tasks = SimpleQueue["Callable[[], None] | None"]
+_STOP = object()
+
+
+class ThreadRun:
+    """One start of a `BackgroundThread`: its mailbox, and whether it was stopped.
+
+    Each start has its own: a thread that was left behind, blocked on a silent network, never takes the messages of its
+    successor.
+    """
+
+    __slots__ = ("_messages", "_woken", "message", "stopped")
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.message: Any = None  # what the current turn was called for; None: its time has come, or `wake`
+        # Not an Event: `wake` may be called by a signal handler or a finalizer, while this thread holds any lock.
+        self._messages: SimpleQueue[Any] = SimpleQueue()
+        self._woken = False
+
+    def send(self, message: object) -> None:
+        self._messages.put(message)
+
+    def wake(self) -> None:
+        if not self._woken:
+            self._woken = True
+            self._messages.put(None)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self._messages.put(_STOP)
+
+    def receive(self, seconds: float | None) -> bool:
+        """Wait for a message, at most so long. False: all that was sent before the stop has been received."""
+        try:
+            self.message = self._messages.get(timeout=seconds)
+        except Empty:
+            self.message = None
+        if self.message is None:
+            self._woken = False
+        return self.message is not _STOP
+
+
+class BackgroundThread(Generic[Owner]):
+    """One daemon thread, started when first needed, that calls `turn(owner, run)` again and again.
+
+    `turn` returns after how many seconds it is to be called next (None: not before `wake` or `send`). In between, the
+    thread has a weak reference only, and ends when the owner is collected: an app that was never closed leaves no
+    thread behind. So `turn` is a function or a class's method, not a bound one.
+
+    `grace`: for how many seconds `stop` waits for the thread. `finish`: messages that were sent before are served.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        turn: Callable[[Owner, ThreadRun], float | None],
+        name: str,
+        *,
+        grace: float | None = None,
+        finish: bool = False,
+    ) -> None:
+        self._owner = weakref.ref(owner)
+        self._turn = turn
+        self._name = name
+        self._grace = grace
+        self._finish = finish
+        self.reset()
+
+    def reset(self) -> None:
+        """In a forked child: the parent's thread does not exist here."""
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._run: ThreadRun | None = None
+        self._ended = False
+
+    @property
+    def started(self) -> bool:
+        return self._run is not None
+
+    def start(self, after: float = 0.0) -> None:
+        """Start it unless it is, or was stopped for good. RuntimeError: no thread can be had now.
+
+        `after`: seconds until its first turn.
+        """
+        if self._run is None:
+            with self._mutex:
+                if self._run is None and not self._ended:
+                    self._run = self._start(after)
+
+    def wake(self) -> None:
+        if self._run is not None:
+            self._run.wake()
+
+    def send(self, message: object) -> None:
+        """Start it if need be, and call `turn` with this message."""
+        with self._mutex:
+            if self._run is None:
+                self._run = self._start(None)
+            self._run.send(message)
+
+    def stop(self, grace: float | None = None, *, for_good: bool = False) -> None:
+        """End the thread and wait for it, at most `grace` seconds. It may be started again unless `for_good`."""
+        with self._mutex:
+            self._ended = for_good
+            thread, run = self._thread, self._run
+            self._thread = self._run = None
+        if thread is None or run is None:
+            return
+        run.stop()
+        if thread is not threading.current_thread():
+            thread.join(self._grace if grace is None else grace)
+
+    def is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start(self, after: float | None) -> ThreadRun:
+        run = ThreadRun()
+        owner = weakref.ref(self._owner(), lambda _: run.wake())
+        arguments = (owner, self._turn, run, after, self._finish)
+        thread = threading.Thread(target=_serve, args=arguments, name=self._name, daemon=True)
+        thread.start()
+        self._thread = thread  # not before: one that could not be started would be relied on for ever
+        return run
+
+
+def _serve(
+    reference: weakref.ref[Any],
+    turn: Callable[[Any, ThreadRun], float | None],
+    run: ThreadRun,
+    pause: float | None,
+    finish: bool,
+) -> None:
+    while run.receive(pause) and (finish or not run.stopped):
+        owner = reference()
+        if owner is None:
+            return
+        pause = turn(owner, run)
+        del owner
+        run.message = None  # a task knows its store, which need not live for as long as nothing else comes
 
 
 class SerialThread:
     """One daemon thread, started when first needed, that does what it is handed, in order."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
-        self.reset()
+        self._thread = BackgroundThread(self, SerialThread._work, name, finish=True)
 
     def reset(self) -> None:
         """In a forked child: the parent's thread does not exist here."""
-        self._mutex = threading.Lock()
-        self._tasks: Tasks | None = None  # of the living thread; a thread that was told to end keeps its own
-        self._thread: threading.Thread | None = None
+        self._thread.reset()
 
     def do(self, task: Callable[[], None]) -> None:
-        with self._mutex:
-            if self._tasks is None:
-                self._tasks = self._start()
-            self._tasks.put(task)
+        self._thread.send(task)
 
     def stop(self, seconds: float | None = None) -> None:
-        """Finish what was handed over, then end the thread; wait for it at most so long. Later comers start another."""
-        with self._mutex:
-            thread, tasks = self._thread, self._tasks
-            self._thread = self._tasks = None
-        if thread is None or tasks is None:
-            return
-        tasks.put(None)
-        if thread is not threading.current_thread():
-            thread.join(seconds)
+        """Finish what was handed over, then end the thread; wait for it at most so long. Later tasks start another."""
+        self._thread.stop(seconds)
 
-    def __del__(self) -> None:
-        """A store that nobody closed leaves no thread behind."""
-        if self._tasks is not None:
-            self._tasks.put(None)
-
-    def _start(self) -> Tasks:
-        tasks: Tasks = SimpleQueue()
-        self._thread = threading.Thread(target=_run, args=(tasks,), name=self._name, daemon=True)
-        self._thread.start()
-        return tasks
-
-
-def _run(tasks: Tasks) -> None:
-    while (task := tasks.get()) is not None:
+    def _work(self, run: ThreadRun) -> None:
         try:
-            task()
-        except BaseException as error:  # if this thread ended, all who hand over later would wait for ever
-            log.error("the store's thread goes on after an error that nobody was told: %r", error, exc_info=error)
-        del task  # it knows the store, which need not live for as long as nothing else comes
+            if run.message is not None:
+                run.message()
+        except BaseException as error:  # if this thread ended, later tasks would wait for ever
+            log.error("the store's thread continues after an error that no caller received: %r", error, exc_info=error)
 
 
 def raised_by_signal_handler(error: BaseException) -> bool:
-    """Whether a signal's handler is on the way to where it was raised."""
+    """Whether a signal handler is in its traceback."""
     if threading.current_thread() is not threading.main_thread():
         return False
     handlers = {code for number in signal.valid_signals() for code in _code_of(signal.getsignal(number))}
-    return any(code in handlers for code in _way(error))
+    return any(code in handlers for code in _codes_of_traceback(error))
 
 
 def reraise_signal_exception(error: BaseException) -> None:
-    """For whoever takes an error for a broken connection. A time limit may well be told by a TimeoutError, and a driver
-    makes an error of its own of that.
+    """Raise it again if a signal handler raised it, before it is taken for a broken connection: a time limit may raise
+    TimeoutError, and a driver wraps that in an error of its own.
     """
     inner: BaseException | None = error
     while inner is not None:
         if raised_by_signal_handler(inner):
             raise inner
-        inner = _made_of(inner)
+        inner = _wrapped_by(inner)
 
 
-def _made_of(error: BaseException) -> BaseException | None:
-    """What was caught on the way to where this one was raised; not what a caller of ours was just dealing with."""
+def _wrapped_by(error: BaseException) -> BaseException | None:
+    """The error that was caught where this one was raised; not one that a caller of ours was just handling."""
     inner, step = error.__context__, error.__traceback__
     while inner is not None and inner.__traceback__ is not None and step is not None:
         if step.tb_frame is inner.__traceback__.tb_frame:
@@ -206,7 +321,7 @@ def _made_of(error: BaseException) -> BaseException | None:
     return None
 
 
-def _way(error: BaseException) -> Iterator[CodeType]:
+def _codes_of_traceback(error: BaseException) -> Iterator[CodeType]:
     step = error.__traceback__
     while step is not None:
         yield step.tb_frame.f_code

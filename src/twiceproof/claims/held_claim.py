@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import weakref
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token, copy_context
 from typing import TYPE_CHECKING
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock, system_clock
 from ..operations import Operation, block
 from ..stores.base import Store
-from ..threads import at_fork
+from ..threads import BackgroundThread, ThreadRun, at_fork
 from .claim import Held, LostHold
 from .states import ClaimRequest
 
@@ -95,13 +93,13 @@ class Heartbeat:
         self._renew = renew
         self._clock = clock
         self._chore = chore
+        self._thread = BackgroundThread(self, Heartbeat._round, "twiceproof-heartbeat")
         self._reset()
         at_fork(self, in_child=Heartbeat._forget_parents)
 
     def _reset(self) -> None:
         self._holds: dict[int, HeldClaim] = {}
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread.reset()
         self._stopped = False
         self._tick = LONGEST_TICK
         self._helpers: ThreadPoolExecutor | None = None
@@ -118,7 +116,7 @@ class Heartbeat:
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
         hold.context = copy_context()
-        if self._thread is None or pace / 2 < self._tick:
+        if not self._thread.started or pace / 2 < self._tick:
             self._start(pace)
         self._holds[id(hold)] = hold
 
@@ -127,22 +125,19 @@ class Heartbeat:
         hold.context = None  # it may know the hold in turn
 
     def _start(self, pace: float) -> None:
-        with self._changed:
-            self._tick = min(self._tick, pace / 2)
-            if self._thread is None and not self._stopped:
-                thread = threading.Thread(
-                    target=_run, args=(weakref.ref(self), self._changed), name="twiceproof-heartbeat", daemon=True
-                )
-                thread.start()
-                self._thread = thread  # not before: one that could not be started would be relied on for ever
-            self._changed.notify()
+        self._tick = min(self._tick, pace / 2)
+        if self._thread.started:
+            self._thread.wake()
+        else:
+            self._thread.start(after=self._tick)
 
-    def _round(self) -> None:
+    def _round(self, run: ThreadRun) -> float:
         try:
             self._send_out(self._due())
         except Exception as error:  # noqa: BLE001 - if this thread ends, every claim held here lapses
             log.warning("the heartbeats failed, will try again: %s", error)
         self._do_chore()
+        return self._tick
 
     def _send_out(self, holds: list[HeldClaim]) -> None:
         """Each by a helper: one claim that cannot be renewed must not starve the others."""
@@ -194,37 +189,11 @@ class Heartbeat:
                 log.warning("housekeeping failed, will try again: %s", error)
 
     def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._stopped = True
+        self._thread.stop(for_good=True)
         if self._helpers is not None:
             self._helpers.shutdown(wait=False, cancel_futures=True)
             self._helpers.shutdown(wait=_are_over(self._beats))
-
-
-def _run(reference: weakref.ref[Heartbeat], changed: threading.Condition) -> None:
-    """Knows whom it beats for only while it does: an app that nobody closed would live for ever."""
-    while _pause(reference, changed):
-        heartbeat = reference()
-        if heartbeat is not None:
-            heartbeat._round()
-        del heartbeat
-
-
-def _pause(reference: weakref.ref[Heartbeat], changed: threading.Condition) -> bool:
-    """False: stopped, or gone. Looked at under the lock, or a stop just before the wait would be slept through."""
-    with changed:
-        tick = _tick_of(reference)
-        if tick is not None:
-            changed.wait(tick)
-        return _tick_of(reference) is not None
-
-
-def _tick_of(reference: weakref.ref[Heartbeat]) -> float | None:
-    heartbeat = reference()
-    return None if heartbeat is None or heartbeat._stopped else heartbeat._tick
 
 
 def _warn(hold: HeldClaim, message: str, what: object) -> None:

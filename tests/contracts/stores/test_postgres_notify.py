@@ -85,7 +85,7 @@ def test_a_process_with_a_thousand_open_files_hears_all_the_same(stores):
         pytest.skip("this process may not open so many files")
     try:
         one.pause("space", 0.001).block()
-        wait_until(lambda: one.engine._listener._hears)
+        wait_until(lambda: one.engine._listener._receives)
     finally:
         for number in many:
             os.close(number)

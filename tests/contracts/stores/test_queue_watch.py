@@ -8,7 +8,7 @@ from twiceproof.records import Address, Insert, Replace
 from twiceproof.stores.notifications import queue_channel
 from twiceproof.stores.open import open_store
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.postgres.notify import UNHEARD, PostgresListener
+from twiceproof.stores.postgres.notify import UNRELIABLE, PostgresListener
 
 PATIENT = 15.0
 HERE = Address("t/order/17", "claim", "self")
@@ -84,9 +84,9 @@ def test_a_listener_that_hears_no_echo_does_not_vouch_for_hearing(postgres_dsn):
     engine = PostgresEngine(postgres_dsn)
     began = threading.Event()
     deaf = PostgresListener(engine._connect, lambda sql, values: began.set())
-    assert deaf.start(lambda meant: None) == UNHEARD
+    assert deaf.start(lambda meant: None) == UNRELIABLE
     assert began.wait(PATIENT)
-    assert deaf.start(lambda meant: None) == UNHEARD
+    assert deaf.start(lambda meant: None) == UNRELIABLE
     deaf.close()
     engine.close()
 
@@ -101,7 +101,7 @@ def test_a_listener_whose_connection_broke_no_longer_vouches_for_hearing(postgre
     waiting = Waiting(listening(store))
     proxy.close()
     assert waiting.woken.wait(PATIENT)
-    assert store.engine.listen(store.changes.notify_matching) == UNHEARD
+    assert store.engine.listen(store.changes.notify_matching) == UNRELIABLE
     store.close()
 
 
@@ -120,7 +120,7 @@ def test_where_no_thread_is_to_be_had_nobody_relies_on_hearing_and_the_next_one_
         patch.setattr("threading.Thread.start", exhausted)
         here.pause("space", 0.001).block()
         watch.wait(0.001)
-        assert here.engine.listen(here.changes.notify_matching) == UNHEARD
+        assert here.engine.listen(here.changes.notify_matching) == UNRELIABLE
     listening(here)
 
 

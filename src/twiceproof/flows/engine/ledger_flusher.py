@@ -6,13 +6,12 @@ import contextlib
 import logging
 import threading
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from ...operations import Operation, Request, block
-from ...threads import at_fork
+from ...threads import BackgroundThread, ThreadRun, at_fork
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,7 +25,6 @@ log = logging.getLogger("twiceproof")
 
 TICK = 0.005
 LINGER = 200  # empty rounds before it goes to sleep
-LOOK = 5.0  # how often it looks, asleep, whether there still is an app
 GRACE = 1.0  # for what it is bringing when it is stopped: a commit under way is the store's to wait for
 
 
@@ -44,6 +42,7 @@ class LedgerFlusher:
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep_for = sleep
+        self._thread = BackgroundThread(self, LedgerFlusher._rounds, "twiceproof-courier", grace=GRACE)
         self._reset()
         at_fork(self, in_child=LedgerFlusher._reset)
 
@@ -51,9 +50,7 @@ class LedgerFlusher:
         self._minded: deque[Flushable] = deque()
         self._asleep = True
         self._stopped = False
-        self._called = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._thread.reset()
 
     def mind(self, letters: Flushable) -> None:
         self._minded.append(letters)
@@ -61,16 +58,13 @@ class LedgerFlusher:
             self._wake()
 
     def _wake(self) -> None:
-        with self._starting:
-            if self._thread is None and not self._stopped:
-                self._thread = threading.Thread(
-                    target=_run, args=(weakref.ref(self), self._called), name="twiceproof-courier", daemon=True
-                )
-                self._thread.start()
-        self._called.set()
+        if self._thread.started:
+            self._thread.wake()
+        else:
+            self._thread.start()
 
-    def _rounds(self) -> None:
-        """Until nothing has come for a while."""
+    def _rounds(self, run: ThreadRun) -> float | None:
+        """Flush until nothing has come for a while."""
         seen: list[tuple[Flushable, Entry | None]] = []
         idle = 0
         self._asleep = False
@@ -81,12 +75,8 @@ class LedgerFlusher:
             for letters, entry in lying:
                 if entry is not None and letters.oldest is entry:
                     self._bring(letters)
-
-    def _lie_down(self) -> bool:
-        """False: somebody came meanwhile."""
-        self._called.clear()
         self._asleep = True
-        return not self._minded and not self._stopped
+        return 0.0 if self._minded else None  # a ledger came meanwhile; later ones wake the thread
 
     def _collect(self) -> list[tuple[Flushable, Entry | None]]:
         return [(letters, letters.oldest) for letters in _emptied(self._minded)]
@@ -99,21 +89,7 @@ class LedgerFlusher:
 
     def stop(self) -> None:
         self._stopped = True
-        self._called.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(GRACE)
-
-
-def _run(reference: weakref.ref[LedgerFlusher], called: threading.Event) -> None:
-    """Knows its courier only while there is something to do: an app that nobody closed leaves no thread behind."""
-    courier = reference()
-    while courier is not None and not courier._stopped:
-        courier._rounds()
-        tired = courier._lie_down()
-        del courier
-        while tired and not called.wait(LOOK) and reference() is not None:
-            pass
-        courier = reference()
+        self._thread.stop(for_good=True)
 
 
 def _emptied(minded: deque[Flushable]) -> Iterator[Flushable]:

@@ -31,7 +31,7 @@ from .codec import (
 from .connection import PostgresConnection
 from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, PostgresSettings, examine, examine_server, refuse_unsafe
 from .join import PostgresJoins
-from .notify import Heard, PostgresListener, PostgresNotifier
+from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import EQ, SCHEMA, TEXT, Primary, in_schema, is_current, migrate, split_schema
 
 __all__ = ["PostgresEngine", "PostgresScan", "look"]
@@ -292,9 +292,9 @@ class PostgresEngine:
     def _hand_out(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))
 
-    def listen(self, heard: Heard) -> float | None:
+    def listen(self, on_change: OnChange) -> float | None:
         """From now on, tell which spaces changed in other processes."""
-        return self._listener.start(heard)
+        return self._listener.start(on_change)
 
     # -- life ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Wakes waiters in other processes with NOTIFY. A hint: it may be lost, late or missing behind a pooler."""
+"""Notifies waiters in other processes with NOTIFY. A hint: it may be lost, late, or missing behind a pooler."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from typing import Any
 import psycopg
 from psycopg import pq
 
-__all__ = ["Heard", "PostgresListener", "PostgresNotifier", "meant_by"]
+from ...threads import BackgroundThread, ThreadRun
+
+__all__ = ["OnChange", "PostgresListener", "PostgresNotifier", "meant_by"]
 
 
 CHANNEL = "twiceproof"
-# Nobody waits for this commit to reach the disk; a NOTIFY inside the batch's own transaction would make
-# all commits of the database queue behind one lock.
+# This commit need not reach the disk before it returns; a NOTIFY inside the batch's own transaction would make all
+# commits of the database queue behind one lock.
 NOTIFY = (
     b"SELECT pg_catalog.set_config('synchronous_commit', 'off', true), "
     b"pg_catalog.pg_notify('twiceproof', $1::pg_catalog.text)"
@@ -26,13 +28,13 @@ NOTIFY = (
 EVERYONE = "*"
 MOST_SPACES = 200
 PAUSE = 0.02
-GRACE = 1.0  # how long closing waits for a thread; all it could bring is a hint
-PATIENCE = 10.0  # with a server that is to let us listen
+GRACE = 1.0  # seconds that closing waits for a thread, which carries hints only
+PATIENCE = 10.0  # seconds to wait for the reply to LISTEN
 FIRST_RETRY, LONGEST_RETRY = 0.5, 30.0
-UNHEARD = 0.8  # how long to rely on hearing while it is not known that we do: behind a pooler we never will
+UNRELIABLE = 0.8  # how long callers may rely on notifications that may not come: behind a pooler they never do
 
 Ask = Callable[[bytes, Sequence[bytes]], object]
-Heard = Callable[[Callable[[str], bool]], object]
+OnChange = Callable[[Callable[[str], bool]], object]
 
 
 def short(space: str) -> str:
@@ -40,7 +42,7 @@ def short(space: str) -> str:
 
 
 def meant_by(payload: str) -> Callable[[str], bool]:
-    """Whether a notification is about a space. Sometimes about too many: whoever wakes looks for itself."""
+    """Whether a notification is about a space. Sometimes about too many: a caller that wakes looks for itself."""
     if payload == EVERYONE:
         return lambda space: True
     marks = frozenset(payload.split(","))
@@ -48,20 +50,19 @@ def meant_by(payload: str) -> Callable[[str], bool]:
 
 
 class PostgresNotifier:
-    """Tells other processes which spaces changed: from its own thread, at most once in 20 ms."""
+    """Notifies other processes which spaces changed: from its own thread, at most once in 20 ms."""
 
     def __init__(self, ask: Ask, sleep: Callable[[float], None]) -> None:
         self._ask = ask
         self._sleep = sleep
+        self._thread = BackgroundThread(self, PostgresNotifier._send, "twiceproof-notify", grace=GRACE, finish=True)
         self.reset()
 
     def reset(self) -> None:
         """In a forked child: the parent's thread does not exist here."""
+        self._thread.reset()
         self._mutex = threading.Lock()
         self._spaces: set[str] = set()
-        self._some = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._closing = threading.Event()  # of the living thread: one that is left behind keeps its own
 
     def tell(self, spaces: Iterable[str]) -> None:
         with self._mutex:
@@ -69,37 +70,21 @@ class PostgresNotifier:
             self._spaces.update(spaces)
             if len(self._spaces) == before:
                 return
-            if self._thread is None:
-                run = (self._some, self._closing)
-                thread = threading.Thread(target=self._run, args=run, name="twiceproof-notify", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:  # no thread to be had: a hint less; what was committed must not look failed
-                    return
-                self._thread = thread
-        self._some.set()
+        with contextlib.suppress(RuntimeError):  # no thread: a hint less; what was committed must not look failed
+            self._thread.start()
+            self._thread.wake()
 
     def close(self) -> None:
-        """What is still to be told is told, unless the network has gone silent: then nobody waits for it."""
-        with self._mutex:
-            thread, self._thread = self._thread, None
-            some, self._some = self._some, threading.Event()
-            closing, self._closing = self._closing, threading.Event()
-        if thread is not None:
-            closing.set()
-            some.set()
-            thread.join(GRACE)
+        """Pending notifications are sent first, unless the network has gone silent: then they are not waited for."""
+        self._thread.stop()
 
-    def _run(self, some: threading.Event, closing: threading.Event) -> None:
-        while True:
-            some.wait()
-            some.clear()
-            payload = self._payload()
-            if payload:
-                with contextlib.suppress(Exception):  # a hint that is lost costs its waiter a poll
-                    self._ask(NOTIFY, [payload.encode()])
-            if closing.is_set():
-                return
+    def _send(self, run: ThreadRun) -> None:
+        payload = self._payload()
+        if not payload:
+            return
+        with contextlib.suppress(Exception):  # a hint that is lost costs its waiter a poll
+            self._ask(NOTIFY, [payload.encode()])
+        if not run.stopped:
             self._sleep(PAUSE)
 
     def _payload(self) -> str:
@@ -109,83 +94,92 @@ class PostgresNotifier:
 
 
 class PostgresListener:
-    """Hears what other processes tell, on a thread and a connection of its own, from the first pause on."""
+    """Receives notifications of other processes, on a thread and a connection of its own, from the first wait on."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection], ask: Ask) -> None:
         self._connect = connect
         self._ask = ask
         self._leaked: list[object] = []
+        self._sockets: tuple[socket.socket, socket.socket] | None = None  # closing one wakes the thread by the other
+        self._thread = BackgroundThread(self, PostgresListener._listen, "twiceproof-listen", grace=GRACE)
         self.reset()
 
     def reset(self) -> None:
         """In a forked child: the parent's thread does not exist here."""
+        self._thread.reset()
         self._mutex = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stop: socket.socket | None = None
-        self._hears = False
+        self._leaked.append(self._sockets)
+        self._sockets = None
+        self._on_change: OnChange = _ignore
+        self._receives = False
 
-    def start(self, heard: Heard) -> float | None:
-        """How long one may wait without looking: None once we know that we hear."""
-        if self._thread is None:
-            self._start(heard)
-        return None if self._hears else UNHEARD
+    def start(self, on_change: OnChange) -> float | None:
+        """How long a caller may wait without looking: None once notifications are known to be received."""
+        if not self._thread.started:
+            self._start(on_change)
+        return None if self._receives else UNRELIABLE
 
-    def _start(self, heard: Heard) -> None:
+    def _start(self, on_change: OnChange) -> None:
         with self._mutex:
-            if self._thread is not None:
+            if self._thread.started:
                 return
             stop, stopped = socket.socketpair()
-            run = (heard, stopped)
-            thread = threading.Thread(target=self._run, args=run, name="twiceproof-listen", daemon=True)
+            self._on_change, self._sockets = on_change, (stop, stopped)
             try:
-                thread.start()
-            except RuntimeError:  # no thread to be had: who waits looks by itself, and the next one tries again
+                self._thread.start()
+            except RuntimeError:  # no thread: the caller looks by itself, and the next one tries again
                 stop.close()
                 stopped.close()
-                return
-            self._stop, self._thread = stop, thread
 
     def close(self) -> None:
         with self._mutex:
-            thread, self._thread = self._thread, None
-            if thread is not None and self._stop is not None:
-                self._stop.close()
-                thread.join(GRACE)  # one that is still connecting ends by itself
+            if self._thread.started and self._sockets is not None:
+                self._sockets[0].close()
+                self._thread.stop()  # a thread that is still connecting ends by itself
 
-    def _run(self, heard: Heard, stopped: socket.socket) -> None:
+    def _listen(self, run: ThreadRun) -> None:
+        """Listen until stopped; after a broken connection, connect again."""
+        if self._sockets is None:
+            return
         retry = FIRST_RETRY
-        with stopped:
+        with self._sockets[1] as stopped:
             while True:
                 with contextlib.suppress(psycopg.Error, OSError), contextlib.closing(self._connect()) as db:
                     if not _begin_to_listen(db, stopped):
                         return
                     retry = FIRST_RETRY
-                    heard(meant_by(EVERYONE))  # what changed before we listened is not told again
-                    if self._hear(db, heard, stopped):
+                    self._on_change(meant_by(EVERYONE))  # there is no notification of earlier changes
+                    if self._receive(db, stopped):
                         return
-                self._hears = False
-                heard(meant_by(EVERYONE))  # whoever relied on us looks, and then relies on us no more
+                self._receives = False
+                self._on_change(
+                    meant_by(EVERYONE)
+                )  # callers that relied on notifications look, and rely on them no more
                 if _readable(stopped, timeout=retry):
                     return
                 retry = min(retry * 2, LONGEST_RETRY)
 
-    def _hear(self, db: psycopg.Connection, heard: Heard, stopped: socket.socket) -> bool:
-        """Pass on what is told until we are stopped (True) or the connection breaks (an error)."""
+    def _receive(self, db: psycopg.Connection, stopped: socket.socket) -> bool:
+        """Pass notifications on until stopped (True) or the connection breaks (an error)."""
         echo = f"echo:{db.info.backend_pid}"
-        with contextlib.suppress(Exception):  # told by another connection: a pooler would pass on only our own
+        with contextlib.suppress(Exception):  # sent on another connection: a pooler would pass on only our own
             self._ask(NOTIFY, [echo.encode()])
         while not _readable(db.pgconn.socket, stopped, timeout=None) & {stopped}:
             db.pgconn.consume_input()
-            while (told := db.pgconn.notifies()) is not None:
-                if told.extra.decode() == echo:
-                    self._hears = True
+            while (notification := db.pgconn.notifies()) is not None:
+                if notification.extra.decode() == echo:
+                    self._receives = True
                 else:
-                    heard(meant_by(told.extra.decode()))
+                    self._on_change(meant_by(notification.extra.decode()))
         return True
 
 
+def _ignore(matches: Callable[[str], bool]) -> None:
+    return None
+
+
 def _begin_to_listen(db: psycopg.Connection, stopped: socket.socket) -> bool:
-    """False: we were stopped first. Not by `execute`, which would wait for ever for an answer that got lost."""
+    """False: stopped first. Not by `execute`, which would wait for ever for a reply that got lost."""
     db.pgconn.send_query(f"LISTEN {CHANNEL}".encode())
     while db.pgconn.flush() or db.pgconn.is_busy():
         ready = _readable(db.pgconn.socket, stopped, timeout=PATIENCE)
@@ -201,7 +195,7 @@ def _begin_to_listen(db: psycopg.Connection, stopped: socket.socket) -> bool:
 
 
 def _readable(*sources: int | socket.socket, timeout: float | None) -> set[Any]:
-    """Not by `select`, which fails in a process with a thousand open files."""
+    """Not by `select.select`, which fails in a process with a thousand open files."""
     with selectors.DefaultSelector() as waiting:
         for source in sources:
             waiting.register(source, selectors.EVENT_READ)

@@ -40,7 +40,7 @@ from .codec import (
 )
 from .connection import Command, NotNow, understood
 from .doctor import RedisFacts, examine, examine_servers, is_best_effort, refuse_unsafe, survey
-from .notify import UNHEARD, Heard, RedisListener, mark
+from .notify import UNRELIABLE, OnChange, RedisListener, mark
 from .url import RedisUrl
 
 __all__ = ["Others", "RedisEngine", "hand_out"]
@@ -294,9 +294,9 @@ class RedisEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return hand_out(self._nodes, self._scripts, self._others, kind, queues, limit, hide)
 
-    def listen(self, heard: Heard) -> float | None:
+    def listen(self, on_change: OnChange) -> float | None:
         """From now on, tell which spaces changed in other processes."""
-        return UNHEARD if self.target.cluster else self._listener.start(heard)
+        return UNRELIABLE if self.target.cluster else self._listener.start(on_change)
 
     # -- reads -----------------------------------------------------------------------------------
 

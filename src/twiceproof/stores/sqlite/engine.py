@@ -20,7 +20,7 @@ from .doctor import examine, note_host, refuse_unsafe
 from .due import hand_out, look
 from .join import SqliteJoins
 from .locks import carried_over
-from .notify import UNHEARD, FileWatch, Heard
+from .notify import UNRELIABLE, FileWatch, OnChange
 from .readers import READERS, Readers
 from .rows import COLUMNS, READ, SqliteScan, VersionCounter, catch_up, land_counted, record_of
 from .schema import create_private, migrate
@@ -166,9 +166,9 @@ class SqliteEngine:
 
     # -- other processes -------------------------------------------------------------------------
 
-    def listen(self, heard: Heard) -> float | None:
+    def listen(self, on_change: OnChange) -> float | None:
         """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
-        return None if self._watch.start(heard) else UNHEARD
+        return None if self._watch.start(on_change) else UNRELIABLE
 
     def _data_version(self) -> tuple[int, int] | None:
         """Asked of the writing connection, whose own commits do not count. None: it is at work just now."""
