@@ -19,15 +19,16 @@ from ..claims.claim import (
     Failed,
     Held,
     InReview,
+    LostHold,
     Mismatch,
-    TakeOutcome,
     address_of,
     run_address,
     space_of_run,
 )
 from ..claims.duplicates import source_var
+from ..claims.held_claim import ClaimScope, EnterOutcome
 from ..claims.results import Packed
-from ..claims.states import ClaimRequest, claim_for
+from ..claims.states import ClaimRequest
 from ..errors import (
     FlowError,
     KeyRefused,
@@ -159,9 +160,10 @@ class Admission:
             ask = self._ask(event)
         except Misuse as error:
             return _refused(error)
-        taken = yield from self.parts.claims.take(ask)
+        scope = ClaimScope(self.parts.claims, self.parts.heartbeat, ask)
+        taken = yield from scope.enter()
         if isinstance(taken, Held):
-            return (yield from self._start_run(event, ask, taken))
+            return (yield from self._start_run(event, scope))
         if isinstance(taken, Mismatch):
             other = PayloadMismatch("it came before, with other contents", operation=ask.operation, key=ask.key)
             return _refused(other)
@@ -176,13 +178,13 @@ class Admission:
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
         return ClaimRequest(
-            at,
-            policy.operation,
-            key,
-            self.parts.owner(),
-            policy.lease,
-            policy.tenant,
-            self._asked(event),
+            at=at,
+            operation=policy.operation,
+            key=key,
+            owner=self.parts.owner(),
+            lease=policy.lease,
+            tenant=policy.tenant,
+            fingerprint=self._asked(event),
             repeat=policy.repeat,
         )
 
@@ -194,15 +196,15 @@ class Admission:
 
     # -- an event that is ours -------------------------------------------------------------------
 
-    def _start_run(self, event: Event, ask: ClaimRequest, held: Held) -> Operation[Admitted]:
+    def _start_run(self, event: Event, scope: ClaimScope) -> Operation[Admitted]:
         try:
             run = yield from self._start(event)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - a mapping or a flow that cannot take this event: a person's to see
-            yield from self.parts.claims.release(held)  # so that a redelivery is tried again
+            yield from scope.release()  # so that a redelivery is tried again
             return _refused(error)
-        yield from self._complete(ask, held, EventNote(run, event.type, event.delivery, event.attempt))
+        yield from self._complete(scope, EventNote(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
             return (yield from self._outcome_of(run, "new"))
         return Admitted("new", run)
@@ -221,10 +223,9 @@ class Admission:
             source_var.reset(door)
         return handle.id
 
-    def _complete(self, ask: ClaimRequest, held: Held, note: EventNote) -> Operation[None]:
+    def _complete(self, scope: ClaimScope, note: EventNote) -> Operation[None]:
         """If the claim was lost meanwhile, whoever took it over started the same run: nothing is amiss."""
-        packed = Packed(inline=Raw(msgspec.json.encode(note)))
-        yield from self.parts.claims.complete(held, claim_for(ask, held.attempt), packed, self.hook.policy.life)
+        yield from scope.complete(Packed(inline=Raw(msgspec.json.encode(note))), self.hook.policy.life)
 
     def _outcome_of(self, run: str, word: Word) -> Operation[Admitted]:
         """Wait for the run's end, as long as the hook says. What ends well, or takes longer, is answered by `word`."""
@@ -285,10 +286,12 @@ def _refused(error: Exception) -> Admitted:
     return Admitted(word, reason=f"{type(error).__name__}: {error}")
 
 
-def _told(taken: TakeOutcome) -> Admitted:
+def _told(taken: EnterOutcome) -> Admitted:
     """What the claim of an event says that is not ours to take in."""
     if isinstance(taken, Busy):
         return Admitted("busy", retry_in=min(AGAIN, taken.retry_after or AGAIN))
+    if isinstance(taken, LostHold):
+        return Admitted("busy", retry_in=AGAIN)
     if isinstance(taken, InReview):
         return Admitted("review", taken.run)
     return Admitted("failed" if isinstance(taken, Failed) else "duplicate")
