@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import CannotOpen, Misuse
-from ..records import Address, Check, Insert, Record, Write
+from ..records import SELF, Address, Check, Insert, Record, Write, record_kind
 
 __all__ = [
     "CLAIM",
@@ -22,6 +22,7 @@ __all__ = [
     "REVIEW",
     "RUN",
     "RUN_ID",
+    "SELF",
     "TRIMMED",
     "WAITING",
     "Busy",
@@ -56,8 +57,9 @@ TRIMMED = Raw(b"{}")  # what a tombstone keeps of a run's work: that it was a ru
 HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
 QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on a timer, a callback or a retry
 
-CLAIM, RUN = "claim", "run"  # kinds of records: apart, so that a list of the ones does not read the others
-SELF = "self"
+# Two kinds of records, so that a list of the ones does not read the others. Runs are swept first.
+RUN = record_kind("run", expires=True)
+CLAIM = record_kind("claim", expires=True)
 RUN_ID = "run_"  # how a run's id begins
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
 

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from ..errors import BadWrite, Misuse
 from ..operations import Operation
-from ..records import Address, Insert, Page, Record
+from ..records import Address, Insert, Page, Record, record_kind
 from ..stores.base import Store
 from .claim import NO_RESULT, Fault, Spill, body_of
 from .states import EXPIRE, is_expired
@@ -19,7 +19,7 @@ from .states import EXPIRE, is_expired
 __all__ = ["Evidence", "Listed", "Meant", "Place", "evidence_of", "evidence_write", "list_records", "read_evidence"]
 
 
-EVIDENCE_KIND = "evidence"
+EVIDENCE_KIND = record_kind("evidence", beside_run=True, expires=True)
 KEEP = 365 * 86_400.0
 PAGE = 1_000
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from ..claims.claim import claim_of, run_address, run_id
-from ..claims.retention import EXTERNAL, Pointer, pointer_of, pointer_write
+from ..claims.retention import Pointer, pointer_of, pointer_write
 from ..claims.states import is_expired
 from ..operations import Operation
-from ..records import Address, Insert
+from ..records import Address, Insert, record_kind
 from ..stores.base import Store
 from .engine.ledger import STEP_DONE, Entry, entries_in
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .step import StepCall
 
 __all__ = ["IdLink", "catch_up", "ids_of", "point_back", "runs_behind"]
+
+EXTERNAL = record_kind("external", expires=True, points_to_run=True)  # an id given by an external system
 
 
 class IdLink(Struct, frozen=True):

@@ -21,7 +21,7 @@ from ..errors import Misuse, StoreError
 from ..keys import KeyMaker
 from ..keys.duration import seconds
 from ..operations import Operation
-from ..records import Address, Insert, Replace, Written
+from ..records import Address, Insert, Replace, Written, record_kind
 from ..stores.base import Store
 from .runtime import Runtime
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-KIND = "rate"
+KIND = record_kind("rate")
 _TEXT = re.compile(r"([0-9]{1,9}) ?/ ?([0-9.]* ?[a-z]+)")
 
 

@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct, structs
 
 from ..claims.blobs import BlobStore
-from ..claims.blobs.records import delete_blobs, externalise, load
+from ..claims.blobs.records import RESOURCE_KIND, delete_blobs, externalise, load
 from ..claims.claim import body_of, space_of
 from ..claims.manager import ClaimManager
 from ..claims.states import EXPIRE
 from ..errors import Misuse, ResultNotKept
 from ..operations import Operation
-from ..records import Address, Found, Insert, Record, Remove, Replace, Written
+from ..records import Address, Found, Insert, Record, Remove, Replace, Written, record_kind
 from ..stores.base import Store
 from .envelope import Envelope
 from .redaction import redact
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-LETTER_BODY_KIND = "resource"
+LETTER_BODY_KIND = RESOURCE_KIND
 INLINE = 256 * 1024
 PIECE = 6 * 1024 * 1024  # bytes: written as base64 they also fit into the store, should the shelf fail
 
@@ -110,7 +110,7 @@ def _hidden(event: Event, paths: Collection[str], asked: Callable[[Event], str])
     return structs.replace(event, id=name_of(event), payload=redact(event.payload, paths), contents=None, asked=known)
 
 
-DEAD_LETTER_KIND = "letter"
+DEAD_LETTER_KIND = record_kind("letter", expires=True)
 DAY = 86_400.0
 KEEP = 30 * DAY
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets

@@ -14,7 +14,7 @@ from ..claims.claim import body_of, validate_name
 from ..errors import Misuse
 from ..flows.workers.tenants import note_tenant
 from ..operations import Operation
-from ..records import Address, Insert, Record, Replace, Written
+from ..records import Address, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store
 
 __all__ = [
@@ -72,7 +72,7 @@ def operator(tenant: str) -> Principal:
     return Principal("", frozenset(GRANTS), tenant)
 
 
-SPACE, KIND = "~tokens", "token"  # no tenant's own: a name has no tilde
+SPACE, KIND = "~tokens", record_kind("token")  # no tenant's own: a name has no tilde
 LIVE, REVOKED = "live", "revoked"
 PREFIX = "tp_"
 ENTROPY = 32  # bytes

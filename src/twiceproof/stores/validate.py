@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from ..errors import BadWrite
-from ..records import Address, Check, Insert, Replace, Write
+from ..records import RECORD_KINDS, SELF, Address, Check, Insert, Replace, Write
 
 __all__ = ["MOST_BODY", "validate_address", "validate_due", "validate_scan", "validate_writes"]
 
@@ -104,8 +104,9 @@ def _is_plain_check(check: Check) -> bool:
         and at.space.isascii()
         and 0 < len(at.space) <= MOST_SPACE
         and "\0" not in at.space
-        and (at.kind == "claim" or at.kind == "run")
-        and at.key == "self"
+        and type(at.kind) is str
+        and at.kind in RECORD_KINDS
+        and at.key == SELF
     )
 
 

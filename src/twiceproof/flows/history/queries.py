@@ -9,6 +9,7 @@ from unicodedata import normalize
 from msgspec import Raw, Struct, structs
 from msgspec.structs import force_setattr
 
+from ...claims.blobs.records import RESOURCE_KIND as RESOURCE
 from ...claims.claim import (
     CLAIM,
     DONE,
@@ -27,14 +28,12 @@ from ...claims.claim import (
 )
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
 from ...claims.queries import Listed, list_records, read_evidence
-from ...claims.results import KIND as RESOURCE
 from ...claims.results import unpack
-from ...claims.retention import RUN_RECORD_KINDS
 from ...claims.states import is_expired
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation
-from ...records import Address, Found, Record
+from ...records import Address, Found, Record, kinds_beside_runs
 from ...stores.base import Store, scan_all
 from ..engine.ledger import STEP_KIND as STEP
 from ..engine.ledger import entries_in
@@ -201,7 +200,7 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
 def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
     """Arrivals, approvals and whatever else waits leave; not what is shown with its step."""
     shapes = []
-    for kind in RUN_RECORD_KINDS:
+    for kind in kinds_beside_runs():
         if kind not in (STEP, EVIDENCE, RESOURCE):
             records = yield from scan_all(store, kind, space=at.space)
             shapes += [_piece_shape(record) for record in records]

@@ -19,7 +19,7 @@ from ...claims.states import ClaimRequest
 from ...errors import Misuse, NeedsReview, Waiting
 from ...keys.models import from_model
 from ...operations import Operation
-from ...records import Address
+from ...records import Address, record_kind
 from ..engine.compensation import UNDO
 from ..engine.context import Unwind
 from ..engine.drift import Unvisited
@@ -34,7 +34,7 @@ from ..step import Step, called_with
 __all__ = ["DuplicateEffect", "compensate"]
 
 
-LOCK = "undo"  # the kind of the claim that keeps two compensations of one receipt apart
+LOCK = record_kind("undo", beside_run=True)  # the kind of the claim that keeps two compensations of one receipt apart
 LEASE = 30.0
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encode

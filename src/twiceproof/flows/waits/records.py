@@ -14,7 +14,7 @@ from ...claims.results import json_of
 from ...claims.states import is_expired
 from ...errors import NoSuchWait, ValueRefused
 from ...operations import Operation
-from ...records import Address, Check, Insert, Record, Replace, Write, Written
+from ...records import Address, Check, Insert, Record, Replace, Write, Written, record_kind
 from ...stores.base import Store
 from ..engine.run_states import work_of
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-APPROVAL_KIND = "approval"
+APPROVAL_KIND = record_kind("approval", beside_run=True)
 OPEN, DECIDED = "open", "decided"
 PREFIX = "apr_"
 
@@ -147,7 +147,7 @@ def request_address(approval: str) -> Address:
     return at
 
 
-ARRIVAL_KIND = "arrival"
+ARRIVAL_KIND = record_kind("arrival", beside_run=True)
 WAIT = "wait:"  # how the ledger names a wait for one
 ARRIVED, TIMEOUT = "arrived", "timeout"
 ENDED = "ended"  # never stored: its run is done, and nobody will ask for it

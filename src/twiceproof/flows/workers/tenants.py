@@ -12,7 +12,7 @@ from ...claims.claim import validate_name
 from ...clock import Clock
 from ...errors import Misuse, StoreError
 from ...operations import Operation, block
-from ...records import Address, Insert
+from ...records import Address, Insert, record_kind
 from ...stores.base import Store
 from .worker import Worker
 
@@ -21,7 +21,7 @@ __all__ = ["OfTenant", "Tenants", "note_tenant"]
 
 log = logging.getLogger("twiceproof.work")
 
-SPACE, KIND = "~tenants", "tenant"  # no tenant's own: a name has no tilde
+SPACE, KIND = "~tenants", record_kind("tenant")  # no tenant's own: a name has no tilde
 FRESH = 5.0  # seconds for which the list is believed
 PAGE = 1_000
 

@@ -360,7 +360,7 @@ def test_a_token_that_lost_its_claim_cannot_renew_it(desk):
 
 def test_a_token_of_a_claim_that_is_gone_is_lost(desk):
     token = desk.token(lease=30)
-    block(desk.claims.free(desk.service._request("ship", "order:1").at, force=True))
+    block(desk.claims.free(desk.service._ask("ship", "order:1").at, force=True))
     assert said(desk.complete(token, result=1), 409)["state"] == "unclaimed"
 
 
