@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID, uuid4
 
-from ..claims.claim import RUN, address_of, run_address, run_id, space_of_run
+from ..claims.claim import RUN, address_of, parse_space, run_address, run_id, space_of_run
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.request import Link, operation_name, refuse_bare
@@ -330,7 +330,7 @@ class FlowApi:
             at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
         else:
             raise Misuse("app.attach needs the id of a run, or flow= and key=.")
-        known = self.flows.get(at.space.split("/", 2)[1])
+        known = self.flows.get(parse_space(at.space).operation)
         results = known.results if known else ResultType(_plain, "run")
         return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
 

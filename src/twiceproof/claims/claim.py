@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import b2a_base64
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -36,6 +36,7 @@ __all__ = [
     "Mismatch",
     "Parked",
     "Settlement",
+    "Space",
     "Spill",
     "TakeOutcome",
     "address_of",
@@ -43,6 +44,7 @@ __all__ = [
     "body_of",
     "claim_of",
     "other_kind",
+    "parse_space",
     "run_address",
     "run_id",
     "space_of",
@@ -140,9 +142,22 @@ def body_of(value: Any) -> str:
     return _encode(value).decode()
 
 
+class Space(NamedTuple):
+    """The parts of a space of claims and runs. There is one space per unit of work."""
+
+    tenant: str
+    operation: str
+    key: str
+
+
 def space_of(tenant: str, operation: str, key: str) -> str:
-    """One space per unit of work. The key stays readable and comes last: nothing in it can pose as a name."""
+    """Return the space of a unit of work. The key comes last, as it is: names have no slash, so it is never one."""
     return f"{tenant}/{operation}/{key}"
+
+
+def parse_space(space: str) -> Space:
+    """Return the parts of the space of a claim or a run."""
+    return Space(*space.split("/", 2))
 
 
 def address_of(tenant: str, operation: str, key: str, kind: str = CLAIM) -> Address:

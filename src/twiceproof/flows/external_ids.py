@@ -13,7 +13,7 @@ from ..claims.retention import Pointer, pointer_of, pointer_write
 from ..claims.states import is_expired
 from ..operations import Operation
 from ..records import Address, Insert, record_kind
-from ..stores.base import Store
+from ..stores.base import Store, scan_all
 from .engine.ledger import STEP_DONE, Entry, entries_in
 
 if TYPE_CHECKING:
@@ -81,15 +81,10 @@ def _pointer(session: Session, step: str, external: str) -> Insert:
 def runs_behind(store: Store, tenant: str, external: str) -> Operation[list[IdLink]]:
     """From an id of the outside to the runs that got it. What has been forgotten since is left out."""
     links: list[IdLink] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(EXTERNAL, space=place_of(tenant, external), after=after)
-        for pointer in map(pointer_of, page.records):
-            known = yield from ids_of(store, run_address(pointer.space))
-            links += [link for link in known if (link.step, link.external) == (pointer.step, external)]
-        if page.after is None:
-            return links
-        after = page.after
+    for pointer in map(pointer_of, (yield from scan_all(store, EXTERNAL, space=place_of(tenant, external)))):
+        known = yield from ids_of(store, run_address(pointer.space))
+        links += [link for link in known if (link.step, link.external) == (pointer.step, external)]
+    return links
 
 
 def ids_of(store: Store, at: Address) -> Operation[list[IdLink]]:

@@ -15,7 +15,7 @@ from ..errors import Misuse
 from ..flows.workers.tenants import note_tenant
 from ..operations import Operation
 from ..records import Address, Insert, Record, Replace, Written, record_kind
-from ..stores.base import Store
+from ..stores.base import Store, scan_all
 
 __all__ = [
     "GRANTS",
@@ -76,7 +76,6 @@ SPACE, KIND = "~tokens", record_kind("token")  # no tenant's own: a name has no 
 LIVE, REVOKED = "live", "revoked"
 PREFIX = "tp_"
 ENTROPY = 32  # bytes
-PAGE = 1_000
 
 
 class ApiToken(Struct, frozen=True, omit_defaults=True):
@@ -159,14 +158,7 @@ def principal_of(token: ApiToken) -> Principal:
 
 
 def _records(store: Store) -> Operation[list[Record]]:
-    records: list[Record] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(KIND, space=SPACE, after=after, limit=PAGE)
-        records += page.records
-        if page.after is None:
-            return records
-        after = page.after
+    return scan_all(store, KIND, space=SPACE)
 
 
 def _token_of(record: Record) -> ApiToken:

@@ -22,6 +22,7 @@ from ...claims.claim import (
     address_of,
     claim_of,
     other_kind,
+    parse_space,
     run_address,
     space_of_run,
     validate_name,
@@ -94,7 +95,7 @@ class Filter(Struct, frozen=True):
 
     def fits(self, record: Record) -> bool:
         """By its address and times: no body is read."""
-        tenant, flow, key = record.at.space.split("/", 2)
+        tenant, flow, key = parse_space(record.at.space)
         return (
             tenant == self.tenant
             and self.flow in ("", flow)
@@ -268,7 +269,7 @@ def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
 
 def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
     """None: another tenant's."""
-    owner, flow, _ = record.at.space.split("/", 2)
+    owner, flow, _ = parse_space(record.at.space)
     if owner != tenant:
         return None
     if record.queue.startswith(f"{tenant}/{flow}@"):

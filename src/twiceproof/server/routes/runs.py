@@ -18,6 +18,7 @@ from ...claims.claim import (
     LostHold,
     address_of,
     claim_of,
+    parse_space,
     run_address,
     run_id,
     space_of_run,
@@ -75,7 +76,7 @@ def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> 
     start.close()
     if isinstance(taken, Done) and taken.result:
         run = msgspec.json.decode(taken.result, type=str)
-        flow.parts.claims.duplicates.blocked(flow.name, own_space(ask.tenant, run).split("/", 2)[2], tenant=ask.tenant)
+        flow.parts.claims.duplicates.blocked(flow.name, parse_space(own_space(ask.tenant, run)).key, tenant=ask.tenant)
         return Begun(run, first=False)
     return _refused(taken)
 
@@ -233,7 +234,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
 
 
 def _key_of(at: Address) -> str:
-    return at.space.split("/", 2)[2]
+    return parse_space(at.space).key
 
 
 NAME = {"name": "A flow's name to start one, a run's id to look at one"}
