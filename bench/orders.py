@@ -54,7 +54,14 @@ class Asks:
     def of(self, key: str) -> ClaimRequest:
         at = address_of(TENANT, self._operation, key)
         return ClaimRequest(
-            at, self._operation, key, self._owner(), LEASE, TENANT, fingerprint({"order": order(key)}), run_id(at.space)
+            at=at,
+            operation=self._operation,
+            key=key,
+            owner=self._owner(),
+            lease=LEASE,
+            tenant=TENANT,
+            fingerprint=fingerprint({"order": order(key)}),
+            run=run_id(at.space),
         )
 
 

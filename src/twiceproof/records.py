@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 __all__ = [
+    "RECORD_KINDS",
+    "SELF",
     "Address",
     "Batch",
     "Check",
@@ -22,11 +24,49 @@ __all__ = [
     "Outcome",
     "Page",
     "Record",
+    "RecordKind",
     "Remove",
     "Replace",
     "Write",
     "Written",
+    "expiring_kinds",
+    "kinds_beside_runs",
+    "record_kind",
 ]
+
+SELF = "self"  # the key of a record that is the only one of its kind in its space
+
+
+class RecordKind(Struct, frozen=True):
+    """What a sweep must know of one kind of record."""
+
+    name: str
+    beside_run: bool = False  # lies in a run's space and is removed with that run
+    expires: bool = False  # has a time of its own, after which a sweep removes it
+    points_to_run: bool = False  # leads to a run from another space, and is kept for as long as that run
+
+
+RECORD_KINDS: dict[str, RecordKind] = {}  # by name, in the order in which they were registered
+
+
+def record_kind(name: str, *, beside_run: bool = False, expires: bool = False, points_to_run: bool = False) -> str:
+    """Register a kind of record and return its name. The module that writes such records calls this at import."""
+    if not (name.isascii() and name.islower() and len(name) <= 64):
+        raise ValueError(f"{name!r} is not the name of a kind of record; use up to 64 small letters.")
+    kind = RecordKind(name, beside_run, expires, points_to_run)
+    if RECORD_KINDS.setdefault(name, kind) != kind:
+        raise ValueError(f"The kind of record {name!r} is registered twice, with different properties.")
+    return name
+
+
+def kinds_beside_runs() -> tuple[str, ...]:
+    """Return the kinds of records that are removed with the run in whose space they lie."""
+    return tuple(kind.name for kind in RECORD_KINDS.values() if kind.beside_run)
+
+
+def expiring_kinds() -> tuple[str, ...]:
+    """Return the kinds of records that a sweep looks for by themselves."""
+    return tuple(kind.name for kind in RECORD_KINDS.values() if kind.expires)
 
 
 class Address(Struct, frozen=True, gc=False):

@@ -6,8 +6,9 @@ import pytest
 
 from twiceproof import NeedsReview
 from twiceproof.claims.claim import address_of
-from twiceproof.claims.retention import RUN_RECORD_KINDS, sweep
+from twiceproof.claims.retention import sweep
 from twiceproof.operations import block
+from twiceproof.records import kinds_beside_runs
 
 DAY = 86_400.0
 
@@ -45,7 +46,7 @@ def test_a_run_is_settled_found_and_forgotten(place):
         place.advance(DAY + 1)
         assert block(sweep(app.store)).forgotten == 1
         space = address_of("default", "buy", "order:1").space
-        for kind in ("run", *RUN_RECORD_KINDS):
+        for kind in ("run", *kinds_beside_runs()):
             assert list(app.store.scan(kind, space=space).block().records) == []
         assert app.ids("bank:ch_1") == []
     finally:

@@ -84,7 +84,7 @@ def test_another_tenants_claim_is_shown_to_that_tenant(tmp_path: Path) -> None:
 
 def test_the_claim_service_suggests_a_command_that_can_be_pasted() -> None:
     key = "o'$(touch PWNED)"
-    ask = ClaimRequest(address_of("default", "pay", key), "pay", key, "ann", 30.0)
+    ask = ClaimRequest(at=address_of("default", "pay", key), operation="pay", key=key, owner="ann", lease=30.0)
     assert f"twiceproof claims settle --happened pay {shlex.quote(key)} " in settling(ask)
 
 

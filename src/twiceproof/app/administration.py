@@ -11,6 +11,7 @@ from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
 from ..claims.policy import Duration
 from ..claims.results import encode_given_result
 from ..effects.duplicate_alerts import EVENTS, DuplicateAlerts, Hook
+from ..effects.duplicate_alerts import KIND as NOTICE_KIND
 from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
@@ -117,7 +118,7 @@ class HistoryApi:
 class LookAround(DueWork):
     """When a worker starts, it tells of what waits for somebody."""
 
-    kind = "notice"
+    kind = NOTICE_KIND
 
     def __init__(self, incidents: Incidents) -> None:
         self._incidents = incidents

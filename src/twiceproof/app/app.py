@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
-import inspect
 import logging
 import os
 import socket
@@ -23,7 +21,7 @@ from ..claims.error_classification import NotDoneErrors
 from ..claims.guard import Guard
 from ..claims.held_claim import Heartbeat
 from ..claims.manager import ClaimManager
-from ..claims.once import ClaimBlock, GuardedMethod, Link, Once, OnceDecorator, is_method
+from ..claims.once import ClaimBlock, Link, Once, OnceDecorator
 from ..claims.policy import (
     DEFAULT_KEEP,
     DEFAULT_LEASE,
@@ -43,8 +41,7 @@ from ..claims.states import ClaimRequest, Lifetime
 from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
-from ..flows.engine.guarded_calls import guarded_wrapper
-from ..flows.engine.unawaited import driven
+from ..flows.engine.guarded_calls import guard_function
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
 from ..flows.runtime import Runtime
 from ..flows.step import Step
@@ -55,7 +52,7 @@ from ..flows.workers.due_work import DueWork
 from ..flows.workers.tenants import OfTenant, Tenants
 from ..inbound.hook import Hook
 from ..keys import KeyWatch, fingerprint, validate_key
-from ..operations import Operation, await_, block
+from ..operations import block
 from ..safe_text import store_words
 from ..settings import Settings, from_environment
 from ..stores.base import Store
@@ -194,7 +191,7 @@ class App(
             )
             once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
             self._register(once)
-            return _wrapped(function, once, self.parts)
+            return guard_function(function, once, self.parts)
 
         return guard
 
@@ -238,22 +235,22 @@ class App(
             self._key_watch.look(operation, valid, self.clock.now(), say="stable=True", stacklevel=2)
         at = address_of(policy.tenant, policy.operation, valid)
         asked = "" if payload is UNSET else fingerprint({"payload": payload})
-        ask = ClaimRequest(
-            at,
-            policy.operation,
-            valid,
-            self._owner() if owner is None else validate_key(owner),
-            policy.lease,
-            policy.tenant,
-            asked,
-            run_id(at.space),
-            link and validate_key(link),
-            policy.repeat,
+        request = ClaimRequest(
+            at=at,
+            operation=policy.operation,
+            key=valid,
+            owner=self._owner() if owner is None else validate_key(owner),
+            lease=policy.lease,
+            tenant=policy.tenant,
+            fingerprint=asked,
+            run=run_id(at.space),
+            link=link and validate_key(link),
+            repeat=policy.repeat,
             where=self._where,
             reentrant=owner is not None,
             inline=True,
         )
-        return ClaimBlock(self._guard(policy), ask)
+        return ClaimBlock(self._guard(policy), request)
 
     def settle(
         self, operation: str, key: str, verdict: SettleVerdict, *, by: str, result: Any = None, note: str = ""
@@ -326,35 +323,6 @@ class App(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _wrapped(function: Callable[..., Any], once: Once, parts: Runtime) -> Any:
-    """The guarded function, with the same signature, and `.once` for who wants to look behind it."""
-
-    @functools.wraps(function)
-    def key(*args: Any, **kwargs: Any) -> str:
-        return once.key(args, kwargs)
-
-    drive = await_ if inspect.iscoroutinefunction(function) else block
-
-    def call(*given: Any) -> Operation[Any]:
-        return once.of(parts.tenant).call(*given)
-
-    wrapper = _with_extras(guarded_wrapper(function, once.policy.operation, key, call), once, parts, drive)
-    return GuardedMethod(wrapper, EXTRAS) if is_method(function, once.asking.arguments.receiver) else wrapper
-
-
-EXTRAS = ("key", "look", "retry")
-
-
-def _with_extras(wrapper: Any, once: Once, parts: Runtime, drive: Callable[..., Any]) -> Any:
-    """`.key(…)`, `.look(…)` and `.retry(…)` take the function's own arguments."""
-    wrapper.once = once
-    wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)
-    wrapper.look = lambda *args, **kwargs: drive(once.of(parts.tenant).look(args, kwargs))
-    retry = f"{once.policy.operation}.retry"
-    wrapper.retry = lambda *args, **kwargs: driven(drive, retry, once.of(parts.tenant).call(args, kwargs, retry=True))
-    return wrapper
 
 
 def _directory_of(file: str | None) -> Path:

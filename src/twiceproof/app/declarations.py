@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID, uuid4
 
-from ..claims.claim import RUN, address_of, run_address, run_id, space_of_run
+from ..claims.claim import RUN, address_of, parse_space, run_address, run_id, space_of_run
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.request import Link, operation_name, refuse_bare
@@ -248,7 +248,9 @@ class FlowApi:
         return declare_step if function is None else declare_step(function)
 
     @overload
-    def classify(self, error: type[BaseException], verdict: Verdict | Judge) -> None: ...
+    def classify(
+        self, error: type[BaseException], verdict: Verdict | Judge | None = ..., *, retries_itself: bool | None = ...
+    ) -> None: ...
 
     @overload
     def classify(self, *, not_done: NotDoneErrors) -> None: ...
@@ -259,18 +261,30 @@ class FlowApi:
         verdict: Verdict | Judge | None = None,
         *,
         not_done: NotDoneErrors = (),
+        retries_itself: bool | None = None,
     ) -> None:
-        """Say what an exception of your client means: "clean" (nothing happened), "ambiguous", or "other".
+        """Declare what an exception says about the work, for all steps, guarded functions and claims of this app.
 
-        `app.classify(not_done=(CardDeclined, OutOfStock))` is the same as "clean" for each. It counts for the steps,
-        guarded functions and claims of this app; `not_done=` of one of them counts for that one alone.
+        Args:
+            error: The class of exceptions that this is about.
+            verdict: "clean" (nothing happened), "final" (the same, and trying again is useless), "ambiguous" (it may
+                have happened), "other", or a function of the exception that returns one of these, or None.
+            not_done: Classes of exceptions that are all "clean".
+            retries_itself: Whether the client that raises `error` sends a request again by itself. With True, an
+                exception that looks clean is ambiguous, because it tells of the last request only.
         """
-        if (error is None) != (verdict is None) or (error is None and not not_done):
-            raise Misuse('Say app.classify(TheirError, "clean"), or app.classify(not_done=(TheirError,)).')
+        says = verdict is not None or retries_itself is not None
+        if (error is None) == says or (error is None and not not_done):
+            raise Misuse(
+                'Say app.classify(TheirError, "clean"), app.classify(TheirError, retries_itself=True), or '
+                "app.classify(not_done=(TheirError,))."
+            )
         for kind in as_not_done(not_done):
             self.parts.verdicts.add(kind, "clean")
         if error is not None and verdict is not None:
             self.parts.verdicts.add(error, verdict)
+        if error is not None and retries_itself is not None:
+            self.parts.verdicts.add_retrying(error, retries_itself)
 
     def _register_flow(self, flow: Flow) -> None:
         raise NotImplementedError
@@ -330,7 +344,7 @@ class FlowApi:
             at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
         else:
             raise Misuse("app.attach needs the id of a run, or flow= and key=.")
-        known = self.flows.get(at.space.split("/", 2)[1])
+        known = self.flows.get(parse_space(at.space).operation)
         results = known.results if known else ResultType(_plain, "run")
         return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
 

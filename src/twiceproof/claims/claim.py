@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import b2a_base64
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
 
 from ..errors import CannotOpen, Misuse
-from ..records import Address, Check, Insert, Record, Write
+from ..records import SELF, Address, Check, Insert, Record, Write, record_kind
 
 __all__ = [
     "CLAIM",
@@ -22,6 +22,7 @@ __all__ = [
     "REVIEW",
     "RUN",
     "RUN_ID",
+    "SELF",
     "TRIMMED",
     "WAITING",
     "Busy",
@@ -35,6 +36,7 @@ __all__ = [
     "Mismatch",
     "Parked",
     "Settlement",
+    "Space",
     "Spill",
     "TakeOutcome",
     "address_of",
@@ -42,6 +44,7 @@ __all__ = [
     "body_of",
     "claim_of",
     "other_kind",
+    "parse_space",
     "run_address",
     "run_id",
     "space_of",
@@ -56,8 +59,9 @@ TRIMMED = Raw(b"{}")  # what a tombstone keeps of a run's work: that it was a ru
 HELD, DONE, FAILED, REVIEW = "held", "done", "failed", "review"
 QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on a timer, a callback or a retry
 
-CLAIM, RUN = "claim", "run"  # kinds of records: apart, so that a list of the ones does not read the others
-SELF = "self"
+# Two kinds of records, so that a list of the ones does not read the others. Runs are swept first.
+RUN = record_kind("run", expires=True)
+CLAIM = record_kind("claim", expires=True)
 RUN_ID = "run_"  # how a run's id begins
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
 
@@ -138,13 +142,26 @@ def body_of(value: Any) -> str:
     return _encode(value).decode()
 
 
+class Space(NamedTuple):
+    """The parts of a space of claims and runs. There is one space per unit of work."""
+
+    tenant: str
+    operation: str
+    key: str
+
+
 def space_of(tenant: str, operation: str, key: str) -> str:
-    """One space per unit of work. The key stays readable and comes last: nothing in it can pose as a name."""
+    """Return the space of a unit of work. The key comes last, as it is: names have no slash, so it is never one."""
     return f"{tenant}/{operation}/{key}"
 
 
+def parse_space(space: str) -> Space:
+    """Return the parts of the space of a claim or a run."""
+    return Space(*space.split("/", 2))
+
+
 def address_of(tenant: str, operation: str, key: str, kind: str = CLAIM) -> Address:
-    return Address(space_of(tenant, operation, key), kind, SELF)
+    return Address(f"{tenant}/{operation}/{key}", kind, SELF)  # as `space_of`: this is on the path of every call
 
 
 def run_address(space: str) -> Address:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any, Literal
 
-__all__ = ["REFUSED_STATUS", "is_refusal", "of_class", "of_grpc", "safe_getattr", "status_of"]
+__all__ = ["REFUSED_STATUS", "is_refusal", "may_have_retried", "of_class", "of_grpc", "safe_getattr", "status_of"]
 
 
 def safe_getattr(error: object, name: str) -> Any:
@@ -131,6 +131,7 @@ AMBIGUOUS_NAMES = frozenset(
         "ProtocolError",
         "ProxyError",
         "MaxRetryError",
+        "TooManyRedirects",
         "ChunkedEncodingError",
         "APIConnectionError",
         "ServiceResponseError",
@@ -142,9 +143,25 @@ AMBIGUOUS_CLASSES = frozenset(
         "requests.exceptions.RetryError",
         "urllib3.exceptions.DecodeError",
         "urllib3.exceptions.ResponseError",
+        "aiohttp.client_exceptions.InvalidUrlRedirectClientError",
+        "aiohttp.client_exceptions.NonHttpUrlRedirectClientError",
         "httpx.DecodingError",
         "httpx2.DecodingError",
         "google.api_core.exceptions.RetryError",
+    }
+)
+# Clients that send a request again by default, and whose errors do not say whether they did. What they raise about the
+# last request does not tell of an earlier one.
+RETRYING_CLASSES = frozenset(
+    {
+        "botocore.exceptions.EndpointConnectionError",
+        "botocore.exceptions.ConnectTimeoutError",
+        "botocore.exceptions.ProxyConnectionError",
+        "azure.core.exceptions.HttpResponseError",
+        "azure.core.exceptions.ServiceRequestError",
+        "redis.exceptions.AuthenticationError",
+        "redis.exceptions.BusyLoadingError",
+        "redis.exceptions.MaxConnectionsError",
     }
 )
 STATUS_NAMES = ("status_code", "status", "code", "http_status")
@@ -164,6 +181,11 @@ def of_class(kind: type) -> Literal["clean", "ambiguous"] | None:
         if full in AMBIGUOUS_CLASSES:
             return "ambiguous"
     return None if AMBIGUOUS_NAMES.isdisjoint(one.__name__ for one in kind.__mro__) else "ambiguous"
+
+
+def may_have_retried(error: BaseException) -> bool:
+    """Return whether this error comes from a client that retries by default and does not say whether it did."""
+    return any(f"{one.__module__}.{one.__qualname__}" in RETRYING_CLASSES for one in type(error).__mro__)
 
 
 def _is_grpc(carrier: object) -> bool:

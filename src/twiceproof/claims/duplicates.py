@@ -17,7 +17,7 @@ from msgspec import Struct
 from ..clock import Clock, Ids, system_clock
 from ..errors import StoreError
 from ..operations import Operation, block
-from ..records import Address, Insert, Record, Replace, Written
+from ..records import Address, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store
 from ..threads import DelayedCall, at_fork
 from .claim import body_of, space_of
@@ -117,7 +117,7 @@ class Duplicates:
 
 log = logging.getLogger("twiceproof")
 
-KIND = "duplicates"
+KIND = record_kind("duplicates", expires=True)
 OPERATION = "@duplicates"
 FLUSH_EVERY = 5.0
 KEEP = 30 * 86_400.0

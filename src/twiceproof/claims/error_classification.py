@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import math
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC
-from types import FrameType
+from traceback import walk_tb
 from typing import Any, Literal, get_args
 
 from ..errors import Misuse, NotDone
 from .claim import Fault
-from .client_errors import is_refusal, of_class, of_grpc, safe_getattr, status_of
+from .client_errors import is_refusal, may_have_retried, of_class, of_grpc, safe_getattr, status_of
 
 __all__ = [
     "CLEAN_VERDICTS",
@@ -66,143 +67,61 @@ def _of_state(state: str) -> Literal["clean", "ambiguous"] | None:
     return "ambiguous" if state in CUT_OFF_STATES or state.startswith("08") else None
 
 
-# How an earlier request ended: with an error, with a status, or nobody knows how.
+# How an earlier request ended: with an error, with a status, or (None) in an unknown way.
 Ending = Exception | int | None
-Found = list[Ending]
 
 
-def earlier_requests(error: BaseException) -> Found:
-    """The requests that went out on the way to it, by the answer that it carries and by the calls that it came from."""
+def earlier_requests(error: BaseException) -> list[Ending]:
+    """Return how the requests ended that the client sent before the one this error is about.
+
+    Only what is public: attributes of the error and of its answer (redirects that were followed, retries of urllib3 and
+    botocore), and which public functions it was raised in. Other retries are not seen here; see `may_have_retried`.
+    """
     answer = safe_getattr(error, "response")
-    found = _of_aws(answer) if isinstance(answer, dict) else _answers(safe_getattr(answer, "history"))
-    found += _answers(safe_getattr(error, "history"))  # aiohttp
-    found += _tries(safe_getattr(safe_getattr(answer, "raw"), "retries"))  # requests, with an adapter that retries
-    found += _of_azure(error)
-    seen = [look(frame) if frame.f_locals else [None] for frame, look in _frames(error)]  # cleared: nobody knows
-    if not seen and type(error).__name__ == "MaxRetryError":  # urllib3 retried, and where it says how is lost
-        return [*found, None]
-    return [*found, *(one for each in seen for one in each)]
+    if isinstance(answer, Mapping):  # botocore's, parsed already
+        return [None] if _retry_attempts(answer) else []
+    found = _statuses(safe_getattr(answer, "history")) + _statuses(safe_getattr(error, "history"))  # aiohttp: its own
+    retries = safe_getattr(safe_getattr(answer, "raw"), "retries")  # requests, with an adapter that retries
+    found += [one.error or one.status for one in _listed(safe_getattr(retries, "history"))]
+    return found or ([None] if _raised_in_a_repetition(error) else [])
 
 
-def _frames(error: BaseException) -> Iterator[tuple[FrameType, Callable[[FrameType], Found]]]:
-    trace = error.__traceback__
-    while trace is not None:
-        frame = trace.tb_frame
-        look = LOOKS.get(frame.f_code.co_name)
-        if look is not None and frame.f_globals.get("__name__") in look[0]:
-            yield frame, look[1]
-        trace = trace.tb_next
+# Public functions of clients that send a further request, and how often each is in a traceback when it has done so.
+# By their names: to import a client, only to know its functions, would cost each program that uses another one.
+REPEATING = {
+    ("urllib.request", "http_error_302"): 1,  # a redirect
+    ("requests.sessions", "resolve_redirects"): 1,
+    ("urllib3.poolmanager", "urlopen"): 2,  # calls itself to follow a redirect,
+    ("urllib3.connectionpool", "urlopen"): 2,  # or to try again
+    ("google.api_core.retry.retry_unary", "retry_target"): 1,  # tries again, if need be
+    ("google.api_core.retry.retry_unary_async", "retry_target"): 1,
+}
 
 
-def _answers(history: Any) -> Found:
+def _raised_in_a_repetition(error: BaseException) -> bool:
+    frames = {id(frame): frame for frame, _ in walk_tb(error.__traceback__)}  # one is there twice if it raised again
+    seen = Counter((frame.f_globals.get("__name__"), frame.f_code.co_name) for frame in frames.values())
+    if type(error).__name__ == "MaxRetryError" and not seen["urllib3.connectionpool", "urlopen"]:
+        return True  # urllib3 retried, and the traceback that shows how often is lost
+    return any(seen[function] >= often for function, often in REPEATING.items())
+
+
+def _statuses(history: Any) -> list[Ending]:
     """Anything may be called `history`: only answers count, which have a status."""
-    return [status for one in _listed(history) if (status := _status_of(one)) is not None]
-
-
-def _status_of(answer: Any) -> int | None:
-    told = (safe_getattr(answer, name) for name in ("status_code", "status"))
-    return next((status for status in told if isinstance(status, int)), None)
-
-
-def _tries(retries: Any) -> Found:
-    return [one.error or one.status for one in _listed(safe_getattr(retries, "history"))]
+    found: list[Ending] = []
+    for answer in _listed(history):
+        told = (safe_getattr(answer, name) for name in ("status_code", "status"))
+        found += [status for status in told if isinstance(status, int)][:1]
+    return found
 
 
 def _listed(history: Any) -> Sequence[Any]:
     return history if isinstance(history, list | tuple) else ()
 
 
-def _of_aws(answer: dict[Any, Any]) -> Found:
-    return [None] if (answer.get("ResponseMetadata") or {}).get("RetryAttempts") else []
-
-
-def _of_azure(error: BaseException) -> Found:
-    """Its pipeline tries again, and hands the last answer to the client's method, which raises.
-
-    Raised anywhere else (`response.raise_for_status()`), the answer does not say what was tried before it.
-    """
-    if AZURE_REFUSAL not in {f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__}:
-        return []
-    trace = error.__traceback__
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__")).startswith("azure."):
-            context = safe_getattr(trace.tb_frame.f_locals.get("pipeline_response"), "context")
-            if isinstance(context, dict):
-                return _of_pipeline(context.get("history"))
-        trace = trace.tb_next
-    return [None]
-
-
-def _of_pipeline(history: Any) -> Found:
-    return [safe_getattr(one, "error") or _status_of(safe_getattr(one, "http_response")) for one in _listed(history)]
-
-
-# -- the calls that follow a redirect or try again ---------------------------------------------------
-
-
-def _in_urllib(frame: FrameType) -> Found:
-    return [frame.f_locals.get("code")]
-
-
-def _in_requests(frame: FrameType) -> Found:
-    return _answers(frame.f_locals.get("hist")) or [None]
-
-
-def _in_httpx(frame: FrameType) -> Found:
-    return _answers(frame.f_locals.get("history"))
-
-
-def _in_aiohttp(frame: FrameType) -> Found:
-    at = frame.f_locals
-    retries = getattr(at.get("self"), "_retry_connection", False) and at.get("method") in IDEMPOTENT
-    tried_again = retries and at.get("retry_persistent_connection") is False
-    return _answers(at.get("history")) or ([None] if tried_again else [])  # a redirect leaves a doubt by itself
-
-
-def _in_urllib3(frame: FrameType) -> Found:
-    return _tries(frame.f_locals.get("self"))
-
-
-def _in_botocore(frame: FrameType) -> Found:
-    return [None] if frame.f_locals.get("attempts", 2) > 1 else []
-
-
-def _in_google(frame: FrameType) -> Found:
-    """It notes each try that failed, the last one too."""
-    return list(_listed(frame.f_locals.get("error_list"))[:-1])
-
-
-def _in_azure(frame: FrameType) -> Found:
-    settings = frame.f_locals.get("retry_settings")
-    return _of_pipeline(settings.get("history") if isinstance(settings, dict) else None)
-
-
-def _in_redis(frame: FrameType) -> Found:
-    """It counts the tries that failed; the last one among them only when there are no more."""
-    failures, most = frame.f_locals.get("failures", 1), getattr(frame.f_locals.get("self"), "_retries", -1)
-    return [None] * (failures - 1 if 0 <= most < failures else failures)
-
-
-AZURE_REFUSAL = "azure.core.exceptions.HttpResponseError"
-IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # what aiohttp sends once more
-# By their names: to import a client, only to know its functions, would cost each program that uses another one.
-LOOKS: dict[str, tuple[frozenset[str], Callable[[FrameType], Found]]] = {
-    "http_error_302": (frozenset({"urllib.request"}), _in_urllib),
-    "resolve_redirects": (frozenset({"requests.sessions"}), _in_requests),
-    "_send_handling_redirects": (frozenset({"httpx._client", "httpx2._client"}), _in_httpx),
-    "_request": (frozenset({"aiohttp.client"}), _in_aiohttp),
-    "increment": (frozenset({"urllib3.util.retry"}), _in_urllib3),
-    "retry_target": (
-        frozenset({"google.api_core.retry.retry_unary", "google.api_core.retry.retry_unary_async"}),
-        _in_google,
-    ),
-    "call_with_retry": (frozenset({"redis.retry", "redis.asyncio.retry"}), _in_redis),
-    "send": (
-        frozenset({"azure.core.pipeline.policies._retry", "azure.core.pipeline.policies._retry_async"}),
-        _in_azure,
-    ),
-    "_send_request": (frozenset({"botocore.endpoint"}), _in_botocore),
-}
+def _retry_attempts(answer: Mapping[Any, Any]) -> Any:
+    metadata = answer.get("ResponseMetadata")
+    return metadata.get("RetryAttempts") if isinstance(metadata, Mapping) else None
 
 
 # Nothing was done; nothing was done, and trying again cures nothing; no answer came; nothing is told of it.
@@ -219,14 +138,21 @@ LONGEST_MESSAGE = 500
 WEIGHED: tuple[Verdict, ...] = ("ambiguous", "other", "final", "clean")
 
 
-def classify(error: BaseException) -> Verdict:
-    """Clean, final: nothing was done. Ambiguous: no answer came. Other: it does not tell whether it was done."""
+def classify(error: BaseException, *, retries_itself: bool | None = None) -> Verdict:
+    """Return what an error says about the work.
+
+    "clean" and "final": nothing was done. "ambiguous": no answer came. "other": it does not tell. `retries_itself` is
+    whether the client sends a request again by itself; None: as it is known to do by default.
+    """
     if isinstance(error, BaseExceptionGroup):
-        return worst({classify(one) for one in error.exceptions})
+        return worst({classify(one, retries_itself=retries_itself) for one in error.exceptions})
     if isinstance(error, NotDone):
         return "final" if error.data.get("final") else "clean"
     verdict = _of_its_own(error)
-    return "ambiguous" if verdict != "ambiguous" and _is_one_of_several(error) else verdict
+    if verdict == "ambiguous":
+        return verdict
+    retried = may_have_retried(error) if retries_itself is None else retries_itself
+    return "ambiguous" if retried or _is_one_of_several(error) else verdict
 
 
 def _of_its_own(error: BaseException) -> Verdict:
@@ -240,7 +166,7 @@ def _of_its_own(error: BaseException) -> Verdict:
         return answered
     doubt = _leaves_a_doubt(error)
     inner = _inner(error, known=doubt)
-    found = of_driver(error) or ("other" if inner is None else classify(inner))
+    found = of_driver(error) or ("other" if inner is None else classify(inner, retries_itself=False))
     return "ambiguous" if doubt and found == "other" else found
 
 
@@ -312,30 +238,37 @@ LONGEST = 7 * 86_400.0  # a Retry-After beyond a week is a mistake of the other 
 
 
 class ErrorRegistry:
-    """The user's own words first, the latest first; then what is known of sockets, HTTP clients and `NotDone`."""
+    """What a program has declared about errors, the latest first; then what is known of well-known clients."""
 
     def __init__(self) -> None:
         self._known: list[tuple[type[BaseException], Judge]] = []
+        self._retrying: list[tuple[type[BaseException], bool]] = []
 
     def add(self, kind: type[BaseException], verdict: Verdict | Judge) -> None:
-        """`verdict` is one of the four words, or a function of the error that returns one, or None."""
+        """Declare what errors of a class mean: a verdict, or a function of the error that returns one, or None."""
         _refuse_no_error(kind)
         if not callable(verdict) and verdict not in get_args(Verdict):
             raise Misuse(f'{verdict!r} is not a verdict; say "clean", "final", "ambiguous" or "other".')
         word = verdict
         self._known.insert(0, (kind, word if callable(word) else lambda error: word))
 
+    def add_retrying(self, kind: type[BaseException], retries_itself: bool) -> None:
+        """Declare whether the client that raises errors of a class sends requests again by itself."""
+        _refuse_no_error(kind)
+        self._retrying.insert(0, (kind, bool(retries_itself)))
+
     def judge(self, error: BaseException, not_done: tuple[type[BaseException], ...] = ()) -> Verdict:
-        """`not_done`: what this one operation declares to mean that nothing was done."""
+        """Return the verdict on an error. `not_done`: errors by which one operation says that nothing was done."""
         if isinstance(error, not_done):
             return "clean"
         for kind, word in self._known:
             found = word(error) if isinstance(error, kind) else None
             if found is not None:
                 return found
-        if isinstance(error, BaseExceptionGroup):  # a task group's: the user's words are about what is in it
+        if isinstance(error, BaseExceptionGroup):  # a task group's: what is declared is about the errors in it
             return worst({self.judge(one, not_done) for one in error.exceptions})
-        return classify(error)
+        retrying = (retries for kind, retries in self._retrying if isinstance(error, kind))
+        return classify(error, retries_itself=next(retrying, None))
 
 
 def as_not_done(given: NotDoneErrors) -> tuple[type[BaseException], ...]:

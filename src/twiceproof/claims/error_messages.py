@@ -13,6 +13,7 @@ from ..errors import (
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
+    StoreUnsafe,
     Waiting,
 )
 from ..records import Record
@@ -35,11 +36,23 @@ __all__ = [
     "refuse_other_payload",
     "result_not_kept",
     "unknown_after",
+    "unsafe_store",
     "waiting",
 ]
 
 
 BEFORE, DURING = "before it began", "while it ran"
+
+
+def unsafe_store(what: str, *, declare: str = "") -> StoreUnsafe:
+    """Return the error for work that needs a store which keeps every acknowledged write.
+
+    `what` says which work, `declare` the declaration that would allow this store, if there is one.
+    """
+    return StoreUnsafe(
+        f"{what}, but this store can lose acknowledged writes on failover; use PostgreSQL or SQLite, "
+        f"{declare and f'declare {declare}, '}or accept it with App(best_effort=True)."
+    )
 
 
 def named(ask: ClaimRequest) -> str:

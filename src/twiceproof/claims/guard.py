@@ -1,13 +1,13 @@
-"""Runs work under a claim: take, work, record. One generator for `def` and `async def` alike."""
+"""Runs work under a claim: take, work, record. One generator serves `def` and `async def` alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from ..errors import NeedsReview, StoreError, StoreUnsafe
+from ..errors import NeedsReview, StoreError
 from ..operations import Operation, Raised, Returned, UserCall, carry_stop_iteration
 from .claim import Busy, Done, Held, LostHold, Mismatch
 from .error_classification import CLEAN_VERDICTS, ErrorRegistry, fault_of
@@ -23,28 +23,27 @@ from .error_messages import (
     refuse_other_payload,
     result_not_kept,
     unknown_after,
+    unsafe_store,
 )
-from .held_claim import INHERITED, Heartbeat, HeldClaim, enclosing_claim, enter_claim, exit_claim
+from .held_claim import INHERITED, ClaimScope, Heartbeat, enclosing_claim
 from .manager import ClaimManager
 from .policy import Policy
 from .results import Misfit, ResultType, pack, unpack
-from .states import ClaimRequest, claim_for
+from .states import ClaimRequest
 
 __all__ = ["Guard", "PriorResult"]
 
-
-FIRST_PAUSE = 0.05
-LONGEST_PAUSE = 0.5
+_NOT_DUPLICATES = (Mismatch, LostHold)
 
 
 class PriorResult(Struct, frozen=True):
-    """The answer to a duplicate: what the first one returned."""
+    """The answer to a duplicate: what the first call returned."""
 
     value: Any
 
 
 class Guard:
-    """One operation's guard. Holds no state between calls: everything rests in the store."""
+    """Runs the work of one operation under its claims. It holds no state between calls: everything is in the store."""
 
     def __init__(
         self,
@@ -61,77 +60,45 @@ class Guard:
         self._verdicts = verdicts
         self._best_effort = best_effort
 
-    def of(self, policy: Policy) -> Guard:
-        """The same for another tenant's policy."""
-        return Guard(self.claims, self._heartbeat, policy, self._verdicts, best_effort=self._best_effort)
-
-    def run(self, ask: ClaimRequest, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
-        """Do the work if it was not done before; otherwise answer with what the first one returned."""
-        outer = enclosing_claim(ask.at.space, self.claims.store)
+    def run(self, request: ClaimRequest, work: Callable[[], Any], results: ResultType) -> Operation[Any]:
+        """Do the work if it was not done before; otherwise return what the first call returned."""
+        outer = enclosing_claim(request.at.space, self.claims.store)
         if outer is not None:
-            refuse_other_payload(outer.ask, ask)
+            refuse_other_payload(outer.ask, request)
             return _value_of((yield from UserCall(work)))
         results.prepare()
-        taken = yield from self.enter(ask, results)
-        if isinstance(taken, PriorResult):
-            return taken.value
-        try:
-            self.begin(taken)
-        except BaseException:  # no thread to be had: nothing was done yet, so give it back
-            yield from self.claims.release(taken.held)
-            raise
+        entered = yield from self.enter(request, results)
+        if isinstance(entered, PriorResult):
+            return entered.value
+        yield from entered.begin()
         try:
             finding: Returned | Raised = yield UserCall(work)
         finally:
-            self.end(taken)
-        return (yield from self.leave(taken, finding, results))
-
-    def begin(self, hold: HeldClaim) -> None:
-        """The work starts: keep its claim alive, and know who is inside. If it raises, release the claim."""
-        self._heartbeat.keep(hold)
-        enter_claim(hold, self.claims.store)
-
-    def end(self, hold: HeldClaim) -> None:
-        self._heartbeat.drop(hold)
-        exit_claim(hold)
+            entered.end()
+        return (yield from self.leave(entered, finding, results))
 
     # -- before the work -------------------------------------------------------------------------
 
-    def enter(self, ask: ClaimRequest, results: ResultType) -> Operation[HeldClaim | PriorResult]:
-        self._refuse_best_effort()
-        pause = FIRST_PAUSE
-        blocked = False
-        while True:
-            outcome = yield from self.claims.take(ask)
-            if isinstance(outcome, Held):
-                hold = HeldClaim(ask, outcome)
-                if self.claims.clock.monotonic() >= outcome.deadline:
-                    yield from self._ask_once_more(hold)
-                return hold
-            if not blocked and not isinstance(outcome, Mismatch):
-                blocked = True
-                self.claims.duplicates.blocked(ask.operation, ask.key, tenant=ask.tenant)
-            if isinstance(outcome, Done):
-                return (yield from self._prior(ask, outcome, results))
-            if not isinstance(outcome, Busy) or self.policy.on_duplicate != "wait":
-                raise refusal(ask, outcome)
-            yield from self.claims.store.pause(ask.at.space, min(pause, outcome.retry_after + 0.001))
-            pause = min(pause * 2, LONGEST_PAUSE)
-
-    def _refuse_best_effort(self) -> None:
-        if self.claims.store.best_effort and self.policy.repeat == "never" and not self._best_effort:
-            raise StoreUnsafe(
-                f"{self.policy.operation} may never be repeated blindly, but this store can lose acknowledged "
-                'writes on failover; use PostgreSQL or SQLite, declare repeat="safe", or accept it with '
-                "App(best_effort=True)."
-            )
-
-    def _ask_once_more(self, hold: HeldClaim) -> Operation[None]:
-        """Nothing acts past its own deadline: a process that slept through its lease asks whether it still holds."""
-        renewed = yield from self.claims.renew(hold.held)
-        if isinstance(renewed, LostHold):
-            raise claim_lost(hold, renewed, BEFORE)
-        hold.held = renewed
+    def enter(self, request: ClaimRequest, results: ResultType) -> Operation[ClaimScope | PriorResult]:
+        """Take the claim, or return the result of the call that has done the work. Raises if there is neither."""
+        policy = self.policy
+        if self.claims.store.best_effort and policy.repeat == "never" and not self._best_effort:
+            raise unsafe_store(f"{policy.operation} may never be repeated blindly", declare='repeat="safe"')
+        scope = ClaimScope(self.claims, self._heartbeat, request)
+        outcome = yield from scope.enter()
+        if isinstance(outcome, Held):
+            return scope
+        if not isinstance(outcome, _NOT_DUPLICATES):
+            self.claims.duplicates.blocked(request.operation, request.key, tenant=request.tenant)
+        if isinstance(outcome, Busy) and policy.on_duplicate == "wait":
+            outcome = yield from scope.wait(outcome)
+        if isinstance(outcome, Done):
+            return (yield from self._prior(request, outcome, results))
+        if isinstance(outcome, Held):  # after waiting
+            return scope
+        if isinstance(outcome, LostHold):
+            raise claim_lost(scope.hold, outcome, BEFORE)
+        raise refusal(request, outcome)
 
     def _prior(self, ask: ClaimRequest, done: Done, results: ResultType) -> Operation[PriorResult]:
         text = yield from unpack(self.claims.store, done.at, done.result, done.spill)
@@ -147,13 +114,14 @@ class Guard:
 
     # -- after the work --------------------------------------------------------------------------
 
-    def leave(self, hold: HeldClaim, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
-        if hold.lost is INHERITED:
+    def leave(self, scope: ClaimScope, finding: Returned | Raised, results: ResultType) -> Operation[Any]:
+        """Record how the work ended; return its result, or raise its error."""
+        if scope.hold.lost is INHERITED:
             return _value_of(finding)
         if isinstance(finding, Returned):
-            return (yield from self._complete(hold, finding.value, results))
+            return (yield from self._complete(scope, finding.value, results))
         try:
-            doubt = yield from self._fail(hold, finding.error)
+            doubt = yield from self._fail(scope, finding.error)
         except StoreError as error:
             finding.error.add_note(f"twiceproof could not record this failure: {error}")
             doubt = None
@@ -161,36 +129,30 @@ class Guard:
             raise carry_stop_iteration(finding.error)
         raise doubt from finding.error
 
-    def _complete(self, hold: HeldClaim, value: Any, results: ResultType) -> Operation[Any]:
-        claim = claim_for(hold.ask, hold.held.attempt)
-        packed = pack(value, hold.held, large=self.policy.large)
-        if not results.fits(packed):
-            claim = structs.replace(claim, unfit=True)
+    def _complete(self, scope: ClaimScope, value: Any, results: ResultType) -> Operation[Any]:
+        packed = pack(value, scope.hold.held, large=self.policy.large)
         try:
-            answer = yield from self.claims.complete(hold.held, claim, packed, self.policy.life)
+            answer = yield from scope.complete(packed, self.policy.life, unfit=not results.fits(packed))
         except StoreError as error:
-            error.add_note(f"The work of {named(hold.ask)} was done; only its record is in doubt.")
+            error.add_note(f"The work of {named(scope.request)} was done; only its record is in doubt.")
             raise
         if isinstance(answer, LostHold):
-            raise claim_lost(hold, answer, DURING)
+            raise claim_lost(scope.hold, answer, DURING)
         results.mind(value, packed)
         text = packed.inline or packed.text
         return results.restore(text, loose=True) if text else value
 
-    def _fail(self, hold: HeldClaim, error: BaseException) -> Operation[NeedsReview | None]:
-        """What the caller hears instead of the error, if that does not tell whether the work was done."""
+    def _fail(self, scope: ClaimScope, error: BaseException) -> Operation[NeedsReview | None]:
+        """Record the failure. Returns the error to raise instead, where it is unknown whether the work was done."""
         verdict = self._verdicts.judge(error, self.policy.not_done)
-        claim = claim_for(hold.ask, hold.held.attempt)
         if verdict not in CLEAN_VERDICTS and self.policy.repeat != "safe":
             fault = fault_of(error)
-            parked = yield from self.claims.park(hold.held, claim, fault, unknown_after(fault))
-            return None if isinstance(parked, LostHold) else in_doubt(hold.ask, fault)
+            parked = yield from scope.park(fault, unknown_after(fault))
+            return None if isinstance(parked, LostHold) else in_doubt(scope.request, fault)
         if self.policy.on_failure == "release":
-            yield from self.claims.release(hold.held)
+            yield from scope.release()
         else:
-            yield from self.claims.fail(
-                hold.held, claim, fault_of(error, retryable=verdict != "final"), self.policy.life
-            )
+            yield from scope.fail(fault_of(error, retryable=verdict != "final"), self.policy.life)
         return None
 
 

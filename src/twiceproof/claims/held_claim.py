@@ -1,23 +1,39 @@
-"""A claim held by this process, and the heartbeat that renews it."""
+"""A claim around work: `ClaimScope` takes it and records how the work ended, `Heartbeat` renews its lease."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from contextvars import Context, ContextVar, Token, copy_context
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from ..clock import Clock, system_clock
 from ..operations import Operation, block
+from ..records import Written
 from ..stores.base import Store
 from ..threads import BackgroundThread, ThreadRun, at_fork
-from .claim import Held, LostHold
-from .states import ClaimRequest
+from .claim import Busy, Fault, Held, LostHold, TakeOutcome
+from .states import ClaimRequest, Lifetime, claim_for
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["INHERITED", "Heartbeat", "HeldClaim", "enclosing_claim", "enter_claim", "exit_claim"]
+    from .manager import ClaimManager
+    from .results import Packed
+
+__all__ = [
+    "FIRST_PAUSE",
+    "INHERITED",
+    "LONGEST_PAUSE",
+    "ClaimScope",
+    "EnterOutcome",
+    "Heartbeat",
+    "HeldClaim",
+    "enclosing_claim",
+]
 
 
 # In a forked child: it is the parent's, who is still at work. What the child says about it would be taken for the end.
@@ -46,30 +62,107 @@ class HeldClaim:
 _inside: ContextVar[tuple[HeldClaim, ...]] = ContextVar("twiceproof_inside", default=())
 
 
-def enter_claim(hold: HeldClaim, store: Store) -> None:
-    """From now on, a call for the same key from inside the work is part of it, not a duplicate."""
-    hold.store = store
-    hold.token = _inside.set((*_inside.get(), hold))
-
-
-def exit_claim(hold: HeldClaim) -> None:
-    # A task left behind keeps a copy of this context: what it holds on to must not open the door later.
-    hold.active = False
-    if hold.token is None:
-        return
-    try:
-        _inside.reset(hold.token)
-    except ValueError:  # left in another context than entered: a generator closed elsewhere, a pool's other thread
-        _inside.set(tuple(other for other in _inside.get() if other is not hold))
-    hold.token = None
-
-
 def enclosing_claim(space: str, store: Store) -> HeldClaim | None:
-    """The hold on this space that the caller is inside of, if any. Another store has claims of its own."""
+    """Return the claim on this space that the caller runs under, if any. Another store has claims of its own."""
     for hold in _inside.get():
         if hold.active and hold.ask.at.space == space and hold.store is store:
             return hold
     return None
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # between two attempts to take a claim that another process holds
+EnterOutcome = TakeOutcome | LostHold
+
+
+class ClaimScope:
+    """One claim around a piece of work, in this order: `enter`, `begin`, the work, `end`, and one last write.
+
+    The last write is `complete`, `fail`, `park` or `release`. Work that is never ended this way leaves a claim whose
+    lease lapses.
+    """
+
+    __slots__ = ("_claims", "_heartbeat", "hold", "request")
+
+    hold: HeldClaim  # once `enter` has returned `Held`
+
+    def __init__(self, claims: ClaimManager, heartbeat: Heartbeat, request: ClaimRequest) -> None:
+        self._claims = claims
+        self._heartbeat = heartbeat
+        self.request = request
+
+    def enter(self) -> Operation[EnterOutcome]:
+        """Take the claim. `Held`: it is ours. `LostHold`: it was, but this process slept through its lease."""
+        outcome = yield from self._claims.take(self.request)
+        if isinstance(outcome, Held):
+            self.hold = HeldClaim(self.request, outcome)
+            if self._claims.clock.monotonic() >= outcome.deadline:  # nothing acts past its own deadline
+                return (yield from self._renew())
+        return outcome
+
+    def _renew(self) -> Operation[Held | LostHold]:
+        renewed = yield from self._claims.renew(self.hold.held)
+        if isinstance(renewed, Held):
+            self.hold.held = renewed
+        return renewed
+
+    def wait(
+        self, outcome: EnterOutcome, *, seconds: float = math.inf, first_pause: float = FIRST_PAUSE
+    ) -> Operation[EnterOutcome]:
+        """Enter again and again while another process holds the claim, for at most `seconds`."""
+        until, pause = self._claims.clock.monotonic() + seconds, first_pause
+        while isinstance(outcome, Busy):
+            left = until - self._claims.clock.monotonic()
+            if left <= 0:
+                break
+            yield from self._claims.store.pause(self.request.at.space, min(pause, left, outcome.retry_after + 0.001))
+            pause = min(pause * 2, LONGEST_PAUSE)
+            outcome = yield from self.enter()
+        return outcome
+
+    def begin(self, *, inside: bool = True) -> Operation[None]:
+        """Renew the lease from now on. With `inside`, a call for the same key from within the work is part of it."""
+        hold = self.hold
+        try:
+            self._heartbeat.keep(hold)
+            if inside:
+                hold.store = self._claims.store
+                hold.token = _inside.set((*_inside.get(), hold))
+        except BaseException:  # no thread can be started: nothing was done yet, so the claim is given back
+            yield from self.release()
+            raise
+
+    def end(self) -> None:
+        """Stop renewing the lease; the last write follows."""
+        hold = self.hold
+        self._heartbeat.drop(hold)
+        # A task left behind keeps a copy of this context: a claim that it finds there must not count as held later.
+        hold.active = False
+        if hold.token is None:
+            return
+        try:
+            _inside.reset(hold.token)
+        except ValueError:  # left in another context than entered: a generator closed elsewhere, a pool's other thread
+            _inside.set(tuple(other for other in _inside.get() if other is not hold))
+        hold.token = None
+
+    def complete(self, packed: Packed, life: Lifetime, *, unfit: bool = False) -> Operation[Written | LostHold]:
+        """Record the result. `unfit`: it does not fit its declared type."""
+        claim = claim_for(self.request, self.hold.held.attempt)
+        if unfit:
+            claim = structs.replace(claim, unfit=True)
+        return self._claims.complete(self.hold.held, claim, packed, life)
+
+    def fail(self, fault: Fault, life: Lifetime) -> Operation[Written | LostHold]:
+        """Record a failure, retryable or not, as the fault says."""
+        return self._claims.fail(self.hold.held, claim_for(self.request, self.hold.held.attempt), fault, life)
+
+    def park(self, fault: Fault, reason: str) -> Operation[Written | LostHold]:
+        """Record that the outcome is unknown: a person must settle it."""
+        return self._claims.park(self.hold.held, claim_for(self.request, self.hold.held.attempt), fault, reason)
+
+    def release(self) -> Operation[Written | LostHold]:
+        """Give the key back as if it had never been taken."""
+        return self._claims.release(self.hold.held)
 
 
 log = logging.getLogger("twiceproof")

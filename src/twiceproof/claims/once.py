@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable, Collection, Coroutine
 from types import CoroutineType, FunctionType, MethodType, TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
-
-from msgspec import structs
 
 from ..clock import Ids
 from ..errors import Misuse, NotDone
@@ -17,7 +14,7 @@ from ..operations import Operation, Raised, Returned, StopIterationCarrier, awai
 from .claim import TakeOutcome
 from .error_messages import refuse_other_payload
 from .guard import Guard, PriorResult
-from .held_claim import HeldClaim, enclosing_claim
+from .held_claim import ClaimScope, enclosing_claim
 from .request import ClaimRequestFactory, Link
 from .results import ResultType
 from .states import ClaimRequest
@@ -30,7 +27,6 @@ __all__ = [
     "Once",
     "OnceDecorator",
     "OnceFunction",
-    "is_method",
     "refuse_generators",
 ]
 
@@ -40,43 +36,47 @@ def _plain() -> object:
 
 
 class ClaimBlock:
-    """Inside it, `held` says whether the work is ours. What is assigned to `result` is recorded at the end."""
+    """`with app.claim(…)`: `held` says whether the work is to be done here; `result` is recorded at the end."""
 
-    def __init__(self, guard: Guard, ask: ClaimRequest) -> None:
+    def __init__(self, guard: Guard, request: ClaimRequest) -> None:
         self._guard = guard
-        self._ask = ask
-        self._results = ResultType(_plain, ask.operation)
-        self._hold: HeldClaim | None = None
+        self._request = request
+        self._results = ResultType(_plain, request.operation)
+        self._scope: ClaimScope | None = None
         self._entered = False
         self._nested = False
         self.result: Any = None
 
     @property
     def held(self) -> bool:
-        return self._hold is not None or self._nested
+        """Whether the work of this block is to be done here."""
+        return self._scope is not None or self._nested
 
     @property
     def key(self) -> str:
-        return self._ask.key
+        """The key, in Unicode's normal form."""
+        return self._request.key
 
     @property
     def run(self) -> str:
-        return self._ask.run
+        """The id under which the claim is found in lists."""
+        return self._request.run
 
     @property
     def lost(self) -> bool:
-        """Whether the claim may no longer be ours: time to stop before the next effect.
+        """Whether the claim may have been taken over: stop before the next effect.
 
-        A heartbeat has found so, or its time is over and no heartbeat came through: nobody could say so then.
+        True when a heartbeat has found so, and when the lease has run out without a successful heartbeat.
         """
-        hold = self._hold
-        if hold is None or hold.lost is not None:
-            return hold is not None
-        return hold.active and self._guard.claims.clock.monotonic() >= hold.held.deadline
+        if self._scope is None:
+            return False
+        hold = self._scope.hold
+        return hold.lost is not None or (hold.active and self._guard.claims.clock.monotonic() >= hold.held.deadline)
 
     @property
     def attempt(self) -> int:
-        return self._hold.held.attempt if self._hold else 0
+        """The attempt number; 0 if the claim is not held here."""
+        return self._scope.hold.held.attempt if self._scope else 0
 
     def __enter__(self) -> ClaimBlock:
         return block(self._enter())
@@ -93,42 +93,39 @@ class ClaimBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, GeneratorExit):  # the coroutine is being thrown away and cannot wait: the lease lapses
-            if self._hold is not None:
-                self._guard.end(self._hold)
+            if self._scope is not None:
+                self._scope.end()
             return
         await await_(self._leave(error))
 
     def _enter(self) -> Operation[ClaimBlock]:
         if self._entered:
-            raise Misuse("A claim is entered once; ask for a new one with app.claim(…).")
+            raise Misuse("A claim is entered once; make a new one with app.claim(…).")
         self._entered = True
-        outer = enclosing_claim(self._ask.at.space, self._guard.claims.store)
-        if outer is not None and not self._ask.reentrant:  # part of the work around it, which records the result
-            refuse_other_payload(outer.ask, self._ask)
+        outer = enclosing_claim(self._request.at.space, self._guard.claims.store)
+        if outer is not None and not self._request.reentrant:  # part of the work around it, which records the result
+            refuse_other_payload(outer.ask, self._request)
             self._nested = True
             return self
         self._results.prepare()
-        taken = yield from self._guard.enter(self._ask, self._results)
-        if isinstance(taken, PriorResult):
-            self.result = taken.value
+        entered = yield from self._guard.enter(self._request, self._results)
+        if isinstance(entered, PriorResult):
+            self.result = entered.value
             return self
-        try:
-            self._guard.begin(taken)
-        except BaseException:
-            yield from self._guard.claims.release(taken.held)
-            raise
-        self._hold = taken
+        yield from entered.begin()
+        self._scope = entered
         return self
 
     def _leave(self, error: BaseException | None) -> Operation[None]:
-        if self._hold is None:
+        scope = self._scope
+        if scope is None:
             return
-        self._guard.end(self._hold)
+        scope.end()
         if error is None:
-            self.result = yield from self._guard.leave(self._hold, Returned(self.result), self._results)
+            self.result = yield from self._guard.leave(scope, Returned(self.result), self._results)
             return
         try:
-            yield from self._guard.leave(self._hold, Raised(error), self._results)
+            yield from self._guard.leave(scope, Raised(error), self._results)
         except StopIterationCarrier:  # the block's own error goes on by itself
             return
         except BaseException as same:
@@ -156,12 +153,6 @@ class GuardedMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._function(*args, **kwargs)
-
-
-def is_method(function: Callable[..., Any], receiver: str | None) -> bool:
-    """Whether it was written in the body of a class: only there, `self` is anybody's object."""
-    scope = getattr(function, "__qualname__", "").rpartition(".")[0]
-    return receiver is not None and bool(scope) and not scope.endswith("<locals>")
 
 
 def _copied(function: FunctionType) -> FunctionType:
@@ -248,19 +239,15 @@ class Once:
         self._results = ResultType(function, self.policy.operation)
         self._awaited = inspect.iscoroutinefunction(function)
 
-    def of(self, tenant: str) -> Once:
-        """The same function for another tenant: its claims are apart."""
-        if tenant == self.policy.tenant:
-            return self
-        view = copy.copy(self)
-        view.policy = structs.replace(self.policy, tenant=tenant)
-        view.guard = self.guard.of(view.policy)
-        view.asking = self.asking.of(view.policy)
-        return view
+    def call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, tenant: str | None = None, retry: bool = False
+    ) -> Operation[Any]:
+        """Call the function under its claim, for `tenant` or the one it was declared for.
 
-    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
-        ask = self.ask(args, kwargs, retry=retry)
-        return self.guard.run(ask, lambda: self._work(args, kwargs), self._results)
+        `retry`: run again what has failed for good.
+        """
+        request = self.asking.request(self.asking.arguments.bind(args, kwargs), tenant=tenant, retry=retry)
+        return self.guard.run(request, lambda: self._work(args, kwargs), self._results)
 
     def _work(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         value = self.function(*args, **kwargs)
@@ -269,15 +256,18 @@ class Once:
             raise NotDone(f"{self.policy.operation} is a def that returns a coroutine; guard an `async def` instead.")
         return value
 
-    def look(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[TakeOutcome | None]:
-        """What the claim of these arguments is now."""
-        return self.guard.claims.look(self.asking.address(self.key(args, kwargs)))
+    def look(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, tenant: str | None = None
+    ) -> Operation[TakeOutcome | None]:
+        """Return what the claim of these arguments is now."""
+        return self.guard.claims.look(self.asking.address(self.key(args, kwargs), tenant))
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.asking.key(args, kwargs)
 
-    def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> ClaimRequest:
-        return self.asking.ask(self.asking.arguments.bind(args, kwargs), retry=retry)
+    def request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ClaimRequest:
+        """Return the claim request of a call, for the tenant it was declared for."""
+        return self.asking.request(self.asking.arguments.bind(args, kwargs))
 
 
 def refuse_generators(function: Callable[..., Any]) -> None:

@@ -11,17 +11,16 @@ from msgspec import Raw, Struct
 
 from ..errors import BadWrite, Misuse
 from ..operations import Operation
-from ..records import Address, Insert, Page, Record
-from ..stores.base import Store
+from ..records import Address, Insert, Page, Record, record_kind
+from ..stores.base import Store, scan_all
 from .claim import NO_RESULT, Fault, Spill, body_of
 from .states import EXPIRE, is_expired
 
 __all__ = ["Evidence", "Listed", "Meant", "Place", "evidence_of", "evidence_write", "list_records", "read_evidence"]
 
 
-EVIDENCE_KIND = "evidence"
+EVIDENCE_KIND = record_kind("evidence", beside_run=True, expires=True)
 KEEP = 365 * 86_400.0
-PAGE = 1_000
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
@@ -44,14 +43,8 @@ def evidence_write(space: str, evidence: Evidence) -> Insert:
 
 def evidence_of(store: Store, space: str) -> Operation[list[Evidence]]:
     """All of it, in the order in which it came in. By its address, fence 10 would come before fence 9."""
-    pieces: list[Evidence] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(EVIDENCE_KIND, space=space, after=after, limit=PAGE)
-        pieces += [read_evidence(record) for record in page.records]
-        after = page.after
-        if after is None:
-            return sorted(pieces, key=lambda piece: (piece.seen_at, piece.fence))
+    pieces = [read_evidence(record) for record in (yield from scan_all(store, EVIDENCE_KIND, space=space))]
+    return sorted(pieces, key=lambda piece: (piece.seen_at, piece.fence))
 
 
 def read_evidence(record: Record) -> Evidence:

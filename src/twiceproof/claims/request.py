@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 from ..clock import Clock, Ids
 from ..errors import Misuse
-from ..keys import KeyMaker, UnstableKeyDetector, fingerprint
+from ..keys import KeyMaker, UnstableKeyDetector, digest, fingerprint
 from ..records import Address
 from .claim import CLAIM, address_of, run_id
 from .policy import Policy
@@ -64,7 +63,7 @@ Link = str | Callable[..., str] | None
 
 
 class ClaimRequestFactory:
-    """One operation's asks."""
+    """Makes the claim requests of one operation from the arguments of its calls."""
 
     def __init__(
         self,
@@ -89,37 +88,35 @@ class ClaimRequestFactory:
         self._link = KeyMaker(link, self.arguments.signature) if link else None
         self._ignore = _ignored(policy.ignore, self.arguments)
 
-    def of(self, policy: Policy) -> ClaimRequestFactory:
-        """The same for another tenant's policy."""
-        view = copy.copy(self)
-        view.policy = policy
-        return view
-
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        """Return the key of a call."""
         return self.maker.make(self.arguments.bind(args, kwargs))
 
-    def address(self, key: str) -> Address:
-        return address_of(self.policy.tenant, self.policy.operation, key, self._kind)
+    def address(self, key: str, tenant: str | None = None) -> Address:
+        """Return where the claim of a key is stored, for `tenant` or the one it was declared for."""
+        return address_of(tenant or self.policy.tenant, self.policy.operation, key, self._kind)
 
-    def ask(self, arguments: dict[str, Any], *, retry: bool = False) -> ClaimRequest:
-        """Everything that can be refused is refused here, before anything is written."""
+    def request(self, arguments: dict[str, Any], *, tenant: str | None = None, retry: bool = False) -> ClaimRequest:
+        """Return the claim request of a call. Everything that can be refused is refused here, before any write."""
         key = self.maker.make(arguments)
         if self._watch.is_on:
-            self._watch.look(arguments, key, self._clock.now(), stacklevel=6)
-        at = self.address(key)
+            self._watch.look(arguments, key, self._clock.now())
+        policy = self.policy
+        tenant = tenant or policy.tenant
+        at = address_of(tenant, policy.operation, key, self._kind)
         return ClaimRequest(
-            at,
-            self.policy.operation,
-            key,
-            self._owner(),
-            self.policy.lease,
-            self.policy.tenant,
-            fingerprint(arguments, self._ignore),
-            run_id(at.space),
-            self._link.make(arguments) if self._link else "",
-            self.policy.repeat,
-            retry,
-            self.policy.where,
+            at=at,
+            operation=policy.operation,
+            key=key,
+            owner=self._owner(),
+            lease=policy.lease,
+            tenant=tenant,
+            fingerprint=fingerprint(arguments, self._ignore) if self._ignore else digest(arguments),
+            run=run_id(at.space),
+            link=self._link.make(arguments) if self._link else "",
+            repeat=policy.repeat,
+            retry=retry,
+            where=policy.where,
         )
 
 

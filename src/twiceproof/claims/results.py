@@ -20,7 +20,7 @@ from ..keys.models import from_model, is_model, leaves, mentions_models, reader
 from ..operations import Operation
 from ..records import Address, Insert
 from ..stores.base import Store
-from .blobs.records import TEXT, load
+from .blobs.records import RESOURCE_KIND, TEXT, load
 from .claim import NO_RESULT, Claim, Held, Spill
 from .states import EXPIRE
 
@@ -51,7 +51,6 @@ def declared(function: Callable[..., Any], name: str) -> Any:
         return Any
 
 
-KIND = "resource"
 INLINE_LIMIT = 64 * 1024
 SPILL_LIMIT = 8 * 1024 * 1024
 PLAIN = (str, int, float, bool, type(None), list, dict)
@@ -138,7 +137,7 @@ def _refuse_not_a_number(value: Any) -> None:
 
 
 def resource_address(space: str, ref: str) -> Address:
-    return Address(space, KIND, ref.rsplit("/", 1)[1])
+    return Address(space, RESOURCE_KIND, ref.rsplit("/", 1)[1])
 
 
 def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Operation[str | Raw]:

@@ -12,9 +12,24 @@ from msgspec import Struct, structs
 from ..clock import Clock
 from ..errors import CannotOpen
 from ..operations import Operation, block
-from ..records import Address, Check, Conflict, Found, Insert, Record, Remove, Replace, Write, Written
+from ..records import (
+    RECORD_KINDS,
+    SELF,
+    Address,
+    Check,
+    Conflict,
+    Found,
+    Insert,
+    Record,
+    Remove,
+    Replace,
+    Write,
+    Written,
+    expiring_kinds,
+    kinds_beside_runs,
+)
 from ..stores.base import Store
-from .blobs.records import delete_blobs
+from .blobs.records import RESOURCE_KIND, delete_blobs
 from .claim import (
     CLAIM,
     DONE,
@@ -23,7 +38,6 @@ from .claim import (
     NO_RESULT,
     REVIEW,
     RUN,
-    SELF,
     TRIMMED,
     Claim,
     body_of,
@@ -35,12 +49,9 @@ from .states import EXPIRE, TRIM, is_expired, kept_until
 
 __all__ = [
     "ABANDONED_AFTER",
-    "EXTERNAL",
     "HTTP_OWNER",
     "INPUT",
     "PASS",
-    "POINTERS",
-    "RUN_RECORD_KINDS",
     "Pointer",
     "Sweeper",
     "Swept",
@@ -58,7 +69,6 @@ __all__ = [
 
 
 INPUT = "input-"  # how the name of a large input begins
-RUN_RECORD_KINDS = ("step", "arrival", "approval", "evidence", "resource", "undo")
 BATCH = 50
 
 
@@ -78,7 +88,7 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
     """How many went; -1 if the claim is no longer the one in `owner`: whoever took it may need the rest."""
     gone = 0
     size = max(1, min(BATCH, store.batch_limit - 1))
-    for kind in RUN_RECORD_KINDS:
+    for kind in kinds_beside_runs():
         after: str | None = None
         while True:
             page = yield from store.scan(kind, space=owner.at.space, after=after, limit=size)
@@ -103,12 +113,10 @@ def is_of_a_run_to_come(record: Record, now: float) -> bool:
 
     Cleared away with an earlier run of the key, it would leave a run that can never be carried out.
     """
-    named = record.at.kind == "resource" and record.at.key.startswith(INPUT)
+    named = record.at.kind == RESOURCE_KIND and record.at.key.startswith(INPUT)
     return named and record.queue == EXPIRE and record.due_at is not None and record.due_at > now
 
 
-EXTERNAL = "external"  # an id that the outside gave
-POINTERS = (EXTERNAL, "callback")
 LOOK_AGAIN = 30 * 86_400.0
 
 
@@ -152,8 +160,6 @@ def _is_tombstone(owner: Record) -> bool:
 
 log = logging.getLogger("twiceproof")
 
-BESIDE = ("evidence", "resource")  # with a time of their own, which may be over before their claim has ended
-KINDS = (RUN, CLAIM, *BESIDE, "link", "letter", "mark", "duplicates", "notice", "worker", *POINTERS)
 PASS = 500
 TOGETHER = 100  # in one commit: claims that come meanwhile wait for no more than that
 
@@ -173,7 +179,7 @@ class Swept(Struct, frozen=True):
 def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
     """One pass. Each write is conditional on what was read: a key that is taken meanwhile stays."""
     counts = {"forgotten": 0, "trimmed": 0, "pieces": 0}
-    for kind in KINDS:
+    for kind in expiring_kinds():
         due = yield from store.due(kind, queues=(EXPIRE, TRIM), limit=limit, hide=60.0)
         for first in range(0, len(due.records), TOGETHER):
             yield from _sweep_several(store, due.records[first : first + TOGETHER], due.now, counts)
@@ -184,7 +190,9 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
     """All of them with a handful of questions. What belongs to a run goes with it, in one write: all or nothing."""
     try:
         runs = [record.at.space for record in records if record.at.kind == RUN]
-        beside = _by_space((yield from store.beside(runs, RUN_RECORD_KINDS, limit=store.batch_limit))) if runs else {}
+        beside = (
+            _by_space((yield from store.beside(runs, kinds_beside_runs(), limit=store.batch_limit))) if runs else {}
+        )
         asked = [at for record in records for at in _asks_for(record)]
         owners = dict(zip(asked, (yield from store.read_each(asked)), strict=True)) if asked else {}
         ends = [_End(record, _last(record, now, owners), beside.get(record.at.space, ())) for record in records]
@@ -256,16 +264,18 @@ def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
 
 def _asks_for(record: Record) -> tuple[Address, ...]:
     """Whose state decides whether it may go."""
-    if record.at.kind in POINTERS:
+    kind = RECORD_KINDS[record.at.kind]
+    if kind.points_to_run:
         return (owner_of(record),)
-    kinds = (CLAIM, RUN) if record.at.kind in BESIDE else ()
+    kinds = (CLAIM, RUN) if kind.beside_run else ()  # its own time may be over before its claim has ended
     return tuple(Address(record.at.space, kind, SELF) for kind in kinds)
 
 
 def _last(record: Record, now: float, owners: Mapping[Address, Found]) -> Remove | Replace:
-    if record.at.kind in POINTERS:
+    kind = RECORD_KINDS[record.at.kind]
+    if kind.points_to_run:
         return renewal(record, owners[owner_of(record)])
-    if record.at.kind in BESIDE and any(_is_needed(owners[at].record) for at in _asks_for(record)):
+    if kind.beside_run and any(_is_needed(owners[at].record) for at in _asks_for(record)):
         return Replace(record.at, None, record.state, version=record.version, queue=EXPIRE, due_in=LOOK_AGAIN)
     return Remove(record.at, version=record.version) if record.queue == EXPIRE else _tombstone(record, now)
 

@@ -52,7 +52,7 @@ EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when 
 TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due, leaving a tombstone
 
 
-class ClaimRequest(Struct, frozen=True, gc=False):
+class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     """What a caller wants to claim, and how."""
 
     at: Address

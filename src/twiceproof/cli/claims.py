@@ -37,7 +37,7 @@ from .claim_views import (
 from .doctor import clear_orphans
 from .output import Progress, clean, moment, show_json, show_pairs, show_table, show_text, span
 from .prompts import confirm, login_name, read_result
-from .target import LedgerTarget, command, opened, target_options
+from .target import LedgerTarget, command, load_record_kinds, opened, target_options
 
 __all__ = ["claims", "list_", "release", "settle", "settle_claim", "show", "sweep_"]
 
@@ -363,6 +363,7 @@ Running apps sweep by themselves, a little at a time; this does all of it at onc
 def sweep_(target: LedgerTarget, orphans: bool) -> None:
     """Forget finished claims whose time to be kept is over, of all tenants."""
     total, lost = Swept(), 0
+    load_record_kinds()
     with opened(target) as store, Progress("swept", quiet=target.json) as progress:
         while _count(swept := block(sweep(store))):
             total = Swept(*(a + b for a, b in zip(structs.astuple(total), structs.astuple(swept), strict=True)))

@@ -13,7 +13,7 @@ from ..flows.history.key_rotation import keys_in_use
 from ..flows.history.key_rotation import rotate as rotate_all
 from ..stores.encryption import PLAIN, as_keyring
 from .output import Progress, show_json, show_table, show_text
-from .target import LedgerTarget, opened, target_options
+from .target import LedgerTarget, load_record_kinds, opened, target_options
 
 __all__ = ["keys", "new", "rotate", "status"]
 
@@ -53,6 +53,7 @@ def rotate(target: LedgerTarget) -> None:
 
     Exit code 1 where something is left: say it again later. What does not open is named, and left as it is.
     """
+    load_record_kinds()
     with opened(target) as store, Progress("sealing", quiet=target.json) as bar:
         done = rotate_all(store, bar.show)
     if target.json:
@@ -95,6 +96,7 @@ def status(target: LedgerTarget) -> None:
     """Count rows per key id. A key without rows can be taken away. Exit code 1 where a row cannot be opened."""
     keyring = as_keyring(target.keys)
     known = keyring.ids if keyring else ()
+    load_record_kinds()
     with opened(target) as store:
         counts = keys_in_use(store)
     names = dict.fromkeys([*known, *counts])

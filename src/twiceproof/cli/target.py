@@ -25,6 +25,7 @@ __all__ = [
     "LedgerTarget",
     "command",
     "json_option",
+    "load_record_kinds",
     "no_store",
     "no_target",
     "opened",
@@ -196,6 +197,13 @@ def opened(target: LedgerTarget, *, create: bool = False) -> Iterator[GroupedSto
         yield store
     finally:
         store.close()
+
+
+def load_record_kinds() -> None:
+    """Load every module that registers a kind of record: a sweep or a key rotation must not miss one."""
+    from ..app import app  # noqa: F401
+    from ..inbound import signing  # noqa: F401
+    from ..server import tokens  # noqa: F401
 
 
 def require_ledger(url: str) -> None:

@@ -17,7 +17,7 @@ from ..claims.states import EXPIRE
 from ..clock import Clock
 from ..errors import Misuse, NotDone
 from ..operations import Operation, block
-from ..records import Address, Insert, Record, Remove, Replace, Write, Written
+from ..records import Address, Insert, Record, Remove, Replace, Write, Written, record_kind
 from ..safe_text import suggested_command
 from ..secret import Secret, secrets_of
 from ..stores.base import Store
@@ -171,7 +171,7 @@ def to_email(
 
 log = logging.getLogger("twiceproof")
 
-KIND = "notice"
+KIND = record_kind("notice", expires=True)
 OPERATION = "@notices"
 MOST_AT_ONCE = 20  # messages per look: a storm over many keys must not become one of mails
 MOST_UNSENT = 3  # then the receiver is away, until the next look

@@ -235,16 +235,15 @@ def _go_on(flow: Flow, claim: Claim, record: Record, slots: Sequence[HeldClaim] 
 def _ask(flow: Flow, claim: Claim, record: Record) -> ClaimRequest:
     policy = flow.policy
     return ClaimRequest(
-        record.at,
-        flow.name,
-        claim.key,
-        flow.parts.owner(),
-        policy.lease,
-        claim.tenant,
-        "",
-        claim.run,
-        claim.link,
-        policy.repeat,
+        at=record.at,
+        operation=flow.name,
+        key=claim.key,
+        owner=flow.parts.owner(),
+        lease=policy.lease,
+        tenant=claim.tenant,
+        run=claim.run,
+        link=claim.link,
+        repeat=policy.repeat,
         where=policy.where,
     )
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from ..claims.claim import claim_of, run_address, run_id
-from ..claims.retention import EXTERNAL, Pointer, pointer_of, pointer_write
+from ..claims.retention import Pointer, pointer_of, pointer_write
 from ..claims.states import is_expired
 from ..operations import Operation
-from ..records import Address, Insert
-from ..stores.base import Store
+from ..records import Address, Insert, record_kind
+from ..stores.base import Store, scan_all
 from .engine.ledger import STEP_DONE, Entry, entries_in
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .step import StepCall
 
 __all__ = ["IdLink", "ids_of", "runs_by_external_id", "write_missing_pointers", "write_pointer"]
+
+EXTERNAL = record_kind("external", expires=True, points_to_run=True)  # an id given by an external system
 
 
 class IdLink(Struct, frozen=True):
@@ -82,15 +84,10 @@ def _pointer(session: Session, step: str, external: str) -> Insert:
 def runs_by_external_id(store: Store, tenant: str, external: str) -> Operation[list[IdLink]]:
     """The runs that received an external id. Forgotten runs are left out."""
     links: list[IdLink] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(EXTERNAL, space=id_space(tenant, external), after=after)
-        for pointer in map(pointer_of, page.records):
-            known = yield from ids_of(store, run_address(pointer.space))
-            links += [link for link in known if (link.step, link.external) == (pointer.step, external)]
-        if page.after is None:
-            return links
-        after = page.after
+    for pointer in map(pointer_of, (yield from scan_all(store, EXTERNAL, space=id_space(tenant, external)))):
+        known = yield from ids_of(store, run_address(pointer.space))
+        links += [link for link in known if (link.step, link.external) == (pointer.step, external)]
+    return links
 
 
 def ids_of(store: Store, at: Address) -> Operation[list[IdLink]]:

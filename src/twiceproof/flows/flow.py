@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw, structs
 
 from ..claims.claim import Held, alone, run_id, validate_name
-from ..claims.error_messages import refuse_other_fingerprint
+from ..claims.error_messages import refuse_other_fingerprint, unsafe_store
 from ..claims.held_claim import HeldClaim
 from ..claims.once import refuse_generators
 from ..claims.policy import Policy
@@ -20,7 +20,7 @@ from ..claims.request import ClaimRequestFactory
 from ..claims.results import Packed, ResultType
 from ..claims.retention import forget
 from ..claims.states import ClaimRequest, Move, is_expired
-from ..errors import Misuse, StoreUnsafe
+from ..errors import Misuse
 from ..operations import Operation, await_, block
 from ..records import Found, Record, Written
 from .engine.context import correlation
@@ -95,7 +95,6 @@ class Flow:
             view = copy.copy(self)
             view.parts = self.parts.of(tenant)
             view.policy = structs.replace(self.policy, tenant=validate_name("tenant", tenant))
-            view.asking = self.asking.of(view.policy)
             self._views[tenant] = view
         return view
 
@@ -117,7 +116,8 @@ class Flow:
     ) -> Operation[tuple[ClaimRequest, Raw]]:
         """What is asked of the claim, and what a new run would keep of the call. Large inputs are laid out for it."""
         arguments = self.asking.arguments.bind(args, kwargs)
-        ask = self.asking.ask(self._declared(arguments) if plain else arguments, retry=retry)
+        seen = self._declared(arguments) if plain else arguments
+        ask = self.asking.request(seen, tenant=self.policy.tenant, retry=retry)
         if self.limits is not None:
             work |= self._turn_of(arguments, self.limits)
         packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
@@ -211,10 +211,7 @@ class Flow:
 
     def refuse_best_effort(self) -> None:
         if self.parts.store.best_effort and not self.parts.best_effort:
-            raise StoreUnsafe(
-                f"{self.name} keeps a ledger, but this store can lose acknowledged writes on failover; use PostgreSQL "
-                "or SQLite, or accept it with App(best_effort=True)."
-            )
+            raise unsafe_store(f"{self.name} keeps a ledger")
 
     # -- left to a worker --------------------------------------------------------------------------
 
@@ -248,7 +245,7 @@ class Flow:
         return Handle(self.parts, at, ask.run, self.results), found is None
 
     def handle(self, key: str) -> Handle:
-        at = self.asking.address(key)
+        at = self.asking.address(key, self.policy.tenant)
         return Handle(self.parts, at, run_id(at.space), self.results)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

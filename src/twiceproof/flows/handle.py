@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ..claims.claim import HELD, REVIEW, Busy, Done, Failed, InReview, Parked, TakeOutcome
+from ..claims.claim import HELD, REVIEW, Busy, Done, Failed, InReview, Parked, TakeOutcome, parse_space
 from ..claims.results import Misfit, ResultType, unpack
 from ..claims.states import is_expired, is_lapsed, outcome_of
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
@@ -105,7 +105,7 @@ class Handle:
 
     def _value(self, done: Done) -> Operation[Any]:
         if (overtaken := stale(done)) is not None:
-            operation, key = self.at.space.split("/", 2)[1:]
+            _, operation, key = parse_space(self.at.space)
             raise stale_error(operation, key, self.id, overtaken, self.parts.where)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         if not text:
@@ -154,7 +154,7 @@ class AnyHandle:
 
     @property
     def key(self) -> str:
-        return self._handle.at.space.split("/", 2)[2]
+        return parse_space(self._handle.at.space).key
 
     def _state(self) -> Any:
         return self._drive(self._handle.state())

@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Struct
 
 from ..claims.claim import Held, address_of, body_of, run_id
-from ..claims.held_claim import INHERITED, HeldClaim
+from ..claims.held_claim import INHERITED, ClaimScope, HeldClaim
 from ..claims.states import ClaimRequest
 from ..errors import Misuse, StoreError
 from ..keys import KeyMaker
 from ..keys.duration import seconds
 from ..operations import Operation
-from ..records import Address, Insert, Replace, Written
+from ..records import Address, Insert, Replace, Written, record_kind
 from ..stores.base import Store
 from .runtime import Runtime
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-KIND = "rate"
+KIND = record_kind("rate")
 _TEXT = re.compile(r"([0-9]{1,9}) ?/ ?([0-9.]* ?[a-z]+)")
 
 
@@ -101,13 +101,20 @@ def take_slot(
     first = int(roll() * size)
     for i in range(size):
         at = address_of(parts.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
-        owner = parts.owner()
-        ask = ClaimRequest(at, f"{name}@slots", group, owner, lease, parts.tenant, run=run_id(at.space), repeat="safe")
-        outcome = yield from parts.claims.take(ask)
-        if isinstance(outcome, Held):
-            hold = HeldClaim(ask, outcome)
-            parts.heartbeat.keep(hold)
-            return hold
+        request = ClaimRequest(
+            at=at,
+            operation=f"{name}@slots",
+            key=group,
+            owner=parts.owner(),
+            lease=lease,
+            tenant=parts.tenant,
+            run=run_id(at.space),
+            repeat="safe",
+        )
+        slot = ClaimScope(parts.claims, parts.heartbeat, request)
+        if isinstance((yield from slot.enter()), Held):
+            yield from slot.begin(inside=False)
+            return slot.hold
     return None
 
 

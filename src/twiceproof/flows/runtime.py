@@ -6,7 +6,7 @@ import copy
 import random
 from collections.abc import Callable
 
-from ..claims.claim import run_address, space_of_run
+from ..claims.claim import parse_space, run_address, space_of_run
 from ..claims.error_classification import ErrorRegistry
 from ..claims.held_claim import Heartbeat
 from ..claims.manager import FOR_EVER, ClaimManager
@@ -66,7 +66,7 @@ class Runtime:
 
     def life_of(self, at: Address) -> Lifetime:
         """How long an ended run is kept; for ever, if its flow is not declared here."""
-        return self.lives.get(at.space.split("/", 2)[1], FOR_EVER)
+        return self.lives.get(parse_space(at.space).operation, FOR_EVER)
 
     @property
     def draining(self) -> bool:
@@ -109,7 +109,7 @@ def own_approval(tenant: str, at: Address) -> Address:
 
 def _is_own(tenant: str, at: Address) -> bool:
     """A tenant's name has no slash."""
-    return at.space.partition("/")[0] == tenant
+    return at.space.startswith(f"{tenant}/")
 
 
 def postpone(store: Store, record: Record, seconds: float) -> Operation[None]:

@@ -22,15 +22,16 @@ from ..claims.claim import (
     Failed,
     Held,
     InReview,
+    LostHold,
     Mismatch,
-    TakeOutcome,
     address_of,
     run_address,
     space_of_run,
 )
 from ..claims.duplicates import source_var
+from ..claims.held_claim import ClaimScope, EnterOutcome
 from ..claims.results import Packed
-from ..claims.states import ClaimRequest, claim_for
+from ..claims.states import ClaimRequest
 from ..errors import (
     FlowError,
     KeyRefused,
@@ -172,9 +173,10 @@ class Admission:
             ask = self._claim_request(event)
         except Misuse as error:
             return _refused(error)
-        taken = yield from self.parts.claims.take(ask)
+        scope = ClaimScope(self.parts.claims, self.parts.heartbeat, ask)
+        taken = yield from scope.enter()
         if isinstance(taken, Held):
-            return (yield from self._start_run(event, ask, taken))
+            return (yield from self._start_run(event, scope))
         if isinstance(taken, Mismatch):
             other = PayloadMismatch(
                 "it was delivered before, with different contents", operation=ask.operation, key=ask.key
@@ -191,13 +193,13 @@ class Admission:
         key, policy = validate_key(event.id), self.hook.policy
         at = address_of(policy.tenant, policy.operation, key)
         return ClaimRequest(
-            at,
-            policy.operation,
-            key,
-            self.parts.owner(),
-            policy.lease,
-            policy.tenant,
-            self._fingerprint(event),
+            at=at,
+            operation=policy.operation,
+            key=key,
+            owner=self.parts.owner(),
+            lease=policy.lease,
+            tenant=policy.tenant,
+            fingerprint=self._fingerprint(event),
             repeat=policy.repeat,
         )
 
@@ -209,15 +211,15 @@ class Admission:
 
     # -- a new event -----------------------------------------------------------------------------
 
-    def _start_run(self, event: Event, ask: ClaimRequest, held: Held) -> Operation[Admitted]:
+    def _start_run(self, event: Event, scope: ClaimScope) -> Operation[Admitted]:
         try:
             run = yield from self._start(event)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - the mapping or the flow rejects this event: stored for inspection
-            yield from self.parts.claims.release(held)  # so that a redelivery is processed
+            yield from scope.release()  # so that a redelivery is processed
             return _refused(error)
-        yield from self._complete(ask, held, EventNote(run, event.type, event.delivery, event.attempt))
+        yield from self._complete(scope, EventNote(run, event.type, event.delivery, event.attempt))
         if self.hook.wait is not None and run:
             return (yield from self._outcome_of(run, "new"))
         return Admitted("new", run)
@@ -236,10 +238,9 @@ class Admission:
             source_var.reset(token)
         return handle.id
 
-    def _complete(self, ask: ClaimRequest, held: Held, note: EventNote) -> Operation[None]:
+    def _complete(self, scope: ClaimScope, note: EventNote) -> Operation[None]:
         """Record the run. A claim lost meanwhile is harmless: its new holder started the same run."""
-        packed = Packed(inline=Raw(msgspec.json.encode(note)))
-        yield from self.parts.claims.complete(held, claim_for(ask, held.attempt), packed, self.hook.policy.life)
+        yield from scope.complete(Packed(inline=Raw(msgspec.json.encode(note))), self.hook.policy.life)
 
     def _outcome_of(self, run: str, outcome: DeliveryOutcome) -> Operation[Admitted]:
         """Wait up to `hook.wait` for the run's end. Return `outcome` if it succeeds or takes longer."""
@@ -300,10 +301,12 @@ def _refused(error: Exception) -> Admitted:
     return Admitted(outcome, reason=f"{type(error).__name__}: {error}")
 
 
-def _blocked(taken: TakeOutcome) -> Admitted:
+def _blocked(taken: EnterOutcome) -> Admitted:
     """The outcome of an event whose claim could not be taken."""
     if isinstance(taken, Busy):
         return Admitted("busy", retry_in=min(AGAIN, taken.retry_after or AGAIN))
+    if isinstance(taken, LostHold):
+        return Admitted("busy", retry_in=AGAIN)
     if isinstance(taken, InReview):
         return Admitted("review", taken.run)
     return Admitted("failed" if isinstance(taken, Failed) else "duplicate")

@@ -10,14 +10,14 @@ import msgspec
 from msgspec import Struct, structs
 
 from ..claims.blobs import BlobStore
-from ..claims.blobs.records import delete_blobs, externalise, load
+from ..claims.blobs.records import RESOURCE_KIND, delete_blobs, externalise, load
 from ..claims.claim import body_of, space_of
 from ..claims.manager import ClaimManager
 from ..claims.states import EXPIRE
 from ..errors import Misuse, ResultNotKept
 from ..operations import Operation
-from ..records import Address, Found, Insert, Record, Remove, Replace, Written
-from ..stores.base import Store
+from ..records import Address, Found, Insert, Record, Remove, Replace, Written, record_kind
+from ..stores.base import Store, scan_all
 from .envelope import Envelope
 from .redaction import redact
 from .source import Event
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 
-LETTER_BODY_KIND = "resource"
+LETTER_BODY_KIND = RESOURCE_KIND
 INLINE = 256 * 1024
 PIECE = 6 * 1024 * 1024  # bytes; as base64 a piece still fits into the store if the blob store fails
 
@@ -111,11 +111,10 @@ def _redacted(event: Event, paths: Collection[str], fingerprint: Callable[[Event
     )
 
 
-DEAD_LETTER_KIND = "letter"
+DEAD_LETTER_KIND = record_kind("letter", expires=True)
 DAY = 86_400.0
 KEEP = 30 * DAY
 HEADERS = frozenset({"content-type", "user-agent", "content-encoding"})  # others may hold secrets
-PAGE = 200
 MOST_NAMES = 256 * 1024  # characters
 
 
@@ -258,15 +257,9 @@ def body_of_letter(store: Store, letter: DeadLetter) -> Operation[bytes]:
 
 def letters(store: Store, tenant: str, hook: str = "") -> Operation[list[DeadLetter]]:
     """Return all dead letters of a tenant, newest first."""
-    found: list[DeadLetter] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(DEAD_LETTER_KIND, after=after, limit=PAGE)
-        kept = [_letter_of(record) for record in page.records]
-        found += [letter for letter in kept if letter.tenant == tenant and hook in ("", letter.hook)]
-        after = page.after
-        if after is None:
-            return sorted(found, key=lambda letter: -letter.received_at)
+    kept = [_letter_of(record) for record in (yield from scan_all(store, DEAD_LETTER_KIND))]
+    found = [letter for letter in kept if letter.tenant == tenant and hook in ("", letter.hook)]
+    return sorted(found, key=lambda letter: -letter.received_at)
 
 
 def find_letter(store: Store, tenant: str, name: str) -> Operation[DeadLetter]:

@@ -12,13 +12,13 @@ from weakref import WeakKeyDictionary
 
 from ..claims.claim import SELF
 from ..operations import Operation
-from ..records import Address, Insert, Written
+from ..records import Address, Insert, Written, record_kind
 from ..stores.base import Store
 
 __all__ = ["StoreSigner", "signer"]
 
 
-AT = Address("signing/key", "signing", SELF)
+AT = Address("signing/key", record_kind("signing"), SELF)
 KEY_BYTES = 32
 MARK = 32  # characters of a signature that are issued: 128 bits
 

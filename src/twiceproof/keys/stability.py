@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from .maker import KeyMaker
 __all__ = ["KEY", "KeyWatch", "Suspect", "UnstableKeyDetector", "name_sign", "suspects", "text_sign", "warn_unstable"]
 
 
+_PACKAGE = __name__.partition(".")[0] + "."
 KEY = "key"  # the path of a suspect that is the whole key: which part of it is to blame is not known
 
 _DAY = 86_400
@@ -156,8 +158,8 @@ class UnstableKeyDetector:
         self.is_on = looks > 0  # while it is not, there is no need to look
         self._remakes = _REMAKES
 
-    def look(self, arguments: Mapping[str, Any], key: str, now: float, stacklevel: int = 2) -> None:
-        """Call it after each `make`, with the store's or the injected clock's time. It never refuses."""
+    def look(self, arguments: Mapping[str, Any], key: str, now: float) -> None:
+        """Warn, at the caller's line outside this package, if `key` looks unstable. Called after each `make`."""
         if not self.is_on:
             return
         self._left -= 1
@@ -165,7 +167,8 @@ class UnstableKeyDetector:
         found = [suspect for suspect in self._suspects(arguments, key, now) if self._is_new(suspect)]
         # Remembered first: where warnings are errors, the next call must not stop at the same one.
         self._told.update(suspect.path for suspect in found)
-        warn_unstable(self.operation, found, stacklevel + 1)
+        if found:
+            warn_unstable(self.operation, found, _level_outside())
 
     def _suspects(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
         if not self._maker.is_function:
@@ -202,6 +205,14 @@ class UnstableKeyDetector:
 
     def _is_new(self, suspect: Suspect) -> bool:
         return suspect.path not in self._told and suspect.path.partition(".")[0] not in self._told
+
+
+def _level_outside() -> int:
+    """Return the `stacklevel` of the first caller that is not in this package, counted from the caller of this."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 class KeyWatch:

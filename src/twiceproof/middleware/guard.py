@@ -23,11 +23,11 @@ from ..claims.claim import (
     run_id,
 )
 from ..claims.error_classification import fault_of
-from ..claims.held_claim import INHERITED, HeldClaim
-from ..claims.manager import ClaimManager
+from ..claims.error_messages import unsafe_store
+from ..claims.held_claim import INHERITED, ClaimScope
 from ..claims.results import pack, unpack
-from ..claims.states import ClaimRequest, claim_for
-from ..errors import Misuse, StoreError, StoreUnsafe
+from ..claims.states import ClaimRequest
+from ..errors import Misuse, StoreError
 from ..flows.runtime import Runtime
 from ..inbound.reply import Reply
 from ..operations import Operation
@@ -44,38 +44,29 @@ __all__ = ["IdempotencyGuard", "RequestLedger", "record", "record_error"]
 UNKNOWN = "whether its work was done is unknown"
 
 
-def record(
-    claims: ClaimManager, turn: HeldRequest, word: ClaimAction, recording: Recording
-) -> Operation[Written | LostHold]:
+def record(turn: HeldRequest, word: ClaimAction, recording: Recording) -> Operation[Written | LostHold]:
     if word == "keep":
-        return (yield from _keep(claims, turn, recording.answer()))
+        return _keep(turn, recording.answer())
     phrase = f"answered {recording.status} {_phrase(recording.status)}".rstrip()
-    fault = Fault(f"HTTP {recording.status}", phrase, retryable=word == "retry")
-    return (yield from _end(claims, turn, word, fault))
+    return _end(turn, word, Fault(f"HTTP {recording.status}", phrase, retryable=word == "retry"))
 
 
-def record_error(
-    claims: ClaimManager, turn: HeldRequest, word: ClaimAction, error: BaseException
-) -> Operation[Written | LostHold]:
+def record_error(turn: HeldRequest, word: ClaimAction, error: BaseException) -> Operation[Written | LostHold]:
     if word == "keep":
-        return (yield from _keep(claims, turn, _as_answer(problems.broken_off())))
-    return (yield from _end(claims, turn, word, fault_of(error, retryable=word == "retry")))
+        return _keep(turn, _as_answer(problems.broken_off()))
+    return _end(turn, word, fault_of(error, retryable=word == "retry"))
 
 
-def _keep(claims: ClaimManager, turn: HeldRequest, answer: RecordedAnswer) -> Operation[Written | LostHold]:
-    held = turn.hold.held
-    claim = claim_for(turn.hold.ask, held.attempt)
-    return (yield from claims.complete(held, claim, pack(answer, held), turn.visit.rule.life))
+def _keep(turn: HeldRequest, answer: RecordedAnswer) -> Operation[Written | LostHold]:
+    return turn.scope.complete(pack(answer, turn.scope.hold.held), turn.visit.rule.life)
 
 
-def _end(claims: ClaimManager, turn: HeldRequest, word: ClaimAction, fault: Fault) -> Operation[Written | LostHold]:
-    held = turn.hold.held
-    claim = claim_for(turn.hold.ask, held.attempt)
+def _end(turn: HeldRequest, word: ClaimAction, fault: Fault) -> Operation[Written | LostHold]:
     if word == "release":
-        return (yield from claims.release(held))
+        return turn.scope.release()
     if word == "retry":
-        return (yield from claims.fail(held, claim, fault, turn.visit.rule.life))
-    return (yield from claims.park(held, claim, fault, f"{fault.message or fault.type}: {UNKNOWN}"))
+        return turn.scope.fail(fault, turn.visit.rule.life)
+    return turn.scope.park(fault, f"{fault.message or fault.type}: {UNKNOWN}")
 
 
 def _as_answer(reply: Reply) -> RecordedAnswer:
@@ -92,7 +83,6 @@ def _phrase(status: int) -> str:
 log = logging.getLogger("twiceproof.middleware")
 
 FIRST_PAUSE = 0.02
-LONGEST_PAUSE = 0.5
 NO_BODY = frozenset({204, 304})  # statuses that say no length
 
 
@@ -133,10 +123,7 @@ class IdempotencyGuard:
     def _refuse_best_effort(self) -> None:
         blind = [rule.path for rule in self._rules.all if not rule.reruns]
         if self._parts.store.best_effort and not self._parts.best_effort and blind:
-            raise StoreUnsafe(
-                f"{blind[0]} may never be repeated blindly, but this store can lose acknowledged writes on failover; "
-                'use PostgreSQL or SQLite, declare Route(…, repeat="safe"), or accept it with App(best_effort=True).'
-            )
+            raise unsafe_store(f"{blind[0]} may never be repeated blindly", declare='Route(…, repeat="safe")')
 
     # -- before the app --------------------------------------------------------------------------
 
@@ -166,11 +153,15 @@ class IdempotencyGuard:
             visit = read
         try:
             ask = self._ask(visit, body)
-            outcome = yield from self._claims.take(ask)
+            scope = ClaimScope(self._claims, self._parts.heartbeat, ask)
+            outcome = yield from scope.enter()
             if isinstance(outcome, Busy) and visit.rule.busy == "wait":
-                outcome = yield from self._wait(ask, visit.rule, outcome)
+                outcome = yield from scope.wait(outcome, seconds=visit.rule.wait, first_pause=FIRST_PAUSE)
             if isinstance(outcome, Held):
-                return (yield from self._begin(visit, HeldClaim(ask, outcome)))
+                yield from scope.begin(inside=False)
+                return HeldRequest(visit, scope)
+            if isinstance(outcome, LostHold):
+                return self._dressed(visit, problems.claim_lost(outcome))
             if not isinstance(outcome, Mismatch):
                 self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
             if isinstance(outcome, Done):
@@ -185,41 +176,16 @@ class IdempotencyGuard:
         operation, key = rule.operation(visit.method), self._identity.key(visit)
         at = address_of(tenant, operation, key)
         return ClaimRequest(
-            at,
-            operation,
-            key,
-            self._parts.owner(),
-            rule.lease,
-            tenant,
-            self._identity.fingerprint(visit, body),
-            run_id(at.space),
-            "",
-            "safe" if rule.reruns else "never",
+            at=at,
+            operation=operation,
+            key=key,
+            owner=self._parts.owner(),
+            lease=rule.lease,
+            tenant=tenant,
+            fingerprint=self._identity.fingerprint(visit, body),
+            run=run_id(at.space),
+            repeat="safe" if rule.reruns else "never",
         )
-
-    def _wait(self, ask: ClaimRequest, rule: RouteRule, outcome: TakeOutcome) -> Operation[TakeOutcome]:
-        until, pause = self._claims.clock.monotonic() + rule.wait, FIRST_PAUSE
-        while isinstance(outcome, Busy):
-            left = until - self._claims.clock.monotonic()
-            if left <= 0:
-                break
-            yield from self._claims.store.pause(ask.at.space, min(pause, left, outcome.retry_after + 0.001))
-            pause = min(pause * 2, LONGEST_PAUSE)
-            outcome = yield from self._claims.take(ask)
-        return outcome
-
-    def _begin(self, visit: KeyedRequest, hold: HeldClaim) -> Operation[HeldRequest | Reply]:
-        if self._claims.clock.monotonic() >= hold.held.deadline:
-            renewed = yield from self._claims.renew(hold.held)  # this process slept through its lease
-            if isinstance(renewed, LostHold):
-                return self._dressed(visit, problems.claim_lost(renewed))
-            hold.held = renewed
-        try:
-            self._parts.heartbeat.keep(hold)
-        except BaseException:  # no thread to be had: nothing was done yet, so give it back
-            yield from self._claims.release(hold.held)
-            raise
-        return HeldRequest(visit, hold)
 
     def _replay(self, visit: KeyedRequest, done: Done) -> Operation[Reply]:
         text: str | Raw = done.result
@@ -240,7 +206,7 @@ class IdempotencyGuard:
         self, turn: HeldRequest, recording: Recording, carrier: MutableMapping[str, Any]
     ) -> Operation[Reply | None]:
         """The app has answered: say the last word about the claim. None: pass the answer on."""
-        if turn.hold.lost is INHERITED:  # in a forked child
+        if turn.scope.hold.lost is INHERITED:  # in a forked child
             self.abandon(turn)
             return None
         if recording.short:
@@ -251,28 +217,28 @@ class IdempotencyGuard:
             word = "release"
         self._end(turn)
         try:
-            written = yield from record(self._claims, turn, word, recording)
+            written = yield from record(turn, word, recording)
         except StoreError as error:
             # The answer is true all the same. Who asks again meets a lapsed claim, and a person.
-            log.error("%s was answered, but its record is in doubt: %s", turn.hold.ask.at.space, error)
+            log.error("%s was answered, but its record is in doubt: %s", turn.scope.request.at.space, error)
             return None
         return self._dressed(turn.visit, problems.claim_lost(written)) if isinstance(written, LostHold) else None
 
     def give_up(self, turn: HeldRequest, error: BaseException) -> Operation[None]:
         """The app has ended with an error instead of an answer. The error goes on by itself."""
-        if turn.hold.lost is INHERITED:  # in a forked child
+        if turn.scope.hold.lost is INHERITED:  # in a forked child
             self.abandon(turn)
             return
         word = of_error(error, turn.visit.rule) if turn.begun else "release"
         self._end(turn)
         try:
-            yield from record_error(self._claims, turn, word, error)
+            yield from record_error(turn, word, error)
         except StoreError as worse:
             error.add_note(f"twiceproof could not record this failure: {worse}")
 
     def _end(self, turn: HeldRequest) -> None:
         turn.left = True
-        self._parts.heartbeat.drop(turn.hold)
+        turn.scope.end()
 
     def abandon(self, turn: HeldRequest) -> None:
         """Nothing more can be said, the lease must lapse by itself."""

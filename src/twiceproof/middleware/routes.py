@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from ..claims.claim import validate_name
-from ..claims.held_claim import HeldClaim
+from ..claims.held_claim import ClaimScope
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, Repeat
 from ..claims.states import Lifetime
 from ..errors import Misuse
@@ -255,11 +255,11 @@ def marks(visit: KeyedRequest, *, replayed: bool) -> list[tuple[str, str]]:
 
 
 class HeldRequest:
-    __slots__ = ("begun", "hold", "left", "visit")
+    __slots__ = ("begun", "left", "scope", "visit")
 
-    def __init__(self, visit: KeyedRequest, hold: HeldClaim) -> None:
+    def __init__(self, visit: KeyedRequest, scope: ClaimScope) -> None:
         self.visit = visit
-        self.hold = hold
+        self.scope = scope
         self.begun = True  # False: the app says that the request was refused before its work began
         self.left = False  # whether the last word has been said
 

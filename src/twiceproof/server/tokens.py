@@ -14,8 +14,8 @@ from ..claims.claim import body_of, validate_name
 from ..errors import Misuse
 from ..flows.workers.tenants import note_tenant
 from ..operations import Operation
-from ..records import Address, Insert, Record, Replace, Written
-from ..stores.base import Store
+from ..records import Address, Insert, Record, Replace, Written, record_kind
+from ..stores.base import Store, scan_all
 
 __all__ = [
     "GRANTS",
@@ -72,11 +72,10 @@ def operator(tenant: str) -> Principal:
     return Principal("", frozenset(GRANTS), tenant)
 
 
-SPACE, KIND = "~tokens", "token"  # no tenant's own: a name has no tilde
+SPACE, KIND = "~tokens", record_kind("token")  # no tenant's own: a name has no tilde
 LIVE, REVOKED = "live", "revoked"
 PREFIX = "tp_"
 ENTROPY = 32  # bytes
-PAGE = 1_000
 
 
 class ApiToken(Struct, frozen=True, omit_defaults=True):
@@ -159,14 +158,7 @@ def principal_of(token: ApiToken) -> Principal:
 
 
 def _records(store: Store) -> Operation[list[Record]]:
-    records: list[Record] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(KIND, space=SPACE, after=after, limit=PAGE)
-        records += page.records
-        if page.after is None:
-            return records
-        after = page.after
+    return scan_all(store, KIND, space=SPACE)
 
 
 def _token_of(record: Record) -> ApiToken:

@@ -12,7 +12,8 @@ from tests.acceptance.places import Place
 from tests.faults.catalogue.race_engine import Interrupted, moments
 from tests.faults.catalogue.sweep_scenes import attempt
 from twiceproof import App, NotDone, Waiting
-from twiceproof.flows.history.key_rotation import KINDS, keys_in_use, rotate
+from twiceproof.flows.history.key_rotation import keys_in_use, rotate
+from twiceproof.records import RECORD_KINDS
 from twiceproof.stores.encryption import EncryptedEngine, Keyring
 
 __all__ = ["RotationScenes"]
@@ -178,7 +179,7 @@ class RotationScenes:
         self.expect("ends", True, rounds is not None)
         self.expect("keys in use", {"new"}, set(keys_in_use(self.rotator.store)))  # type: ignore[arg-type]
         raw = self.interrupted["rotate"].inner
-        bodies = [record.body for kind in KINDS for record in raw.scan(kind, None, None, None, 10_000).records]
+        bodies = [record.body for kind in RECORD_KINDS for record in raw.scan(kind, None, None, None, 10_000).records]
         self.expect("readable without a key", 0, sum(CANARY in body for body in bodies))
         last = self._open("last", ("new",), lambda engine: engine)
         for number, receipt in self.receipts.items():

@@ -123,7 +123,15 @@ class Claimant:
         at = address_of("default", OPERATION, key)
         if isinstance(act, Take):
             seconds = act.lease / self.pace.second
-            ask = ClaimRequest(at, OPERATION, key, act.owner, seconds, fingerprint=act.fingerprint, repeat=act.repeat)
+            ask = ClaimRequest(
+                at=at,
+                operation=OPERATION,
+                key=key,
+                owner=act.owner,
+                lease=seconds,
+                fingerprint=act.fingerprint,
+                repeat=act.repeat,
+            )
             outcome = yield from self.claims.take(ask)
             if isinstance(outcome, Held):
                 self.grips.append(Grip(key, ask, outcome))

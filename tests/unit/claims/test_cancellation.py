@@ -363,4 +363,4 @@ def test_a_take_thrown_away_while_its_write_is_in_flight_does_not_complain(meddl
         thrown.close()
 
     asyncio.run(scene())
-    assert block(memory.claims.look(pay.once.ask((2,), {}).at)) is None
+    assert block(memory.claims.look(pay.once.request((2,), {}).at)) is None

@@ -31,7 +31,7 @@ AT = address_of("default", "pay", "order:1")
 
 def killed(app: App, pay: Any, *args: Any) -> Held:
     """A holder that is never heard of again."""
-    held = block(app.claims.take(pay.once.ask(args or (1,), {})))
+    held = block(app.claims.take(pay.once.request(args or (1,), {})))
     assert isinstance(held, Held)
     return held
 
@@ -111,7 +111,7 @@ def test_an_identical_retry_after_completion_is_no_mismatch(app: App, clock: Any
     pay = counting(app, keep_result="1h")
     assert [pay(1), pay(1)] == [1, 1]
     record = app.store.read(AT).block().record
-    assert claim_of(record).fingerprint == pay.once.ask((1,), {}).fingerprint
+    assert claim_of(record).fingerprint == pay.once.request((1,), {}).fingerprint
 
 
 def test_the_fingerprint_outlives_every_way_to_end(desk: Any) -> None:

@@ -468,7 +468,7 @@ def test_a_dead_holders_claim_goes_to_review_and_is_not_run_again(app: App, cloc
 
 def _die_holding(app: App, pay: Any) -> Any:
     """A process that took the claim and was killed: what is left is the record."""
-    return block(app.claims.take(pay.once.ask((1,), {})))
+    return block(app.claims.take(pay.once.request((1,), {})))
 
 
 def test_a_dead_holders_claim_is_run_again_if_that_is_safe(app: App, clock: Any, style: Any) -> None:

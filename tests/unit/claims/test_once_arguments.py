@@ -188,7 +188,7 @@ def test_tenants_do_not_see_each_others_keys(tmp_path: Any) -> None:
         ours, theirs = made(acme), made(bolt)
         assert (ours(1, "acme"), theirs(1, "bolt"), ours(1, "acme"), theirs(1, "bolt")) == ("acme", "bolt") * 2
         assert runs == ["acme", "bolt"]
-        assert acme.claim("x", "k", tenant="bolt")._ask.at == bolt.claim("x", "k")._ask.at
+        assert acme.claim("x", "k", tenant="bolt")._request.at == bolt.claim("x", "k")._request.at
 
 
 @pytest.mark.parametrize("tenant", ["", " ", "a/b", "a b", "é", "x" * 129, "a\0"])
@@ -269,7 +269,7 @@ def test_a_key_that_only_looks_strange_is_taken(app: App, order: Any) -> None:
 
 
 def test_keys_that_look_like_other_names_stay_apart(app: App) -> None:
-    assert app.claim("a", "b/c")._ask.at != app.claim("a", "b", tenant="default")._ask.at
+    assert app.claim("a", "b/c")._request.at != app.claim("a", "b", tenant="default")._request.at
     with pytest.raises(Misuse):
         app.claim("a/b", "c")
 

@@ -81,7 +81,7 @@ def test_a_forked_child_beats_for_its_own_claims_and_not_for_its_parents(forking
 
 def test_a_child_finds_its_parents_claim_busy(forking: Any) -> None:
     app, pay, _ = forking
-    block(app.claims.take(pay.once.ask((5,), {})))
+    block(app.claims.take(pay.once.request((5,), {})))
     with pytest.raises(InProgress):
         in_child(lambda: pay(5))
 

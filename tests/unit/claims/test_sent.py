@@ -22,8 +22,8 @@ import requests
 import requests.auth
 import urllib3
 
-from twiceproof import App, NeedsReview, NotDone
-from twiceproof.claims.error_classification import classify, earlier_requests
+from twiceproof import App, Misuse, NeedsReview, NotDone
+from twiceproof.claims.error_classification import ErrorRegistry, classify, earlier_requests
 
 Client = Callable[[str], object]
 
@@ -138,6 +138,12 @@ def by_urllib3(url: str) -> object:
 
 
 CLIENTS = [by_requests, by_urllib, by_httpx, by_httpx2, by_httpx_awaiting, by_aiohttp]
+TELLING = [
+    by_requests,
+    by_urllib,
+    by_urllib3,
+]  # whose errors show that a redirect was followed, whatever they are about
+SILENT = [by_httpx, by_httpx2, by_httpx_awaiting, by_aiohttp]  # whose connection errors do not
 
 
 def error_of(client: Client, url: str) -> Exception:
@@ -146,14 +152,25 @@ def error_of(client: Client, url: str) -> Exception:
     return told.value
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize(
+    ("client", "earlier"),
+    [(by_requests, 303), (by_urllib, None), (by_httpx, 303), (by_httpx2, 303), (by_httpx_awaiting, 303)],
+)
 def test_a_refusal_behind_a_redirect_leaves_a_doubt_about_what_came_before_it(
-    client: Client, shop: Callable[..., Shop]
+    client: Client, earlier: int | None, shop: Callable[..., Shop]
 ) -> None:
     one = shop(see_other("/receipt"), NO)
     error = error_of(client, one.url)
     assert one.asked == ["POST /pay", "GET /receipt"]
-    assert (earlier_requests(error), classify(error)) == ([303], "ambiguous")
+    assert (earlier_requests(error), classify(error)) == ([earlier], "ambiguous")
+
+
+def test_a_refusal_that_aiohttp_raises_by_itself_does_not_tell_of_a_redirect(shop: Callable[..., Shop]) -> None:
+    """With `raise_for_status=True` its error has no history. `response.raise_for_status()` has one."""
+    one = shop(see_other("/receipt"), NO)
+    error = error_of(by_aiohttp, one.url)
+    assert (earlier_requests(error), classify(error)) == ([], "clean")
+    assert classify(error, retries_itself=True) == "ambiguous"
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -162,7 +179,7 @@ def test_a_refusal_at_once_is_clean(client: Client, shop: Callable[..., Shop]) -
     assert (earlier_requests(error), classify(error)) == ([], "clean")
 
 
-@pytest.mark.parametrize("client", [*CLIENTS, by_urllib3])
+@pytest.mark.parametrize("client", TELLING)
 def test_a_refused_connection_behind_a_redirect_leaves_a_doubt(
     client: Client, shop: Callable[..., Shop], refusing: str
 ) -> None:
@@ -171,7 +188,19 @@ def test_a_refused_connection_behind_a_redirect_leaves_a_doubt(
     assert (one.asked, classify(error)) == (["POST /pay"], "ambiguous")
 
 
-@pytest.mark.parametrize("client", [*CLIENTS, by_urllib3])
+@pytest.mark.parametrize("client", SILENT)
+def test_a_connection_error_that_does_not_tell_of_a_redirect_is_ambiguous_by_declaration(
+    client: Client, shop: Callable[..., Shop], refusing: str
+) -> None:
+    error = error_of(client, shop(see_other(refusing)).url)
+    assert classify(error) == "clean"
+    registry = ErrorRegistry()
+    registry.add_retrying(Exception, True)
+    assert registry.judge(error) == "ambiguous"
+    assert registry.judge(NotDone("declined")) == "clean"
+
+
+@pytest.mark.parametrize("client", CLIENTS)
 def test_a_refused_connection_at_once_is_clean(client: Client, refusing: str) -> None:
     assert classify(error_of(client, refusing)) == "clean"
 
@@ -181,7 +210,7 @@ def test_redirects_that_never_end_leave_a_doubt(client: Client, shop: Callable[.
     assert classify(error_of(client, shop(see_other("/again")).url)) == "ambiguous"
 
 
-@pytest.mark.parametrize("client", [by_requests, by_httpx, by_httpx2, by_httpx_awaiting, by_aiohttp])
+@pytest.mark.parametrize("client", [by_requests, by_aiohttp])
 def test_a_redirect_to_nowhere_leaves_a_doubt(client: Client, shop: Callable[..., Shop]) -> None:
     assert classify(error_of(client, shop(see_other("http://[bad")).url)) == "ambiguous"
 
@@ -237,8 +266,8 @@ class Closing(Dying):
 
 
 @pytest.mark.parametrize(("method", "last"), [("PUT", "ClientConnectorError"), ("POST", "ServerDisconnectedError")])
-def test_what_aiohttp_sends_once_more_leaves_a_doubt_about_the_first_time(method: str, last: str) -> None:
-    """On a connection that it has used before, it sends a PUT once more of its own accord, and is refused then."""
+def test_what_aiohttp_sends_once_more_is_ambiguous_by_declaration(method: str, last: str) -> None:
+    """On a connection that it has used before, it sends a PUT once more by itself; its error does not say so."""
     closing = Closing()
 
     async def send() -> None:
@@ -248,12 +277,17 @@ def test_what_aiohttp_sends_once_more_leaves_a_doubt_about_the_first_time(method
                     pass
 
     error = error_of(lambda _: asyncio.run(send()), closing.url)
-    assert (len(closing.asked), type(error).__name__, classify(error)) == (2, last, "ambiguous")
+    assert (len(closing.asked), type(error).__name__) == (2, last)
+    assert classify(error) == ("clean" if method == "PUT" else "ambiguous")
+    assert classify(error, retries_itself=True) == "ambiguous"
 
 
 @pytest.mark.parametrize("client", [put_by_urllib3, retrying])
-def test_tries_that_were_all_refused_the_connection_are_clean(client: Client, refusing: str) -> None:
-    assert classify(error_of(client, refusing)) == "clean"
+def test_tries_that_were_all_refused_leave_a_doubt_unless_the_client_is_known_not_to_retry(
+    client: Client, refusing: str
+) -> None:
+    """How each of them ended is known to urllib3 alone."""
+    assert classify(error_of(client, refusing)) == "ambiguous"
 
 
 @pytest.mark.parametrize(("first", "verdict"), [(502, "ambiguous"), (429, "clean")])
@@ -265,22 +299,6 @@ def test_a_refusal_at_the_second_try_says_nothing_about_a_first_that_may_have_be
     assert (len(one.asked), classify(error)) == (2, verdict)
 
 
-def test_a_connection_that_timed_out_at_the_second_try_leaves_a_doubt_about_the_first() -> None:
-    lost = urllib3.exceptions.ProtocolError("Connection aborted.", ConnectionResetError())
-    slow = urllib3.exceptions.ConnectTimeoutError(None, "slow")
-
-    def connect(retries: urllib3.Retry) -> object:
-        try:
-            return retries.increment("POST", "/", error=slow)
-        except urllib3.exceptions.MaxRetryError as error:
-            raise requests.exceptions.ConnectTimeout(error) from error
-
-    first = urllib3.Retry(0)
-    second = urllib3.Retry(1, allowed_methods=None).increment("POST", "/", error=lost)
-    assert classify(error_of(connect, first)) == "clean"  # type: ignore[arg-type]
-    assert classify(error_of(connect, second)) == "ambiguous"  # type: ignore[arg-type]
-
-
 def test_tries_of_which_nothing_is_known_leave_a_doubt() -> None:
     """As one comes out of another process: the error is copied, and where it came from is not."""
     refused = urllib3.exceptions.NewConnectionError(None, "refused")  # type: ignore[arg-type]
@@ -288,11 +306,10 @@ def test_tries_of_which_nothing_is_known_leave_a_doubt() -> None:
     assert classify(urllib3.exceptions.MaxRetryError(None, "/", refused)) == "ambiguous"  # type: ignore[arg-type]
 
 
-def test_calls_whose_variables_were_cleared_leave_a_doubt(refusing: str) -> None:
-    error = error_of(by_httpx, refusing)
-    assert classify(error) == "clean"
+def test_the_variables_of_a_clients_functions_are_not_read(refusing: str) -> None:
+    error = error_of(by_requests, refusing)
     traceback.clear_frames(error.__traceback__)
-    assert classify(error) == "ambiguous"
+    assert classify(error) == "clean"
 
 
 def by_botocore(url: str, retries: int) -> object:
@@ -312,12 +329,10 @@ def test_aws_is_asked_again_by_its_client_and_a_refusal_then_leaves_a_doubt(
     assert (len(one.asked), classify(error)) == (retries + 1, verdict)
 
 
-@pytest.mark.parametrize(("retries", "verdict"), [(0, "clean"), (1, "ambiguous")])
-def test_an_aws_client_that_could_not_connect_tells_whether_it_was_its_first_try(
-    retries: int, verdict: str, refusing: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("botocore.retryhandler.delay_exponential", lambda *_, **__: 0.0)
-    assert classify(error_of(lambda url: by_botocore(url, retries), refusing)) == verdict
+def test_an_aws_client_that_could_not_connect_does_not_tell_whether_it_was_its_first_try(refusing: str) -> None:
+    error = error_of(lambda url: by_botocore(url, 0), refusing)
+    assert classify(error) == "ambiguous"
+    assert classify(error, retries_itself=False) == "clean"
 
 
 # -- what is no earlier request ----------------------------------------------------------------------
@@ -374,8 +389,13 @@ def test_the_programs_own_word_goes_before_what_was_sent(shop: Callable[..., Sho
 # -- what it is for ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("client", [by_requests, by_urllib, by_httpx, by_httpx2])
-@pytest.mark.parametrize("behind", ["a page that is not there", "nobody"])
+@pytest.mark.parametrize(
+    ("client", "behind"),
+    [
+        *((client, "a page that is not there") for client in (by_requests, by_urllib, by_httpx, by_httpx2)),
+        *((client, "nobody") for client in (by_requests, by_urllib)),
+    ],
+)
 def test_a_charge_that_was_answered_with_a_redirect_is_not_made_again(
     client: Client, behind: str, memory: App, shop: Callable[..., Shop], refusing: str
 ) -> None:
@@ -436,3 +456,23 @@ def test_a_never_step_that_was_refused_is_tried_again(client: Client, memory: Ap
     one = shop(NO, (200, {}))
     charging(memory, client, one.url)(1)
     assert one.asked.count("POST /pay") == 2
+
+
+def test_a_client_that_is_declared_to_retry_is_not_believed_about_its_last_request(memory: App, refusing: str) -> None:
+    memory.classify(httpx.TransportError, retries_itself=True)
+
+    @memory.once(key="order:{order}")
+    def charge(order: int) -> None:
+        by_httpx(refusing)
+
+    with pytest.raises(NeedsReview):
+        charge(1)
+
+
+def test_what_is_declared_of_an_error_is_a_verdict_or_whether_its_client_retries(memory: App) -> None:
+    with pytest.raises(Misuse, match="retries_itself=True"):
+        memory.classify(httpx.TransportError)  # type: ignore[call-overload]
+    with pytest.raises(Misuse, match="retries_itself=True"):
+        memory.classify(retries_itself=True)  # type: ignore[call-overload]
+    with pytest.raises(Misuse, match="not an exception class"):
+        memory.classify("httpx", retries_itself=True)  # type: ignore[call-overload]

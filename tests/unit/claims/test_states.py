@@ -49,7 +49,8 @@ BUG = Fault("ValueError", "no such customer")
 
 def ask(**changes: Any) -> ClaimRequest:
     return structs.replace(
-        ClaimRequest(AT, "pay", "order:1", "ann", 30.0, fingerprint="1:same", run="run_1"), **changes
+        ClaimRequest(at=AT, operation="pay", key="order:1", owner="ann", lease=30.0, fingerprint="1:same", run="run_1"),
+        **changes,
     )
 
 

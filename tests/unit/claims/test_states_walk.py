@@ -72,7 +72,15 @@ class ClaimWalk(RuleBasedStateMachine):
     )
     def take(self, owner: str, print_: str, repeat: str, retry: bool, stable: bool) -> None:
         ask = ClaimRequest(
-            AT, "pay", "order:1", owner, 30.0, fingerprint=print_, repeat=repeat, retry=retry, reentrant=stable
+            at=AT,
+            operation="pay",
+            key="order:1",
+            owner=owner,
+            lease=30.0,
+            fingerprint=print_,
+            repeat=repeat,
+            retry=retry,
+            reentrant=stable,
         )
         before, now = self.record(), self.clock.now()
         move = decide(ask, before, now)

@@ -72,7 +72,8 @@ class Ledger:
     def hold(self, n, owner="host:1:abc-1", operation="ship", key=None, tenant="default"):
         key = key or f"order:{n}"
         at = address_of(tenant, operation, key)
-        return block(self.app.claims.take(ClaimRequest(at, operation, key, owner, 60.0, tenant)))
+        request = ClaimRequest(at=at, operation=operation, key=key, owner=owner, lease=60.0, tenant=tenant)
+        return block(self.app.claims.take(request))
 
 
 @pytest.fixture

@@ -111,7 +111,7 @@ def test_evidence_of_a_late_holder_is_shown(run, run_json, ledger):
     held = ledger.hold("late", owner="the-late-one")
     ledger.back = 0.0
     run("claims", "settle", "ship", "order:late", "--abandon")
-    ask = ClaimRequest(held.at, "ship", "order:late", "the-late-one", 60.0)
+    ask = ClaimRequest(at=held.at, operation="ship", key="order:late", owner="the-late-one", lease=60.0)
     lost = block(ledger.app.claims.complete(held, claim_for(ask, 1), Packed(inline=Raw(b'{"parcel":"P-late"}'))))
     assert isinstance(lost, LostHold)
     (piece,) = run_json("claims", "show", "ship", "order:late")["evidence"]
@@ -126,7 +126,7 @@ def test_evidence_of_a_holder_whose_claim_was_released_is_shown(run, run_json, l
     """That is where its error leads to: what it did outside is known nowhere else."""
     held = ledger.hold("freed", owner="the-late-one")
     run("claims", "release", "ship", "order:freed", "--force", "--yes")
-    ask = ClaimRequest(held.at, "ship", "order:freed", "the-late-one", 60.0)
+    ask = ClaimRequest(at=held.at, operation="ship", key="order:freed", owner="the-late-one", lease=60.0)
     block(ledger.app.claims.complete(held, claim_for(ask, 1), Packed(inline=Raw(b'{"parcel":"P-late"}'))))
     answer = run_json("claims", "show", "ship", "order:freed")
     assert (answer["claim"], answer["evidence"][0]["result"], answer["next"]) == (None, {"parcel": "P-late"}, [])

@@ -10,9 +10,9 @@ from tests.unit.flows.stage import Died, Stage
 from twiceproof import App, Misuse, NeedsReview, ResultNotKept
 from twiceproof.claims.claim import address_of, claim_of
 from twiceproof.claims.queries import Evidence, evidence_write
-from twiceproof.claims.retention import RUN_RECORD_KINDS, sweep
+from twiceproof.claims.retention import sweep
 from twiceproof.operations import block
-from twiceproof.records import Address, Insert, Replace, Written
+from twiceproof.records import Address, Insert, Replace, Written, kinds_beside_runs
 
 DAY = 86_400.0
 PLACE = address_of("default", "sync", "order:1", "run")
@@ -41,7 +41,7 @@ def declare(stage: Stage, app: App, **options: Any) -> Any:
 
 
 def everything(stage: Stage) -> list[Address]:
-    kinds = ("run", *RUN_RECORD_KINDS)
+    kinds = ("run", *kinds_beside_runs())
     return [record.at for kind in kinds for record in stage.engine.scan(kind, PLACE.space, None, None, 10_000).records]
 
 

@@ -11,6 +11,7 @@ from uuid import UUID, uuid5
 
 import pytest
 
+from twiceproof import App
 from twiceproof.errors import Misuse, UnstableKeyWarning
 from twiceproof.keys import KeyMaker, KeyWatch, Suspect, UnstableKeyDetector, suspects, warn_unstable, windowed
 
@@ -201,10 +202,12 @@ def test_where_warnings_are_errors_the_second_call_goes_through():
     call(FRESH)
 
 
-def test_the_warning_points_at_the_caller():
-    call = watch("{order[id]}")
-    with pytest.warns(UnstableKeyWarning) as caught:
-        call(FRESH)
+@pytest.mark.parametrize("decorator", ["once", "flow"])
+def test_the_warning_points_at_the_call_of_the_guarded_function(decorator):
+    with App("memory://") as app:
+        guarded = getattr(app, decorator)(key="{order[id]}", name="sync")(lambda order: None)
+        with pytest.warns(UnstableKeyWarning) as caught:
+            guarded(FRESH)
     here = inspect.currentframe()
     assert (caught[0].filename, caught[0].lineno) == (__file__, here.f_lineno - 2)
 

@@ -16,8 +16,8 @@ from msgspec import Struct, structs
 
 from ...errors import Misuse, ResultNotKept, StoreUnavailable
 from ...operations import InThread, Operation
-from ...records import Address, Insert, Record
-from ...stores.base import Store
+from ...records import Address, Insert, Record, record_kind
+from ...stores.base import Store, scan_all
 from ..claim import body_of, run_id, space_of_run
 from . import BlobInfo, BlobStore, file_of, is_ours, open_blob_store, path_of, run_of
 
@@ -25,6 +25,7 @@ __all__ = [
     "AWAY",
     "DAY",
     "IN_MEMORY",
+    "RESOURCE_KIND",
     "TEXT",
     "BlobRef",
     "copy_blob",
@@ -37,9 +38,10 @@ __all__ = [
     "remove_orphans",
 ]
 
+RESOURCE_KIND = record_kind("resource", beside_run=True, expires=True)
+
 
 DAY = 86_400.0
-PAGE = 1_000
 
 
 def orphans(store: Store, shelf: BlobStore, now: float, *, older_than: float = DAY) -> Operation[list[BlobInfo]]:
@@ -60,14 +62,7 @@ def _files_of(store: Store, run: str) -> Operation[set[str]]:
         space = space_of_run(run)
     except Misuse:
         return set()
-    files: set[str] = set()
-    after: str | None = None
-    while True:
-        page = yield from store.scan("resource", space=space, after=after, limit=PAGE)
-        files.update(file_of(record.at.key) for record in page.records)
-        after = page.after
-        if after is None:
-            return files
+    return {file_of(record.at.key) for record in (yield from scan_all(store, RESOURCE_KIND, space=space))}
 
 
 def remove_orphans(store: Store, shelf: BlobStore, now: float) -> Operation[int]:
@@ -198,7 +193,7 @@ def _gone(away: BlobRef, what: str) -> ResultNotKept:
 def delete_blobs(records: Iterable[Record]) -> Operation[None]:
     """What lies on shelves for records that were just removed. What fails is found later, as an orphan."""
     for record in records:
-        if record.at.kind == "resource" and record.state == AWAY:
+        if record.at.kind == RESOURCE_KIND and record.state == AWAY:
             try:
                 away = _away_of(record)
                 yield from InThread(lambda away=away: open_blob_store(away.shelf).remove(away.path))  # type: ignore[misc]

@@ -6,25 +6,64 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...claims.once import GuardedMethod, Once
 from ...operations import Operation, await_, block
 from ..repeat import SAFE, Retry
 from ..step import Step
 from .context import attempt_var, current_session, plain_session, session_var
 from .decisions import StepPlan
-from .unawaited import as_coroutine_function, noted
+from .unawaited import as_coroutine_function, driven, noted
 
-__all__ = ["ASK_AGAIN", "guarded_wrapper", "parent_of_new_run", "patience_around"]
+if TYPE_CHECKING:
+    from ..runtime import Runtime
+
+__all__ = ["ASK_AGAIN", "guard_function", "guarded_wrapper", "parent_of_new_run", "patience_around"]
 
 # What the inner claim or run protects is never repeated by asking again: the outer one may ask as often as it likes.
 ASK_AGAIN = StepPlan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
 
 
+def guard_function(function: Callable[..., Any], once: Once, runtime: Runtime) -> Any:
+    """Return `function` under its claim, with the same signature, `.key`, `.look` and `.retry`, and `.once` itself."""
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
+        return once.call(args, kwargs, tenant=runtime.tenant, retry=retry)
+
+    @functools.wraps(function)
+    def key(*args: Any, **kwargs: Any) -> str:
+        return once.key(args, kwargs)
+
+    wrapper: Any = guarded_wrapper(function, once.policy.operation, key, call, outside=once.call)
+    drive: Callable[..., Any] = await_ if inspect.iscoroutinefunction(function) else block
+    retry = f"{once.policy.operation}.retry"
+    wrapper.once = once
+    wrapper.key = lambda *args, **kwargs: once.key(args, kwargs)
+    wrapper.look = lambda *args, **kwargs: drive(once.look(args, kwargs, tenant=runtime.tenant))
+    wrapper.retry = lambda *args, **kwargs: driven(drive, retry, call(args, kwargs, retry=True))
+    return GuardedMethod(wrapper, ("key", "look", "retry")) if _is_method(function, once) else wrapper
+
+
+def _is_method(function: Callable[..., Any], once: Once) -> bool:
+    """Whether it was written in the body of a class: only there, `self` is any object of that class."""
+    scope = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return once.asking.arguments.receiver is not None and bool(scope) and not scope.endswith("<locals>")
+
+
 def guarded_wrapper(
-    function: Callable[..., Any], name: str, key: Callable[..., str], call: Callable[..., Operation[Any]]
+    function: Callable[..., Any],
+    name: str,
+    key: Callable[..., str],
+    call: Callable[..., Operation[Any]],
+    *,
+    outside: Callable[..., Operation[Any]] | None = None,
 ) -> Callable[..., Any]:
-    """`function` as it is called by everybody: through `call`, and in a flow as a step of that flow."""
+    """Return `function` as its callers see it: in a flow it is a step of that flow, elsewhere it runs `call`.
+
+    `outside` does the same as `call` outside of any run, at less cost.
+    """
+    direct = outside or call
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -34,7 +73,7 @@ def guarded_wrapper(
         step = Step(alone, ASK_AGAIN, name=name, own_id=key, guards_itself=True)
 
         async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            session = current_session()
+            session = current_session()  # when it is awaited: that may be elsewhere than where it was called
             return await await_(call(args, kwargs) if session is None else session.step(step, args, kwargs))
 
         @as_coroutine_function
@@ -52,6 +91,8 @@ def guarded_wrapper(
 
     @functools.wraps(function)
     def blocking(*args: Any, **kwargs: Any) -> Any:
+        if session_var.get() is None:  # outside of any run, as most calls are
+            return block(direct(args, kwargs))
         session = plain_session(name)
         return block(call(args, kwargs) if session is None else session.step(inner, args, kwargs))
 

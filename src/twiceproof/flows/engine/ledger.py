@@ -16,7 +16,7 @@ from ...claims.manager import ClaimManager, interrupt_requested
 from ...claims.queries import KEEP, Evidence, evidence_write
 from ...claims.states import EXPIRE
 from ...operations import Operation
-from ...records import Address, Check, Conflict, Insert, Record, Replace, Write, Written
+from ...records import Address, Check, Conflict, Insert, Record, Replace, Write, Written, record_kind
 from ...stores.base import Store, scan_all
 from .ledger_flusher import FairLock, LedgerFlusher
 
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-STEP_KIND = "step"
+STEP_KIND = record_kind("step", beside_run=True)
 # A start is on record; finished; failed for good; will be tried again; outcome unknown, for a person; a wait.
 STARTED, STEP_DONE, STEP_FAILED, RETRY, UNKNOWN, WAITS = "started", "done", "failed", "retry", "unknown", "waits"
 

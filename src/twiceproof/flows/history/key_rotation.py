@@ -15,45 +15,20 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from ...claims.claim import CLAIM, DONE, HELD, RUN, body_of, claim_of
-from ...claims.retention import POINTERS, run_or_claim
+from ...claims.retention import run_or_claim
 from ...errors import CannotOpen, Misuse
 from ...operations import Operation, await_
-from ...records import Check, Page, Record, Replace, Written
+from ...records import RECORD_KINDS, Check, Page, Record, Replace, Written
 from ...stores.base import Store
 from ...stores.encryption import EncryptedEngine, Keyring, key_id_of
 from ...stores.grouped import GroupedStore
 from ..engine.run_states import work_of
 
-__all__ = ["KINDS", "RotationCount", "as_stored", "keys_in_use", "rotate"]
+__all__ = ["RotationCount", "as_stored", "keys_in_use", "rotate"]
 
 
 log = logging.getLogger("twiceproof")
 
-# Every kind of record. A test looks for missing ones.
-KINDS = (
-    CLAIM,
-    RUN,
-    "step",
-    "evidence",
-    "resource",
-    "arrival",
-    "approval",
-    "undo",
-    "schedule",
-    "poll",
-    "rate",
-    "mark",
-    "duplicates",
-    "notice",
-    "letter",
-    "link",
-    "signing",
-    "token",
-    "tenant",
-    "clock",
-    "worker",
-    *POINTERS,
-)
 PAGE = 100
 COUNTED = 1_000  # records per batch
 
@@ -80,7 +55,7 @@ class RotationCount(Struct, frozen=True):
 def keys_in_use(store: GroupedStore) -> dict[str, int]:
     """Count rows per encryption key; "" stands for plain rows. Decrypts nothing and needs no key."""
     raw, counts = as_stored(store), Counter[str]()
-    for kind in KINDS:
+    for kind in list(RECORD_KINDS):
         after: str | None = None
         while True:
             page = raw.scan(kind, after=after, limit=COUNTED).block()
@@ -106,7 +81,7 @@ def as_stored(store: Store) -> Store:
 
 async def _rotate(store: GroupedStore, keyring: Keyring, progress: Callable[[int], None]) -> RotationCount:
     raw, fates = as_stored(store), Counter[str]()
-    for kind in KINDS:
+    for kind in list(RECORD_KINDS):
         after: str | None = None
         while True:
             page: Page = await raw.scan(kind, after=after, limit=PAGE).wait()

@@ -9,6 +9,7 @@ from unicodedata import normalize
 from msgspec import Raw, Struct, structs
 from msgspec.structs import force_setattr
 
+from ...claims.blobs.records import RESOURCE_KIND as RESOURCE
 from ...claims.claim import (
     CLAIM,
     DONE,
@@ -21,20 +22,19 @@ from ...claims.claim import (
     address_of,
     claim_of,
     other_kind,
+    parse_space,
     run_address,
     space_of_run,
     validate_name,
 )
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
 from ...claims.queries import Listed, list_records, read_evidence
-from ...claims.results import KIND as RESOURCE
 from ...claims.results import unpack
-from ...claims.retention import RUN_RECORD_KINDS
 from ...claims.states import is_expired
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation
-from ...records import Address, Found, Record
+from ...records import Address, Found, Record, kinds_beside_runs
 from ...stores.base import Store, scan_all
 from ..engine.ledger import STEP_KIND as STEP
 from ..engine.ledger import entries_in
@@ -95,7 +95,7 @@ class Filter(Struct, frozen=True):
 
     def fits(self, record: Record) -> bool:
         """Whether a record matches by its address and times. Does not decode the body."""
-        tenant, flow, key = record.at.space.split("/", 2)
+        tenant, flow, key = parse_space(record.at.space)
         return (
             tenant == self.tenant
             and self.flow in ("", flow)
@@ -201,7 +201,7 @@ def _evidence(store: Store, at: Address) -> Operation[list[EvidenceShape]]:
 def _pieces(store: Store, at: Address) -> Operation[list[PieceShape]]:
     """Arrivals, approvals and other records of waits; not those that are shown with their step."""
     shapes = []
-    for kind in RUN_RECORD_KINDS:
+    for kind in kinds_beside_runs():
         if kind not in (STEP, EVIDENCE, RESOURCE):
             records = yield from scan_all(store, kind, space=at.space)
             shapes += [_piece_shape(record) for record in records]
@@ -269,7 +269,7 @@ def count_open(store: Store, tenant: str) -> Operation[list[FlowCount]]:
 
 def _version_of(record: Record, tenant: str) -> tuple[str, str] | None:
     """The version of a run; None if it belongs to another tenant."""
-    owner, flow, _ = record.at.space.split("/", 2)
+    owner, flow, _ = parse_space(record.at.space)
     if owner != tenant:
         return None
     if record.queue.startswith(f"{tenant}/{flow}@"):

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from ...claims.claim import body_of, space_of
 from ...claims.states import EXPIRE
-from ...records import Address, Insert, Record, Replace
+from ...records import Address, Insert, Record, Replace, record_kind
 from .declaration import Compare, Version
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-KIND = "mark"
+KIND = record_kind("mark", expires=True)
 MOST_PARKED = 100  # runs beyond this number wait until their time-out instead of being woken
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import Claim, Done, Held, Settlement, claim_of, run_address
-from ...claims.error_messages import refusal
-from ...claims.held_claim import INHERITED, HeldClaim
+from ...claims.claim import Claim, Done, Held, LostHold, Settlement, claim_of, run_address
+from ...claims.error_messages import BEFORE, claim_lost, refusal
+from ...claims.held_claim import INHERITED, ClaimScope
 from ...claims.queries import Evidence, evidence_write
 from ...claims.results import unpack
 from ...claims.states import ClaimRequest
 from ...errors import Misuse, NeedsReview, Waiting
 from ...keys.models import from_model
 from ...operations import Operation
-from ...records import Address
+from ...records import Address, record_kind
 from ..engine.compensation import UNDO
 from ..engine.context import Unwind
 from ..engine.drift import Unvisited
@@ -34,7 +34,7 @@ from ..step import Step, called_with
 __all__ = ["DuplicateEffect", "compensate"]
 
 
-LOCK = "undo"  # the kind of the claim that keeps two compensations of one receipt apart
+LOCK = record_kind("undo", beside_run=True)  # the kind of the claim that keeps two compensations of one receipt apart
 LEASE = 30.0
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encode
@@ -66,25 +66,25 @@ def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Dr
     """What the undo returned, now or when it was done before."""
     undo = _undo_of(duplicate)
     claim = yield from _run(parts, space)
-    hold = yield from _take(parts, space, claim, duplicate)
-    session = Session(parts, hold, claim, work_of(claim), crashed=True, patience=LEASE, drive=drive)
-    parts.heartbeat.keep(hold)
+    scope = yield from _take(parts, space, claim, duplicate)
+    session = Session(parts, scope.hold, claim, work_of(claim), crashed=True, patience=LEASE, drive=drive)
+    yield from scope.begin(inside=False)
     try:
         answer = yield from _under_claim(session, duplicate, undo)
     except GeneratorExit:  # generator closed, and can wait for nothing more: the claim lapses
         raise
     except BaseException:
-        yield from _let_go(parts, hold)
+        yield from _let_go(scope)
         raise
     finally:
-        parts.heartbeat.drop(hold)
-    yield from _let_go(parts, hold)
+        scope.end()
+    yield from _let_go(scope)
     return answer
 
 
-def _let_go(parts: Runtime, hold: HeldClaim) -> Operation[None]:
-    if hold.lost is not INHERITED:
-        yield from parts.claims.release(hold.held)
+def _let_go(scope: ClaimScope) -> Operation[None]:
+    if scope.hold.lost is not INHERITED:
+        yield from scope.release()
 
 
 def _under_claim(session: Session, duplicate: DuplicateEffect, undo: Step) -> Operation[Any]:
@@ -118,22 +118,25 @@ def _run(parts: Runtime, space: str) -> Operation[Claim]:
     return claim_of(record)
 
 
-def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[HeldClaim]:
+def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[ClaimScope]:
     """A claim of its own in the run's space: the run may be over, or held."""
     ask = ClaimRequest(
-        Address(space, LOCK, duplicate.name),
-        claim.operation,
-        claim.key,
-        parts.owner(),
-        LEASE,
-        claim.tenant,
+        at=Address(space, LOCK, duplicate.name),
+        operation=claim.operation,
+        key=claim.key,
+        owner=parts.owner(),
+        lease=LEASE,
+        tenant=claim.tenant,
         run=claim.run,
         repeat="safe",
         where=parts.where,
     )
-    taken = yield from parts.claims.take(ask)
+    scope = ClaimScope(parts.claims, parts.heartbeat, ask)
+    taken = yield from scope.enter()
     if isinstance(taken, Held):
-        return HeldClaim(ask, taken)
+        return scope
+    if isinstance(taken, LostHold):
+        raise claim_lost(scope.hold, taken, BEFORE)
     assert not isinstance(taken, Done)  # noqa: S101 - it is released when its work is over, never completed
     raise refusal(ask, taken)
 

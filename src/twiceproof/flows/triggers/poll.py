@@ -16,7 +16,7 @@ from ...claims.claim import NO_RESULT, body_of
 from ...claims.held_claim import Heartbeat, HeldClaim
 from ...errors import Misuse, PayloadMismatch, StoreError
 from ...operations import Operation, Raised, Returned, UserCall
-from ...records import Address, Insert, Record, Replace, Written
+from ...records import Address, Insert, Record, Replace, Written, record_kind
 from ...stores.base import Store
 from ..flow import HIGH, Flow
 from ..workers.due_work import DueWork, lease_for, take_duty
@@ -25,7 +25,7 @@ from .schedule import Ticks, as_tick, interval_at, is_ahead
 __all__ = ["KIND", "DuePolls", "Poll", "PollNote", "Polled", "poll_note_of"]
 
 
-KIND = "poll"
+KIND = record_kind("poll")
 LEAP = 60.0  # seconds by which a poll may be late
 FURTHEST_BACK = 2 * 86_400.0
 

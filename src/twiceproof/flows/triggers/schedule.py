@@ -16,7 +16,7 @@ from ...claims.claim import body_of
 from ...errors import Misuse, PayloadMismatch
 from ...keys.duration import seconds
 from ...operations import Operation
-from ...records import Address, Insert, Record, Replace
+from ...records import Address, Insert, Record, Replace, record_kind
 from ...stores.base import Store
 from ..engine.run_dependencies import is_under_way
 from ..flow import HIGH, Flow
@@ -191,7 +191,7 @@ def _cronsim() -> tuple[Callable[[str, datetime], Iterator[datetime]], type[Exce
     return CronSim, CronSimError
 
 
-KIND = "schedule"
+KIND = record_kind("schedule")
 
 Overlap = Literal["skip", "queue", "allow"]
 CatchUp = Literal["latest", "all", "none"]

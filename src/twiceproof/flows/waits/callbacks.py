@@ -16,7 +16,7 @@ from ...claims.claim import SELF, run_id
 from ...claims.retention import Pointer, pointer_write
 from ...errors import Misuse, NoSuchWait
 from ...operations import Operation, await_
-from ...records import Address, Record, Write
+from ...records import Address, Record, Write, record_kind
 from ...stores.base import Store
 from ..engine.context import Unwind
 from ..engine.decisions import StepPlan
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-CALLBACK_KIND = "callback"
+CALLBACK_KIND = record_kind("callback", expires=True, points_to_run=True)
 PATH = "/v1/callbacks/"
 TOKEN_BYTES = 24
 

@@ -14,7 +14,7 @@ from ...claims.results import json_of
 from ...claims.states import is_expired
 from ...errors import NoSuchWait, ValueRefused
 from ...operations import Operation
-from ...records import Address, Check, Insert, Record, Replace, Write, Written
+from ...records import Address, Check, Insert, Record, Replace, Write, Written, record_kind
 from ...stores.base import Store
 from ..engine.run_states import work_of
 
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-APPROVAL_KIND = "approval"
+APPROVAL_KIND = record_kind("approval", beside_run=True)
 OPEN, DECIDED = "open", "decided"
 PREFIX = "apr_"
 
@@ -147,7 +147,7 @@ def request_address(approval: str) -> Address:
     return at
 
 
-ARRIVAL_KIND = "arrival"
+ARRIVAL_KIND = record_kind("arrival", beside_run=True)
 WAIT = "wait:"  # prefix of the ledger's name of a wait
 ARRIVED, TIMEOUT = "arrived", "timeout"
 ENDED = "ended"  # never stored: the run is done and does not wait

@@ -35,7 +35,8 @@ def take_duty(store: Store, heartbeat: Heartbeat, record: Record, lease: float) 
     if not isinstance(taken, Written):
         return None
     held = Held(record.at, taken.fence, "", 1, "", lease, 0.0, record.queue, taken.now)
-    hold = HeldClaim(ClaimRequest(record.at, record.queue, record.at.key, "", lease), held)
+    request = ClaimRequest(at=record.at, operation=record.queue, key=record.at.key, owner="", lease=lease)
+    hold = HeldClaim(request, held)
     hold.renew = lambda held: _renew(store, held)
     heartbeat.keep(hold)
     return hold

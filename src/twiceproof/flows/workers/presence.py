@@ -21,7 +21,7 @@ from ...claims.claim import QUEUED, RUN, WAITING, body_of
 from ...claims.states import EXPIRE
 from ...errors import StoreError
 from ...operations import Operation, block
-from ...records import Address, Insert, Record, Remove, Replace, Written
+from ...records import Address, Insert, Record, Remove, Replace, Written, record_kind
 from ...stores.base import Store
 from ...version import __version__
 
@@ -30,7 +30,7 @@ __all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "st
 
 log = logging.getLogger("twiceproof.work")
 
-SPACE, KIND = "~workers", "worker"  # no tenant's own: a name has no tilde
+SPACE, KIND = "~workers", record_kind("worker", expires=True)  # no tenant's own: a name has no tilde
 BEAT = 20.0  # seconds between two signs of life
 LEASE = 3 * BEAT  # without one for so long, it is gone
 REMEMBERED = 86_400.0  # seconds for which one that is gone is listed

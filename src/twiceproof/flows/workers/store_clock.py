@@ -17,7 +17,7 @@ from ...claims.claim import CLAIM, HELD, QUEUED, RUN, WAITING, body_of
 from ...clock import Clock, moment
 from ...errors import CannotOpen
 from ...operations import Operation
-from ...records import Address, Insert, Record, Replace, Written
+from ...records import Address, Insert, Record, Replace, Written, record_kind
 from ...stores.base import Store
 from ..engine.ledger import RETRY, WAITS, entry_of, entry_write
 from ..engine.ledger import STEP_KIND as STEP
@@ -30,7 +30,7 @@ log = logging.getLogger("twiceproof.work")
 TOLERANCE = 5.0  # seconds; what is less far ahead comes round soon enough, and nodes of a cluster differ by as much
 EVERY = 60.0  # seconds between two checks while nothing is noticed
 PAGE = 500
-AT = Address("~clock", "clock", "self")  # no tenant's own: a name has no tilde
+AT = Address("~clock", record_kind("clock"), "self")  # no tenant's own: a name has no tilde
 
 
 class _Latest(Struct, frozen=True):

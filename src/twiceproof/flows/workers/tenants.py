@@ -12,8 +12,8 @@ from ...claims.claim import validate_name
 from ...clock import Clock
 from ...errors import Misuse, StoreError
 from ...operations import Operation, block
-from ...records import Address, Insert
-from ...stores.base import Store
+from ...records import Address, Insert, record_kind
+from ...stores.base import Store, scan_all
 from .worker import Worker
 
 __all__ = ["OfTenant", "Tenants", "note_tenant"]
@@ -21,9 +21,8 @@ __all__ = ["OfTenant", "Tenants", "note_tenant"]
 
 log = logging.getLogger("twiceproof.work")
 
-SPACE, KIND = "~tenants", "tenant"  # no tenant's own: a name has no tilde
+SPACE, KIND = "~tenants", record_kind("tenant")  # no tenant's own: a name has no tilde
 FRESH = 5.0  # seconds for which the list is believed
-PAGE = 1_000
 
 
 def note_tenant(store: Store, tenant: str) -> Operation[None]:
@@ -68,14 +67,7 @@ class Tenants:
 
 
 def _listed(store: Store) -> Operation[list[str]]:
-    names: list[str] = []
-    after: str | None = None
-    while True:
-        page = yield from store.scan(KIND, space=SPACE, after=after, limit=PAGE)
-        names += [record.at.key for record in page.records]
-        if page.after is None:
-            return names
-        after = page.after
+    return [record.at.key for record in (yield from scan_all(store, KIND, space=SPACE))]
 
 
 class Shared(Protocol):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from ...claims.claim import DONE, FAILED, NO_RESULT, RUN, Done, Settlement, claim_of
+from ...claims.claim import DONE, FAILED, NO_RESULT, RUN, Done, Settlement, claim_of, parse_space
 from ...claims.manager import FOR_EVER, ClaimManager
 from ...claims.retention import run_or_claim
 from ...claims.states import Lifetime, is_expired
@@ -77,7 +77,7 @@ async def settle_review(call: ApiRequest) -> Reply:
     who = call.principal.name or body.by
     if not who:
         return problem(400, "nameless", "Nobody knows whose word this is.", next_move="Say who you are (`by`).")
-    operation = at.space.split("/", 2)[1]
+    operation = parse_space(at.space).operation
     return await await_(settle(call.app.claims, at, body, validate_key(who), _life(call, operation)))
 
 

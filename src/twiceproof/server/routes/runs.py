@@ -15,17 +15,19 @@ from ...claims.claim import (
     Busy,
     Done,
     Held,
-    TakeOutcome,
+    LostHold,
     address_of,
     claim_of,
+    parse_space,
     run_address,
     run_id,
     space_of_run,
     validate_name,
 )
 from ...claims.duplicates import source_var
+from ...claims.held_claim import ClaimScope, EnterOutcome
 from ...claims.results import Packed, unpack
-from ...claims.states import ClaimRequest, Lifetime, claim_for, is_expired
+from ...claims.states import ClaimRequest, Lifetime, is_expired
 from ...errors import Misuse
 from ...flows.engine.compensation import cancel
 from ...flows.flow import Flow
@@ -60,21 +62,21 @@ class Begun(Struct, frozen=True):
 
 def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> Operation[Begun | Reply]:
     """The start is harmless to repeat: it finds the run that it began. So a start that died is simply made again."""
-    claims, ask = flow.parts.claims, _ask(flow, request, body)
-    taken = yield from claims.take(ask)
+    ask = _ask(flow, request, body)
+    scope = ClaimScope(flow.parts.claims, flow.parts.heartbeat, ask)
+    taken = yield from scope.enter()
     if isinstance(taken, Held):
         try:
             begun = yield from start
         except Exception:  # also of the user's own key function
-            yield from claims.release(taken)  # nothing was begun: the corrected request may have the same key
+            yield from scope.release()  # nothing was begun: the corrected request may have the same key
             raise
-        packed = Packed(inline=Raw(msgspec.json.encode(begun.run)))
-        yield from claims.complete(taken, claim_for(ask, taken.attempt), packed, LIFE)
+        yield from scope.complete(Packed(inline=Raw(msgspec.json.encode(begun.run))), LIFE)
         return begun
     start.close()
     if isinstance(taken, Done) and taken.result:
         run = msgspec.json.decode(taken.result, type=str)
-        claims.duplicates.blocked(flow.name, own_space(ask.tenant, run).split("/", 2)[2], tenant=ask.tenant)
+        flow.parts.claims.duplicates.blocked(flow.name, parse_space(own_space(ask.tenant, run)).key, tenant=ask.tenant)
         return Begun(run, first=False)
     return _refused(taken)
 
@@ -83,20 +85,20 @@ def _ask(flow: Flow, request: str, body: Raw) -> ClaimRequest:
     operation, tenant = f"start.{flow.name}"[:128], flow.policy.tenant
     at: Address = address_of(tenant, operation, request)
     return ClaimRequest(
-        at,
-        operation,
-        request,
-        flow.parts.owner(),
-        LEASE,
-        tenant,
-        body_hash(bytes(body)),
-        run_id(at.space),
+        at=at,
+        operation=operation,
+        key=request,
+        owner=flow.parts.owner(),
+        lease=LEASE,
+        tenant=tenant,
+        fingerprint=body_hash(bytes(body)),
+        run=run_id(at.space),
         repeat="safe",
     )
 
 
-def _refused(taken: TakeOutcome) -> Reply:
-    if isinstance(taken, Busy):
+def _refused(taken: EnterOutcome) -> Reply:
+    if isinstance(taken, Busy | LostHold):
         return problem(
             409,
             "in-progress",
@@ -232,7 +234,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
 
 
 def _key_of(at: Address) -> str:
-    return at.space.split("/", 2)[2]
+    return parse_space(at.space).key
 
 
 NAME = {"name": "A flow's name to start one, a run's id to look at one"}

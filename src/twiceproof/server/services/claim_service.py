@@ -308,7 +308,9 @@ class ClaimService:
     def _ask(self, operation: str, key: str) -> ClaimRequest:
         operation, key = validate_name("operation", operation), validate_key(key)
         at = address_of(self._tenant, operation, key)
-        return ClaimRequest(at, operation, key, "", 0.0, self._tenant, run=run_id(at.space))
+        return ClaimRequest(
+            at=at, operation=operation, key=key, owner="", lease=0.0, tenant=self._tenant, run=run_id(at.space)
+        )
 
     def _life(self, operation: str, keep: Keep | None) -> Lifetime:
         if keep is not None:

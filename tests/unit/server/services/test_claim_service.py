@@ -111,9 +111,9 @@ def test_another_payload_is_refused_and_the_same_in_another_order_is_not(desk, e
 def test_a_payload_has_the_fingerprint_that_a_program_gives_it(desk):
     desk.token(payload={"a": 1})
     with App(GroupedStore(desk.engine, clock=desk.clock), clock=desk.clock) as app:
-        record = app.store.read(app.claim("ship", "order:1", payload={"a": 1})._ask.at).block().record
-        assert app.claim("ship", "order:1", payload={"a": 1})._ask.fingerprint in record.body
-        assert app.claim("ship", "order:1", payload={"a": 2})._ask.fingerprint not in record.body
+        record = app.store.read(app.claim("ship", "order:1", payload={"a": 1})._request.at).block().record
+        assert app.claim("ship", "order:1", payload={"a": 1})._request.fingerprint in record.body
+        assert app.claim("ship", "order:1", payload={"a": 2})._request.fingerprint not in record.body
 
 
 def test_after_a_failure_that_may_be_tried_again_the_next_one_claims(desk):
