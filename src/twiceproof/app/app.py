@@ -43,8 +43,8 @@ from ..claims.states import ClaimRequest, Lifetime
 from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
+from ..flows.engine.context import driven
 from ..flows.engine.guarded_calls import guarded_wrapper
-from ..flows.engine.unawaited import driven
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
 from ..flows.runtime import Runtime
 from ..flows.step import Step
@@ -311,7 +311,7 @@ class App(
 
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
-        self.parts.courier.stop()
+        self.parts.flusher.stop()
         self.tally.stop()
         for incidents in self.incidents:
             incidents.stop()

@@ -13,9 +13,8 @@ from ..operations import Operation, await_, block
 from ..records import Address, Found, Record
 from ..safe_text import suggested_command
 from .engine.compensation import cancel
-from .engine.context import current_session, plain_session, session_var
+from .engine.context import current_session, driven, plain_session, session_var
 from .engine.guarded_calls import ASK_AGAIN
-from .engine.unawaited import driven
 from .ordering.ordered_runs import stale, stale_error
 from .runtime import Runtime
 from .step import Step

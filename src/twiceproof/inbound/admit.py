@@ -216,7 +216,7 @@ class Admission:
             return ""
         door = source_var.set(self.hook.name)  # what the flow's own key blocks is counted under it
         try:
-            handle = yield from self.hook.flow.start(*arguments, plain=True)
+            handle = yield from self.hook.flow.start(*arguments, from_json=True)
         finally:
             source_var.reset(door)
         return handle.id

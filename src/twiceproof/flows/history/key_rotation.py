@@ -150,7 +150,7 @@ def _renew(store: GroupedStore, raw: Record) -> Operation[Fate]:
 
 def _is_busy(claim: Record) -> bool:
     """Somebody holds it, or did without a word: from the times in its ledger it is told what may be repeated."""
-    return claim.state == HELD or (claim.state != DONE and work_of(claim_of(claim)).adrift)
+    return claim.state == HELD or (claim.state != DONE and work_of(claim_of(claim)).crash_unresolved)
 
 
 def _rewrite(record: Record, now: float) -> Replace:

@@ -77,7 +77,7 @@ class _Asked(Pending):
         """In one write with the wait itself. What an earlier run of the same key asked is written over."""
         claim, entry = session.claim, session.ledger.entries[self.name]
         request = ApprovalRequest(
-            session.work.born,
+            session.work.start_id,
             claim.operation,
             claim.key,
             self._digest,

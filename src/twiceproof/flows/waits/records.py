@@ -199,7 +199,7 @@ def standing_run(store: Store, space: str, born: str | None = None) -> Operation
 
 
 def born_of(run: Record) -> str:
-    return work_of(claim_of(run)).born
+    return work_of(claim_of(run)).start_id
 
 
 def is_of(record: Record | None, run: Record) -> bool:

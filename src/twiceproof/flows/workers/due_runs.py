@@ -1,34 +1,40 @@
-"""The duty for runs: whatever is queued, has slept long enough, or was left behind by a holder that died."""
+"""DueRuns: runs that are queued, have slept long enough, or were left by a holder that crashed."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from ...claims.claim import RUN, claim_of
+import msgspec
+
+from ...claims.claim import RUN, Claim, claim_of
+from ...claims.held_claim import HeldClaim
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...operations import Operation, await_
-from ...records import Record
+from ...records import Found, Record
 from ...safe_text import suggested_command
 from ...stores.base import Store
-from ..calls import resume_run
 from ..engine.exits import Ended, Finished, HandedBack, RunFailed, Superseded, Suspended
-from ..engine.run_states import work_of
+from ..engine.run_dependencies import LOOK_AGAIN, must_wait
+from ..engine.run_states import RunState, work_of
+from ..engine.runner import RunExecution
 from ..flow import NORMAL, Flow
+from ..limits import FlowLimits, Full, holding
 from ..runtime import postpone
 from .due_work import DueWork
 from .log import About, about_var
 
-__all__ = ["DueRuns"]
+__all__ = ["DueRuns", "resume_run"]
 
 
 log = logging.getLogger("twiceproof.work")
 
-NOT_OURS = 60.0  # a run that was handed out and not taken is left alone for so long
+NOT_OURS = 60.0  # seconds after which a run that was handed out and could not be taken is handed out again
 
 
 class DueRuns(DueWork):
-    """Serves the flows of one rank, in the versions that are here. Runs of other versions are never asked for."""
+    """Serves the flows of one rank, in the versions that are declared here. Runs of other versions are not fetched."""
 
     kind = RUN
 
@@ -43,7 +49,7 @@ class DueRuns(DueWork):
         self._queues: list[str] = []
 
     def queues(self) -> list[str]:
-        """The same list while nothing has changed: each look asks for it, and there may be thousands of tenants."""
+        """Return the same list while nothing has changed: it is needed for each fetch, with thousands of tenants."""
         flows = [flow for flow in self._flows.values() if flow.rank == self.rank]
         made_of = flows, list(self._tenants()) if flows else []
         if made_of != self._made_of:
@@ -64,24 +70,66 @@ class DueRuns(DueWork):
     def carry_out(self, record: Record) -> Operation[None]:
         flow = self._flow(record)
         ended = yield from resume_run(flow, record)
-        if ended is None:  # somebody else has it; if nobody does, it must not come round at once for ever
+        if ended is None:  # another worker has it; if none has, it must not be handed out again at once for ever
             yield from postpone(self._store, record, NOT_OURS)
         else:
-            _tell(ended, flow.parts.where)
+            _log_end(ended, flow.parts.where)
 
     def about(self, record: Record) -> About:
         claim = claim_of(record)
         return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
 
 
-def _tell(ended: Ended, where: Sequence[str]) -> None:
+# -- resuming ------------------------------------------------------------------------------------
+
+
+def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
+    """Take a due run and run it, if the run before it has ended and its limits admit it. None: it was taken already."""
+    store, claim = flow.parts.store, claim_of(record)
+    flow.results.prepare()
+    if work_of(claim).follows and (yield from must_wait(store, claim)):
+        yield from postpone(store, record, LOOK_AGAIN)
+        return Suspended("waits for the run before it", None)
+    if flow.limits is None:
+        return (yield from _take_and_run(flow, record, claim))
+    return (yield from _resume_limited(flow, flow.limits, record, claim))
+
+
+def _resume_limited(flow: Flow, limits: FlowLimits, record: Record, claim: Claim) -> Operation[Ended | None]:
+    try:
+        arguments = yield from _limited_by(flow, limits, record, work_of(claim))
+    except (Misuse, msgspec.MsgspecError):  # raised and handled again when the run reads its input
+        return (yield from _take_and_run(flow, record, claim))
+    entered = yield from limits.enter(flow.parts, arguments, begins=claim.attempt == 0)
+    if isinstance(entered, Full):
+        yield from postpone(flow.parts.store, record, entered.seconds)
+        return Suspended("waits for its turn", None)
+    return (yield from holding(flow.parts, entered.holds, _take_and_run(flow, record, claim, entered.holds)))
+
+
+def _take_and_run(flow: Flow, record: Record, claim: Claim, slots: Sequence[HeldClaim] = ()) -> Operation[Ended | None]:
+    execution = RunExecution.of_record(flow, record, claim, slots)
+    if (yield from execution.take(Found(record, record.due_at or record.updated_at))) is not None:
+        return None
+    return (yield from execution.run())
+
+
+def _limited_by(flow: Flow, limits: FlowLimits, record: Record, work: RunState) -> Operation[dict[str, Any]]:
+    """Return the arguments that limits depend on, typed as a caller's own. A large input is read only if needed."""
+    return (yield from flow.inputs.unpack(flow.parts.store, record.at, work)) if limits.by_key else {}
+
+
+# -- log lines -----------------------------------------------------------------------------------
+
+
+def _log_end(ended: Ended, where: Sequence[str]) -> None:
     match ended:
         case Finished():
             log.info("done")
         case RunFailed(Cancelled() as error, undone):
             log.warning("%s; %s", error, undone or "it had done nothing")
         case RunFailed(error):
-            _tell_failure(error)
+            _log_failure(error)
         case Superseded(error):
             log.info("dropped: version %s of %s came after %s", error.version, error.object, error.newest)
         case Suspended(why, _):
@@ -94,8 +142,8 @@ def _tell(ended: Ended, where: Sequence[str]) -> None:
             log.warning("waits for a person: %s; %s", ended.reason.rstrip("."), look, exc_info=trace)
 
 
-def _tell_failure(error: BaseException) -> None:
-    """As the step's own error, where it is known; the traceback leads to what is broken. Ours would lead to us."""
+def _log_failure(error: BaseException) -> None:
+    """Log the step's own error, if it is known: its traceback leads to the user's code."""
     where, own = "", error
     if isinstance(error, StepFailed) and error.__cause__ is not None:
         where, own = f" in {error.data['step']}", error.__cause__

@@ -168,7 +168,7 @@ class SimulatedScenario:
     @contextmanager
     def _on_stage(self) -> Iterator[None]:
         app = self._target.app
-        app.parts.courier.stop()  # completions go when the flow takes them along: at the same points in every play
+        app.parts.flusher.stop()  # completions go when the flow takes them along: at the same points in every play
         app._heartbeat.stop()  # time stands still until the play moves it
         app.claims.duplicates.arm = lambda: None  # what is counted in a play goes nowhere
         app.parts.roll = lambda: 0.5  # a play and its repetition reach the same points
