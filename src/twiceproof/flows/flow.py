@@ -115,7 +115,7 @@ class Flow:
         ask = self.asking.ask(self._declared(arguments) if from_json else arguments, retry=retry)
         if self.limits is not None:
             work |= self._limited_state(arguments, self.limits)
-        packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
+        packed = self.inputs.pack(arguments, ask.run, self.parts.claims)
         if validate_now:
             yield from self._refuse_misfit(ask, packed)
         if packed.spill is not None:
