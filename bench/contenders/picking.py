@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from twiceproof import App
-from twiceproof.flows.calls import resume_run
 from twiceproof.flows.engine.exits import Finished
 from twiceproof.flows.flow import Flow
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 
 from ..callers import ONE

@@ -11,8 +11,8 @@ import pytest
 
 from tests.acceptance.later import pass_time
 from twiceproof import KeyRefused, NeedsReview, ValueRefused
-from twiceproof.flows.engine import runner as leaving
-from twiceproof.flows.engine.runner import EXIT_PAUSE, FREE_INTERRUPTS
+from twiceproof.flows.engine import exits
+from twiceproof.flows.engine.exits import EXIT_PAUSE, FREE_INTERRUPTS
 
 
 def nested(depth):
@@ -162,7 +162,7 @@ def test_a_worker_gets_through_its_queue_whatever_its_runs_do(app):
 
 
 def test_a_run_that_interrupts_itself_again_and_again_ends_with_a_person(app, place, monkeypatch):
-    monkeypatch.setattr(leaving, "MOST_CRASHES", FREE_INTERRUPTS + 1)
+    monkeypatch.setattr(exits, "MOST_CRASHES", FREE_INTERRUPTS + 1)
     begun = []
 
     @app.flow(key="{order}")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.children import Child, die
 from twiceproof import NeedsReview, Waiting
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 
 URL = "https://hooks.example.com"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, MutableMapping
+from functools import partial
 from typing import Any
 
 from ..claims.claim import NO_RESULT, REVIEW
@@ -214,7 +215,7 @@ class WorkApi:
         for flow in self.flows.values():
             if not flows or flow.name in flows:
                 flow.refuse_best_effort()
-        presence = Presence(self.parts.store, self.parts.owner(), lambda: self._served(flows), concurrency)
+        presence = partial(Presence, self.parts.store, self.parts.owner(), lambda: self._served(flows), concurrency)
         worker = Worker(self.parts, self.duties, concurrency=concurrency, flows=flows, presence=presence)
         self.tenants.workers.add(worker)
         return worker

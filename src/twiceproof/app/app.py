@@ -47,8 +47,7 @@ from ..flows.runtime import Runtime
 from ..flows.step import Step
 from ..flows.triggers.poll import DuePolls
 from ..flows.triggers.schedule import DueSchedules
-from ..flows.workers.due_runs import DueRuns
-from ..flows.workers.due_work import DueWork
+from ..flows.workers.due_work import DueRuns, DueWork
 from ..flows.workers.tenants import OfTenant, Tenants
 from ..inbound.hook import Hook
 from ..keys import KeyWatch, fingerprint, validate_key
@@ -137,8 +136,8 @@ class App(
         )
         self.schedules = DueSchedules(self.store)
         self.polls = DuePolls(self.store, self._heartbeat)
-        ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
-        self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
+        ranks = (HIGH, NORMAL, LOW)
+        self.duties: list[DueWork] = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in ranks]
         self.incidents: list[Incidents] = []
 
     # -- guarding --------------------------------------------------------------------------------
@@ -308,7 +307,7 @@ class App(
 
     def close(self) -> None:
         """Finish what is under way. What is called afterwards is refused."""
-        self.parts.courier.stop()
+        self.parts.flusher.stop()
         self.tally.stop()
         for incidents in self.incidents:
             incidents.stop()

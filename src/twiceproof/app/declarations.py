@@ -19,17 +19,19 @@ from ..claims.results import ResultType
 from ..errors import Misuse
 from ..flows.calls import call, start_function, start_many_function
 from ..flows.engine.context import (
+    as_coroutine_function,
     correlation,
     current_attempt,
     current_session,
+    driven,
     giving,
     inside_flow,
+    noted,
     plain_session,
 )
 from ..flows.engine.decisions import StepPlan
 from ..flows.engine.guarded_calls import guarded_wrapper
 from ..flows.engine.session import recorded_value
-from ..flows.engine.unawaited import as_coroutine_function, driven, noted
 from ..flows.flow import Flow, Priority, rank_of
 from ..flows.handle import AsyncRunHandle, AttachedHandle, Handle, RunHandle
 from ..flows.limits import make_limits

@@ -8,8 +8,14 @@ from typing import Any, Concatenate, Literal, TypeVar, cast, overload
 from ..claims.claim import NO_RESULT, space_of, validate_name
 from ..claims.policy import Duration
 from ..errors import Misuse
-from ..flows.engine.context import attempt_var, current_attempt, inside_flow, session_var
-from ..flows.engine.unawaited import ListOrAwaitable, StrOrAwaitable
+from ..flows.engine.context import (
+    ListOrAwaitable,
+    StrOrAwaitable,
+    attempt_var,
+    current_attempt,
+    inside_flow,
+    session_var,
+)
 from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
 from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, ItemKey, Progress, each, progress_of
 from ..flows.parallel.gather import gather
@@ -305,7 +311,7 @@ class WaitApi:
                 "link is sent."
             )
         who = to and validate_key(to)
-        link = ApprovalLink(attempt.space, validate_key(name), session.work.born, digest(show), who)
+        link = ApprovalLink(attempt.space, validate_key(name), session.work.start_id, digest(show), who)
         token = block(create_link(self.parts.store, link, seconds(valid, name="valid")))
         return link_url(self.parts.url, token)
 

@@ -19,6 +19,7 @@ from ..flows.flow import Flow
 from ..flows.runtime import Runtime
 from ..flows.triggers.poll import DuePolls, Poll
 from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, make_ticks, takes_tick
+from ..flows.workers.due_work import DueWork
 from ..inbound.admit import admit
 from ..inbound.envelope import Envelope, envelope
 from ..inbound.hook import Hook, OnFailed, Secrets, operation_of, validate_on_failed, warn_if_forgotten_early
@@ -168,6 +169,12 @@ class TriggerApi:
     flows: MutableMapping[str, Flow]
     schedules: DueSchedules
     polls: DuePolls
+    duties: list[DueWork]
+
+    def _serve(self, work: DueWork) -> None:
+        """Let workers carry out a kind of work, from its first declaration on."""
+        if work not in self.duties:
+            self.duties.insert(0, work)
 
     def every(
         self,
@@ -200,6 +207,7 @@ class TriggerApi:
                 raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
             _refuse_without_place(flow)
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
+            self._serve(self.schedules)
             return function
 
         return declare
@@ -229,6 +237,7 @@ class TriggerApi:
                 raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
             poll = Poll(operation_name(function, name, "poll"), function, make_ticks(every, tz), flow, span, since)
             self.polls.add(poll)
+            self._serve(self.polls)
             return function
 
         return declare

@@ -1,15 +1,15 @@
-"""Calling a flow here; resuming one on a worker; nested calls."""
+"""Calling a flow here, and starting its runs: `flow(…)`, `flow.start(…)`, `flow.start_many(…)`."""
 
 from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
-import msgspec
 from msgspec import Raw
 
-from ..claims.claim import HELD, REVIEW, Busy, Claim, Done, InReview, Mismatch, Parked, TakeOutcome, alone, claim_of
+from ..claims.claim import HELD, REVIEW, Busy, Done, InReview, Mismatch, Parked, TakeOutcome, alone, claim_of
 from ..claims.error_messages import duplicate, no_longer_fits, refusal, result_not_kept, waiting
 from ..claims.held_claim import HeldClaim
 from ..claims.policy import Duration
@@ -19,30 +19,27 @@ from ..claims.states import AnswerOnly, ClaimRequest, is_expired
 from ..errors import Misuse, NeedsReview, StepFailed, Waiting
 from ..keys.duration import seconds
 from ..operations import Operation, Raised, Request, Returned, Sleep, await_, block, carry_stop_iteration
-from ..records import Found, Record, Written
+from ..records import Written
 from ..safe_text import suggested_command
 from .engine.compensation import refuse_undone
+from .engine.context import as_coroutine_function, noted, parent_of_new_run, patience_around
 from .engine.exits import Ended, Finished, HandedBack, RunFailed, Superseded, Suspended
-from .engine.guarded_calls import parent_of_new_run, patience_around
-from .engine.run_dependencies import LOOK_AGAIN, must_wait
-from .engine.run_states import Leftover, RunAsk, RunState, decide_run, enqueue, work_of
-from .engine.runner import TakenRun
-from .engine.unawaited import as_coroutine_function, noted
+from .engine.run_states import Leftover, RunAsk, decide_run, enqueue, work_of
+from .engine.runner import RunExecution
 from .flow import Flow
 from .handle import AsyncRunHandle, Handle, RunHandle, handle_for
-from .limits import Entered, FlowLimits, Full, holding
+from .limits import Entered, FlowLimits, holding
 from .ordering.ordered_runs import stale, stale_error
-from .runtime import postpone
 
-__all__ = ["call", "resume_run", "start_function", "start_many_function"]
+__all__ = ["call", "start_function", "start_many_function"]
 
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5
-CALLER_PATIENCE = 5.0  # a caller waits this long for a retry; longer ones are left to workers
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 0.5  # seconds
+CALLER_PATIENCE = 5.0  # seconds that a caller waits for a retry in place; later retries are left to workers
 
 
 def call(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bool = False) -> Operation[Any]:
-    """Run it here, or answer with what the first run returned."""
+    """Run a flow here, or return the result of its earlier run."""
     ask, work = yield from flow.request(args, kwargs, retry=retry)
     if retry:
         yield from refuse_undone(flow.parts.store, ask.at, ask.where)
@@ -50,11 +47,11 @@ def call(flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any], *, retry: bo
     called = FlowCall(flow, ask, work)
     if flow.limits is None:
         return (yield from called.result())
-    return (yield from called.result_in_turn(flow.limits, flow.seen(flow.asking.arguments.bind(args, kwargs))))
+    return (yield from called.limited_result(flow.limits, flow.seen(flow.asking.arguments.bind(args, kwargs))))
 
 
 class FlowCall:
-    """One caller, who waits for one run."""
+    """One call of a flow, which waits for one run."""
 
     def __init__(self, flow: Flow, ask: ClaimRequest, work: Raw) -> None:
         self._flow = flow
@@ -63,20 +60,20 @@ class FlowCall:
         self._work = work
 
     def result(self, slots: Sequence[HeldClaim] = ()) -> Operation[Any]:
-        taken = yield from self._enter()
-        if not isinstance(taken, TakenRun):
-            return taken[0]
-        taken.slots = slots if self._flow.order is not None else ()
-        return self._answer((yield from self._flow.run(taken)))
+        entered = yield from self._enter(slots)
+        if not isinstance(entered, RunExecution):
+            return entered[0]
+        return self._answer((yield from entered.run()))
 
-    def result_in_turn(self, limits: FlowLimits, arguments: dict[str, Any]) -> Operation[Any]:
-        """A caller waits in place until the limits let it in; a run, only for a moment. An answer needs no turn."""
+    def limited_result(self, limits: FlowLimits, arguments: dict[str, Any]) -> Operation[Any]:
+        """Wait in place until the limits admit the run; inside another run only briefly. An earlier result needs no
+        slot."""
         patience, waited = patience_around(), 0.0
         while True:
             found = yield from self._parts.store.read(self._ask.at)
             move = decide_run(self._run_ask(), found.record, found.now)
             if isinstance(move, AnswerOnly) and not isinstance(move, Leftover) and not self._waits_for(move.outcome):
-                return (yield from self._told(move.outcome))
+                return (yield from self._earlier_result(move.outcome))
             begins = found.record is None or isinstance(move, Leftover) or claim_of(found.record).attempt == 0
             entered = yield from limits.enter(self._parts, arguments, begins=begins)
             if isinstance(entered, Entered):
@@ -91,9 +88,9 @@ class FlowCall:
         return RunAsk(self._ask, self._work, self._flow.versions)
 
     def _leave_to_worker(self) -> Operation[None]:
-        """The run that calls it has slots itself, and gives them back only as it lies down.
+        """Queue the run and raise Waiting, because the calling run holds slots until it is suspended.
 
-        If one of them is what it waits for, or what the run needs that has the other, it would wait for ever.
+        If it needed one of those itself, or the holder of the slot that it needs did, it would wait for ever.
         """
         insert = enqueue(self._ask, self._work, 0.0)
         written = yield from self._parts.store.write(insert, *alone(insert))
@@ -102,28 +99,29 @@ class FlowCall:
             raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))
         yield from forget(self._parts.store, found)
 
-    def _enter(self) -> Operation[TakenRun | tuple[Any]]:
-        """A run that is ours, or the answer of an earlier one (in a tuple: it may be anything)."""
+    def _enter(self, slots: Sequence[HeldClaim]) -> Operation[RunExecution | tuple[Any]]:
+        """Return a run that is ours, or the result of an earlier one (in a tuple: it may be anything)."""
         self._flow.refuse_best_effort()
+        execution = RunExecution(self._flow, self._run_ask(), CALLER_PATIENCE, slots)
         pause = FIRST_PAUSE
         while True:
-            taken = yield from self._flow.take(self._run_ask(), CALLER_PATIENCE)
-            if isinstance(taken, TakenRun):
-                return taken
-            if not self._waits_for(taken):
-                return ((yield from self._told(taken)),)
-            yield from self._parts.store.pause(self._ask.at.space, min(pause, taken.retry_after + 0.001))
+            outcome = yield from execution.take()
+            if outcome is None:
+                return execution
+            if not self._waits_for(outcome):
+                return ((yield from self._earlier_result(outcome)),)
+            yield from self._parts.store.pause(self._ask.at.space, min(pause, outcome.retry_after + 0.001))
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _waits_for(self, outcome: TakeOutcome) -> TypeGuard[Busy]:
         return isinstance(outcome, Busy) and self._flow.policy.on_duplicate == "wait"
 
-    # -- by an earlier run -----------------------------------------------------------------------
+    # -- the result of an earlier run ------------------------------------------------------------
 
-    def _told(self, outcome: Any) -> Operation[Any]:
-        """What an earlier run returned. Raises what is no answer, or none yet."""
+    def _earlier_result(self, outcome: Any) -> Operation[Any]:
+        """Return what an earlier run returned. Raises if it has no result, or none yet."""
         ask = self._ask
-        if not isinstance(outcome, Mismatch | Parked):  # who asks for a parked one was told to
+        if not isinstance(outcome, Mismatch | Parked):  # Waiting asks callers of a parked run to call again
             self._parts.claims.duplicates.blocked(self._flow.name, ask.key, tenant=ask.tenant)
         if isinstance(outcome, Done):
             return (yield from self._prior(outcome))
@@ -133,13 +131,13 @@ class FlowCall:
             raise self._in_review(outcome.reason)
         error = refusal(ask, outcome)
         if isinstance(outcome, Busy):
-            error.data["state"] = HELD  # a run is, as opposed to a claim: who waits for it can be woken at its end
+            error.data["state"] = HELD  # it is a run and not a claim: a run that waits for it is woken at its end
         raise error
 
     def _prior(self, done: Done) -> Operation[Any]:
         flow, ask = self._flow, self._ask
-        if (overtaken := stale(done)) is not None:
-            raise stale_error(flow.name, ask.key, ask.run, overtaken, ask.where)
+        if (superseded := stale(done)) is not None:
+            raise stale_error(flow.name, ask.key, ask.run, superseded, ask.where)
         text = yield from unpack(self._parts.store, done.at, done.result, done.spill)
         try:
             value = flow.results.restore(text, loose=done.loose) if text else None
@@ -152,12 +150,12 @@ class FlowCall:
         return value
 
     def _is_ours(self) -> Operation[bool]:
-        """Whether the run that asks began it: called again after a crash, it must hear what it would have heard."""
+        """Whether the calling run began it: called again after a crash, it must get that run's result."""
         outer = parent_of_new_run()
         record = (yield from self._parts.store.read(self._ask.at)).record if outer else None
         return record is not None and work_of(claim_of(record)).parent == outer
 
-    # -- by a run of our own ---------------------------------------------------------------------
+    # -- the result of our own run ---------------------------------------------------------------
 
     def _answer(self, ended: Ended) -> Any:
         if isinstance(ended, Finished):
@@ -189,76 +187,24 @@ class FlowCall:
 
 
 def _original(error: BaseException) -> BaseException:
-    """What the step itself raised, where it was raised in this process."""
+    """Return what the step itself raised, if that was in this process."""
     if isinstance(error, StepFailed) and error.__cause__ is not None:
         return error.__cause__
     return error
 
 
-WORKER_PATIENCE = 0.2  # a worker waits no longer for a retry: others wait for it
-
-
-def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
-    """What became of it. None: somebody else has it."""
-    store, claim = flow.parts.store, claim_of(record)
-    flow.results.prepare()
-    if (yield from must_wait(store, claim)):
-        yield from postpone(store, record, LOOK_AGAIN)
-        return Suspended("waits for the run before it", None)
-    if flow.limits is None:
-        return (yield from _go_on(flow, claim, record))
-    try:
-        arguments = yield from _limited_by(flow, flow.limits, record, work_of(claim))
-    except (Misuse, msgspec.MsgspecError):  # met again, and dealt with, when it is taken
-        return (yield from _go_on(flow, claim, record))
-    entered = yield from flow.limits.enter(flow.parts, arguments, begins=claim.attempt == 0)
-    if isinstance(entered, Full):
-        yield from postpone(store, record, entered.seconds)
-        return Suspended("waits for its turn", None)
-    return (yield from holding(flow.parts, entered.holds, _go_on(flow, claim, record, entered.holds)))
-
-
-def _limited_by(flow: Flow, limits: FlowLimits, record: Record, work: RunState) -> Operation[dict[str, Any]]:
-    """What its limits look at: typed, as a caller's own arguments are. A large input is read only if need be."""
-    return (yield from flow.inputs.unpack(flow.parts.store, record.at, work)) if limits.by_key else {}
-
-
-def _go_on(flow: Flow, claim: Claim, record: Record, slots: Sequence[HeldClaim] = ()) -> Operation[Ended | None]:
-    run = RunAsk(_ask(flow, claim, record), claim.work, flow.versions, picked=record.version)
-    taken = yield from flow.take(run, WORKER_PATIENCE, Found(record, record.due_at or record.updated_at))
-    if not isinstance(taken, TakenRun):
-        return None
-    taken.slots = slots if flow.order is not None else ()
-    return (yield from flow.run(taken))
-
-
-def _ask(flow: Flow, claim: Claim, record: Record) -> ClaimRequest:
-    policy = flow.policy
-    return ClaimRequest(
-        at=record.at,
-        operation=flow.name,
-        key=claim.key,
-        owner=flow.parts.owner(),
-        lease=policy.lease,
-        tenant=claim.tenant,
-        run=claim.run,
-        link=claim.link,
-        repeat=policy.repeat,
-        where=policy.where,
-    )
-
-
-MOST_AT_ONCE = 32  # their writes meet in one commit
+MOST_AT_ONCE = 32  # concurrent starts: their writes meet in one group commit
 DELAY = "delay"
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def start_function(flow: Flow) -> Callable[..., Any]:
-    """`delay=` is ours, unless the flow has a parameter of that name."""
+    """Make `flow.start`. `delay=` is an option of it, unless the flow has a parameter of that name."""
 
     def operation(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[Handle]:
-        delay = 0.0 if DELAY in flow.inputs.names else _seconds(kwargs.pop(DELAY, 0.0))
-        return flow.here().start(args, kwargs, heard=True, delay=delay)
+        given = DELAY in kwargs and DELAY not in flow.inputs.names
+        delay = _seconds(kwargs.pop(DELAY)) if given else 0.0
+        return flow.here().start(args, kwargs, validate_now=True, delay=delay)
 
     if flow.drive is await_:
 
@@ -300,10 +246,10 @@ def _seconds(delay: Duration) -> float:
 
 
 def _start_many(flow: Flow, items: Iterable[Any], delay: Duration) -> Operation[list[Handle]]:
-    """Each has its key before the first is written: what can be refused at once starts nothing."""
+    """Make all keys before the first run is written: if one is refused, none is started."""
     here, later = flow.here(), _seconds(delay)
     calls = [_spread(flow, number, item) for number, item in enumerate(items, 1)]
-    findings = yield from Starts([lambda given=given: here.start(*given, heard=True, delay=later) for given in calls])  # type: ignore[misc]
+    findings = yield from Starts([partial(here.start, *given, validate_now=True, delay=later) for given in calls])
     for number, finding in enumerate(findings, 1):
         if isinstance(finding, Raised):
             started = sum(isinstance(one, Returned) for one in findings)
@@ -315,7 +261,7 @@ def _start_many(flow: Flow, items: Iterable[Any], delay: Duration) -> Operation[
 
 
 def _spread(flow: Flow, number: int, item: Any) -> Given:
-    """Passed whole to a single parameter; otherwise spread, by name or in order."""
+    """Return an item as arguments: whole for a single parameter, otherwise spread by name or in order."""
     names = flow.inputs.names
     given: Given = ((item,), {})
     if len(names) != 1:
@@ -336,7 +282,7 @@ def _spread(flow: Flow, number: int, item: Any) -> Given:
 
 
 class Starts(Request[list[Returned | Raised]]):
-    """Operations beside each other, all to their ends: on threads, or as tasks of an awaiting caller."""
+    """Runs operations concurrently, all to their ends: on threads, or as tasks of an awaiting caller."""
 
     __slots__ = ("_make",)
 

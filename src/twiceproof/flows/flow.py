@@ -1,4 +1,4 @@
-"""Flow: one declaration; starting a run."""
+"""Flow: one declared flow; starting its runs."""
 
 from __future__ import annotations
 
@@ -11,27 +11,22 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Raw, structs
 
-from ..claims.claim import Held, alone, run_id, validate_name
+from ..claims.claim import alone, run_id, validate_name
 from ..claims.error_messages import refuse_other_fingerprint, unsafe_store
-from ..claims.held_claim import HeldClaim
 from ..claims.once import refuse_generators
 from ..claims.policy import Policy
 from ..claims.request import ClaimRequestFactory
 from ..claims.results import Packed, ResultType
 from ..claims.retention import forget
-from ..claims.states import ClaimRequest, Move, is_expired
+from ..claims.states import ClaimRequest, is_expired
 from ..errors import Misuse
 from ..operations import Operation, await_, block
-from ..records import Found, Record, Written
-from .engine.context import correlation
-from .engine.exits import Ended, HandedBack, Suspended
-from .engine.guarded_calls import parent_of_new_run
-from .engine.run_dependencies import wake_waiters
-from .engine.run_states import BeginRun, Leftover, RunAsk, RunState, decide_run, encoded, enqueue, queue_of
-from .engine.runner import TakenRun, refuse_run, run_flow
+from ..records import Written
+from .engine.context import correlation, parent_of_new_run
+from .engine.run_states import RunState, encoded, enqueue, queue_of
 from .engine.session import Drive
 from .handle import Handle
-from .inputs import Inputs, own_input, store_input
+from .inputs import Inputs, store_input
 from .limits import FlowLimits
 from .ordering.ordered_runs import Ordering
 from .runtime import Runtime
@@ -50,7 +45,7 @@ def rank_of(priority: Priority) -> int:
 
 
 class Flow:
-    """One declaration. Holds no state between calls: everything rests in the store."""
+    """One declared flow. It keeps no state between calls: the store has all of it."""
 
     def __init__(
         self,
@@ -83,7 +78,7 @@ class Flow:
 
     @property
     def queues(self) -> list[str]:
-        """Where runs of this flow are found that this process can carry out."""
+        """The queues of the runs of this flow that this process can run."""
         return [queue_of(self.policy.tenant, self.name, version) for version in self.versions]
 
     def of(self, tenant: str) -> Flow:
@@ -102,7 +97,7 @@ class Flow:
         """As the run that calls it sees it; outside of one, as it was declared."""
         return self.of(self.parts.tenant)
 
-    # -- what is asked -----------------------------------------------------------------------------
+    # -- requesting a run ------------------------------------------------------------------------
 
     def request(
         self,
@@ -110,27 +105,28 @@ class Flow:
         kwargs: dict[str, Any],
         *,
         retry: bool = False,
-        heard: bool = False,
-        plain: bool = False,
+        validate_now: bool = False,
+        from_json: bool = False,
         **work: Any,
     ) -> Operation[tuple[ClaimRequest, Raw]]:
-        """What is asked of the claim, and what a new run would keep of the call. Large inputs are laid out for it."""
+        """Return the claim request of a call, and the state that a new run would begin with. Stores a large input."""
         arguments = self.asking.arguments.bind(args, kwargs)
-        seen = self._declared(arguments) if plain else arguments
+        seen = self._declared(arguments) if from_json else arguments
         ask = self.asking.request(seen, tenant=self.policy.tenant, retry=retry)
         if self.limits is not None:
-            work |= self._turn_of(arguments, self.limits)
-        packed = self.inputs.pack(arguments, ask.run, self.parts.claims.room)
-        if heard:
+            work |= self._limited_state(arguments, self.limits)
+        packed = self.inputs.pack(arguments, ask.run, self.parts.claims)
+        if validate_now:
             yield from self._refuse_misfit(ask, packed)
-        yield from store_input(self.parts.claims, ask.at, packed)
+        if packed.spill is not None:
+            yield from store_input(self.parts.claims, ask.at, packed)
         work = {"correlation": correlation(), "parent": parent_of_new_run(), **work}
-        return ask, encoded(RunState(self.version, packed.inline, packed.spill, born=ask.owner, **work))
+        return ask, encoded(RunState(self.version, packed.inline, packed.spill, start_id=ask.owner, **work))
 
     def _declared(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Plain data from a door as a caller in Python would give it, so that both ask by one key and fingerprint.
+        """Convert JSON data to what a caller in Python would pass, so that both have the same key and fingerprint.
 
-        Where only plain data has a key ("{order[id]}" of a dataclass), it is what callers give, too.
+        If only plain data has a key ("{order[id]}" of a dataclass), callers pass plain data, too.
         """
         try:
             typed = self.inputs.typed(arguments)
@@ -142,86 +138,42 @@ class Flow:
             raise
         return typed
 
-    def _turn_of(self, arguments: dict[str, Any], limits: FlowLimits) -> dict[str, Any]:
-        """What is noted of it. A run that can never have its turn is refused at once."""
+    def _limited_state(self, arguments: dict[str, Any], limits: FlowLimits) -> dict[str, Any]:
+        """Return what the run keeps for its limits. A run that its limits can never admit is refused at once."""
         seen = self.seen(arguments)
         limits.groups(seen)
         return {} if self.order is None else {"ordered": self.order.place_of(seen)}
 
     def seen(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """As a worker will see them: by its annotations a caller's own objects may come back as plain data."""
+        """Return the arguments as a worker will see them: a caller's own objects may come back as plain data."""
         try:
             return self.inputs.typed(arguments)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-            return arguments  # what cannot be kept or does not fit is told where it is packed and unpacked
+            return arguments  # what cannot be stored or does not fit is reported when it is packed and unpacked
 
     def _refuse_misfit(self, ask: ClaimRequest, packed: Packed) -> Operation[None]:
-        """Queued, it could only fail, and the corrected call would find its key taken by another payload."""
+        """Refuse arguments that do not fit: queued, the run could only fail, and the corrected call would find its key
+        taken by another payload."""
         try:
             self.inputs.refuse_misfit(packed)
         except Misuse:
             found = yield from self.parts.store.read(ask.at)
             if found.record is None or is_expired(found.record, found.now):
-                raise  # what was there before is answered, whatever the annotations say by now
-
-    # -- a run that is ours ----------------------------------------------------------------------
-
-    def take(self, run: RunAsk, patience: float, found: Found | None = None) -> Operation[Any]:
-        """Taken, or what else there is to say of it."""
-        latest: list[Move] = []
-
-        def decide(ask: ClaimRequest, record: Record | None, now: float) -> Move:
-            latest[:] = [decide_run(run, record, now)]
-            return latest[0]
-
-        outcome = yield from self.parts.claims.take(run.ask, decide, found)
-        move = latest[0]
-        if isinstance(move, Leftover):
-            yield from forget(self.parts.store, move.record)
-            return (yield from self.take(run, patience))
-        if isinstance(outcome, Held) and isinstance(move, BeginRun):
-            return TakenRun(HeldClaim(run.ask, outcome), move.claim, move.before, patience, self.drive)
-        return outcome
-
-    def run(self, taken: TakenRun) -> Operation[Ended]:
-        ended = yield from self._read_and_run(taken)
-        if not isinstance(ended, Suspended | HandedBack):
-            yield from wake_waiters(self.parts.store, taken.work)
-        return ended
-
-    def _read_and_run(self, taken: TakenRun) -> Operation[Ended]:
-        try:
-            arguments = yield from self.inputs.unpack(self.parts.store, taken.hold.held.at, taken.work)
-            yield from own_input(self.parts.store, taken.hold.held.at, taken.work)
-        except (Misuse, msgspec.MsgspecError) as error:
-            return (yield from refuse_run(self.parts, taken, self.policy, error))
-        return (yield from self._carry_out(taken, arguments))
-
-    def _carry_out(self, taken: TakenRun, arguments: dict[str, Any]) -> Operation[Ended]:
-        if self.order is None:
-            return run_flow(self.parts, taken, self.policy, self.results, lambda: self.inputs.call(arguments))
-        return self.order.run(
-            self.parts,
-            taken,
-            self.policy,
-            arguments,
-            self.inputs.call,
-            lambda body: run_flow(self.parts, taken, self.policy, self.results, body),
-        )
+                raise  # an existing run is returned, whatever the annotations say now
 
     def refuse_best_effort(self) -> None:
         if self.parts.store.best_effort and not self.parts.best_effort:
             raise unsafe_store(f"{self.name} keeps a ledger")
 
-    # -- left to a worker --------------------------------------------------------------------------
+    # -- starting --------------------------------------------------------------------------------
 
     def start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, delay: float = 0.0, **work: Any
     ) -> Operation[Handle]:
-        """Leave it to a worker. A second start of the same run is the first one's handle.
+        """Leave a run to a worker. A second start of the same run returns the first one's handle.
 
-        `heard`: somebody is there to hear of arguments that do not fit. Where nobody is, the run fails and can be seen.
-        `plain`: they come as JSON, from a door, and the flow's annotations say what they are.
+        `validate_now`: arguments that do not fit are refused here; otherwise such a run fails later, and is listed.
+        `from_json`: the arguments are JSON data, to be converted by the flow's annotations.
         """
         return (yield from self.begin(args, kwargs, delay=delay, **work))[0]
 
@@ -241,7 +193,7 @@ class Flow:
         if found is not None:
             refuse_other_fingerprint(ask, found)
             self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
-        at = ask.at if found is None else found.at  # what a guarded function of this name did is not done again
+        at = ask.at if found is None else found.at  # it may be the claim of a guarded function of the same name
         return Handle(self.parts, at, ask.run, self.results), found is None
 
     def handle(self, key: str) -> Handle:

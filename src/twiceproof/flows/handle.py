@@ -1,4 +1,4 @@
-"""A handle: one run, from any process. Asks the store, holds nothing."""
+"""Handle: one run, from any process. It reads the store each time and keeps nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from ..operations import Operation, await_, block
 from ..records import Address, Found, Record
 from ..safe_text import suggested_command
 from .engine.compensation import cancel
-from .engine.context import current_session, plain_session, session_var
+from .engine.context import current_session, driven, plain_session, session_var
 from .engine.guarded_calls import ASK_AGAIN
-from .engine.unawaited import driven
 from .ordering.ordered_runs import stale, stale_error
 from .runtime import Runtime
 from .step import Step
@@ -31,7 +30,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Handle:
-    """The operations; `RunHandle` drives them."""
+    """The operations of a handle; `RunHandle` and `AsyncRunHandle` drive them."""
 
     def __init__(self, parts: Runtime, at: Address, run: str, results: ResultType) -> None:
         self.parts = parts
@@ -40,7 +39,7 @@ class Handle:
         self.results = results
 
     def state(self) -> Operation[str]:
-        """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
+        """queued, held (a process is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
         found = yield from self.parts.store.read(self.at)
         if found.record is None or is_expired(found.record, found.now):
             return ""
@@ -48,13 +47,13 @@ class Handle:
         return "lapsed" if lapsed else found.record.state
 
     def result(self, timeout: float | None = None) -> Operation[Any]:
-        """What the run returns, as soon as it has."""
+        """Wait for the run's result."""
         clock = self.parts.clock
         until = None if timeout is None else clock.monotonic() + timeout
         while True:
             outcome = yield from self._outcome()
             if not isinstance(outcome, Busy | Parked):
-                return (yield from self._told(outcome))
+                return (yield from self._result_of(outcome))
             left = LONGEST_PAUSE if until is None else until - clock.monotonic()
             if left <= 0:
                 raise TimeoutError(
@@ -63,10 +62,10 @@ class Handle:
             yield from self.parts.store.pause(self.at.space, min(left, LONGEST_PAUSE))
 
     def result_now(self) -> Operation[Any]:
-        """The same for a run that asks: it waits without holding anything, and is woken."""
+        """Return the result, or raise Waiting: the calling run is then suspended, and woken at the end of this one."""
         outcome = yield from self._outcome()
         if not isinstance(outcome, Busy | Parked):
-            return (yield from self._told(outcome))
+            return (yield from self._result_of(outcome))
         parked = outcome if isinstance(outcome, Parked) else Parked(HELD, "is being worked on", self.id)
         raise Waiting(
             f"{self.id} is under way; look at it with: twiceproof runs show {self.id}",
@@ -77,22 +76,22 @@ class Handle:
         )
 
     def cancel(self, by: str = "") -> Operation[str]:
-        """Stop it before its next step, and undo what was done. Says the state it is in then."""
+        """Stop the run before its next step, and undo its completed steps. Return the state that it is in then."""
         return cancel(self.parts.store, self.at, by or self.parts.owner(), self.parts.life_of(self.at))
 
     def _outcome(self) -> Operation[TakeOutcome]:
         found = yield from self.parts.store.read(self.at)
-        return outcome_of(self._there(found), found.now)
+        return outcome_of(self._existing(found), found.now)
 
-    def _told(self, outcome: TakeOutcome) -> Operation[Any]:
+    def _result_of(self, outcome: TakeOutcome) -> Operation[Any]:
         if isinstance(outcome, Done):
             return (yield from self._value(outcome))
         if isinstance(outcome, Failed):
             raise self._failed(outcome)
-        assert isinstance(outcome, InReview)  # noqa: S101 - a look finds nothing else
+        assert isinstance(outcome, InReview)  # noqa: S101 - a read returns nothing else
         raise self._in_review(outcome)
 
-    def _there(self, found: Found) -> Record:
+    def _existing(self, found: Found) -> Record:
         if found.record is None or is_expired(found.record, found.now):
             raise Misuse(
                 f"There is no run {self.id}; list them with: {suggested_command(*self.parts.where, 'runs', 'list')}"
@@ -100,13 +99,13 @@ class Handle:
         return found.record
 
     def _show(self, noun: str) -> str:
-        """What to type, about the ledger that this is in."""
+        """Return the command that shows the run, with the store that it is in."""
         return suggested_command(*self.parts.where, noun, "show", self.id)
 
     def _value(self, done: Done) -> Operation[Any]:
-        if (overtaken := stale(done)) is not None:
+        if (superseded := stale(done)) is not None:
             _, operation, key = parse_space(self.at.space)
-            raise stale_error(operation, key, self.id, overtaken, self.parts.where)
+            raise stale_error(operation, key, self.id, superseded, self.parts.where)
         text = yield from unpack(self.parts.store, done.at, done.result, done.spill)
         if not text:
             raise ResultNotKept(
@@ -142,7 +141,7 @@ class Handle:
 
 
 class AnyHandle:
-    """What a handle does, whichever way its caller waits."""
+    """What handles have in common, whichever way their caller waits."""
 
     def __init__(self, handle: Handle, drive: Any) -> None:
         self._handle = handle
@@ -160,13 +159,13 @@ class AnyHandle:
         return self._drive(self._handle.state())
 
     def _result(self, timeout: float | None) -> Any:
-        session = self._asker() if timeout is None else None
+        session = self._calling_run() if timeout is None else None
         if session is None:
             return self._drive(self._handle.result(timeout))
-        return driven(self._drive, "handle.result", session.step(_asking(self._handle, self._drive), (), {}))
+        return driven(self._drive, "handle.result", session.step(_result_step(self._handle, self._drive), (), {}))
 
-    def _asker(self) -> Session | None:
-        """The run that asks, if it can be left and woken: not in a step, and not for a run of another ledger."""
+    def _calling_run(self) -> Session | None:
+        """Return the calling run if it can be suspended and woken: not in a step, nor for a run of another store."""
         around = session_var.get()
         if around is None or not around.open or around.parts.store is not self._handle.parts.store:
             return None
@@ -184,15 +183,15 @@ class RunHandle(AnyHandle, Generic[R_co]):
 
     @property
     def state(self) -> str:
-        """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
+        """queued, held (a process is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
         return cast(str, self._state())
 
     def result(self, timeout: float | None = None) -> R_co:
-        """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+        """Wait for the result. In a flow, without a time-out, it is a step, and the flow is suspended meanwhile."""
         return cast(R_co, self._result(timeout))
 
     def cancel(self, by: str = "") -> str:
-        """Stop it before its next step, and undo what was done. Says the state it is in then."""
+        """Stop the run before its next step, and undo its completed steps. Return the state that it is in then."""
         return cast(str, self._cancel(by))
 
 
@@ -201,25 +200,25 @@ class AsyncRunHandle(AnyHandle, Generic[R_co]):
 
     @property
     def state(self) -> Coroutine[Any, Any, str]:
-        """queued, held (somebody is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
+        """queued, held (a process is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
         return cast("Coroutine[Any, Any, str]", self._state())
 
     def result(self, timeout: float | None = None) -> Coroutine[Any, Any, R_co]:
-        """In a flow, without a time-out: a step of that flow, which lies down until the other run has ended."""
+        """Wait for the result. In a flow, without a time-out, it is a step, and the flow is suspended meanwhile."""
         return cast("Coroutine[Any, Any, R_co]", self._result(timeout))
 
     def cancel(self, by: str = "") -> Coroutine[Any, Any, str]:
-        """Stop it before its next step, and undo what was done. Says the state it is in then."""
+        """Stop the run before its next step, and undo its completed steps. Return the state that it is in then."""
         return cast("Coroutine[Any, Any, str]", self._cancel(by))
 
 
 def handle_for(handle: Handle, drive: Any) -> RunHandle[Any] | AsyncRunHandle[Any]:
-    """For whoever waits by `drive`."""
+    """Return the handle for a caller that waits by `drive`."""
     return AsyncRunHandle(handle, drive) if drive is await_ else RunHandle(handle, drive)
 
 
-def _asking(handle: Handle, drive: Any) -> Step:
-    """A step of the flow that asks: whatever the other run's end was, a replay hears the same."""
+def _result_step(handle: Handle, drive: Any) -> Step:
+    """Make a step of the calling flow, so that a replay gets the same result."""
     place = handle.at.space.partition("/")[2]
 
     def blocking() -> Any:
@@ -236,9 +235,9 @@ def _asking(handle: Handle, drive: Any) -> Step:
 
 
 class AttachedHandle(RunHandle[Any]):
-    """What `app.attach` returns. It blocks; `await app.attach(…)` is one of which each of these is awaited.
+    """What `app.attach` returns. It blocks; `await app.attach(…)` returns a handle whose methods are awaited.
 
-    The flow's own kind cannot tell: a `def` program may look at a run of an `async def` flow, and the other way round.
+    The flow's own kind does not decide: a `def` program may look at a run of an `async def` flow, and the reverse.
     """
 
     def __init__(self, handle: Handle) -> None:

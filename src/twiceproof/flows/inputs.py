@@ -50,8 +50,8 @@ class Inputs:
         if any(p.kind in VARIADIC for p in self._parameters.values()):
             raise Misuse(f"{name} takes *args or **kwargs, which a ledger cannot name; give its parameters names.")
 
-    def pack(self, arguments: dict[str, Any], run: str, room: int) -> Packed:
-        """Encode the arguments. A large input is stored beside the run's claim. `room` is its maximum size."""
+    def pack(self, arguments: dict[str, Any], run: str, claims: ClaimManager) -> Packed:
+        """Encode a run's input. A large one is stored beside the run's claim, if `claims` has room for it."""
         try:
             encoded = json_of(arguments)
         except ValueError as error:
@@ -61,6 +61,7 @@ class Inputs:
             ) from None
         if len(encoded) <= MOST:
             return Packed(inline=Raw(encoded))
+        room = claims.room
         if len(encoded) > room:
             raise ValueRefused(
                 f"{self._name} was given {len(encoded):,} bytes of input, more than {room:,}; pass the name of a file "

@@ -1,4 +1,4 @@
-"""Runtime: what every run of an app shares; ownership checks; postponing."""
+"""Runtime: the services that all runs of an app share; ownership checks; postponing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Runtime", "own_approval", "own_space", "postpone", "require_own_run"
 
 
 class Runtime:
-    """Plain holder: claims and their heartbeat, the courier, what errors mean, the clock and the dice."""
+    """Holds claims and their heartbeat, the ledger flusher, error classification, the clock and the random source."""
 
     def __init__(
         self,
@@ -46,17 +46,17 @@ class Runtime:
         self._tenant = tenant
         self._views: dict[str, Runtime] = {}
         self.where = where
-        self.url = url  # where callbacks reach this app
+        self.url = url  # of this app, for callbacks
         self.best_effort = best_effort
         self.roll = roll
-        self.courier = LedgerFlusher()
+        self.flusher = LedgerFlusher()
         self.verdicts = ErrorRegistry()
-        self.lives: dict[str, Lifetime] = {}  # of the flows that are declared here
+        self.lives: dict[str, Lifetime] = {}  # retention of the flows that are declared here
         self._draining = False
 
     @property
     def tenant(self) -> str:
-        """Inside a run, that run's own: what its function claims, starts or looks for is its tenant's too."""
+        """Inside a run, that run's tenant: what its function claims, starts or reads belongs to it, too."""
         session = session_var.get() if self.root is self else None
         return self._tenant if session is None or session.parts.root is not self else session.parts._tenant
 
@@ -65,12 +65,12 @@ class Runtime:
         self._tenant = name
 
     def life_of(self, at: Address) -> Lifetime:
-        """How long an ended run is kept; for ever, if its flow is not declared here."""
+        """Return how long an ended run is kept; for ever, if its flow is not declared here."""
         return self.lives.get(parse_space(at.space).operation, FOR_EVER)
 
     @property
     def draining(self) -> bool:
-        """This process is about to stop: no step is begun, whoever's."""
+        """This process is about to stop: no step of any run begins."""
         return self.root._draining
 
     @draining.setter
@@ -97,7 +97,7 @@ def require_own_run(tenant: str, at: Address) -> Address:
 
 
 def own_space(tenant: str, run: str) -> str:
-    """Where everything of a run lies, by its id."""
+    """Return the space of a run's records, by its id."""
     return require_own_run(tenant, run_address(space_of_run(run))).space
 
 
@@ -108,11 +108,11 @@ def own_approval(tenant: str, at: Address) -> Address:
 
 
 def _is_own(tenant: str, at: Address) -> bool:
-    """A tenant's name has no slash."""
+    """Whether an address is in the tenant's spaces; a tenant's name has no slash."""
     return at.space.startswith(f"{tenant}/")
 
 
 def postpone(store: Store, record: Record, seconds: float) -> Operation[None]:
-    """Only if nobody has touched it since it was handed out. Everything else about it stays as it is."""
+    """Make a due record due later, unless it was changed since it was handed out. Nothing else of it changes."""
     due = Replace(record.at, None, record.state, version=record.version, queue=record.queue, due_in=seconds)
     yield from store.write(due)

@@ -1,4 +1,4 @@
-"""Step, StepCall, external=."""
+"""Step: one declared step; StepCall: one call of it; `external=`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class StepFunction(Protocol[P, R_co]):
-    """What `@app.step` leaves in place of a function."""
+    """What `@app.step` returns in place of a function."""
 
     step: Step
 
@@ -37,7 +37,7 @@ class StepFunction(Protocol[P, R_co]):
 
 
 class Step:
-    """One declaration. Holds no state: what happened rests in the ledger."""
+    """One declared step. It keeps no state: the ledger has what happened."""
 
     def __init__(
         self,
@@ -60,8 +60,8 @@ class Step:
         self.name = validate_name("step", called)
         self.undo = undo
         self.external = external
-        self.transaction = transaction  # its work and its entry are one
-        self.guards_itself = guards_itself  # a claim or a run of its own: asked twice, it acts once
+        self.transaction = transaction  # its work and its entry are committed together
+        self.guards_itself = guards_itself  # it has a claim or a run of its own: called twice, it acts once
         self.arguments = Arguments(function)
         self.results = ResultType(function, self.name)
         self.is_async = inspect.iscoroutinefunction(function)
@@ -70,7 +70,7 @@ class Step:
         self._own_id = KeyMaker(own_id, self.arguments.signature) if own_id is not None else None
 
     def _refuse_mixed(self) -> None:
-        """What a `def` calls cannot be awaited: it would pass for done without ever having begun."""
+        """A `def` cannot await its probe or undo: it would count as done without having begun."""
         awaited = "undo" if self.undo is not None and self.undo.is_async else ""
         if inspect.iscoroutinefunction(self.plan.repeat.probe):
             awaited = "probe"
@@ -78,7 +78,8 @@ class Step:
             raise Misuse(f"{self.name} is a def, and its {awaited} an `async def`; make both of the same kind.")
 
     def _refuse_unfit(self) -> None:
-        """Found out only when it is needed, a parameter that nobody fills would leave the run in review for good."""
+        """Refuse an undo or probe with parameters that the step does not have: it could not be called when needed, and
+        the run would stay in review."""
         offered = tuple(self.arguments.signature.parameters)
         for what, function, more in (
             ("undo", None if self.undo is None else self.undo.function, "result"),
@@ -93,7 +94,7 @@ class Step:
 
     @property
     def is_asked_about(self) -> bool:
-        """Whether somebody must know that it may have been begun, intent or not: a key, or an undo, is at stake."""
+        """Whether it must be known that it may have begun, even without intent: its key expires, or it has an undo."""
         kind = self.plan.repeat.kind
         return kind == "keyed" or (kind == "safe" and self.undo is not None)
 
@@ -102,21 +103,21 @@ class Step:
         return self._own_id is not None
 
     def own_id(self, arguments: dict[str, Any]) -> str | None:
-        """What tells this call from others of the same step: in loops, an item's own id."""
+        """Return the id that distinguishes this call from others of the same step: in loops, the item's."""
         return self._own_id.make(arguments) if self._own_id is not None else None
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # some functions written in C do not say what they take
+    except ValueError:  # some functions written in C have no signature
         return []
     optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
     return [each.name for each in parameters if each.default is Parameter.empty and each.kind not in optional]
 
 
 def called_with(function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-    """Of what is offered, what the function names: probes and undos take the arguments they need."""
+    """Return those of the offered arguments that the function names: probes and undos take what they need."""
     parameters = inspect.signature(function).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return offered
@@ -124,7 +125,7 @@ def called_with(function: Callable[..., Any], offered: dict[str, Any]) -> dict[s
 
 
 class StepCall(Struct, frozen=True, eq=False):
-    """What was called, under which name, with what."""
+    """One call of a step: its name in the ledger, and its arguments. `asked` is their digest."""
 
     step: Step
     name: str
@@ -138,7 +139,7 @@ log = logging.getLogger("twiceproof")
 
 
 def external_maker(text: str | None) -> Callable[[dict[str, Any]], str] | None:
-    """`external="invoice:{result[id]}"`. Never fails when used: the step is done, and that fact must be kept."""
+    """Make the function of `external="invoice:{result[id]}"`. It never raises: a completed step must be recorded."""
     if text is None:
         return None
     template = Template(text)

@@ -314,8 +314,7 @@ def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation
     hold, heartbeat = session.hold, session.parts.heartbeat
     ran = yield from transaction.attempt(calling.args, calling.kwargs, draft.writes, lambda: heartbeat.drop(hold))
     if isinstance(ran, Committed) and ran.written is not None and draft.entry is not None:
-        session.ledger.recorded(draft.entry, ran.written)
-        session.crashed = False
+        session.recorded(draft.entry, ran.written)
         calling.step.results.mind(ran.value, draft.packed)
         return Recorded()
     if isinstance(ran, TornApart):

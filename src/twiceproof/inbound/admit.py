@@ -233,7 +233,7 @@ class Admission:
             return ""
         token = source_var.set(self.hook.name)  # duplicates blocked by the flow's own key are counted under this hook
         try:
-            handle = yield from self.hook.flow.start(*arguments, plain=True)
+            handle = yield from self.hook.flow.start(*arguments, from_json=True)
         finally:
             source_var.reset(token)
         return handle.id

@@ -7,11 +7,12 @@ from typing import Any
 
 from twiceproof.flows import transaction as joined
 from twiceproof.flows.engine import compensation as undo
-from twiceproof.flows.engine import context
+from twiceproof.flows.engine import context, step_runner
 from twiceproof.flows.engine import decisions as engine
-from twiceproof.flows.engine import step_runner as carry
-from twiceproof.flows.engine import step_runner as probing
+from twiceproof.flows.engine.compensation import Compensation
 from twiceproof.flows.engine.ledger import STEP_DONE, Ledger
+from twiceproof.flows.engine.step_identity import UNDO
+from twiceproof.flows.engine.step_runner import StepRunner
 from twiceproof.flows.repeat import Declared
 
 
@@ -22,13 +23,13 @@ def no_intent() -> None:
 
 def probe_not_asked() -> None:
     """A step whose start is on record is begun again without asking the destination."""
-    engine_ask = carry._ask
+    ask = StepRunner._ask
 
-    def blind(session: Any, calling: Any, entry: Any) -> Any:
+    def blind(self: Any, entry: Any) -> Any:
         return engine.Act(entry.note.starts + 1, intent=True)
-        yield from engine_ask(session, calling, entry)
+        yield from ask(self, entry)
 
-    carry._ask = blind
+    StepRunner._ask = blind  # type: ignore[method-assign]
 
 
 def key_of_the_attempt() -> None:
@@ -36,7 +37,7 @@ def key_of_the_attempt() -> None:
     count = itertools.count()
     made = context.effect_key
     context.effect_key = lambda space, name: f"{made(space, name)}-{next(count)}-{id(count)}"
-    probing.effect_key = context.effect_key  # type: ignore[attr-defined]
+    step_runner.effect_key = context.effect_key  # type: ignore[attr-defined]
 
 
 def ledger_not_read() -> None:
@@ -74,13 +75,13 @@ def undone_in_order() -> None:
 
 def undone_twice() -> None:
     """An undo leaves no record of its own: after a crash it is done again."""
-    ended = undo._undo
+    ended = Compensation._undo
 
-    def unrecorded(session: Any, entry: Any, calling: Any, step: Any) -> Any:
-        yield from ended(session, entry, calling, step)
-        session.ledger._pending.pop(undo.UNDO + entry.name, None)
+    def unrecorded(self: Any, entry: Any, call: Any, step: Any) -> Any:
+        yield from ended(self, entry, call, step)
+        self._ledger._pending.pop(UNDO + entry.name, None)
 
-    undo._undo = unrecorded
+    Compensation._undo = unrecorded  # type: ignore[method-assign]
 
 
 def record_apart_from_its_work() -> None:

@@ -174,7 +174,7 @@ def test_an_app_that_nobody_closed_goes_with_its_threads(tmp_path: Path, monkeyp
         return weakref.ref(app), [thread for thread in threading.enumerate() if thread not in before]
 
     app, threads = leave_open()
-    assert {thread.name for thread in threads} == {"twiceproof-store", "twiceproof-heartbeat", "twiceproof-courier"}
+    assert {thread.name for thread in threads} == {"twiceproof-store", "twiceproof-heartbeat", "twiceproof-flusher"}
     gc.collect()
     assert app() is None
     for _ in range(400):  # what one of them was just using goes with the next collection

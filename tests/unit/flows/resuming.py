@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from twiceproof import App
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 
 

@@ -99,7 +99,7 @@ class Stage:
 
     def close(self) -> None:
         for app in self.apps:
-            app.parts.courier.stop()
+            app.parts.flusher.stop()
             app._heartbeat.stop()
 
 

@@ -170,7 +170,7 @@ def test_plain_data_from_a_door_becomes_the_model_by_names_or_aliases(stage: Sta
 
     for number, name in enumerate(("note", "customerNote")):
         plain = {"id": number, "placed_at": "2026-03-01T09:30:00Z", name: "ring"}
-        block(app.flows["sync"].start((plain,), {}, heard=True, plain=True))
+        block(app.flows["sync"].start((plain,), {}, validate_now=True, from_json=True))
     app.worker().run(until_idle=True)
     assert {app.attach(flow="sync", key=f"order:{number}").result() for number in (0, 1)} == {"ring"}
 

@@ -19,7 +19,7 @@ from twiceproof import App, Misuse, Resource, ResultNotKept, StoreUnavailable, V
 from twiceproof.claims.blobs import BlobStore, open_blob_store, path_of, run_of
 from twiceproof.claims.blobs.records import DAY, load, orphans, remove_orphans
 from twiceproof.claims.retention import sweep
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore
@@ -73,7 +73,7 @@ class World:
 
     def close(self) -> None:
         for app in self.apps:
-            app.parts.courier.stop()
+            app.parts.flusher.stop()
             app._heartbeat.stop()
 
 

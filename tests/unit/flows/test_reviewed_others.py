@@ -10,7 +10,7 @@ import pytest
 from tests.unit.flows.stage import Died, Stage
 from tests.unit.flows.waits import work
 from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, Resource, Waiting
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 from twiceproof.records import Remove
 from twiceproof.stores.grouped import GroupedStore

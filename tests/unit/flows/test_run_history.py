@@ -22,8 +22,8 @@ from twiceproof import (
 )
 from twiceproof.claims import queries as listing
 from twiceproof.claims.claim import address_of
-from twiceproof.flows.calls import resume_run
 from twiceproof.flows.history.fork import plan_fork
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 from twiceproof.records import Remove
 

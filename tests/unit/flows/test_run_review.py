@@ -12,7 +12,7 @@ from tests.unit.flows.stage import Stage
 from twiceproof import App, ClaimLost, Misuse, NeedsReview, PriorFailure, ValueRefused, Waiting
 from twiceproof.claims.claim import Fault, address_of
 from twiceproof.claims.queries import Evidence, evidence_write
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 
 

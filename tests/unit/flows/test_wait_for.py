@@ -165,7 +165,7 @@ def test_a_waiting_run_holds_no_thread_and_no_memory(stage: Stage, monkeypatch: 
     for order in range(1, 101):
         park(sync, order)
     assert threading.active_count() <= before
-    app.parts.courier.stop()
+    app.parts.flusher.stop()
     gc.collect()
     assert len(sessions) == 100
     assert not [ref for ref in sessions if ref() is not None]

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.flows.stage import Stage, Style
 from twiceproof import App, Waiting
 from twiceproof.claims.claim import address_of
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import await_, block
 from twiceproof.records import Address
 

@@ -1,7 +1,7 @@
-"""Pure decisions about a step: what the ledger says and how it was declared go in, what to do comes out.
+"""Pure decisions about a step: from its entry in the ledger and its declaration follows what to do.
 
-`before` looks at the entry that was found; `after` at an attempt that raised; `looked` at what a probe said. The table
-they carry out is in docs/why/steps.md. No I/O, no clock, no dice.
+`on_reached` looks at the entry that was found, `on_error` at an attempt that raised, `on_probe` at what a probe
+returned. The table that they implement is in docs/why/steps.md. No I/O, no clock, no random numbers.
 """
 
 from __future__ import annotations
@@ -34,52 +34,52 @@ __all__ = [
 STILL_AT_WORK = "its time is over, and it is still at work: it may be done at any moment"
 NO_ANSWER = "no answer came: whether it was done is unknown"
 NOT_TOLD = "its error does not tell whether it was done"
-KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its policy
+KILLED = 3  # starts of a transactional step that are allowed after crashes, whatever its retry policy
 
 
 class StepPlan(Struct, frozen=True):
-    """What a step declares, as far as decisions go."""
+    """The part of a step's declaration that decisions depend on."""
 
     repeat: Declared
     retry: Retry
     timeout: float | None = None
-    not_done: tuple[type[BaseException], ...] = ()  # errors by which it says that nothing was done
+    not_done: tuple[type[BaseException], ...] = ()  # errors that mean that nothing was done
 
 
 class Replay(Struct, frozen=True, gc=False):
-    """It is done: answer with what it returned."""
+    """The step is done: return its recorded result."""
 
 
 class Refuse(Struct, frozen=True, gc=False):
-    """It failed for good: say so again."""
+    """The step failed for good: raise that again."""
 
 
 class Act(Struct, frozen=True, gc=False):
-    """Do it. `intent`: write down first that it starts."""
+    """Attempt the step. `intent`: record its start first."""
 
     starts: int = 1
     intent: bool = False
 
 
 class Probe(Struct, frozen=True, gc=False):
-    """Ask the destination whether it happened."""
+    """Ask the destination whether the step happened."""
 
 
 class Adopt(Struct, frozen=True, gc=False):
-    """It happened: take the receipt for the result."""
+    """The step happened: take the receipt as its result."""
 
     receipt: object
 
 
 class Later(Struct, frozen=True, gc=False):
-    """Not yet: in so many seconds. `state` is what the entry is until then."""
+    """Wait for so many seconds. `state` is the entry's until then."""
 
     seconds: float
     state: str
 
 
 class NeedsPerson(Struct, frozen=True, gc=False):
-    """Nobody knows: a person must settle it."""
+    """The outcome is unknown: a person must settle it."""
 
     reason: str
 
@@ -92,11 +92,11 @@ Looked = Adopt | Act | Refuse | NeedsPerson
 def on_reached(
     plan: StepPlan, entry: Entry | None, now: float, *, crashed: bool, since: float, lapsed: float = 0.0
 ) -> Before:
-    """What to do about a step that the flow has reached.
+    """Decide about a step that the flow has reached.
 
-    `crashed`: the run was taken over from a holder that stopped without a word, and this is the first step it may
-    have been at. `since`: the last time in the ledger before this step could have begun. `lapsed`: until when that
-    holder may have been at work.
+    `crashed`: the run was taken over from a holder that crashed, and this is the first step that it may have begun.
+    `since`: the last time in the ledger before this step could have begun. `lapsed`: until when that holder may have
+    been at work.
     """
     if entry is None:
         return _unseen(plan, now, crashed=crashed, since=since)
@@ -114,35 +114,37 @@ def on_reached(
 def _unseen(plan: StepPlan, now: float, *, crashed: bool, since: float) -> Before:
     intent = plan.repeat.writes_intent
     if not crashed or intent:
-        return Act(1, intent)  # a start that is written down first would have left a trace
+        return Act(1, intent)  # a recorded start would have been found
     return _repeat(plan, 2, since, now)
 
 
 def _again(plan: StepPlan, entry: Entry, now: float, *, crashed: bool) -> Before:
-    """An attempt failed, and was recorded so."""
+    """An attempt failed, and that is recorded."""
     wait = (entry.note.not_before or now) - now
     if wait > 0:
         return Later(wait, RETRY)
     starts, spent = entry.note.starts + 1, now - (entry.note.first_at or entry.at)
-    if (entry.note.doubt or entry.note.untold) and _is_forgotten(plan, spent):  # it was due earlier, and nobody came
-        return _forgotten(plan, answered=not entry.note.doubt)
+    if (entry.note.ambiguous or entry.note.unclassified) and _is_forgotten(
+        plan, spent
+    ):  # it was due earlier, and no worker ran
+        return _forgotten(plan, answered=not entry.note.ambiguous)
     if crashed and not plan.repeat.writes_intent:
         return _repeat(plan, starts + 1, entry.note.first_at or entry.at, now)
-    was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and not by a person's word since
+    was_tried = entry.note.starts > 0 and entry.note.first_at is not None  # and was not reset by a person since
     if was_tried and not plan.retry.may_start(starts, spent):
         return _too_late(plan, entry.note)
     return Act(starts, plan.repeat.writes_intent)
 
 
 def _too_late(plan: StepPlan, note: EntryNote) -> Refuse | NeedsPerson:
-    """It was due while nobody was there, and now its time is over."""
-    if note.fault is None or (plan.repeat.kind == "keyed" and note.doubt):
+    """It was due while no worker ran, and now its retry period is over."""
+    if note.fault is None or (plan.repeat.kind == "keyed" and note.ambiguous):
         return NeedsPerson(f"its time is over after {note.starts} attempts: whether it was done is unknown")
     return Refuse()
 
 
 def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Before:
-    """A start is on record, and no end."""
+    """Its start is recorded, and no end."""
     kind = plan.repeat.kind
     if kind == "never":
         return NeedsPerson("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
@@ -153,13 +155,13 @@ def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Befo
 
 
 def _settled_at(plan: StepPlan, entry: Entry, lapsed: float) -> float:
-    """From when on Absent means absent: the first request may still be on its way.
+    """Return from when on Absent can be trusted: the first request may still be on its way.
 
     Without a time-out, it may have been sent at the last moment at which its holder was alive.
     """
     began = entry.note.began_at or entry.at
     sent = max(began, lapsed) if plan.timeout is None else began + plan.timeout
-    return max(sent + plan.repeat.settling, entry.note.not_before or 0.0)  # one that raised took its own time
+    return max(sent + plan.repeat.settling, entry.note.not_before or 0.0)  # an attempt that raised set its own time
 
 
 def _is_forgotten(plan: StepPlan, spent: float) -> bool:
@@ -172,11 +174,11 @@ def _forgotten(plan: StepPlan, *, answered: bool) -> NeedsPerson:
 
 
 def _repeat(plan: StepPlan, starts: int, first_at: float, now: float) -> Act | NeedsPerson:
-    """Start again after an attempt that ended without a word."""
+    """Start again after an attempt whose end is not recorded."""
     spent = max(0.0, now - first_at)
     if _is_forgotten(plan, spent):
         return NeedsPerson(f"its outcome is unknown, and the provider forgets keys after {plan.repeat.window:.0f} s")
-    harmless = plan.repeat.kind == "transaction" and starts <= KILLED  # the database has not kept it, and says so
+    harmless = plan.repeat.kind == "transaction" and starts <= KILLED  # the database rolled it back
     if not harmless and not plan.retry.may_start(starts, spent):
         return NeedsPerson(f"it was started {starts - 1} times and never came to an end")
     return Act(starts, intent=True)
@@ -191,34 +193,35 @@ def on_error(
     *,
     asked: float | None = None,
     roll: Callable[[], float],
-    doubt: bool = False,
-    untold: bool = False,
+    ambiguous: bool = False,
+    unclassified: bool = False,
     final: bool = False,
 ) -> After:
-    """What follows from an attempt that raised. `asked` is the other side's Retry-After. `final`: no retry cures it.
+    """Decide after an attempt that raised. `asked` is the destination's Retry-After. `final`: no retry cures it.
 
-    `doubt`: this attempt or one before it ended without an answer. `untold`: with an error that says nothing about its
-    effect. While the provider knows the key, such a one is repeated like any other; beyond that it counts as doubt.
+    `ambiguous`: this attempt or an earlier one ended without an answer. `unclassified`: with an error that does not
+    tell whether it happened. While the provider knows the key, such a step is repeated like any other; after that it
+    counts as ambiguous.
     """
     kind, clean = plan.repeat.kind, verdict in CLEAN_VERDICTS
     if kind == "never" and not clean:
         return NeedsPerson(NO_ANSWER if verdict == "ambiguous" else NOT_TOLD)
     spent = max(0.0, now - first_at)
     delay = None if final else plan.retry.delay(starts, spent, asked, roll)
-    if kind == "check" and not clean:  # asked again no sooner than it would be tried again
+    if kind == "check" and not clean:  # probed no sooner than it would be attempted again
         return Later(max((plan.timeout or 0.0) + plan.repeat.settling, delay or 0.0), STARTED)
     if delay is None:
-        unknown = kind == "keyed" and (doubt or verdict == "ambiguous")
+        unknown = kind == "keyed" and (ambiguous or verdict == "ambiguous")
         return (
             NeedsPerson(f"no answer came in {starts} attempts: whether it was done is unknown") if unknown else Refuse()
         )
-    if (doubt or untold or not clean) and _is_forgotten(plan, spent + delay):
-        return _forgotten(plan, answered=not doubt and verdict != "ambiguous")
+    if (ambiguous or unclassified or not clean) and _is_forgotten(plan, spent + delay):
+        return _forgotten(plan, answered=not ambiguous and verdict != "ambiguous")
     return Later(delay, RETRY)
 
 
 def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Callable[[], float]) -> Looked:
-    """What follows from asking the destination."""
+    """Decide by what the destination answered."""
     if isinstance(look, Happened):
         return Adopt(look.receipt)
     if isinstance(look, Unknown):
@@ -234,5 +237,5 @@ def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Call
 
 
 def looked_beside(look: Look) -> Adopt | NeedsPerson:
-    """The same while an attempt of this process is still at work: what is absent, it may be about to do."""
+    """The same while an attempt of this process is still at work: it may be about to do what is absent."""
     return Adopt(look.receipt) if isinstance(look, Happened) else NeedsPerson(STILL_AT_WORK)

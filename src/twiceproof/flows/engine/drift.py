@@ -1,4 +1,4 @@
-"""Drift: what a run has done, and its flow's function no longer calls. Pure: no store, no clock."""
+"""Drift: what a run has done and its flow's function no longer calls. Pure: no store, no clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Next", "Unvisited", "missed"]
 
 
 class Unvisited:
-    """What is in the ledger, and was not called in this replay: with an id of its own, and without."""
+    """Entries of the ledger that were not called in this replay: `loose` with an id of their own, `firm` without."""
 
     __slots__ = ("firm", "loose")
 
@@ -40,20 +40,20 @@ class Unvisited:
 
 
 class Next(Struct, frozen=True, gc=False):
-    """The call that a replay has come to, and which is not done."""
+    """The call that a replay has reached and that is not done."""
 
     name: str
-    place: str = ""  # the branch it stands in
-    acts: bool = True  # outside; a timer or a number drawn does not
+    place: str = ""  # its branch
+    acts: bool = True  # has an effect; a timer or a random number has none
 
 
 def missed(
     call: Next, entries: Mapping[str, Entry], unvisited: Unvisited, called: Collection[tuple[str, str]]
 ) -> list[str]:
-    """What must have been called before this, and was not. `called`: places and stems of the calls of this replay.
+    """Return the entries that must be called before this call and were not. `called`: places and stems of this replay.
 
-    A loop may go in another order. So before a call that has an id, the others that have one are missed only where
-    nothing speaks for the same loop: neither are calls of its own step still to come, nor was theirs called at all.
+    A loop may run in another order. So before a call with an id, other entries with an id are missed only if nothing
+    suggests the same loop: no entries of its own step are still to come, and theirs was not called at all.
     """
     entry = entries.get(call.name)
     gone = [name for name in unvisited.firm if _came_before(name, entries[name], entry, call)]
@@ -61,7 +61,7 @@ def missed(
         return sorted(gone + [name for name in unvisited.loose if _came_before(name, entries[name], entry, call)])
     own = f"{stem_of(call.name)}["
     if any(name.startswith(own) and not _ran_beside(entries[name].note, call.place) for name in unvisited.loose):
-        return sorted(gone)  # the first one tells: of a batch there may be thousands
+        return sorted(gone)  # one is enough: a batch may have thousands
     for name in unvisited.loose:
         known = entries[name]
         if (known.note.place, stem_of(name)) not in called and _came_before(name, known, entry, call):
@@ -70,13 +70,13 @@ def missed(
 
 
 def _came_before(name: str, known: Entry, entry: Entry | None, call: Next) -> bool:
-    if not call.acts and (known.note.beside or has_id(name)):
-        return False  # it does no harm, and what comes in any order is missed by what acts
+    if not call.acts and (known.note.concurrent or has_id(name)):
+        return False  # it has no effect, and entries without an order are missed by calls that act
     if _ran_beside(known.note, call.place):
         return False
     return entry is None or (known.state == STEP_DONE and known.note.order < (entry.note.order or known.note.order + 1))
 
 
 def _ran_beside(note: EntryNote, place: str) -> bool:
-    """Whether nobody can say which comes first. Without a place: on tasks of the flow's own, or in an old release."""
-    return note.beside and (not note.place or are_siblings(note.place, place))
+    """Whether their order is undefined. Without a place, it ran on tasks of the flow's own, or in an old release."""
+    return note.concurrent and (not note.place or are_siblings(note.place, place))

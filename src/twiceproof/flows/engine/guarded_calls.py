@@ -1,10 +1,9 @@
-"""Guarded functions and flows that are called inside a flow: each is a step of that flow, and guards itself too."""
+"""Guarded functions and flows called inside a flow: each becomes a step of that flow and keeps its own guard."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +11,15 @@ from ...claims.once import GuardedMethod, Once
 from ...operations import Operation, await_, block
 from ..repeat import SAFE, Retry
 from ..step import Step
-from .context import attempt_var, current_session, plain_session, session_var
+from .context import as_coroutine_function, current_session, driven, noted, plain_session, session_var
 from .decisions import StepPlan
-from .unawaited import as_coroutine_function, driven, noted
 
 if TYPE_CHECKING:
     from ..runtime import Runtime
 
-__all__ = ["ASK_AGAIN", "guard_function", "guarded_wrapper", "parent_of_new_run", "patience_around"]
+__all__ = ["ASK_AGAIN", "guard_function", "guarded_wrapper"]
 
-# What the inner claim or run protects is never repeated by asking again: the outer one may ask as often as it likes.
+# The inner claim or run guards its own work, so calling it again repeats nothing: the outer run may call it repeatedly.
 ASK_AGAIN = StepPlan(SAFE, Retry(attempts=1_000, first="1s", most="1m", within="30d"))
 
 
@@ -97,18 +95,3 @@ def guarded_wrapper(
         return block(call(args, kwargs) if session is None else session.step(inner, args, kwargs))
 
     return blocking
-
-
-def parent_of_new_run() -> str:
-    """The run in whose step a run is begun, or nothing."""
-    session = session_var.get()
-    return session.claim.run if session is not None and session.open else ""
-
-
-def patience_around() -> float:
-    """For how long the run around a call may be held up. A step that cannot be left and asked again waits for ever."""
-    session, attempt = session_var.get(), attempt_var.get()
-    if session is None or attempt is None or not session.open:
-        return math.inf
-    around = session.calls.get(attempt.step)
-    return session.patience if around is not None and around.step.plan.repeat is SAFE else math.inf

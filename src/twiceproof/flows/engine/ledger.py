@@ -1,4 +1,4 @@
-"""Entries of one run: recorded and pending."""
+"""Ledger: the entries of one run, recorded and pending, and how they are written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, field, structs
 
 from ...claims.blobs.records import externalise
 from ...claims.claim import NO_RESULT, Fault, LostHold, Settlement, Spill, body_of
@@ -39,42 +39,42 @@ __all__ = [
 
 
 STEP_KIND = record_kind("step", beside_run=True)
-# A start is on record; finished; failed for good; will be tried again; outcome unknown, for a person; a wait.
+# Its start is recorded; completed; failed for good; to be attempted again; outcome unknown, for a person; a wait.
 STARTED, STEP_DONE, STEP_FAILED, RETRY, UNKNOWN, WAITS = "started", "done", "failed", "retry", "unknown", "waits"
 
 
 class EntryNote(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The body of an entry's record. Its state and times are the record's own."""
+    """The body of an entry's record; state and times are the record's own. Stored names stay as they were."""
 
-    asked: str = ""  # what it was called with, a digest per argument
+    asked: str = ""  # its arguments, a digest each
     repeat: str = ""
     starts: int = 1
     first_at: float | None = None  # the ledger's time at the first start
     began_at: float | None = None  # and at the latest; None: unknown
-    not_before: float | None = None  # when it may be tried, looked at or gone on with
+    not_before: float | None = None  # when it may be attempted, probed or resumed
     result: Raw = NO_RESULT
     spill: Spill | None = None
     fault: Fault | None = None
     reason: str = ""
-    doubt: bool = False  # an attempt ended without an answer: it may have happened
-    untold: bool = False  # one ended with an error that says nothing about its effect, a bug for one
-    final: bool = False  # the last one ended with an error that no retry cures
+    ambiguous: bool = field(name="doubt", default=False)  # an attempt ended without an answer: it may have happened
+    unclassified: bool = field(name="untold", default=False)  # an error did not tell whether it happened, such as a bug
+    final: bool = False  # the last attempt ended with an error that no retry cures
     settled: Settlement | None = None
-    beside: bool = False  # others were under way at the same time
-    order: int = 0  # the how-manieth completion of the run: undo goes backwards
-    external: str = ""  # the id that the outside gave it
+    concurrent: bool = field(name="beside", default=False)  # other calls were under way at the same time
+    order: int = 0  # its number among the run's completions: undo goes backwards
+    external: str = ""  # the id that the destination gave it
     unfit: bool = False  # its result did not fit its declared type when it was recorded
     place: str = ""  # the branch of a gathering that it ran in
-    sole: bool = False  # no other call of the run may have its id; earlier releases did not see to that
+    unique: bool = field(name="sole", default=False)  # no other call has its id; earlier releases did not check that
 
     @property
     def loose(self) -> bool:
-        """Whether its result is handed on as it is: it never fitted, or a person said it."""
+        """Whether its result is not validated: it never fitted its type, or a person gave it."""
         return self.unfit or self.settled is not None
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """A note in the ledger. `version` is the store's, empty while it was never written."""
+    """One entry. `version` is the store's; empty until it was written."""
 
     name: str
     state: str
@@ -91,7 +91,7 @@ def entry_of(record: Record) -> Entry:
 
 
 def entry_write(space: str, entry: Entry) -> Insert | Replace:
-    """By version: an entry that somebody settled meanwhile is not written over."""
+    """Make its write, conditional on the version: an entry that a person settled meanwhile is not overwritten."""
     at, body = Address(space, STEP_KIND, entry.name), body_of(entry.note)
     if not entry.version:
         return Insert(at, body, entry.state)
@@ -99,27 +99,27 @@ def entry_write(space: str, entry: Entry) -> Insert | Replace:
 
 
 def tried_anew(entry: Entry) -> Entry:
-    """A failure that is tried again by a person's word: counted from the beginning."""
+    """Reset a failed entry that a person asked to retry: its attempts count from the beginning."""
     note = structs.replace(
         entry.note,
         starts=0,
         first_at=None,
         began_at=None,
         not_before=None,
-        doubt=False,
-        untold=False,
+        ambiguous=False,
+        unclassified=False,
         final=False,
     )
     return structs.replace(entry, state=RETRY, note=note)
 
 
 def entries_in(store: Store, space: str) -> Operation[list[Entry]]:
-    """A run's ledger, in the order in which things came to their end; what has not ended comes last."""
+    """Return a run's entries in the order of their completion; those that have not ended come last."""
     records = yield from scan_all(store, STEP_KIND, space=space)
     return sorted(map(entry_of, records), key=lambda entry: (not entry.note.order, entry.note.order, entry.at))
 
 
-End = Callable[[int], Replace]  # the run's last write, given the fence
+End = Callable[[int], Replace]  # makes the run's final write, given the fence
 
 PAGE = 1_000
 
@@ -127,34 +127,34 @@ Pending = tuple[Entry, tuple[Insert, ...]]  # an entry, and the resources beside
 
 
 class Ledger:
-    """Entries by name. Written only on condition that the run's claim is still ours."""
+    """Entries by name. They are written only while the run's claim is still ours."""
 
-    def __init__(self, claims: ClaimManager, hold: HeldClaim, courier: LedgerFlusher) -> None:
+    def __init__(self, claims: ClaimManager, hold: HeldClaim, flusher: LedgerFlusher) -> None:
         self.entries: dict[str, Entry] = {}
         self.hold = hold
-        self.beckoned = False  # somebody drew a new fence to have our attention
+        self.interrupted = False  # the fence was changed to make this holder read its claim again
         self._claims = claims
-        self._courier = courier
-        self.abreast = 0  # gatherings under way: what they note comes in any order
-        self.latest = 0.0  # the latest time at which something is recorded as done
+        self._flusher = flusher
+        self.open_gatherings = 0  # while there are any, completions have no order
+        self.latest = 0.0  # the time of the latest completion
         self._pending: dict[str, Pending] = {}
-        self._noted = 0  # how many were ever noted, and up to which one they are acknowledged
+        self._noted = 0  # how many entries were noted, and how many of them are acknowledged
         self._landed = 0
-        self._fence = hold.held.fence  # under which we wrote last
+        self._fence = hold.held.fence  # of the last write
         self._mutex = threading.Lock()
         self._turn = FairLock()
-        self._heard = (0.0, 0.0)  # the store's time when we last heard of it, and ours
+        self._store_time = (0.0, 0.0)  # the latest time that the store gave, and our own at that moment
 
     # -- reading ---------------------------------------------------------------------------------
 
     def load(self) -> Operation[None]:
-        """Everything recorded so far, read once."""
+        """Read everything that is recorded so far."""
         after: str | None = None
         while True:
             space = self.hold.held.at.space
             page = yield from self._claims.store.scan(STEP_KIND, space=space, after=after, limit=PAGE)
             self.entries.update((record.at.key, entry_of(record)) for record in page.records)
-            self.hear(page.now)
+            self.set_store_time(page.now)
             if page.after is None:
                 self.latest = max(
                     (entry.at for entry in self.entries.values() if entry.state == STEP_DONE), default=0.0
@@ -162,30 +162,30 @@ class Ledger:
                 return
             after = page.after
 
-    def hear(self, now: float) -> None:
-        self._heard = (now, self._claims.clock.monotonic())
+    def set_store_time(self, now: float) -> None:
+        self._store_time = (now, self._claims.clock.monotonic())
 
     def now(self) -> float:
-        """The store's time, as far as it can be told without asking."""
-        then, here = self._heard
+        """Return an estimate of the store's time, without asking it."""
+        then, here = self._store_time
         return then + self._claims.clock.monotonic() - here
 
     # -- writing ---------------------------------------------------------------------------------
 
     def note(self, entry: Entry, *pieces: Insert) -> Entry:
-        """Recorded here, and with the next write in the store."""
-        if self.abreast and not entry.note.beside:
-            entry = structs.replace(entry, note=structs.replace(entry.note, beside=True))
+        """Record an entry here, and in the store with the next write."""
+        if self.open_gatherings and not entry.note.concurrent:
+            entry = structs.replace(entry, note=structs.replace(entry.note, concurrent=True))
         with self._mutex:
             self._keep(entry)
             self._pending[entry.name] = entry, pieces
             self._noted += 1
-        self._courier.mind(self)
+        self._flusher.schedule(self)
         return entry
 
     def recorded(self, entry: Entry, written: Written) -> None:
-        """It is in the store already: written in the transaction of the step's own work."""
-        self.hear(written.now)
+        """Take over an entry that was written in the transaction of the step's own work."""
+        self.set_store_time(written.now)
         with self._mutex:
             self._keep(structs.replace(entry, version=written.version, at=written.now))
 
@@ -196,20 +196,20 @@ class Ledger:
 
     @property
     def oldest(self) -> Entry | None:
-        """What has been pending for longest."""
+        """The entry that has been pending for longest."""
         with self._mutex:
             return next((entry for entry, _ in self._pending.values()), None)
 
     @property
     def backlog(self) -> int:
-        """How many are not acknowledged: what is on its way can be lost as well."""
+        """How many entries are not acknowledged: a write under way can be lost, too."""
         return self._noted - self._landed
 
     def flush(self, *more: Write, end: End | None = None) -> Operation[Conflict | None]:
-        """Write everything pending, and what is given: all acknowledged when this returns.
+        """Write everything pending, and `more`: all of it is acknowledged when this returns.
 
-        `end` makes the run's last write, given the fence. A conflict is with something given in `more`: nothing of
-        that write landed. What others have on its way is waited for: it may hold completions of this branch.
+        `end` makes the run's final write, given the fence. A conflict is with a write of `more`: nothing was written
+        then. Waits for a flush under way: it may hold completions of this branch.
         """
         noted = self._noted
         if self._landed >= noted and not more and end is None:
@@ -218,15 +218,15 @@ class Ledger:
             yield from self._turn.take()
         try:
             if self._landed >= noted and not more and end is None:
-                return None  # somebody took ours along; what came since is for those who noted it
+                return None  # another flush wrote ours, too; what came since is flushed by those who noted it
             return (yield from self._flush(more, end))
         finally:
             self._turn.give()
 
-    def flush_away(self) -> Operation[None]:
-        """The same, by the courier, who does not stand in line: it comes again."""
+    def flush_in_background(self) -> Operation[None]:
+        """The same for the flusher, which does not wait for a flush under way but comes again."""
         if not self._turn.take_now():
-            self._courier.mind(self)
+            self._flusher.schedule(self)
             return
         try:
             yield from self._flush((), None)
@@ -244,7 +244,7 @@ class Ledger:
             if _size(pending) > room:
                 yield from self._land_in_parts(pending, room)
             refused = yield from self._land(pending, more, end)
-        except BaseException:  # not acknowledged: whoever writes next tries it again, and hears why if it cannot
+        except BaseException:  # not acknowledged: the next flush writes it again, and raises if it cannot
             self._put_back(pending)
             raise
         if refused is not None:
@@ -254,7 +254,7 @@ class Ledger:
         return refused
 
     def _place(self, pending: list[Pending]) -> Operation[None]:
-        """Large values go to their shelf first: a record of them must not be there before they are."""
+        """Put large values into the blob store first: a record must not refer to a value that is not there."""
         for index, (entry, pieces) in enumerate(pending):
             if pieces and self._claims.shelf is not None:
                 pending[index] = entry, (yield from externalise(self._claims.shelf, pieces))
@@ -266,12 +266,12 @@ class Ledger:
             return taken, self._noted
 
     def _put_back(self, pending: list[Pending]) -> None:
-        """Before what came since, which says more about the same step."""
+        """Put entries back before those noted since, which are newer for the same step."""
         with self._mutex:
             self._pending = {entry.name: (entry, pieces) for entry, pieces in pending} | self._pending
 
     def _land_in_parts(self, pending: list[Pending], room: int) -> Operation[None]:
-        """Many at once go in parts, each on the same condition, until the rest fits."""
+        """Write in parts, each under the same condition, until the rest fits into one batch."""
         while _size(pending) > room:
             part = _first(pending, room)
             yield from self._land(part, (), None)
@@ -286,7 +286,7 @@ class Ledger:
             ours = end(fence) if end is not None else Check(at, fence=fence)
             writes = [write for entry, pieces in pending for write in (entry_write(at.space, entry), *pieces)]
             written = yield store.write(ours, *writes, *more)
-            self.hear(written.now)
+            self.set_store_time(written.now)
             if isinstance(written, Written):
                 self._remember(pending, written)
                 return None
@@ -296,15 +296,15 @@ class Ledger:
                 return None
 
     def _known_fence(self) -> int:
-        """A heartbeat may have been the first to meet a new fence: it is a sign to us all the same."""
+        """Return the claim's fence. If the heartbeat met a changed one first, it is an interrupt for this run, too."""
         fence = self.hold.held.fence
         if fence != self._fence:
             self._fence = fence
-            self.beckoned = True
+            self.interrupted = True
         return fence
 
     def _remember(self, landed: list[Pending], written: Written) -> None:
-        """Not of what is done: nothing more is written about it."""
+        """Keep the versions of written entries, except completed ones: those are not written again."""
         open_ones = [entry for entry, _ in landed if entry.state != STEP_DONE]
         if open_ones:
             with self._mutex:
@@ -312,7 +312,7 @@ class Ledger:
                     self._learn(entry, written.version, written.now)
 
     def _learn(self, entry: Entry, version: str, at: float) -> None:
-        """The store's version of an entry: also for what was noted about the same step since."""
+        """Keep the store's version of an entry, also for what was noted about the same step since."""
         latest = self.entries[entry.name]
         if latest is entry:
             self._keep(structs.replace(entry, version=version, at=at))
@@ -322,7 +322,7 @@ class Ledger:
             self._pending[entry.name] = self.entries[entry.name], self._pending[entry.name][1]
 
     def _has_landed(self, pending: list[Pending]) -> Operation[bool]:
-        """After a refusal: whether it is there all the same. No longer ours: what we know becomes evidence."""
+        """After a refused write: whether it was written all the same. If the claim is lost, entries become evidence."""
         found = yield from self._claims.store.read(self.hold.held.at)
         held = self.hold.held
         if found.record is not None and found.record.fence == held.fence:
@@ -335,7 +335,7 @@ class Ledger:
         raise claim_lost(self.hold, self.hold.lost, DURING)
 
     def _are_there(self, pending: list[Pending]) -> Operation[bool]:
-        """A batch lands as a whole, so any one of its entries tells. Their versions are learnt on the way."""
+        """A batch is written as a whole, so any of its entries tells. Also keeps the versions that it finds."""
         landed = False
         for index, (entry, pieces) in reversed(list(enumerate(pending))):
             write = entry_write(self.hold.held.at.space, entry)
@@ -357,7 +357,7 @@ class Ledger:
             self.entries[entry.name] = entry
 
     def testify(self, pending: list[Pending]) -> Operation[None]:
-        """What came to its end too late to be recorded as such."""
+        """Keep completions that came too late to be recorded as evidence."""
         held = self.hold.held
         for entry, pieces in pending:
             if entry.state in (STEP_DONE, STEP_FAILED):
@@ -368,7 +368,7 @@ class Ledger:
 
 
 def _came_late(record: Record, entry: Entry) -> bool:
-    """A commit of ours that nobody waited for any more: it stands, whatever was noted since."""
+    """Whether a commit of ours was written after it was given up: it counts, whatever was noted since."""
     return record.state == STEP_DONE != entry.state
 
 
@@ -377,7 +377,7 @@ def _size(pending: list[Pending]) -> int:
 
 
 def _first(pending: list[Pending], room: int) -> list[Pending]:
-    """As many as go together, at least one."""
+    """Return as many as fit into `room`, at least one."""
     part: list[Pending] = []
     for entry, pieces in pending:
         room -= 1 + len(pieces)

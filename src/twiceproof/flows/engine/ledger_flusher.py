@@ -1,4 +1,4 @@
-"""Background flush of completions; one writer at a time."""
+"""LedgerFlusher: writes step completions in the background. FairLock: one writer of a ledger at a time."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ log = logging.getLogger("twiceproof")
 
 TICK = 0.005
 LINGER = 200  # empty rounds before it goes to sleep
-GRACE = 1.0  # for what it is bringing when it is stopped: a commit under way is the store's to wait for
+GRACE = 1.0  # seconds that `stop` waits for a flush under way; the store waits for its commits itself
 
 
 class Flushable(Protocol):
-    """A ledger, as the courier sees it."""
+    """A ledger, as the flusher sees it."""
 
     @property
     def oldest(self) -> Entry | None: ...
 
-    def flush_away(self) -> Operation[None]: ...
+    def flush_in_background(self) -> Operation[None]: ...
 
 
 class LedgerFlusher:
-    """One per app. `mind` costs an append while it is awake."""
+    """One per app: flushes entries that have been pending for a tick. `schedule` costs an append while it is awake."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep_for = sleep
-        self._thread = BackgroundThread(self, LedgerFlusher._rounds, "twiceproof-courier", grace=GRACE)
+        self._thread = BackgroundThread(self, LedgerFlusher._rounds, "twiceproof-flusher", grace=GRACE)
         self._reset()
         at_fork(self, in_child=LedgerFlusher._reset)
 
     def _reset(self) -> None:
-        self._minded: deque[Flushable] = deque()
+        self._scheduled: deque[Flushable] = deque()
         self._asleep = True
         self._stopped = False
         self._thread.reset()
 
-    def mind(self, letters: Flushable) -> None:
-        self._minded.append(letters)
+    def schedule(self, ledger: Flushable) -> None:
+        self._scheduled.append(ledger)
         if self._asleep:
             self._wake()
 
@@ -64,41 +64,41 @@ class LedgerFlusher:
             self._thread.start()
 
     def _rounds(self, run: ThreadRun) -> float | None:
-        """Flush until nothing has come for a while."""
+        """Flush what was pending in the round before, until nothing was scheduled for a while."""
         seen: list[tuple[Flushable, Entry | None]] = []
         idle = 0
         self._asleep = False
         while idle < LINGER and not self._stopped:
             self._sleep_for(TICK)
-            seen, lying = self._collect(), seen
-            idle = idle + 1 if not seen and not lying else 0
-            for letters, entry in lying:
-                if entry is not None and letters.oldest is entry:
-                    self._bring(letters)
+            seen, before = self._collect(), seen
+            idle = idle + 1 if not seen and not before else 0
+            for ledger, entry in before:
+                if entry is not None and ledger.oldest is entry:
+                    self._flush(ledger)
         self._asleep = True
-        return 0.0 if self._minded else None  # a ledger came meanwhile; later ones wake the thread
+        return 0.0 if self._scheduled else None  # a ledger came meanwhile; later ones wake the thread
 
     def _collect(self) -> list[tuple[Flushable, Entry | None]]:
-        return [(letters, letters.oldest) for letters in _emptied(self._minded)]
+        return [(ledger, ledger.oldest) for ledger in _emptied(self._scheduled)]
 
-    def _bring(self, letters: Flushable) -> None:
+    def _flush(self, ledger: Flushable) -> None:
         try:
-            block(letters.flush_away())
-        except Exception as error:  # noqa: BLE001 - the flow writes it again itself, and hears of it
-            log.debug("a completion could not be brought yet: %s", error)
+            block(ledger.flush_in_background())
+        except Exception as error:  # noqa: BLE001 - the run's next flush writes it again, and raises
+            log.debug("a completion could not be written yet: %s", error)
 
     def stop(self) -> None:
         self._stopped = True
         self._thread.stop(for_good=True)
 
 
-def _emptied(minded: deque[Flushable]) -> Iterator[Flushable]:
-    while minded:
-        yield minded.popleft()
+def _emptied(scheduled: deque[Flushable]) -> Iterator[Flushable]:
+    while scheduled:
+        yield scheduled.popleft()
 
 
 class FairLock:
-    """First come, first served, for threads and event loops alike. Handed on without being let go in between."""
+    """A lock for threads and tasks, first come, first served. It passes from one to the next without being released."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -106,7 +106,7 @@ class FairLock:
         self._waiting: deque[_Place] = deque()
 
     def take_now(self) -> bool:
-        """Whether it was free. What a run that does one thing at a time always finds."""
+        """Take it if it is free. In a run without concurrent calls it always is."""
         with self._mutex:
             free = not self._taken
             self._taken = True
@@ -123,7 +123,7 @@ class FairLock:
             self._taken = False
 
     def enter(self, place: _Place) -> bool:
-        """Whether it is the caller's at once."""
+        """Join the queue. True: it was free, and is the caller's at once."""
         with self._mutex:
             if self._taken:
                 self._waiting.append(place)
@@ -132,7 +132,7 @@ class FairLock:
             return free
 
     def leave(self, place: _Place) -> None:
-        """For one who was interrupted: step out of the line, or hand on what has just been given."""
+        """For a waiter that was interrupted: leave the queue, or pass on the lock if it was just given."""
         with self._mutex:
             waiting = place in self._waiting
             if waiting:
@@ -142,7 +142,7 @@ class FairLock:
 
 
 class _Place(Request[None]):
-    """A place in the line."""
+    """A waiter in the queue of a FairLock."""
 
     __slots__ = ("_future", "_gate", "_loop", "_turn")
 
@@ -176,15 +176,15 @@ class _Place(Request[None]):
             raise
 
     def wake(self) -> bool:
-        """False: its event loop is closed, and nobody is left to tell."""
+        """False: its event loop is closed, so there is no waiter left."""
         if self._loop is None:
             self._gate.release()
             return True
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._tell)
+            self._loop.call_soon_threadsafe(self._resolve)
             return True
         return False
 
-    def _tell(self) -> None:
+    def _resolve(self) -> None:
         if not self._future.done():
             self._future.set_result(None)

@@ -1,4 +1,4 @@
-"""Runs that wait for other runs."""
+"""Runs that wait for other runs: registering, waking, and interrupting a holder."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from ...claims.states import is_expired
 from ...operations import Operation
 from ...records import Address, Found, Record, Replace, Written
 from ...stores.base import Store
-from .exits import INNER_REVIEW, WAITS_FOR_RUN
-from .run_states import RunState, queue_of, with_work, work_of
+from .run_states import INNER_REVIEW, WAITS_FOR_RUN, RunState, queue_of, with_work, work_of
 
 __all__ = [
     "LOOK_AGAIN",
     "awaits",
-    "beckoned",
+    "interrupt",
     "is_under_way",
     "must_wait",
     "to_review",
@@ -31,26 +30,27 @@ LOOK_AGAIN = 2.0  # seconds
 
 
 def must_wait(store: Store, claim: Claim) -> Operation[bool]:
-    """Not what has begun: then the one before had ended, and if that is tried again, this does not stand still."""
+    """Whether the run that this one follows has not ended. A run that has begun does not wait: the one before had ended
+    then, and if that is retried, this one still goes on."""
     before = work_of(claim).follows
     return bool(before) and claim.attempt == 0 and (yield from is_under_way(store, before))
 
 
 def is_under_way(store: Store, run: str) -> Operation[bool]:
-    """One in review is not: nobody knows when a person will come."""
+    """Whether a run has not ended. One in review does not count: it may stay there for any time."""
     found = yield from store.read(run_address(space_of_run(run)))
     record = found.record
     return record is not None and not is_expired(record, found.now) and record.state in (QUEUED, HELD, WAITING)
 
 
-MOST_WAITERS = 100  # those beyond look after it themselves, every few minutes
+MOST_WAITERS = 100  # waiters beyond these check on the run themselves, every few minutes
 
 
 def awaits(store: Store, run: str, waiter: str, over: Collection[str]) -> Operation[bool]:
-    """Leave word with a run that `waiter` is to be woken at its end. False: it is in one of the states `over`.
+    """Register `waiter` with a run, to be woken at its end. False: the run is in one of the states `over`.
 
-    Of a run that is not here (it may be another app's, in a store of its own) and of a claim that is no run nobody
-    hears: the waiter looks after it itself.
+    A run that is not in this store (it may be another app's) and a claim that is no run cannot wake it: the waiter
+    checks on those itself.
     """
     while True:
         found = yield from store.read(_address(run))
@@ -62,12 +62,12 @@ def awaits(store: Store, run: str, waiter: str, over: Collection[str]) -> Operat
         if not claim.work or _is_known(work_of(claim), waiter):
             return True
         claim = with_work(claim, waiters=(*work_of(claim).waiters, waiter))
-        if isinstance((yield from store.write(_with_word(found, found.record, claim))), Written):
+        if isinstance((yield from store.write(_registered(found, found.record, claim))), Written):
             return True
 
 
 def waits_in_a_circle(store: Store, runs: Collection[str], waiter: str) -> Operation[bool]:
-    """Whether one of these lay down for `waiter`, itself or through others: then none of them can ever end."""
+    """Whether one of these waits for `waiter`, directly or through others: then none of them can ever end."""
     ahead, seen = list(runs), set(runs)
     while ahead and len(seen) < MOST_WAITERS:
         record = (yield from store.read(_address(ahead.pop()))).record
@@ -82,7 +82,7 @@ def waits_in_a_circle(store: Store, runs: Collection[str], waiter: str) -> Opera
 
 
 def to_review(store: Store, run: str, reason: str) -> Operation[bool]:
-    """A run that waits is left to a person instead. False: something has woken it meanwhile."""
+    """Move a waiting run to review. False: it was woken meanwhile."""
     record = (yield from store.read(_address(run))).record
     if record is None or record.state != WAITING:
         return False
@@ -92,14 +92,14 @@ def to_review(store: Store, run: str, reason: str) -> Operation[bool]:
 
 
 def wake_waiters(store: Store, work: RunState) -> Operation[None]:
-    """The run of this work has ended, or a person must decide about it."""
+    """Wake the runs that wait for a run which has ended or is in review."""
     for run in dict.fromkeys((work.parent, *work.waiters)):
         if run:
             yield from wake(store, run)
 
 
 def wake(store: Store, run: str) -> Operation[None]:
-    """A run that waits for another goes on when that one has ended; also if both waited for the same person."""
+    """Make a run that waits for another due; also if it is in review because the other one is."""
     while True:
         record = (yield from store.read(_address(run))).record
         again = _woken(record) if record is not None else None
@@ -107,8 +107,8 @@ def wake(store: Store, run: str) -> Operation[None]:
             return
 
 
-def beckoned(record: Record, claim: Claim, now: float) -> Replace:
-    """A new fence, the same holder: its next write is refused, and it looks why."""
+def interrupt(record: Record, claim: Claim, now: float) -> Replace:
+    """Change the fence and keep the holder: its next write is refused, and it reads the claim again."""
     left = (record.lease_until or now) - now
     lease = max(0.001, left)
     return Replace(
@@ -127,10 +127,10 @@ def _is_known(work: RunState, waiter: str) -> bool:
     return waiter == work.parent or waiter in work.waiters or len(work.waiters) >= MOST_WAITERS
 
 
-def _with_word(found: Found, record: Record, claim: Claim) -> Replace:
-    """Its holder writes the claim as it knows it: it has to look, or the word would be written over."""
+def _registered(found: Found, record: Record, claim: Claim) -> Replace:
+    """A holder writes the claim as it knows it, so it is interrupted: it would overwrite the new waiter."""
     if record.state == HELD:
-        return beckoned(record, claim, found.now)
+        return interrupt(record, claim, found.now)
     due_in = None if record.due_at is None else max(0.0, record.due_at - found.now)
     return Replace(record.at, body_of(claim), record.state, version=record.version, queue=record.queue, due_in=due_in)
 

@@ -1,11 +1,11 @@
-"""Pure: what a take does about a run; what a run adds to its claim."""
+"""Pure: what a run adds to its claim, and what a take does about it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import Raw, Struct, field, structs
 
 from ...claims.claim import (
     FAILED,
@@ -33,11 +33,15 @@ from ...claims.states import (
     is_lapsed,
 )
 from ...records import Insert, Record, Replace
-from .exits import BROKE
 
 __all__ = [
+    "BROKE",
     "FRESH",
+    "INNER_REVIEW",
     "MOST_CRASHES",
+    "NOT_AWAITED",
+    "NOT_UNDONE",
+    "WAITS_FOR_RUN",
     "BeginRun",
     "Leftover",
     "RunAsk",
@@ -51,28 +55,36 @@ __all__ = [
 ]
 
 
+# Parts of the reason of a run that waits or is in review, by which it is recognised. Stored: do not change them.
+WAITS_FOR_RUN = "waits for the run of "  # begins it: the run waits for another
+INNER_REVIEW = "what it called waits for a person"  # in it: a run that it called is in review
+NOT_AWAITED = "was called and never awaited"  # in it: the flow forgot an await
+BROKE = "its own code broke off with "  # begins it: a programming mistake in the flow's function
+NOT_UNDONE = "it could not be undone"  # begins it: its undo could not even begin
+
+
 class RunState(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Kept in the claim's record as JSON."""
+    """What a run adds to its claim, stored in the claim's record as JSON. Stored names stay as they were."""
 
     version: str = "1"
     input: Raw = NO_RESULT
     spill: Spill | None = None  # where the input is, if it is large
     correlation: str = ""
-    crashes: int = 0  # holders that stopped without a word, or were interrupted
+    crashes: int = 0  # holders that crashed or were interrupted
     since: float = 0.0  # a time in the ledger before its holder took it
-    adrift: bool = False  # a holder stopped without a word, and nothing was finished since
+    crash_unresolved: bool = field(name="adrift", default=False)  # a holder crashed, and no call has ended since
     undoing: str = ""  # why it is being undone: "settled", "cancelled"
-    by: str = ""  # who said so
+    by: str = ""  # who requested that
     parent: str = ""
-    born: str = ""  # which start of its key it is: what an earlier one was promised is not this one's
+    start_id: str = field(name="born", default="")  # tells this start of its key from earlier ones
     follows: str = ""  # the run that must have ended before this one begins
-    gap_until: float = 0.0  # for how long it waits for the versions before its own
-    forked_from: str = ""  # the run that this one was started after, under another key
-    awaits: tuple[str, ...] = ()  # runs that it lay down for, where it waits
-    waiters: tuple[str, ...] = ()  # runs that lie down until this one has ended, whoever started it
-    ordered: tuple[str, str, str] | None = None  # of an ordered flow: its object, its version's kind and text
-    unawaited: tuple[str, ...] = ()  # calls that were made and never awaited: they come late, and are no change
-    starter: str = ""  # who asked for it, where that is known: not the one to approve it
+    gap_until: float = 0.0  # until when it waits for the versions before its own
+    forked_from: str = ""  # the run that this one was forked from, under another key
+    awaits: tuple[str, ...] = ()  # the runs that it waits for
+    waiters: tuple[str, ...] = ()  # the runs that wait for this one to end
+    ordered: tuple[str, str, str] | None = None  # in an ordered flow: its object, its version's kind and text
+    unawaited: tuple[str, ...] = ()  # calls that were made and never awaited: made later, they are no change
+    starter: str = ""  # who started it, if known: that person may not approve it
 
 
 _decode = msgspec.json.Decoder(RunState).decode
@@ -92,32 +104,32 @@ def encoded(work: RunState) -> Raw:
 
 
 def queue_of(tenant: str, operation: str, version: str) -> str:
-    """Where workers that have this version of this flow look for runs."""
+    """Return the queue in which workers that have this version of this flow look for runs."""
     return f"{tenant}/{operation}@{version}"
 
 
-FRESH = ""  # what was there before: nothing
+FRESH = ""  # the state before of a run that did not exist
 MOST_CRASHES = 50
 
 
 class RunAsk(Struct, frozen=True):
-    """Which run is wanted, by whom, and which versions of its flow are here."""
+    """A request to take a run: which one, and which versions of its flow this process has."""
 
     ask: ClaimRequest
     work: Raw
     versions: tuple[str, ...]
-    picked: str = ""  # the version of it that the store handed out as due
+    picked: str = ""  # the version of its record that the store handed out as due
 
 
 class BeginRun(BeginClaim, frozen=True, gc=False):
-    """Write this; if it lands, the run is ours. `before` is the state it was in."""
+    """Make this write; if it succeeds, the run is ours. `before` is the state it was in."""
 
     claim: Claim
     before: str = FRESH
 
 
 class Leftover(AnswerOnly, frozen=True, gc=False):
-    """An expired run of the same key: what it left must go before another begins, or it would be taken for its own."""
+    """An expired run of the same key: its records must be deleted first, or the new run would take them for its own."""
 
     record: Record
 
@@ -127,7 +139,7 @@ def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
         return _decide_gone(run, record)
     claim = claim_of(record)
     if _asks_for_another(run.ask, claim):
-        return decide(run.ask, record, now)  # says so
+        return decide(run.ask, record, now)  # reports the mismatch
     if record.state == HELD:
         return _decide_held(run, record, claim, now)
     if record.state in (QUEUED, WAITING):
@@ -139,12 +151,12 @@ def decide_run(run: RunAsk, record: Record | None, now: float) -> Move:
 
 
 def _broke(record: Record, claim: Claim) -> bool:
-    """Whether a mistake in its own code stopped it: nothing about it is unknown, and it goes on after a fix."""
+    """Whether a mistake in its own code stopped it: no outcome is unknown, so it can go on after a fix."""
     return record.state == REVIEW and claim.reason.startswith(BROKE)
 
 
 def _decide_gone(run: RunAsk, record: Record | None) -> Move:
-    if run.picked:  # what was handed out and taken away meanwhile must not begin anew
+    if run.picked:  # handed out as due and deleted meanwhile: it must not begin anew
         return AnswerOnly(Parked("", "it is gone", run.ask.run))
     return _begin(run) if record is None else Leftover(Parked("", "it may be forgotten", run.ask.run), record)
 
@@ -154,7 +166,7 @@ def _asks_for_another(ask: ClaimRequest, claim: Claim) -> bool:
 
 
 def _decide_held(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
-    """Only a lapsed lease is taken over. What its holder was at, the ledger and the steps' words tell."""
+    """Take over only a lapsed lease. The ledger and the declarations of its steps say what its holder was doing."""
     if not is_lapsed(record, now):
         return AnswerOnly(Busy(claim.owner, (record.lease_until or now) - now, claim.run))
     return _resume(run, record, claim, now)
@@ -173,14 +185,14 @@ def _begin(run: RunAsk) -> BeginRun:
 
 
 def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
-    """Go on with a run that nobody is at. Its input, version and history stay as they are."""
+    """Go on with a run that is not held. Its input, version and history stay as they are."""
     work, ask = work_of(claim), run.ask
     if work.version not in run.versions:
         why = f"belongs to version {work.version} of its flow, which this process does not have"
         return AnswerOnly(Parked(record.state, why, claim.run, record.due_at))
     if record.state == HELD and work.crashes >= MOST_CRASHES:
         why = f"whoever took it stopped without a word, {work.crashes + 1} times now"
-        return _park(record, with_work(claim, adrift=True), why)
+        return _park(record, with_work(claim, crash_unresolved=True), why)
     claim = structs.replace(claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT)
     claim = with_work(claim, **_news(record, work, now))
     queue = queue_of(claim.tenant, claim.operation, work.version)
@@ -198,23 +210,23 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
 
 
 def _news(record: Record, work: RunState, now: float) -> dict[str, Any]:
-    """What a take adds to a run's work. What a crash may have begun, began after `since`."""
+    """Return what a take changes in a run's state. What a crash may have begun, began after `since`."""
     if record.state == HELD:
         return {"crashes": work.crashes + 1, "since": work.since or record.created_at}
-    since = work.since or record.created_at if work.adrift else now
-    if record.state == FAILED:  # by a person's word: what stopped it counts no more
+    since = work.since or record.created_at if work.crash_unresolved else now
+    if record.state == FAILED:  # a person asked for a retry: what stopped it no longer counts
         return {"since": since, "undoing": "", "by": ""}
     return {"since": since}
 
 
 def _park(record: Record, claim: Claim, reason: str) -> ParkClaim:
-    """A run that kills every worker that takes it must not go round for ever."""
+    """A run that crashes every worker that takes it must not be taken for ever."""
     body = body_of(structs.replace(claim, reason=reason))
     return ParkClaim(Replace(record.at, body, REVIEW, version=record.version, draw=True), reason)
 
 
 def enqueue(ask: ClaimRequest, work: Raw, delay: float) -> Insert:
-    """A run that is left to a worker."""
+    """Make the write that leaves a new run to a worker."""
     claim = structs.replace(claim_for(ask, 0), work=work)
     queue = queue_of(ask.tenant, ask.operation, work_of(claim).version)
     return Insert(ask.at, body_of(claim), QUEUED, draw=True, queue=queue, due_in=delay)

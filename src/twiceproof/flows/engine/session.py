@@ -1,4 +1,8 @@
-"""A run in progress in this process; app.now/uuid/random."""
+"""Session: a run in progress in this process, and the recorded values behind app.now/uuid/random.
+
+It keeps the names of calls, the ledger, what a replay has visited, and why the run stops. Only its own methods assign
+to its attributes; the step runner, the run's exit and compensation call them.
+"""
 
 from __future__ import annotations
 
@@ -10,32 +14,32 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec import Raw, structs
 
-from ...claims.claim import Claim, claim_of
+from ...claims.claim import HELD, Claim, claim_of
 from ...claims.held_claim import HeldClaim
 from ...errors import ClaimLost, Misuse, StoreError, WaitSwallowed
 from ...operations import Operation, await_
+from ...records import Written
 from ..runtime import Runtime
 from ..step import Step, StepCall
-from .compensation import is_aside, undoes
-from .context import Branch, Unwind, are_siblings, branch_var, is_interrupt
+from .context import Branch, PendingCalls, Unwind, are_siblings, branch_var, is_interrupt
 from .drift import Next, Unvisited, missed
 from .exits import Review, Stop, Undo, Wait
-from .ledger import STEP_DONE, STEP_FAILED, Entry, EntryNote, Ledger
-from .run_states import RunState, work_of
-from .step_identity import arguments_digest, changes, entry_kind, has_id, numbered, with_id
-from .step_runner import run_step
-from .unawaited import Created
+from .ledger import STEP_DONE, STEP_FAILED, Entry, EntryNote, Ledger, tried_anew
+from .run_states import FRESH, RunState, with_work, work_of
+from .step_identity import arguments_digest, changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
+from .step_runner import StepRunner
+from .step_timeout import Place
 
 __all__ = ["Drive", "Newer", "Session", "recorded_value"]
 
 
 Drive = Callable[[Operation[Any]], Any]
 Newer = Callable[[], Operation[str]]
-MOST_BEHIND = 64
+MAX_BACKLOG = 64  # completions that items of a batch may leave unacknowledged
 
 
 class Session:
-    """What a flow's function talks to. Everything in it may be lost at any instant: the ledger is in the store."""
+    """What a flow's function talks to. All of it may be lost at any moment: the store has the ledger."""
 
     def __init__(
         self,
@@ -47,34 +51,39 @@ class Session:
         crashed: bool,
         patience: float,
         drive: Drive,
+        slots: Sequence[HeldClaim] = (),
+        newer: Newer | None = None,
+        callers: frozenset[str] = frozenset(),
     ) -> None:
         self.parts = parts
         self.drive = drive  # how the flow's function waits: blocking, or awaiting
         self.hold = hold
         self.claim = claim
         self.work = work
-        self.ledger = Ledger(parts.claims, hold, parts.courier)
-        self.crashed = crashed  # the holder before stopped without a word, and nothing was finished since
-        self.patience = patience  # how long a retry may hold this caller up; longer ones are left to workers
+        self.ledger = Ledger(parts.claims, hold, parts.flusher)
+        self.crashed = crashed  # the previous holder stopped without recording it, and no call has ended since
+        self.patience = (
+            patience  # a retry due within so many seconds is waited for in place; later ones suspend the run
+        )
         self.open = True
-        self.callers = frozenset((claim.run,))  # this run, and those in whose steps it was called
+        self.callers = callers | {claim.run}  # this run, and the runs in whose steps it was called
         self.stop: Stop | None = None
-        self.cut: BaseException | None = None  # what broke off a call of the engine, whatever the function made of it
+        self.broken_by: BaseException | None = None  # the error that broke off a call, even if the function caught it
         self.calls: dict[str, StepCall] = {}
-        self.created = Created()
+        self.pending_calls = PendingCalls()
         self.unvisited = Unvisited()
-        self.undoing = bool(self.work.undoing)  # somebody said stop
-        self.compensating = False  # what was done is being undone
+        self.undoing = bool(work.undoing)  # a stop was requested, or undoing had begun
+        self.compensating = False  # completed steps are being undone
         self.started_at = 0.0
-        self.lapsed_at = 0.0  # until when a holder that stopped without a word may have been at work
-        self.slots: Sequence[HeldClaim] = ()  # without them it may not act: others of its kind would be at work too
-        self.newer: Newer | None = None  # asks which newer version of its object was let through since; "": none
+        self.lapsed_at = 0.0  # until when a holder that crashed may have been at work
+        self.slots = slots  # without them the run must not act: other runs of its object would act at the same time
+        self.newer = newer  # names the newer version of its object that was applied since; "": none
         self.gatherings = 0
         self._counts: dict[str, int] = {}
         self._askers: dict[str, str] = {}  # which branch took a name's latest number
         self._under_way: set[str] = set()
-        self._called: set[str] = set()  # by an id of their own, in this replay
-        self._stems: set[tuple[str, str]] = set()  # where which step was called in it, while something is missed
+        self._called: set[str] = set()  # names with an id that were called in this replay
+        self._stems: set[tuple[str, str]] = set()  # branches and stems of its calls, while entries are unvisited
         self._orders = itertools.count(1)
         self._mutex = threading.Lock()
 
@@ -83,8 +92,22 @@ class Session:
         return self.hold.held.at.space
 
     def hold_is_over(self) -> bool:
-        """Whether its own deadline has gone by: then it has to ask before it acts."""
+        """Whether the claim's own deadline has passed: then it must be renewed before the run acts."""
         return self.parts.clock.monotonic() >= self.hold.held.deadline
+
+    # -- beginning and ending --------------------------------------------------------------------
+
+    def prepare(self, before: str) -> Operation[None]:
+        """Load the ledger of a run that was in state `before`; a fresh run has none."""
+        taken_at = self.hold.held.taken_at
+        self.ledger.set_store_time(taken_at)
+        self.started_at = self.work.since if self.crashed else taken_at
+        if before == FRESH:
+            return
+        self.lapsed_at = taken_at if before == HELD else 0.0
+        yield from self.load()
+        if before == STEP_FAILED:
+            self._retry_failures()
 
     def load(self) -> Operation[None]:
         yield from self.ledger.load()
@@ -93,45 +116,74 @@ class Session:
         self.undoing = self.undoing or undoes(entries)
         self._orders = itertools.count(1 + max((entry.note.order for entry in entries.values()), default=0))
 
+    def _retry_failures(self) -> None:
+        """A person asked for a retry: failed steps are attempted anew, completed ones stay completed."""
+        for entry in list(self.ledger.entries.values()):
+            if entry.state == STEP_FAILED:
+                self.ledger.note(tried_anew(entry))  # recorded, or a run that stops before it gets there would forget
+
+    def close(self) -> None:
+        """The run is over in this process: calls that it left behind are refused."""
+        self.open = False
+
+    def start_compensating(self) -> None:
+        """Undo completed steps from here on. What stopped the function no longer counts."""
+        self.stop = self.broken_by = None
+        self.compensating = True
+        self.unvisited = Unvisited(name for name in self.unvisited if is_undo(name))
+
+    def compensate_apart(self) -> None:
+        """Undo one effect apart from the run's own course: none of the run's entries is expected to be visited."""
+        self.unvisited, self.undoing, self.compensating = Unvisited(), False, True
+
+    def remember_unawaited(self, names: Sequence[str]) -> None:
+        """Keep with the run which calls were made and never awaited: made later, they are no change of the flow."""
+        known = dict.fromkeys([*self.work.unawaited, *names])
+        self.claim = with_work(self.claim, unawaited=tuple(known))
+        self.work = work_of(self.claim)
+
     # -- steps -----------------------------------------------------------------------------------
 
     def step(
         self, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], *, name: str | None = None
     ) -> Operation[Any]:
-        """Carry out a step, or answer it from the ledger."""
+        """Run a step, or return its recorded result."""
         self.refuse_if_stopped()
         step.results.prepare()
         arguments = step.arguments.bind(args, kwargs)
         name = self._begin(step, step.own_id(arguments) if name is None else None, name)
         try:
-            calling = StepCall(step, name, args, kwargs, arguments, arguments_digest(arguments))
-            self.calls[name] = calling
-            self.visit(name, calling.asked)
-            return (yield from run_step(self, calling))
+            call = StepCall(step, name, args, kwargs, arguments, arguments_digest(arguments))
+            self.calls[name] = call
+            self.visit(name, call.asked)
+            return (yield from StepRunner(self, call).run())
         except BaseException as error:
-            self._mind(error)
+            self.remember_error(error)
             raise
         finally:
             self._under_way.discard(name)
 
     def do(self, operation: Operation[Any], *, names: tuple[str, ...] = ()) -> Any:
-        """Anything else that the flow's function asks for, the way it waits. `names`: its entries' in the ledger."""
+        """Drive any other operation of the flow's function. `names`: what the ledger calls its entries."""
         if self.drive is not await_:
-            return self.drive(self._minding(operation))
+            return self.drive(self._remembering_errors(operation))
         what = str(getattr(operation, "__name__", "call"))
-        return self.created.add(f"app.{what}", names or (what,), lambda: await_(self._minding(operation)))
+        return self.pending_calls.add(
+            f"app.{what}", names or (what,), lambda: await_(self._remembering_errors(operation))
+        )
 
-    def _minding(self, operation: Operation[Any]) -> Operation[Any]:
+    def _remembering_errors(self, operation: Operation[Any]) -> Operation[Any]:
         try:
             return (yield from operation)
         except BaseException as error:
-            self._mind(error)
+            self.remember_error(error)
             raise
 
-    def _mind(self, error: BaseException) -> None:
-        """Swallowed and gone on from, it would leave the outcome open, and not be met again in a replay."""
-        if self.cut is None and (is_interrupt(error) or isinstance(error, ClaimLost | StoreError)):
-            self.cut = error
+    def remember_error(self, error: BaseException) -> None:
+        """Keep what broke off a call. Caught by the function, it would leave the outcome open, and a replay would not
+        meet it again."""
+        if self.broken_by is None and (is_interrupt(error) or isinstance(error, ClaimLost | StoreError)):
+            self.broken_by = error
 
     def _begin(self, step: Step, own: str | None, name: str | None) -> str:
         with self._mutex:
@@ -147,7 +199,7 @@ class Session:
             return name
 
     def _refuse_second(self, step: Step, name: str) -> None:
-        """One id for two calls: at once both would act, and in sequence the second would be passed over in silence."""
+        """Two calls with one id: concurrently both would act, and in sequence the second would silently be skipped."""
         if step.guards_itself or self._is_from_before(name):
             return
         if name in self._under_way:
@@ -161,17 +213,17 @@ class Session:
             self._called.add(name)
 
     def _is_from_before(self, name: str) -> bool:
-        """Finished by a release that let two calls have one id: its runs go on as they began."""
+        """Finished under a release that allowed two calls with one id: such runs go on as they began."""
         entry = self.ledger.entries.get(name)
-        return entry is not None and entry.state in (STEP_DONE, STEP_FAILED) and not entry.note.sole
+        return entry is not None and entry.state in (STEP_DONE, STEP_FAILED) and not entry.note.unique
 
     def _next_name(self, stem: str) -> str:
-        """By number, in sequence: at once, nobody could say which is the second."""
+        """Number calls in sequence. Concurrent calls have no order, so they cannot be numbered."""
         count = self._counts.get(stem, 0)
         branch = branch_var.get()
         path = branch.path if branch is not None and branch.session is self else ""
-        beside = path != "" and are_siblings(self._askers.get(stem, path), path)
-        if count and (beside or numbered(stem, count) in self._under_way):
+        concurrent = path != "" and are_siblings(self._askers.get(stem, path), path)
+        if count and (concurrent or numbered(stem, count) in self._under_way):
             raise Misuse(
                 f"{stem} was called twice at once, and nothing tells the two apart; give it an id: "
                 f'@app.step(id="{{…}}"), a template over its arguments.'
@@ -181,14 +233,14 @@ class Session:
         return numbered(stem, count + 1)
 
     def name_for(self, stem: str) -> str:
-        """The ledger's name for a call that is not a step: a timer, a time, a number drawn."""
+        """Return the ledger's name for a call that is not a step: a timer, a time, a random number."""
         self.refuse_if_stopped()
         here = self._here
         with self._mutex:
             return self._next_name(f"{stem}@{here.path}" if isinstance(here, Branch) else stem)
 
     def take_name(self, name: str) -> bool:
-        """A name that the flow itself gave to a wait. False: another wait of this run has it."""
+        """Reserve a name that the flow itself gave to a wait. False: another wait of this run has it."""
         self.refuse_if_stopped()
         with self._mutex:
             free = name not in self._counts
@@ -196,7 +248,7 @@ class Session:
             return free
 
     def visit(self, name: str, asked: str) -> Entry | None:
-        """The entry of a call, if there is one. One that was asked with something else stops the run."""
+        """Return the entry of a call, if there is one. An entry for other arguments stops the run."""
         entry = self.ledger.entries.get(name)
         if entry is None:
             return None
@@ -204,13 +256,15 @@ class Session:
             self.unvisited.discard(name)
         if entry.note.asked != asked:
             what = changes(entry.note.asked, asked)
-            self.halt(Review(f"the flow changed under this run: {name} was called with {what} than is in the ledger"))
+            self.stop_run(
+                Review(f"the flow changed under this run: {name} was called with {what} than is in the ledger")
+            )
         return entry
 
     def refuse_unvisited(self, name: str, *, acts: bool = False) -> None:
-        """Before something is done: a step that is done and no longer called was renamed or taken out.
+        """Stop before a new call if an entry should have been visited before it: its step was renamed or removed.
 
-        What was forgotten to be awaited the first time is no change of the flow.
+        A call that was not awaited the first time is no change of the flow.
         """
         if not self.unvisited or entry_kind(name) in self.work.unawaited:
             return
@@ -219,13 +273,17 @@ class Session:
             gone = missed(call, entries, self.unvisited, self._stems)
         if gone:
             what = f"before {name} it no longer calls" if name in entries else f"{name} is new before"
-            self.halt(Review(f"the flow changed under this run: {what} {', '.join(gone)}, in the ledger"))
+            self.stop_run(Review(f"the flow changed under this run: {what} {', '.join(gone)}, in the ledger"))
 
     @property
     def place(self) -> str:
-        """The branch in which the caller stands, the same in every replay. Empty: the flow's own line."""
-        here = self._here if self.ledger.abreast else self
+        """The caller's branch, the same in every replay. Empty: the flow's main line."""
+        here = self._here if self.ledger.open_gatherings else self
         return here.place if isinstance(here, Branch) else ""
+
+    def attempt_place(self, name: str) -> Place:
+        """Identify a step's attempts within this process, whichever app started them."""
+        return self.work.start_id, self.space, name
 
     @property
     def under_way(self) -> list[str]:
@@ -239,73 +297,82 @@ class Session:
         return len(self._under_way) > 1
 
     def finished(self, name: str, state: str, note: EntryNote, *pieces: Any) -> Entry:
-        """A call came to its end. It is on its way to the store when this returns."""
+        """Record the end of a call. It is queued for writing when this returns."""
         self.crashed = False
         return self.ledger.note(self.ended(name, state, note), *pieces)
 
+    def recorded(self, entry: Entry, written: Written) -> None:
+        """Take over the end of a call that was written in the transaction of the step's own work."""
+        self.ledger.recorded(entry, written)
+        self.crashed = False
+
     def put_off(self, name: str, state: str, note: EntryNote) -> None:
-        """A call will be tried again. What a crash may have begun is part of its note, and not counted once more."""
+        """Record that a call will be attempted again. What a crash may have begun is in its note, so the crash is not
+        counted once more."""
         self.crashed = False
         old = self.ledger.entries.get(name)
         self.ledger.note(Entry(name, state, note, old.version if old else "", self.ledger.now()))
 
     def ended(self, name: str, state: str, note: EntryNote) -> Entry:
-        """The entry of a call that came to its end."""
+        """Make the entry of a call that has ended."""
         old = self.ledger.entries.get(name)
-        note = structs.replace(note, order=next(self._orders), beside=self.has_company or bool(self.ledger.abreast))
+        note = structs.replace(
+            note, order=next(self._orders), concurrent=self.has_company or bool(self.ledger.open_gatherings)
+        )
         return Entry(name, state, note, old.version if old else "", self.ledger.now())
 
     def last_time(self) -> float:
-        """The latest time in the ledger: what is under way now began after it."""
+        """Return the latest time in the ledger: what is under way now began after it."""
         return max(self.ledger.latest, self.started_at)
 
     # -- branches --------------------------------------------------------------------------------
 
     @property
     def _here(self) -> Branch | Session:
-        """Where the caller stands: in a branch of a gathering, or in the flow's own line."""
+        """Where the caller is: in a branch of a gathering, or in the flow's main line."""
         branch = branch_var.get()
         return branch if branch is not None and branch.session is self else self
 
     def fork(self, count: int, *, alone: bool = False) -> list[Branch]:
-        """Branches for calls beside each other. `join` when they are all over."""
+        """Make branches for concurrent calls. Call `join` when all of them have ended."""
         here = self._here
         with self._mutex:
-            self.ledger.abreast += 1
+            self.ledger.open_gatherings += 1
             here.gatherings += 1
             stem = f"{here.path}/" if isinstance(here, Branch) else ""
             return [Branch(self, f"{stem}{here.gatherings}.{n}", alone=alone) for n in range(1, count + 1)]
 
     def pass_by(self) -> None:
-        """A gathering of which nothing is left to do: what comes after it has the same path as the first time."""
+        """Skip a gathering that has nothing left to do, so that what follows has the same path as the first time."""
         with self._mutex:
             self._here.gatherings += 1
 
     def join(self) -> None:
         with self._mutex:
-            self.ledger.abreast -= 1
+            self.ledger.open_gatherings -= 1
 
     def left_no_trace(self, step: Step) -> bool:
-        """Whether a holder that crashed may have been at a call of which nothing is on record."""
+        """Whether a holder that crashed may have begun this step without recording it."""
         return self.crashed and not self.marks_starts(step)
 
     def marks_starts(self, step: Step) -> bool:
-        """Beside others nobody could tell which were begun: from when a window runs, and what must be undone."""
-        return bool(self.ledger.abreast) and step.is_asked_about
+        """Whether starts are recorded because calls run concurrently: otherwise it would be unknown which were begun,
+        since when a provider's window runs, and what must be undone."""
+        return bool(self.ledger.open_gatherings) and step.is_asked_about
 
     def may_run_ahead(self) -> bool:
-        """An item of a batch need not wait until the others' completions are acknowledged, up to a few."""
-        if not self.ledger.abreast:
+        """Whether an item of a batch may begin before earlier completions are acknowledged; only so many may be."""
+        if not self.ledger.open_gatherings:
             return False
         here = self._here
-        return isinstance(here, Branch) and here.alone and self.ledger.backlog < MOST_BEHIND
+        return isinstance(here, Branch) and here.alone and self.ledger.backlog < MAX_BACKLOG
 
     # -- stopping --------------------------------------------------------------------------------
 
-    def halt(self, stop: Stop) -> NoReturn:
-        """Leave the flow's function without an end. The first reason counts."""
+    def stop_run(self, stop: Stop) -> NoReturn:
+        """Leave the flow's function without an end. The first reason counts, and a review before others."""
         if isinstance(stop, Wait) and self.is_to_be_undone:
-            stop = Undo()  # nothing is worth waiting for any more
+            stop = Undo()  # a run that is to be undone waits for nothing
         here = self._here
         if here.stop is None or isinstance(stop, Review):
             here.stop = stop
@@ -313,39 +380,43 @@ class Session:
 
     @property
     def is_to_be_undone(self) -> bool:
-        """Somebody said stop, or it failed before and undoing had begun: nothing new is begun."""
+        """A stop was requested, or undoing had begun before: no new step begins."""
         return self.undoing and not self.compensating
 
-    def take_back(self) -> None:
-        """The stop of this line of the flow was too early: it goes on."""
+    def refuse_if_undoing(self) -> None:
+        if self.is_to_be_undone:
+            self.stop_run(Undo())
+
+    def clear_stop(self) -> None:
+        """The caller's branch stopped too early: it goes on."""
         self._here.stop = None
 
     def refuse_if_stopped(self) -> None:
-        if self.cut is not None:
-            raise Unwind  # past `except Exception`: one that tries again and again would do so for ever
-        if self.stop is not None or (self.ledger.abreast and self._here.stop is not None):
+        if self.broken_by is not None:
+            raise Unwind  # passes `except Exception`: a loop that catches and tries again would never end
+        if self.stop is not None or (self.ledger.open_gatherings and self._here.stop is not None):
             raise WaitSwallowed(
                 f"{self.claim.operation} for {self.claim.key!r} went on after it was told to stop; let BaseException "
                 "pass through your except clauses, and use app.gather for concurrent steps and waits."
             )
 
-    def heed(self) -> Operation[None]:
-        """Somebody drew a new fence to have our attention: see what for."""
-        if not self.ledger.beckoned:
+    def reload_after_interrupt(self) -> Operation[None]:
+        """Read the claim again if its fence was changed to interrupt this run."""
+        if not self.ledger.interrupted:
             return
         found = yield from self.parts.store.read(self.hold.held.at)
         if found.record is not None:
             self.claim = claim_of(found.record)
             self.work = work_of(self.claim)
-        self.undoing = self.undoing or bool(self.work.undoing)  # before the sign goes: no branch may slip through
-        self.ledger.beckoned = False
+        self.undoing = self.undoing or bool(self.work.undoing)  # before the flag is cleared: no branch may slip through
+        self.ledger.interrupted = False
 
 
 T = TypeVar("T")
 
 
 def recorded_value(session: Session, stem: str, kind: type[T], draw: Callable[[], T]) -> T:
-    """The first time drawn, ever after read. On record before the next step acts on it."""
+    """Draw a value the first time and return the recorded one ever after. It is stored before the next step acts."""
     name = session.name_for(stem)
     entry = session.visit(name, "")
     if entry is None:

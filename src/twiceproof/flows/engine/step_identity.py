@@ -1,9 +1,9 @@
-"""How a call is found again: a step's name, its own id or its number, and a digest of what it was asked."""
+"""The identity of a call: the step's name with its id or number, and a digest of its arguments."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -12,11 +12,25 @@ import msgspec
 from ...keys import validate_key
 from ...keys.models import is_model, plain_of
 
-__all__ = ["arguments_digest", "changes", "effect_key", "entry_kind", "has_id", "numbered", "stem_of", "with_id"]
+__all__ = [
+    "UNDO",
+    "arguments_digest",
+    "changes",
+    "effect_key",
+    "entry_kind",
+    "has_id",
+    "is_aside",
+    "is_undo",
+    "numbered",
+    "stem_of",
+    "undoes",
+    "with_id",
+]
 
 
 SHORT = 12
-LONGEST_ID = 160  # letters; four bytes each and a name beside it fit a record's key
+LONGEST_ID = 160  # characters; at four bytes each, with a step's name, they fit a record's key
+UNDO = "undo:"  # begins the names of undo steps
 
 _OWN = re.compile(r"(?:\[.*\]|#\d+)$", re.S)
 
@@ -29,7 +43,8 @@ _encode = msgspec.json.Encoder(order="deterministic", enc_hook=_stand_in).encode
 
 
 def arguments_digest(arguments: Mapping[str, Any]) -> str:
-    """A short word per argument, so that a difference can be named. What has no JSON form counts by its type."""
+    """Return a short digest per argument, so that a difference can be named. A value without a JSON form counts by its
+    type."""
     return " ".join([f"{name}={_digest(value)}" for name, value in arguments.items()])
 
 
@@ -44,8 +59,8 @@ def _digest(value: Any) -> str:
 
 
 def changes(found: str, asked: str) -> str:
-    """What is different between two calls, in words."""
-    # By the space that stands between them: a value may hold others, such as one that does not break a line.
+    """Describe the difference between two digests in words."""
+    # Split at plain spaces only: a value may hold other white space, such as a no-break space.
     before, after = (dict(part.split("=", 1) for part in text.split(" ") if part) for text in (found, asked))
     parts = [
         *(f"no {name} any more" for name in before if name not in after),
@@ -56,12 +71,12 @@ def changes(found: str, asked: str) -> str:
 
 
 def numbered(name: str, count: int) -> str:
-    """The second call in sequence is `name#2`."""
+    """Return the name of the n-th call in sequence: the second is `name#2`."""
     return name if count == 1 else f"{name}#{count}"
 
 
 def with_id(name: str, own: str) -> str:
-    """A key may hold anything printable; in brackets it cannot pose as a number. A long one stands as its digest."""
+    """Return a name with an id in brackets, so that it cannot be mistaken for a number. A long id becomes a digest."""
     valid = validate_key(own)
     if len(valid) > LONGEST_ID:
         valid = blake2b(valid.encode(), digest_size=16).hexdigest()
@@ -69,20 +84,34 @@ def with_id(name: str, own: str) -> str:
 
 
 def stem_of(name: str) -> str:
-    """The step's own name, without an item's id or a call's number."""
+    """Return the step's own name, without an item's id or a call's number."""
     return _OWN.sub("", name)
 
 
 def entry_kind(name: str) -> str:
-    """The step's own name; of a timer or a wait, what it is: "sleep", "wait"."""
+    """Return the step's own name; for a timer or a wait its kind: "sleep", "wait"."""
     return stem_of(name).partition("@")[0].partition(":")[0]
 
 
 def has_id(name: str) -> bool:
-    """A step's own name holds no brackets."""
+    """Whether a name has an id: a step's own name holds no brackets."""
     return name.endswith("]")
 
 
+def is_undo(name: str) -> bool:
+    return name.startswith(UNDO)
+
+
+def is_aside(name: str, entries: Collection[str]) -> bool:
+    """Whether this undoes a duplicate effect and not a step of the run: the run's replay does not call it."""
+    return is_undo(name) and name.removeprefix(UNDO) not in entries
+
+
+def undoes(entries: Collection[str]) -> bool:
+    """Whether undoing has begun in a run with these entries."""
+    return any(is_undo(name) and not is_aside(name, entries) for name in entries)
+
+
 def effect_key(space: str, name: str) -> str:
-    """Derived from tenant, flow, key and step: it survives edits, reruns and other machines."""
+    """Derive the effect key from tenant, flow, key and step: the same after edits, reruns and on other machines."""
     return "tp_" + blake2b(f"{space}\0{name}".encode(), digest_size=16).hexdigest()

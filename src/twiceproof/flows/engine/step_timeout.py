@@ -1,7 +1,7 @@
 """A step's time-out: awaited work is cancelled; a thread cannot be, so it is no longer waited for.
 
-Such a thread may act at any later moment. It is known here until it ends: nothing is begun beside it in this process
-that could do the same a second time.
+Such a thread may act at any later moment. It is registered here until it ends, so that this process begins no second
+attempt that could do the same again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ...operations import Raised, Request, Returned
 __all__ = ["Outlive", "Overdue", "Place", "limited", "overdue_at", "overdue_of"]
 
 
-OVERDUE = "_twiceproof_overdue"  # where an error keeps the attempt that ran out of time
+OVERDUE = "_twiceproof_overdue"  # the attribute of an error that holds the attempt which ran out of time
 
-Place = tuple[str, str, str]  # which start of its key a run is, its space, and the step: the same for every app here
+Place = tuple[str, str, str]  # the run's start id, its space, and the step: the same for every app of this process
 
 _overdue: dict[Place, list[Overdue]] = {}
 _mutex = threading.Lock()
 
 
 class Overdue:
-    """An attempt on a thread of its own, which may outlive its time."""
+    """An attempt on a thread of its own, which may outlive its time-out."""
 
     def __init__(self, work: Callable[[], Any], place: Place) -> None:
         self._work = work
@@ -38,7 +38,7 @@ class Overdue:
         self.finding: Returned | Raised | None = None
 
     def start(self) -> None:
-        """Known before it begins: whoever is interrupted while it waits must find it again."""
+        """Register it before it begins: a caller that is interrupted while it waits must find it again."""
         with _mutex:
             _overdue.setdefault(self._place, []).append(self)
         try:
@@ -53,11 +53,11 @@ class Overdue:
 
     @property
     def is_at_work(self) -> bool:
-        """Not in a forked child: there it is only its parent's."""
+        """False in a forked child: the thread exists only in its parent."""
         return self._thread.is_alive()
 
     def when_over(self, then: Callable[[Returned | Raised], None]) -> None:
-        """Nobody waits for it any more: what it finds in the end is told to `then`, on its own thread."""
+        """Stop waiting for it: `then` is called with its end, on its own thread."""
         with _mutex:
             self._then = then
             finding = self.finding
@@ -84,19 +84,19 @@ class Overdue:
 
 
 def overdue_of(finding: object) -> Overdue | None:
-    """The attempt that was given up on with this, which may have ended since."""
+    """Return the attempt that was given up with this error; it may have ended since."""
     attempt = vars(finding.error).get(OVERDUE) if isinstance(finding, Raised) else None
     return attempt if isinstance(attempt, Overdue) else None
 
 
 def overdue_at(place: Place) -> list[Overdue]:
-    """Earlier attempts at this step that are still at work in this process."""
+    """Return earlier attempts at this step that are still at work in this process."""
     with _mutex:
         return [each for each in _overdue.get(place, ()) if each.is_at_work]
 
 
 class Outlive(Request[Returned | Raised | None]):
-    """Waits so long for attempts to end: what the latest of them found. None: one is still at work."""
+    """Waits so many seconds for attempts to end, and returns the end of the latest. None: one is still at work."""
 
     __slots__ = ("_attempts", "_seconds")
 
@@ -105,7 +105,7 @@ class Outlive(Request[Returned | Raised | None]):
         self._seconds = seconds
 
     def block(self) -> Returned | Raised | None:
-        until = time.monotonic() + self._seconds  # as the time-out itself: threads have no other clock
+        until = time.monotonic() + self._seconds  # real time, as the time-out itself: threads wait by no other clock
         findings = [each.join(until - time.monotonic()) for each in self._attempts]
         return None if None in findings else findings[-1]
 
@@ -131,7 +131,7 @@ async def _awaited(work: Any, seconds: float) -> Any:
 
 
 def _watched(work: Callable[[], Any], seconds: float, place: Place) -> Any:
-    """On a thread of its own. When its time is over the outcome is unknown."""
+    """Run it on a thread of its own. After the time-out its outcome is unknown."""
     attempt = Overdue(work, place)
     attempt.start()
     finding = attempt.join(seconds)

@@ -30,10 +30,10 @@ from ...keys import validate_key
 from ...operations import Operation
 from ...records import Address, Check, Insert, Record, Written
 from ...stores.base import Store
-from ..engine.compensation import UNDO, is_undo
 from ..engine.ledger import STEP_DONE, Entry, entries_in
 from ..engine.ledger import STEP_KIND as STEP
 from ..engine.run_states import RunState, encoded, work_of
+from ..engine.step_identity import UNDO, is_undo
 from ..ordering.declaration import Compare, Version
 from ..ordering.high_water_mark import DropDecision, OrderedEvent, decide, mark_at, mark_of
 from ..waits.waiting import wait_name
@@ -166,7 +166,7 @@ def _new_claim(store: Store, record: Record, plan: Forked, now: float) -> Operat
         work.input,
         work.spill,
         correlation=work.correlation,
-        born=f"{plan.run}@{now}",
+        start_id=f"{plan.run}@{now}",
         forked_from=claim.run,
         ordered=work.ordered,
     )

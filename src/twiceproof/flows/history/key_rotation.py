@@ -125,7 +125,7 @@ def _renew(store: GroupedStore, raw: Record) -> Operation[Fate]:
 
 def _is_busy(claim: Record) -> bool:
     """Whether it is held, or was held by a crashed process: the times in its ledger decide what may be repeated."""
-    return claim.state == HELD or (claim.state != DONE and work_of(claim_of(claim)).adrift)
+    return claim.state == HELD or (claim.state != DONE and work_of(claim_of(claim)).crash_unresolved)
 
 
 def _rewrite(record: Record, now: float) -> Replace:

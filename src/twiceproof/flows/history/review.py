@@ -30,10 +30,11 @@ from ...operations import Operation
 from ...records import Address, Check, Record, Replace, Written
 from ...safe_text import suggested_command
 from ...stores.base import Store
-from ..engine.compensation import is_undo, refuse_cancelled, undoes
+from ..engine.compensation import refuse_cancelled
 from ..engine.ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, Entry, entries_in, entry_write, tried_anew
 from ..engine.run_dependencies import wake_waiters
 from ..engine.run_states import queue_of, with_work, work_of
+from ..engine.step_identity import is_undo, undoes
 from .queries import read_run, require_run
 
 __all__ = [
@@ -213,8 +214,8 @@ def _settled_entry(
             began_at=None,
             not_before=None,
             reason="",
-            doubt=False,
-            untold=False,
+            ambiguous=False,
+            unclassified=False,
             final=False,
         )
         return structs.replace(entry, state=RETRY, note=note)

@@ -10,10 +10,10 @@ from msgspec import Raw, Struct, structs
 from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, Claim, claim_of, space_of_run
 from ...claims.states import is_lapsed
 from ...records import Address, Record
-from ..engine.compensation import CANCELLED, is_undo, undoes
-from ..engine.exits import BROKE, INNER_REVIEW, NOT_AWAITED, NOT_UNDONE
+from ..engine.compensation import CANCELLED
 from ..engine.ledger import STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, WAITS, Entry
-from ..engine.run_states import work_of
+from ..engine.run_states import BROKE, INNER_REVIEW, NOT_AWAITED, NOT_UNDONE, work_of
+from ..engine.step_identity import is_undo, undoes
 from ..waits.records import APPROVAL_KIND as APPROVAL
 from ..waits.records import OPEN, WAIT, approval_id
 

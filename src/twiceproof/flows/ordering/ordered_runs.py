@@ -21,7 +21,6 @@ from ...keys import KeyMaker, stage
 from ...operations import Operation, await_, block
 from ...records import Address, Insert, Record, Replace, Written
 from ...safe_text import suggested_command
-from ..engine.compensation import is_aside, undoes
 from ..engine.context import current_session
 from ..engine.exits import (
     Ended,
@@ -38,6 +37,7 @@ from ..engine.exits import (
 from ..engine.ledger import RETRY, STARTED, UNKNOWN, Entry, Ledger
 from ..engine.run_states import with_work, work_of
 from ..engine.runner import TakenRun, cancelled
+from ..engine.step_identity import is_aside, undoes
 from ..runtime import Runtime
 from ..step import called_with
 from .declaration import By, OrderFields, Version
@@ -76,7 +76,7 @@ ASKED = ("never", "check", "keyed")  # whether these happened must be known; the
 
 def ledger_of(parts: Runtime, taken: TakenRun) -> Operation[Ledger]:
     """What the run has done so far. One that has just begun has done nothing."""
-    ledger = Ledger(parts.claims, taken.hold, parts.courier)
+    ledger = Ledger(parts.claims, taken.hold, parts.flusher)
     if taken.claim.attempt > 1:
         yield from ledger.load()
     return ledger
@@ -88,7 +88,7 @@ def ambiguous_steps(entries: Mapping[str, Entry]) -> list[Entry]:
 
 
 def _is_open(entry: Entry) -> bool:
-    begun = entry.state == STARTED or (entry.state == RETRY and entry.note.doubt)
+    begun = entry.state == STARTED or (entry.state == RETRY and entry.note.ambiguous)
     return entry.state == UNKNOWN or (begun and entry.note.repeat in ASKED)
 
 
@@ -357,7 +357,7 @@ class Ordering:
             if session.is_to_be_undone:
                 return current  # what it was applied with; nothing is applied now
             if mark is None or mark.run != session.claim.run:
-                session.halt(Wait("a newer version came meanwhile", 0.0))
+                session.stop_run(Wait("a newer version came meanwhile", 0.0))
             if mark.newest.place >= version.place:
                 return current
             moved = structs.replace(mark, version=version.text)

@@ -20,14 +20,12 @@ from ...errors import Misuse, NeedsReview, Waiting
 from ...keys.models import from_model
 from ...operations import Operation
 from ...records import Address, record_kind
-from ..engine.compensation import UNDO
 from ..engine.context import Unwind
-from ..engine.drift import Unvisited
 from ..engine.exits import Review, Wait
 from ..engine.ledger import RETRY, STARTED, STEP_DONE, UNKNOWN, Entry
 from ..engine.run_states import work_of
 from ..engine.session import Drive, Session
-from ..engine.step_identity import stem_of
+from ..engine.step_identity import UNDO, stem_of
 from ..runtime import Runtime
 from ..step import Step, called_with
 
@@ -89,7 +87,7 @@ def _let_go(scope: ClaimScope) -> Operation[None]:
 
 def _under_claim(session: Session, duplicate: DuplicateEffect, undo: Step) -> Operation[Any]:
     yield from session.load()
-    session.unvisited, session.undoing, session.compensating = Unvisited(), False, True
+    session.compensate_apart()
     yield from _refuse_recorded_effect(session, duplicate)
     yield from _record_evidence(session, duplicate)
     _apply_statement(session, duplicate)

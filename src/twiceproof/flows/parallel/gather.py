@@ -162,7 +162,7 @@ def raise_first_error(session: Session, branches: list[Branch], findings: Findin
         raise fatal
     stops = [branch.stop for branch in branches if branch.stop is not None]
     if stops:
-        session.halt(merged(stops))
+        session.stop_run(merged(stops))
     if errors:
         raise next((error for error in errors if isinstance(error, StepFailed)), errors[0])
 

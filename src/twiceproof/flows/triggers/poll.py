@@ -244,6 +244,6 @@ def _start(poll: Poll, item: Any) -> Operation[None]:
     """The item is passed whole to a flow with one parameter, otherwise spread by name."""
     whole = len(poll.flow.inputs.names) == 1 or not isinstance(item, dict)
     try:
-        yield from poll.flow.start((item,) if whole else (), {} if whole else item, plain=True)
+        yield from poll.flow.start((item,) if whole else (), {} if whole else item, from_json=True)
     except PayloadMismatch as error:
         log.warning("%s: an item came again with other contents and is left alone: %s", poll.name, error)

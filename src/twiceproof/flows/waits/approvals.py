@@ -77,7 +77,7 @@ class _PendingApproval(Pending):
         """Written together with the wait. Replaces the request of an earlier run of the same key."""
         claim, entry = session.claim, session.ledger.entries[self.name]
         request = ApprovalRequest(
-            session.work.born,
+            session.work.start_id,
             claim.operation,
             claim.key,
             self._digest,

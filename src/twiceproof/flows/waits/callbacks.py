@@ -83,7 +83,7 @@ def _base_of(session: Session) -> str:
 def _token_space(session: Session, token: str, name: str) -> Operation[None]:
     """A space of its own, because a token is looked up before its run is known."""
     claim = session.claim
-    leads = Callback(session.space, wait_name(name), claim.key, claim.operation, session.work.born)
+    leads = Callback(session.space, wait_name(name), claim.key, claim.operation, session.work.start_id)
     yield from session.parts.store.write(pointer_write(_address(token), leads))
 
 
@@ -161,7 +161,7 @@ class _StartProof(Pending):
         old = session.ledger.entries[self.name]
         session.ledger.note(Entry(self.name, WAITS, EntryNote(), old.version, session.ledger.now()))
         yield from session.ledger.flush()
-        session.halt(Review(f"{self._start}: nobody knows whether it was started, and no callback came in time"))
+        session.stop_run(Review(f"{self._start}: nobody knows whether it was started, and no callback came in time"))
 
 
 def remote(
@@ -200,7 +200,7 @@ def _started(session: Session, step: Step, step_name: str, name: str, url: str) 
         after = session.ledger.entries.get(step_name)
         if after is None or after.state != UNKNOWN:
             raise
-        session.take_back()  # too early for a review
+        session.clear_stop()  # too early for a review
         return False
     return True
 

@@ -199,7 +199,7 @@ def require_current_run(store: Store, space: str, born: str | None = None) -> Op
 
 
 def born_of(run: Record) -> str:
-    return work_of(claim_of(run)).born
+    return work_of(claim_of(run)).start_id
 
 
 def is_for_run(record: Record | None, run: Record) -> bool:

@@ -30,7 +30,7 @@ def sleep(session: Session, seconds: float) -> Operation[None]:
     if entry.state == STEP_DONE:
         return
     if left > session.patience:
-        session.halt(Wait(f"sleeps until {moment(session.ledger.now() + left)}", left))
+        session.stop_run(Wait(f"sleeps until {moment(session.ledger.now() + left)}", left))
     if left > 0:
         yield from session.ledger.flush()
         yield Sleep(session.parts.clock, left)
@@ -106,7 +106,7 @@ def awaited(session: Session, pending: Pending) -> Operation[EntryNote]:
         if left is not None and left <= 0:
             arrival = yield from _time_out(session, pending, at)
         if arrival is None:
-            session.halt(Wait(pending.why, left and max(left, 0.0), (Check(at, absent=True),)))
+            session.stop_run(Wait(pending.why, left and max(left, 0.0), (Check(at, absent=True),)))
     elif entry is None:
         session.refuse_unvisited(pending.name)
     return session.finished(pending.name, STEP_DONE, _ended(pending, arrival)).note
@@ -126,7 +126,7 @@ def arrived(session: Session, at: Address) -> Operation[Record | None]:
     """The arrival for this start of the run. One for an earlier start of the same key is discarded."""
     store = session.parts.store
     record = (yield from store.read(at)).record
-    if record is None or arrival_of(record).born == session.work.born:
+    if record is None or arrival_of(record).born == session.work.start_id:
         return record
     yield from store.write(Remove(at, version=record.version))
     return None
@@ -150,7 +150,7 @@ def _begun(session: Session, pending: Pending, entry: Entry | None) -> Operation
 def _time_out(session: Session, pending: Pending, at: Address) -> Operation[Record | None]:
     """Claimed like an arrival: of a time-out and a callback at the same moment, exactly one counts."""
     beside = yield from pending.close(session)
-    late = Arrival(session.work.born, pending.otherwise)
+    late = Arrival(session.work.start_id, pending.otherwise)
     yield from session.ledger.flush(Insert(at, body_of(late), TIMEOUT), *beside)
     return (yield from arrived(session, at))
 

@@ -1,1 +1,1 @@
-"""Processes that carry out what is due."""
+"""Workers: processes that fetch due records and carry them out."""

@@ -1,33 +1,88 @@
-"""DueWork protocol: a kind of due record."""
+"""Due work: the protocol of a kind of due record, and DueRuns, which takes due runs and runs them."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
-from ...claims.claim import Held, LostHold
+import msgspec
+
+from ...claims.claim import RUN, Claim, Held, LostHold, claim_of
 from ...claims.held_claim import Heartbeat, HeldClaim
 from ...claims.states import ClaimRequest
-from ...operations import Operation
-from ...records import Record, Replace, Written
+from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
+from ...operations import Operation, await_
+from ...records import Found, Record, Replace, Written
+from ...safe_text import suggested_command
 from ...stores.base import Store
-from .log import About
+from ..engine.exits import Ended, Finished, HandedBack, RunFailed, Superseded, Suspended
+from ..engine.run_dependencies import LOOK_AGAIN, must_wait
+from ..engine.run_states import RunState, work_of
+from ..engine.runner import RunExecution
+from ..flow import NORMAL, Flow
+from ..limits import FlowLimits, Full, holding
+from ..runtime import postpone
+from .log import About, about_var
 
-__all__ = ["LONGEST", "SHORTEST", "DueWork", "lease_for", "take_duty"]
+__all__ = ["LONGEST", "SHORTEST", "DueRuns", "DueWork", "lease_for", "resume_run", "take_duty"]
 
 
-INTERVALS = 3
+log = logging.getLogger("twiceproof.work")
+
+INTERVALS = 3  # that a lease of periodic work lasts
 SHORTEST, LONGEST = 5.0, 300.0  # seconds
+NOT_OURS = 60.0  # seconds after which a run that was handed out and could not be taken is handed out again
+
+
+class DueWork(Protocol):
+    """A kind of due record that workers carry out. Derive from it, and append an instance to `app.duties`."""
+
+    kind: str  # of the records it serves
+    rank: int = 1  # lower ranks are served first; within one rank they take turns
+
+    def queues(self) -> list[str]:
+        """Return the queues to look in. Called before each fetch: what is declared later is served, too."""
+        raise NotImplementedError
+
+    def flow_of(self, queue: str) -> str:
+        """Return the flow that a queue belongs to: a worker may serve some flows only."""
+        return queue.partition("/")[2].rpartition("@")[0]
+
+    def prepare(self) -> Operation[None]:
+        """Put into the store what is to fall due. Called before a worker begins, and from time to time."""
+        yield from ()
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        """Carry out a due record. It is hidden from other workers for a few seconds: take it by its version, or it is
+        handed out again."""
+        raise NotImplementedError
+
+    def put_off(self, record: Record) -> float:
+        """Return for how many seconds a record that could not be carried out is left alone."""
+        return LONGEST
+
+    def about(self, record: Record) -> About:
+        """Return the run that log lines are about while the record is carried out, if it is one."""
+        return About()
+
+    def awaits(self, record: Record) -> bool:
+        """Whether it must be carried out on an event loop."""
+        return False
+
+
+# -- periodic work -------------------------------------------------------------------------------
 
 
 def lease_for(interval: float) -> float:
-    """Seconds for which nobody else takes what comes round every `interval` seconds."""
+    """Return for how many seconds work that is due every `interval` seconds is held."""
     return min(max(SHORTEST, INTERVALS * interval), LONGEST)
 
 
 def take_duty(store: Store, heartbeat: Heartbeat, record: Record, lease: float) -> Operation[HeldClaim | None]:
-    """Take a record as it was handed out, and keep it until the hold is dropped. None: another worker has it.
+    """Take a record as it was handed out, and renew its lease until the hold is dropped. None: another worker has it.
 
-    The last write is conditional on the fence and draws another: a renewal that straggles in cannot undo it.
+    The last write is conditional on the fence and changes it: a late renewal cannot undo it.
     """
     taken = yield from store.write(
         Replace(record.at, None, version=record.version, draw=True, lease=lease, queue=record.queue, due_in=lease)
@@ -48,37 +103,125 @@ def _renew(store: Store, held: Held) -> Operation[Held | LostHold]:
     return held if isinstance(written, Written) else LostHold("another worker's", "")
 
 
-class DueWork(Protocol):
-    """Derive from it, and append an instance to `app.duties`."""
+# -- runs ----------------------------------------------------------------------------------------
 
-    kind: str  # of the records it serves
-    rank: int = 1  # a duty of a lower rank is looked after first; those of one rank take turns
+
+class DueRuns(DueWork):
+    """Runs that are queued, have slept long enough, or were left by a holder that crashed.
+
+    Serves the flows of one rank, in the versions that are declared here. Runs of other versions are not fetched.
+    """
+
+    kind = RUN
+
+    def __init__(
+        self, store: Store, flows: Mapping[str, Flow], tenants: Callable[[], Iterable[str]], rank: int = NORMAL
+    ) -> None:
+        self.rank = rank
+        self._store = store
+        self._flows = flows
+        self._tenants = tenants
+        self._made_of: tuple[list[Flow], list[str]] = ([], [])
+        self._queues: list[str] = []
 
     def queues(self) -> list[str]:
-        """Where it looks. Asked before each look: what is declared later is served too."""
-        raise NotImplementedError
-
-    def flow_of(self, queue: str) -> str:
-        """Whose flow's work is in one of its queues: a worker may serve some of them only."""
-        return queue.partition("/")[2].rpartition("@")[0]
-
-    def prepare(self) -> Operation[None]:
-        """Before a worker begins: put into the store what is to fall due."""
-        yield from ()
-
-    def carry_out(self, record: Record) -> Operation[None]:
-        """Do what a record that has fallen due asks for. It is hidden from other workers for a few seconds: take it by
-        its version, or it is handed out again."""
-        raise NotImplementedError
-
-    def put_off(self, record: Record) -> float:
-        """For how many seconds a record that could not be carried out is left alone."""
-        return LONGEST
-
-    def about(self, record: Record) -> About:
-        """Which run the log's lines are about while it is carried out, if it is one."""
-        return About()
+        """Return the same list while nothing has changed: it is needed for each fetch, with thousands of tenants."""
+        flows = [flow for flow in self._flows.values() if flow.rank == self.rank]
+        made_of = flows, list(self._tenants()) if flows else []
+        if made_of != self._made_of:
+            self._made_of = made_of
+            self._queues = [queue for tenant in made_of[1] for flow in flows for queue in flow.of(tenant).queues]
+        return self._queues
 
     def awaits(self, record: Record) -> bool:
-        """Whether it must be carried out on an event loop."""
-        return False
+        return self._flow(record).drive is await_
+
+    def _flow(self, record: Record) -> Flow:
+        tenant = record.queue.partition("/")[0]
+        for flow in self._flows.values():
+            if record.queue in flow.of(tenant).queues:
+                return flow.of(tenant)
+        raise Misuse(f"No flow is declared for {record.queue}; declare it, or leave its runs to workers that have it.")
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        flow = self._flow(record)
+        ended = yield from resume_run(flow, record)
+        if ended is None:  # another worker has it; if none has, it must not be handed out again at once for ever
+            yield from postpone(self._store, record, NOT_OURS)
+        else:
+            _log_end(ended, flow.parts.where)
+
+    def about(self, record: Record) -> About:
+        claim = claim_of(record)
+        return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
+
+
+# -- resuming ------------------------------------------------------------------------------------
+
+
+def resume_run(flow: Flow, record: Record) -> Operation[Ended | None]:
+    """Take a due run and run it, if the run before it has ended and its limits admit it. None: it was taken already."""
+    store, claim = flow.parts.store, claim_of(record)
+    flow.results.prepare()
+    if work_of(claim).follows and (yield from must_wait(store, claim)):
+        yield from postpone(store, record, LOOK_AGAIN)
+        return Suspended("waits for the run before it", None)
+    if flow.limits is None:
+        return (yield from _take_and_run(flow, record, claim))
+    return (yield from _resume_limited(flow, flow.limits, record, claim))
+
+
+def _resume_limited(flow: Flow, limits: FlowLimits, record: Record, claim: Claim) -> Operation[Ended | None]:
+    try:
+        arguments = yield from _limited_by(flow, limits, record, work_of(claim))
+    except (Misuse, msgspec.MsgspecError):  # raised and handled again when the run reads its input
+        return (yield from _take_and_run(flow, record, claim))
+    entered = yield from limits.enter(flow.parts, arguments, begins=claim.attempt == 0)
+    if isinstance(entered, Full):
+        yield from postpone(flow.parts.store, record, entered.seconds)
+        return Suspended("waits for its turn", None)
+    return (yield from holding(flow.parts, entered.holds, _take_and_run(flow, record, claim, entered.holds)))
+
+
+def _take_and_run(flow: Flow, record: Record, claim: Claim, slots: Sequence[HeldClaim] = ()) -> Operation[Ended | None]:
+    execution = RunExecution.of_record(flow, record, claim, slots)
+    if (yield from execution.take(Found(record, record.due_at or record.updated_at))) is not None:
+        return None
+    return (yield from execution.run())
+
+
+def _limited_by(flow: Flow, limits: FlowLimits, record: Record, work: RunState) -> Operation[dict[str, Any]]:
+    """Return the arguments that limits depend on, typed as a caller's own. A large input is read only if needed."""
+    return (yield from flow.inputs.unpack(flow.parts.store, record.at, work)) if limits.by_key else {}
+
+
+# -- log lines -----------------------------------------------------------------------------------
+
+
+def _log_end(ended: Ended, where: Sequence[str]) -> None:
+    match ended:
+        case Finished():
+            log.info("done")
+        case RunFailed(Cancelled() as error, undone):
+            log.warning("%s; %s", error, undone or "it had done nothing")
+        case RunFailed(error):
+            _log_failure(error)
+        case Superseded(error):
+            log.info("dropped: version %s of %s came after %s", error.version, error.object, error.newest)
+        case Suspended(why, _):
+            log.info("parked: %s", why)
+        case HandedBack(error):
+            log.warning("given back after %s", type(error).__name__)
+        case _:
+            look = suggested_command(*where, "review", "show", about_var.get().run)
+            trace = None if isinstance(ended.error, TwiceproofError) else ended.error
+            log.warning("waits for a person: %s; %s", ended.reason.rstrip("."), look, exc_info=trace)
+
+
+def _log_failure(error: BaseException) -> None:
+    """Log the step's own error, if it is known: its traceback leads to the user's code."""
+    where, own = "", error
+    if isinstance(error, StepFailed) and error.__cause__ is not None:
+        where, own = f" in {error.data['step']}", error.__cause__
+    trace = None if isinstance(own, TwiceproofError) else own
+    log.error("failed%s with %s: %s", where, type(own).__name__, " ".join(str(own).split()), exc_info=trace)

@@ -1,4 +1,4 @@
-"""Log lines that say which run they are about: one correlation id from the first to the last of them."""
+"""Log lines with the run that they are about: one correlation id from its first line to its last."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FIELDS = ("correlation", "run", "flow", "key", "step", "door")
 
 
 class About(Struct, frozen=True):
-    """What a line is about."""
+    """What a log line is about."""
 
     correlation: str = ""
     run: str = ""
     flow: str = ""
     key: str = ""
     step: str = ""
-    door: str = ""  # of a request, by which webhook or service it came in
+    door: str = ""  # the webhook or service by which a request came in
 
 
 NOTHING = About()
@@ -37,12 +37,12 @@ about_var: ContextVar[About] = ContextVar("twiceproof_about", default=NOTHING)
 
 
 class RunFilter(logging.Filter):
-    """Give it to a handler: every record of any logger then has `correlation`, `run`, `flow`, `key`, `step`, `door`."""
+    """Add it to a handler: every record of any logger then has `correlation`, `run`, `flow`, `key`, `step`, `door`."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         about = _about()
         if not about.run and record.name.startswith(OURS):
-            about = _told(record, about.correlation)
+            about = _from_record(record, about.correlation)
         for name in FIELDS:
             if not hasattr(record, name):
                 setattr(record, name, getattr(about, name))
@@ -50,8 +50,8 @@ class RunFilter(logging.Filter):
         return True
 
 
-def _told(record: logging.LogRecord, correlation: str) -> About:
-    """What a line of our own says by itself, where nobody is inside the run that it is about."""
+def _from_record(record: logging.LogRecord, correlation: str) -> About:
+    """Read it from the record's own fields, for a line of this package that is logged outside of its run."""
     run, flow, key = (getattr(record, name, "") for name in ("run", "flow", "key"))
     return About(correlation or run, run, flow, key)
 
@@ -66,7 +66,7 @@ def _about() -> About:
 
 
 def _line(about: About) -> str:
-    """In front of a line that people read."""
+    """Return the prefix of a text line."""
     if not about.run:
         return _clean(f"[{about.correlation}] ") if about.correlation else ""
     step = f" {about.step}" if about.step else ""
@@ -74,14 +74,14 @@ def _line(about: About) -> str:
 
 
 def _clean(text: str) -> str:
-    """What comes from outside must not write lines of its own."""
+    """Escape control characters: text from outside must not forge log lines."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else f"\\x{ord(letter):02x}" for letter in text)
 
 
 class TextLines(logging.Formatter):
-    """For people. A traceback is set in: no line of it can be taken for one of the log, and no message has two."""
+    """Text for people. Tracebacks are indented and messages are one line, so that no part can pass for a log line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         record.message = _clean(record.message)
@@ -92,7 +92,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line, in plain ASCII: no terminal obeys it, and half a surrogate does not lose the line."""
+    """One JSON object per line, in ASCII: it holds no terminal escapes, and a lone surrogate does not lose the line."""
 
     def format(self, record: logging.LogRecord) -> str:
         about = {name: found for name in FIELDS if (found := getattr(record, name, ""))}

@@ -1,6 +1,6 @@
-"""Which workers there are: each has a record in the store, with a lease that it renews while it lives.
+"""Presence: each worker has a record in the store, with a lease that it renews while it is alive.
 
-It also looks, now and then, for due runs that no living worker carries out: their flow or version was taken away.
+It also looks from time to time for due runs that no live worker serves, because their flow or version was removed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "st
 log = logging.getLogger("twiceproof.work")
 
 SPACE, KIND = "~workers", record_kind("worker", expires=True)  # no tenant's own: a name has no tilde
-BEAT = 20.0  # seconds between two signs of life
-LEASE = 3 * BEAT  # without one for so long, it is gone
-REMEMBERED = 86_400.0  # seconds for which one that is gone is listed
-LOOK_EVERY = 15  # beats
-GRACE = 1.0  # for the last word of one that leaves
+BEAT = 20.0  # seconds between two heartbeats
+LEASE = 3 * BEAT  # a worker without a heartbeat for so long is gone
+REMEMBERED = 86_400.0  # seconds for which a worker that is gone is listed
+LOOK_EVERY = 15  # heartbeats between two searches for stranded runs
+GRACE = 1.0  # seconds that a worker waits for its record to be removed
 PAGE = 1_000
 
 
 class WorkerNote(Struct, frozen=True, omit_defaults=True):
-    """What a worker says of itself. `flows` are what it carries out, as `name@version`."""
+    """The body of a worker's record. `flows` are those that it serves, as `name@version`."""
 
     host: str
     pid: int
@@ -50,7 +50,7 @@ class WorkerNote(Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerShape(Struct, frozen=True):
-    """A worker, as it is listed. `gone`: it said nothing for as long as its lease."""
+    """A worker, as it is listed. `gone`: its lease has lapsed."""
 
     name: str
     host: str
@@ -67,7 +67,7 @@ class WorkerShape(Struct, frozen=True):
 
 
 class Presence:
-    """On a thread of its own: a worker that has its hands full is there all the same."""
+    """Sends a worker's heartbeats, on a thread of its own so that a busy worker is not taken for gone."""
 
     def __init__(self, store: Store, name: str, flows: Callable[[], Collection[str]], concurrency: int) -> None:
         self._store = store
@@ -81,11 +81,11 @@ class Presence:
         self._thread = threading.Thread(target=self._run, name="twiceproof-presence", daemon=True)
 
     def start(self) -> None:
-        with suppress(RuntimeError):  # no thread to be had: it works, and is not listed
+        with suppress(RuntimeError):  # no thread can be started: the worker works, and is not listed
             self._thread.start()
 
     def leave(self) -> None:
-        """In bounded time: one that could not say so is listed as gone later."""
+        """Remove the record, in bounded time: if that fails, the worker is listed as gone later."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join(GRACE)
@@ -94,19 +94,19 @@ class Presence:
         while True:
             try:
                 block(self.beat())
-            except Exception as error:  # noqa: BLE001 - it is only not listed meanwhile
+            except Exception as error:  # noqa: BLE001 - the worker is only not listed meanwhile
                 if isinstance(error, StoreError) and error.data.get("closed"):
                     return
-                log.debug("this worker could not say that it is there: %s", error)
+                log.debug("the heartbeat of this worker failed: %s", error)
             if self._over.wait(BEAT):
                 break
         try:
             block(self._remove())
         except StoreError as error:
-            log.debug("this worker could not say that it leaves: %s", error)
+            log.debug("the record of this worker could not be removed: %s", error)
 
     def beat(self) -> Operation[None]:
-        """A sign of life; and now and then a look for what nobody carries out."""
+        """Renew the record; from time to time also look for stranded runs."""
         flows = tuple(sorted(self._flows()))
         body = body_of(WorkerNote(socket.gethostname(), os.getpid(), self._concurrency, flows, __version__))
         while True:
@@ -143,7 +143,7 @@ class Presence:
 
 
 def list_workers(store: Store) -> Operation[list[WorkerShape]]:
-    """Those that are there, and those that went without a word within the last day; the oldest first."""
+    """Return live workers, and those that went away within the last day without removing their record; oldest first."""
     found: list[WorkerShape] = []
     after: str | None = None
     while True:
@@ -171,9 +171,9 @@ def _shape(record: Record, now: float) -> WorkerShape:
 
 
 def stranded(store: Store, here: Collection[str] = ()) -> Operation[dict[str, int]]:
-    """Due runs that no living worker carries out, by `flow@version`; counted up to 1,000 of each state."""
-    living = [worker for worker in (yield from list_workers(store)) if not worker.gone]
-    served = {name for worker in living for name in worker.flows} | set(here)
+    """Count due runs that no live worker serves, by `flow@version`; up to 1,000 of each state."""
+    live = [worker for worker in (yield from list_workers(store)) if not worker.gone]
+    served = {name for worker in live for name in worker.flows} | set(here)
     counts: Counter[str] = Counter()
     for state in (QUEUED, WAITING):
         page = yield from store.scan(RUN, state=state, limit=PAGE)

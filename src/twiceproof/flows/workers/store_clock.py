@@ -1,9 +1,9 @@
-"""Notices that the store's clock was ahead and has been set back, and brings back what was written ahead meanwhile.
+"""StoreClock: notices that the store's clock was ahead and was set back, and corrects records written meanwhile.
 
-A record's times are stamped by the store, so what was written while its clock was an hour ahead would wait for an
-hour once it is right again. Its own duration is still known, as its due time less the time at which it was written: it
-is counted anew from the present. A fence never changes here, and a lease is given its whole length from now: longer
-than its holder believes in it.
+A record's times are stamped by the store, so a record written while its clock was an hour ahead would wait for an hour
+once the clock is right again. Its duration is still known, as its due time less the time of its write: it is counted
+again from the present. Fences never change here, and a lease gets its whole length from now: longer than its holder
+relies on it.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ __all__ = ["TOLERANCE", "StoreClock", "bring_back"]
 
 log = logging.getLogger("twiceproof.work")
 
-TOLERANCE = 5.0  # seconds; what is less far ahead comes round soon enough, and nodes of a cluster differ by as much
-EVERY = 60.0  # seconds between two checks while nothing is noticed
+TOLERANCE = 5.0  # seconds; what is less far ahead is due soon enough, and nodes of a cluster differ by as much
+EVERY = 60.0  # seconds between two checks, unless a step of the clock is noticed
 PAGE = 500
 AT = Address("~clock", record_kind("clock"), "self")  # no tenant's own: a name has no tilde
 
 
 class _Latest(Struct, frozen=True):
-    """The latest store time that a worker has seen, written when it began and when the clock went forwards."""
+    """The latest store time that a worker has seen, written when it began and when the clock stepped."""
 
     latest: float
 
 
 class StoreClock:
-    """What one worker sees of the store's clock, beside its own that nobody sets."""
+    """Compares the store's clock with this process' monotonic clock."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._offset: float | None = None  # the store's time less ours
+        self._offset: float | None = None  # the store's time less the monotonic time
         self._latest = 0.0
         self._stepped = False
         self._checked_at: float | None = None
 
-    def hear(self, now: float) -> None:
-        """The store said what time it is."""
+    def observe(self, now: float) -> None:
+        """Take notice of the store's time."""
         offset = now - self._clock.monotonic()
         if self._offset is not None and abs(offset - self._offset) > TOLERANCE:
             self._stepped = True
@@ -60,18 +60,18 @@ class StoreClock:
 
     @property
     def is_due(self) -> bool:
-        """Whether to check: the clock was set, or it is a while ago."""
+        """Whether to check: the clock was set, or the last check was a minute ago."""
         checked = self._checked_at
         return self._stepped or checked is None or self._clock.monotonic() - checked >= EVERY
 
     def check(self) -> Operation[None]:
-        """Bring back what was written ahead, if the clock is behind what some worker has seen."""
+        """Correct records from the future, if the clock is behind what some worker has seen."""
         first, stepped = self._checked_at is None, self._stepped
         self._checked_at, self._stepped = self._clock.monotonic(), False
         try:
             found = yield from self._store.read(AT)
         except CannotOpen as error:  # one bad row must not stop every worker
-            log.error("whether the store's clock was set back cannot be told: %s", error)
+            log.error("whether the store's clock was set back cannot be checked: %s", error)
             return
         known = _latest(found.record)
         latest = max(known, self._latest)
@@ -97,7 +97,7 @@ def _latest(record: Record | None) -> float:
 
 
 def bring_back(store: Store) -> Operation[int]:
-    """Runs and held claims whose records are from the future. How many there were."""
+    """Correct runs and held claims whose records are from the future. Return how many there were."""
     count = 0
     for kind, state in ((RUN, QUEUED), (RUN, HELD), (RUN, WAITING), (CLAIM, HELD)):
         after: str | None = None
@@ -116,7 +116,8 @@ def bring_back(store: Store) -> Operation[int]:
 
 
 def _bring_back(store: Store, record: Record) -> Operation[bool]:
-    """Its waits and retries with it, unless somebody holds it: those are the holder's. By version: who comes first."""
+    """Correct a record, and its waits and retries unless it is held: then its holder writes those. Conditional on the
+    version, so that any other write wins."""
     steps: list[Insert | Replace] = []
     if record.state != HELD:
         steps = yield from _steps(store, record.at.space)
@@ -135,7 +136,7 @@ def _bring_back(store: Store, record: Record) -> Operation[bool]:
 
 
 def _steps(store: Store, space: str) -> Operation[list[Insert | Replace]]:
-    """Sleeps, time-outs and retries that were noted ahead, counted anew. One that cannot be read is left as it is."""
+    """Return writes that correct sleeps, time-outs and retries from the future."""
     writes: list[Insert | Replace] = []
     after: str | None = None
     while True:

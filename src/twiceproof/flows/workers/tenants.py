@@ -1,4 +1,4 @@
-"""The tenants that exist: those of whom somebody was given a token. Workers serve them all."""
+"""Tenants: those for which a token was created. Workers serve all of them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ __all__ = ["OfTenant", "Tenants", "note_tenant"]
 log = logging.getLogger("twiceproof.work")
 
 SPACE, KIND = "~tenants", record_kind("tenant")  # no tenant's own: a name has no tilde
-FRESH = 5.0  # seconds for which the list is believed
+FRESH = 5.0  # seconds after which the list is read again
+PAGE = 1_000
 
 
 def note_tenant(store: Store, tenant: str) -> Operation[None]:
-    """From now on workers look after its runs. It stays: a token that is revoked leaves runs behind."""
+    """Record a tenant, so that workers serve it. It stays: a revoked token leaves runs behind."""
     yield from store.write(Insert(Address(SPACE, KIND, validate_name("tenant", tenant)), "{}"))
 
 
 class Tenants:
-    """Read now and then; a store that does not answer leaves the list as it was."""
+    """The known tenants, read from time to time; while the store is unavailable the list stays as it was."""
 
     def __init__(self, store: Store, own: str, clock: Clock) -> None:
         self._store = store
@@ -59,7 +60,7 @@ class Tenants:
             log.warning("the tenants cannot be listed, those known are served: %s", error)
 
     def add(self, tenant: str) -> None:
-        """Seen in this process: its workers need not wait for their next look."""
+        """Add a tenant that this process has seen: its workers need not wait for the next read."""
         if tenant not in self._known:
             self._known.setdefault(tenant)
             for worker in list(self.workers):
@@ -71,7 +72,7 @@ def _listed(store: Store) -> Operation[list[str]]:
 
 
 class Shared(Protocol):
-    """Something declared once, that each tenant has a view of."""
+    """Something declared once, of which each tenant has a view."""
 
     def of(self: V, tenant: str) -> V: ...
 
@@ -80,7 +81,7 @@ V = TypeVar("V", bound=Shared)
 
 
 class OfTenant(MutableMapping[str, V]):
-    """What is declared on an app, as one tenant sees it. What is declared later is seen, too."""
+    """The declarations of an app, as one tenant sees them; later ones included."""
 
     def __init__(self, declared: MutableMapping[str, V], tenant: str) -> None:
         self._declared = declared

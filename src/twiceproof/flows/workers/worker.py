@@ -1,8 +1,10 @@
-"""Worker: fetch what is due, run it, drain."""
+"""Worker: fetches what is due, runs it, and drains. RunExecutor: its threads and its event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
@@ -12,66 +14,32 @@ from msgspec import structs
 
 from ...claims.claim import parse_space, run_id
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
-from ...operations import Operation, block
+from ...operations import Operation, await_, block
 from ...records import Record
 from ...stores.notifications import SOON, queue_channel
 from ...threads import SerialThread
 from ..runtime import Runtime, postpone
 from .due_work import DueWork
-from .executor import RunExecutor
 from .log import About, about_var
 from .presence import Presence
 from .store_clock import StoreClock
 
-__all__ = ["InterruptibleCall", "Worker"]
+__all__ = ["InterruptibleCall", "RunExecutor", "Worker"]
 
 
 R = TypeVar("R")
 
-
-class InterruptibleCall(Generic[R]):
-    """On a network that has gone silent a question can take a minute, which a process that is told to end has not."""
-
-    def __init__(self) -> None:
-        self._hand = SerialThread("twiceproof-look")
-        self._news: SimpleQueue[R | BaseException | None] = SimpleQueue()
-
-    def send(self, look: Callable[[], R], called_away: Callable[[], bool]) -> R | None:
-        """What was found, or None if we were called away: then nobody wants it any more."""
-        news = self._news = SimpleQueue()  # what an earlier one brings late is not taken for this one's
-        if called_away():  # before anybody could have told us
-            return None
-        self._hand.do(lambda: news.put(_told(look)))
-        found = news.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
-
-    def abort(self) -> None:
-        self._news.put(None)
-
-    def close(self) -> None:
-        self._hand.stop(0)
-
-
-def _told(look: Callable[[], R]) -> R | BaseException:
-    try:
-        return look()
-    except BaseException as error:  # noqa: BLE001 - it is raised where the answer is waited for
-        return error
-
-
 log = logging.getLogger("twiceproof.work")
 
-HIDE = 5.0  # what was handed out is due again after so long, unless it was taken
-AHEAD = 0.1  # fetch what will be begun within so many seconds: more would lie here while other workers are idle
-MOST = 500  # at once
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # while somebody else holds what is due
-FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # while the store does not answer
+HIDE = 5.0  # seconds after which a record that was handed out and not taken is due again
+AHEAD = 0.1  # fetch what can begin within so many seconds: more would wait here while other workers are idle
+MOST = 500  # records per fetch
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0  # seconds, while other workers hold what is due
+FIRST_RETRY, LONGEST_RETRY = 1.0, 30.0  # seconds, while the store is unavailable
 
 
 class Worker:
-    """One thread looks and hands out; the places do the work."""
+    """One thread fetches due records, and an executor carries them out."""
 
     def __init__(
         self,
@@ -80,102 +48,106 @@ class Worker:
         *,
         concurrency: int = 10,
         flows: Collection[str] = (),
-        presence: Presence | None = None,
+        presence: Callable[[], Presence] | None = None,
     ) -> None:
         if concurrency < 1:
             raise Misuse(f"A worker with {concurrency} places does nothing; give it one or more.")
         self.parts = parts
         self.begun = 0
         self._duties = duties
-        self._flows = frozenset(flows)  # none: all that are declared
-        self._presence = presence
+        self._flows = frozenset(flows)  # empty: all that are declared
+        self._make_presence = presence
         self._concurrency = concurrency
         self._watch = parts.store.watch(())
-        self._heard: list[list[str]] = []
-        self._places = RunExecutor(concurrency, self._watch.wake)
-        self._scout: InterruptibleCall[tuple[int, float | None]] = InterruptibleCall()
-        self._times = StoreClock(parts.store, parts.clock)
-        self._backlog: deque[tuple[float, DueWork, Record]] = deque()  # until when it is hidden, and what it is
-        self._pace = 1.0  # how long a run takes, about
+        self._watched: list[list[str]] = []
+        self._executor = RunExecutor(concurrency, self._watch.wake)
+        self._fetch: InterruptibleCall[tuple[int, float | None]] = InterruptibleCall()
+        self._store_clock = StoreClock(parts.store, parts.clock)
+        self._backlog: deque[tuple[float, DueWork, Record]] = deque()  # until when a record is hidden, and the record
+        self._pace = 1.0  # seconds that a run takes, a moving average
         self._turn = 0
         self._pause = FIRST_PAUSE
         self._retry = FIRST_RETRY
         self._idle = False
-        self._looked = False  # at least once
+        self._has_fetched = False
         self.draining = False
         self._stopping = False
 
     @property
     def taken(self) -> int:
-        """How many runs it is at."""
-        return self._places.taken
+        """How many runs are under way."""
+        return self._executor.taken
 
-    # -- from outside; signal handlers may call these --------------------------------------------
+    # -- from other threads and signal handlers --------------------------------------------------
 
     def wake(self) -> None:
-        """Look again now."""
+        """Fetch again now."""
         self._watch.wake()
 
     def drain(self) -> None:
-        """Take nothing new; steps that run may end; runs are given back before their next one."""
+        """Take nothing new. Steps under way may end; their runs are handed back before the next step."""
         self.draining = self.parts.draining = True
-        self._scout.abort()
+        self._fetch.abort()
         self._watch.wake()
 
     def stop(self) -> None:
-        """At once. What is under way is recovered by others when its lease is over."""
+        """Stop at once. Runs under way are taken over by others when their leases lapse."""
         self._stopping = True
         self.drain()
 
     # -- serving ---------------------------------------------------------------------------------
 
     def run(self, *, until_idle: bool = False, patience: float = 30.0) -> int:
-        """Serve until told to drain, or until nothing is due or running. How many runs were left unfinished here."""
+        """Serve until told to drain, or until nothing is due or running. Return how many runs were left unfinished."""
+        presence = self._make_presence() if self._make_presence is not None and not until_idle else None
         try:
             self._check()
-            if self._presence is not None and not until_idle:
-                self._presence.start()
+            if presence is not None:
+                presence.start()
             while not self.draining:
                 pause = self._round()
                 if until_idle and self._idle:
                     break
                 if pause > 0:
                     self._watch.wait(pause)
-            return self._wind_down(patience)
+            return self._drain(patience)
         finally:
-            if self._presence is not None and not until_idle:
-                self._presence.leave()
-            self._scout.close()
+            if presence is not None:
+                presence.leave()
+            self._fetch.close()
             self._watch.close()
-            self._places.close()
+            self._executor.close()
 
     def _check(self) -> None:
-        """Before a worker begins, now and then, and when the store's clock was set: is everything where it belongs?"""
-        block(self._times.check())
+        """Check the store's clock, and let each kind of work prepare.
+
+        Called before a worker begins, from time to time, and after the store's clock was set.
+        """
+        block(self._store_clock.check())
         for duty in self._duties:
             block(duty.prepare())
 
     def _round(self) -> float:
-        """Fill the free places. In how many seconds to look again."""
+        """Fill the free places. Return in how many seconds to fetch again."""
         self._idle = False
         self._begin()
-        if self._backlog or not self._places.free:
-            return SOON  # a place that becomes free wakes us
-        calm = not self._places.taken  # before we look: what ends afterwards may have left something to do
-        limit = min(MOST, self._places.free + int(self._concurrency * AHEAD / self._pace))
+        if self._backlog or not self._executor.free:
+            return SOON  # a place that becomes free wakes this thread
+        calm = not self._executor.taken  # before the fetch: a run that ends after it may have made another one due
+        limit = min(MOST, self._executor.free + int(self._concurrency * AHEAD / self._pace))
         try:
-            seen = self._scout.send(lambda: self._look(limit), lambda: self.draining)
+            seen = self._fetch.call(lambda: self._fetch_due(limit), lambda: self.draining)
         except Exception as error:
             if not _closed(error):
-                return self._baffled(error)  # a worker outlives its store's bad hours
-            if not self._looked:
+                return self._store_unavailable(error)  # a worker outlives an outage of its store
+            if not self._has_fetched:
                 raise
             log.warning("the app was closed, so its worker ends: %s", error)
             self.drain()
             return 0.0
-        if seen is None:  # told to drain: what is handed out meanwhile is due again when it is no longer hidden
+        if seen is None:  # told to drain: what was handed out is due again when it is no longer hidden
             return 0.0
-        self._looked = True
+        self._has_fetched = True
         found, next_in = seen
         self._retry = FIRST_RETRY
         self._begin()
@@ -184,9 +156,9 @@ class Worker:
             self._pause = FIRST_PAUSE
         return self._time_to_next(found, limit, next_in)
 
-    def _look(self, limit: int) -> tuple[int, float | None]:
-        """How many were found, and in how long there will be more. Each duty comes first in turn."""
-        self._listen()
+    def _fetch_due(self, limit: int) -> tuple[int, float | None]:
+        """Return how many records were found, and in how many seconds there will be more."""
+        self._watch_queues()
         self._turn += 1
         found, next_in = 0, None
         for duty in self._in_order():
@@ -195,20 +167,20 @@ class Worker:
                 continue
             until = self.parts.clock.monotonic() + HIDE
             due = self.parts.store.due(duty.kind, queues=queues, limit=limit - found, hide=HIDE).block()
-            self._times.hear(due.now)
+            self._store_clock.observe(due.now)
             self._backlog.extend((until, duty, record) for record in due.records)
             found += len(due.records)
             if due.next_in is not None:
                 next_in = due.next_in if next_in is None else min(next_in, due.next_in)
-        if self._times.is_due:  # after the look, which tells the time; what is put right rings
+        if self._store_clock.is_due:  # after the fetch, which tells the store's time
             self._check()
         return found, next_in
 
-    def _listen(self) -> None:
-        """For what falls due in our queues; they are gone through only if they have changed."""
+    def _watch_queues(self) -> None:
+        """Subscribe to the queues; the subscription changes only if they have changed."""
         queues = [self._queues(duty) for duty in self._duties]
-        if queues != self._heard:
-            self._heard = [list(each) for each in queues]
+        if queues != self._watched:
+            self._watched = [list(each) for each in queues]
             self._watch.move(queue_channel(queue) for each in queues for queue in each)
 
     def _queues(self, duty: DueWork) -> list[str]:
@@ -216,7 +188,7 @@ class Worker:
         return [queue for queue in queues if duty.flow_of(queue) in self._flows] if self._flows else queues
 
     def _in_order(self) -> list[DueWork]:
-        """By rank; within one, each comes first in turn."""
+        """Sort by rank; within one, each comes first in turn."""
         turn = self._turn % max(1, len(self._duties))
         return sorted([*self._duties[turn:], *self._duties[:turn]], key=lambda duty: duty.rank)
 
@@ -225,10 +197,10 @@ class Worker:
             return 0.0
         if next_in is None or next_in > 0:
             return SOON if next_in is None else min(SOON, max(0.001, next_in))
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)  # due, but somebody else is at it
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)  # due, but held by another worker
         return self._pause
 
-    def _baffled(self, error: Exception) -> float:
+    def _store_unavailable(self, error: Exception) -> float:
         log.warning("the store cannot be asked what is due, will try again: %s", error)
         self._retry = min(self._retry * 2, LONGEST_RETRY)
         return self._retry
@@ -236,22 +208,22 @@ class Worker:
     # -- working ---------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        while self._backlog and self._places.free and not self.draining:
+        while self._backlog and self._executor.free and not self.draining:
             until, duty, record = self._backlog.popleft()
-            if self.parts.clock.monotonic() < until:  # afterwards it was due again, and is somebody else's
+            if self.parts.clock.monotonic() < until:  # later it is due again, and another worker may have it
                 self.begun += 1
-                self._places.fill(self._carry(duty, record), awaited=_awaits(duty, record))
+                self._executor.submit(self._carry_out(duty, record), awaited=_awaits(duty, record))
 
-    def _carry(self, duty: DueWork, record: Record) -> Operation[None]:
+    def _carry_out(self, duty: DueWork, record: Record) -> Operation[None]:
         began = self.parts.clock.monotonic()
         about = _about(duty, record)
         token = about_var.set(about)
         try:
             yield from duty.carry_out(record)
-        except CannotOpen as error:  # nor will it be readable in a moment
+        except CannotOpen as error:  # it stays unreadable, so it is put off
             log.error("could not carry out %s: %s", record.at.space, error, extra=_fields(about))
             yield from self._put_off(duty, record)
-        except (StoreError, ClaimLost) as error:  # due again when its time is over
+        except (StoreError, ClaimLost) as error:  # due again when its lease lapses
             log.warning("left %s behind: %s", record.at.space, error, extra=_fields(about))
         except Exception:
             log.exception("could not carry out %s", record.at.space, extra=_fields(about))
@@ -268,38 +240,162 @@ class Worker:
 
     # -- ending ----------------------------------------------------------------------------------
 
-    def _wind_down(self, patience: float) -> int:
+    def _drain(self, patience: float) -> int:
         clock = self.parts.clock
         until = clock.monotonic() + patience
-        if self._places.taken:
-            log.info("draining: %d under way have %g s to come to the end of a step", self._places.taken, patience)
-        while self._places.taken and not self._stopping and (left := until - clock.monotonic()) > 0:
+        if self._executor.taken:
+            log.info("draining: %d under way have %g s to come to the end of a step", self._executor.taken, patience)
+        while self._executor.taken and not self._stopping and (left := until - clock.monotonic()) > 0:
             self._watch.wait(left)
-        if not self._places.taken:
-            self.parts.draining = False  # an app that goes on without a worker may run its flows
-        return self._places.taken
+        if not self._executor.taken:
+            self.parts.draining = False  # an app that goes on without a worker may run flows
+        return self._executor.taken
 
 
 def _closed(error: Exception) -> bool:
-    """By whoever opened it: nobody opens it again."""
+    """Whether the store was closed by its app, and will not come back."""
     return isinstance(error, StoreUnavailable) and bool(error.data.get("closed"))
 
 
 def _awaits(duty: DueWork, record: Record) -> bool:
     try:
         return duty.awaits(record)
-    except Exception:  # noqa: BLE001 - carrying it out meets the same, where it is dealt with
+    except Exception:  # noqa: BLE001 - carrying it out raises the same, where it is handled
         return False
 
 
 def _about(duty: DueWork, record: Record) -> About:
     try:
         return duty.about(record)
-    except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out meets too: its place says enough
+    except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out reports: its address is enough here
         run = run_id(record.at.space)
         return About(run, run, *parse_space(record.at.space)[1:])
 
 
 def _fields(about: About) -> dict[str, str]:
-    """Also for handlers without our filter."""
+    """For handlers that do not have RunFilter."""
     return {name: value for name, value in structs.asdict(about).items() if value}
+
+
+# -- its threads ---------------------------------------------------------------------------------
+
+
+class InterruptibleCall(Generic[R]):
+    """A blocking call on another thread that can be abandoned.
+
+    On a network that has gone silent a call can take a minute, and a process that is told to end cannot wait for it.
+    """
+
+    def __init__(self) -> None:
+        self._thread = SerialThread("twiceproof-look")
+        self._answers: SimpleQueue[R | BaseException | None] = SimpleQueue()
+
+    def call(self, function: Callable[[], R], is_aborted: Callable[[], bool]) -> R | None:
+        """Return the function's result, or None if the call was aborted."""
+        answers = self._answers = SimpleQueue()  # a late result of an earlier call is not taken for this one's
+        if is_aborted():  # before the new queue was there
+            return None
+        self._thread.do(lambda: answers.put(_result_or_error(function)))
+        found = answers.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def abort(self) -> None:
+        self._answers.put(None)
+
+    def close(self) -> None:
+        self._thread.stop(0)
+
+
+def _result_or_error(function: Callable[[], R]) -> R | BaseException:
+    try:
+        return function()
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        return error
+
+
+class RunExecutor:
+    """Carries out so many operations at once: blocking ones on threads, awaiting ones on one event loop.
+
+    `freed` is called when a place becomes free. Threads are daemons: a step that never ends cannot keep the process.
+    """
+
+    def __init__(self, count: int, freed: Callable[[], None]) -> None:
+        self._count = count
+        self._freed = freed
+        self._mutex = threading.Lock()
+        self._taken = 0
+        self._blocking = 0  # of these, on threads
+        self._threads: list[threading.Thread] = []
+        self._work: SimpleQueue[Operation[None] | None] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._looper: threading.Thread | None = None
+
+    @property
+    def taken(self) -> int:
+        return self._taken
+
+    @property
+    def free(self) -> int:
+        return self._count - self._taken
+
+    def submit(self, operation: Operation[None], *, awaited: bool) -> None:
+        with self._mutex:
+            self._taken += 1
+            self._blocking += not awaited
+        if awaited:
+            asyncio.run_coroutine_threadsafe(self._await(operation), self._running_loop())
+        else:
+            if self._blocking > len(self._threads):
+                self._threads.append(_started(self._serve, f"twiceproof-work-{len(self._threads) + 1}"))
+            self._work.put(operation)
+
+    def _serve(self) -> None:
+        while (operation := self._work.get()) is not None:
+            try:
+                block(operation)
+            except BaseException:  # one bad run must not cost a place
+                log.exception("something broke out of a run")
+            finally:
+                self._leave(blocking=True)
+
+    async def _await(self, operation: Operation[None]) -> None:
+        try:
+            await await_(operation)
+        except BaseException:  # as above
+            log.exception("something broke out of a run")
+        finally:
+            self._leave(blocking=False)
+
+    def _leave(self, *, blocking: bool) -> None:
+        with self._mutex:
+            self._taken -= 1
+            self._blocking -= blocking
+        self._freed()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._looper = _started(self._loop.run_forever, "twiceproof-work-loop")
+        return self._loop
+
+    def close(self) -> None:
+        """End the threads if all places are free. Otherwise what is still at work ends with the process."""
+        if self._taken:
+            return
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+        if self._loop is not None and self._looper is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._looper.join()
+            self._loop.close()
+        self._threads, self._loop = [], None
+
+
+def _started(work: Callable[[], None], name: str) -> threading.Thread:
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread

@@ -171,7 +171,7 @@ class SimulatedScenario:
     @contextmanager
     def _on_stage(self) -> Iterator[None]:
         app = self._target.app
-        app.parts.courier.stop()  # completions are flushed by the flow itself, at the same points in every run
+        app.parts.flusher.stop()  # completions are flushed by the flow itself, at the same points in every run
         app._heartbeat.stop()  # time stands still until the scenario moves it
         app.claims.duplicates.arm = lambda: None  # duplicates counted in a scenario are not stored
         app.parts.roll = lambda: 0.5  # a scenario and its repetition reach the same points

@@ -167,7 +167,7 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
     args, kwargs = _arguments(flow, start.input)
     try:
         handle, first = yield from flow.begin(
-            args, kwargs, heard=True, plain=True, starter=start.starter, correlation=start.correlation
+            args, kwargs, validate_now=True, from_json=True, starter=start.starter, correlation=start.correlation
         )
     except Misuse:
         if not _is_wrapped(flow, args):

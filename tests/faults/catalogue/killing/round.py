@@ -132,7 +132,7 @@ class Round:
                     self.outside.note(case.scene, case.order, "broken", f"recovered twice: {ended!r}, {second!r}"[:500])
 
     def _begin(self) -> None:
-        self.app.parts.courier.stop()  # its commits come when they come; without it, a point is always the same one
+        self.app.parts.flusher.stop()  # its commits come when they come; without it, a point is always the same one
 
     def _ordered(self, case: Case) -> Scene:
         scene = self.scenes[case.scene]

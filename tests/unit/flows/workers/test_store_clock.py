@@ -48,10 +48,10 @@ class Standing:
 
     def look(self) -> None:
         for _ in range(3):
-            self.worker._look(100)
+            self.worker._fetch_due(100)
             while self.worker._backlog:
                 _, duty, record = self.worker._backlog.popleft()
-                block(self.worker._carry(duty, record))
+                block(self.worker._carry_out(duty, record))
 
 
 @pytest.fixture(params=["a worker that goes on", "a worker that begins"])

@@ -14,9 +14,8 @@ import pytest
 
 from twiceproof import App, ClaimLost, Misuse, NotDone, StoreUnavailable
 from twiceproof.claims.claim import body_of, claim_of
-from twiceproof.flows.calls import resume_run
 from twiceproof.flows.engine.run_states import MOST_CRASHES, with_work
-from twiceproof.flows.workers.due_work import DueWork
+from twiceproof.flows.workers.due_work import DueWork, resume_run
 from twiceproof.flows.workers.log import FORMAT, JsonLines, RunFilter
 from twiceproof.operations import Inline, Operation, block
 from twiceproof.prove.clocks import ManualClock

@@ -14,7 +14,7 @@ from tests.unit.flows.stage import Died, Stage
 from tests.unit.flows.test_triggers import look
 from twiceproof import App, NeedsReview, NotDone, Retry, StepFailed, Waiting
 from twiceproof.claims.claim import claim_of
-from twiceproof.flows.calls import resume_run
+from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 
 

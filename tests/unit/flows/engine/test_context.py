@@ -210,7 +210,7 @@ def test_what_has_begun_is_no_longer_kept(shop: Shop) -> None:
         assert session is not None
         for _ in range(3):
             await shop.pay(order)
-            kept.append(len(session.created._calls))
+            kept.append(len(session.pending_calls._calls))
 
     Called(sync)(1)
     assert kept == [0, 0, 0]
