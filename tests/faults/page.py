@@ -101,7 +101,7 @@ def _head(proof: Proof) -> Iterator[str]:
     yield f"- **{proof.summary().partition(', seed')[0]}.**"
     yield f"- {proof.date}, seed {proof.seed}, {minutes} min {seconds} s on {os.cpu_count()} cores."
     yield "- " + ", ".join(f"{name} {number}" for name, number in proof.versions.items()) + "."
-    yield f"- To repeat it with the same seed: `make prove SEED={proof.seed}`. The timing of real processes still varies."
+    yield f"- To repeat it with the same seed: `make prove SEED={proof.seed}`. Process timing still varies."
     yield ""
     yield HOW_TO_READ_IT
 
