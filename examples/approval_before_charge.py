@@ -1,4 +1,4 @@
-"""An approval before money moves: the run waits, holds nothing, and is decided once."""
+"""An approval before money moves: the run waits without holding anything, and is decided once."""
 
 from twiceproof import App, Waiting
 
@@ -27,8 +27,8 @@ except Waiting:
     print("order 2 waits for a person")
 
 (request,) = app.approvals()
-for person, word in (("ann", True), ("bob", False)):  # bob is too late: it was decided
-    decided = app.decide(request.id, word, by=person)
+for person, approved in (("ann", True), ("bob", False)):  # bob is too late: it is decided
+    decided = app.decide(request.id, approved, by=person)
     print(person, "is first:", decided.first, "it stands:", decided.decision and decided.decision.by)
 
 app.worker().run(until_idle=True)  # `twiceproof work` does this, for ever

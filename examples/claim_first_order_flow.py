@@ -1,4 +1,4 @@
-"""Claim first: the shop delivers the same order five times, a worker picks it up once, everybody gets one answer."""
+"""Claim first: the shop delivers the same order five times, a worker runs it once, every delivery gets one answer."""
 
 from twiceproof import App
 

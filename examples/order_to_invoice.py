@@ -1,4 +1,4 @@
-"""Order to invoice: five steps, and the process is killed before, in and after each of them. What the outside sees."""
+"""Order to invoice: five steps, the process killed before and after each of them, and the effects counted."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twiceproof import Absent, App, Happened, NeedsReview, check
 
-WORLD = Path("world.txt")  # what happened outside: nothing in the ledger can change it
+WORLD = Path("world.txt")  # the effects, counted outside the ledger
 STEPS = ("upsert_customer", "create_invoice", "charge", "mark_synced", "send_confirmation")
 POINTS = [(step, when) for step in STEPS for when in ("before", "after")]
 CRASH = tuple(os.environ.get("CRASH", "").split(":"))
@@ -16,7 +16,7 @@ app = App("sqlite:///sync.db")
 
 
 def happen(effect: str) -> None:
-    """Something outside. In the doomed process it dies right before or right after one of them."""
+    """Record an effect; the process that is to crash exits right before or right after one of them."""
     step = effect.split()[0]
     if (step, "before") == CRASH:
         os._exit(1)
@@ -44,7 +44,7 @@ def create_invoice(order: dict[str, int]) -> str:
 
 @app.step(repeat="keyed")
 def charge(order: dict[str, int]) -> None:
-    happen(f"charge {order['id']} {app.effect_key()}")  # the provider knows the key: twice is once
+    happen(f"charge {order['id']} {app.effect_key()}")  # the provider dedupes on the key
 
 
 @app.step(repeat="safe")
@@ -68,7 +68,7 @@ def sync_order(order: dict[str, int]) -> str:
 
 
 def doomed(number: int, step: str, when: str) -> None:
-    """The same program, once more, that dies at this point."""
+    """Run this program again, and let it exit at this point."""
     os.spawnve(
         os.P_WAIT, sys.executable, [sys.executable, __file__, str(number)], {**os.environ, "CRASH": f"{step}:{when}"}
     )

@@ -30,7 +30,7 @@ def book_hotel(trip: int) -> str:
 @app.step(repeat="keyed", retry=Retry(attempts=2, first="10ms"))
 def book_car(trip: int) -> str:
     print("  book car")
-    raise NotDone("no cars left")  # the other side said no: nothing happened
+    raise NotDone("no cars left")  # refused: nothing happened
 
 
 @app.flow(key="trip:{trip}")

@@ -1,4 +1,4 @@
-"""The ambiguous case: the work may be done, the answer is lost. It is parked, and a person settles it."""
+"""The ambiguous case: the work may be done, the answer is lost. It goes to review, and a person settles it."""
 
 from twiceproof import App, NeedsReview
 

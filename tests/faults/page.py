@@ -1,4 +1,4 @@
-"""The page that a full run leaves behind: docs/proof.md."""
+"""Writes docs/proof.md, the results of a full run: the summary first, the details after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,18 @@ from tests.faults.planted.catalogue import PLANTS, Catch
 from tests.servers.binaries import postgres_programs, valkey_programs, working
 from twiceproof.version import __version__
 
-MISSING = "F6 is about MariaDB, which Twiceproof does not run on yet."
+MISSING = "F6 is about MariaDB, which Twiceproof does not support yet."
+INTRODUCTION = """\
+Results of the last full run of `make prove`, which writes this page. Each fault is injected into real processes on real
+stores, or into a simulation where the table says so. The effects are counted by processes outside the product and
+compared with what was promised.
+"""
+HOW_TO_READ_IT = """\
+A fault holds if no promise was broken, it was tried at least as often as its goal, every point of the code was hit
+often enough ([points](#where-it-hit)), and the same run *without* the protection did go wrong ([controls](#controls)).
+A fault that could not be judged counts as broken. [Planted bugs](#planted-bugs) show that the checks find real errors,
+and [not tried](#not-tried) lists what is missing.
+"""
 
 
 class Proof(Struct, frozen=True):
@@ -75,23 +86,24 @@ def page(proof: Proof) -> str:
 def _lines(proof: Proof) -> Iterator[str]:
     yield from _head(proof)
     yield from _faults(proof)
-    yield from _controls(proof)
-    yield from _coverage(proof)
     yield from _planted(proof)
+    yield from _controls(proof)
+    yield from _counts(proof)
     yield from _left_out(proof)
+    yield from _coverage(proof)
 
 
 def _head(proof: Proof) -> Iterator[str]:
     yield "# Proof"
     yield ""
-    yield "Written by `make prove`, not by hand: real processes, real stores, and effects counted outside the product."
-    yield ""
+    yield INTRODUCTION
     minutes, seconds = divmod(round(proof.seconds), 60)
+    yield f"- **{proof.summary().partition(', seed')[0]}.**"
     yield f"- {proof.date}, seed {proof.seed}, {minutes} min {seconds} s on {os.cpu_count()} cores."
     yield "- " + ", ".join(f"{name} {number}" for name, number in proof.versions.items()) + "."
-    yield f"- **{proof.summary().partition(', seed')[0]}.**"
-    yield f"- To throw the same dice again: `make prove SEED={proof.seed}`. Processes still race as they like."
+    yield f"- To repeat it with the same seed: `make prove SEED={proof.seed}`. Process timing still varies."
     yield ""
+    yield HOW_TO_READ_IT
 
 
 def _faults(proof: Proof) -> Iterator[str]:
@@ -100,18 +112,20 @@ def _faults(proof: Proof) -> Iterator[str]:
     yield "| | fault | how often | broken promises | time |"
     yield "|---|---|---|---|---|"
     for finding in proof.findings:
-        yield (
-            f"| {finding.number} | {finding.title} | {'; '.join(_figures(finding))} | "
-            f"{_verdict(finding)} | {finding.seconds:.0f} s |"
-        )
+        tried = "; ".join(f"{goal.reached:,} {what}" for what, goal in finding.figures.items())
+        yield f"| {finding.number} | {finding.title} | {tried} | {_verdict(finding)} | {finding.seconds:.0f} s |"
     yield ""
 
 
-def _figures(finding: Finding) -> Iterator[str]:
-    for what, goal in finding.figures.items():
-        yield f"{goal.reached:,} {what}"
-    for what, count in finding.counts.items():
-        yield f"{count:,} {what}"
+def _counts(proof: Proof) -> Iterator[str]:
+    yield "## What else was counted"
+    yield ""
+    yield "| | counts |"
+    yield "|---|---|"
+    for finding in proof.findings:
+        if finding.counts:
+            yield f"| {finding.number} | {'; '.join(f'{count:,} {what}' for what, count in finding.counts.items())} |"
+    yield ""
 
 
 def _verdict(finding: Finding) -> str:
@@ -122,9 +136,9 @@ def _verdict(finding: Finding) -> str:
 def _controls(proof: Proof) -> Iterator[str]:
     yield "## Controls"
     yield ""
-    yield "The same fault with the protection taken away. Had nothing gone wrong there, the fault would prove nothing."
+    yield "The same fault without the protection. Something must go wrong here, or the fault would prove nothing."
     yield ""
-    yield "| | taken away | what went wrong |"
+    yield "| | removed protection | what went wrong |"
     yield "|---|---|---|"
     for finding in proof.findings:
         for taken, wrong in finding.controls.items():
@@ -135,22 +149,21 @@ def _controls(proof: Proof) -> Iterator[str]:
 def _coverage(proof: Proof) -> Iterator[str]:
     yield "## Where it hit"
     yield ""
-    yield "Each point was hit at least thirty times."
+    yield "Points of the code at which the faults struck, each at least thirty times."
     yield ""
     yield "| | point | hits |"
     yield "|---|---|---|"
     for finding in proof.findings:
         for point, hits in finding.coverage.items():
             yield f"| {finding.number} | {point} | {hits:,} |"
-    yield ""
 
 
 def _planted(proof: Proof) -> Iterator[str]:
     yield "## Planted bugs"
     yield ""
-    yield "Each of these was put into the product on purpose, and the short run was asked whether it noticed."
+    yield "Each of these bugs was put into the product on purpose. A short run of the named fault must find it."
     yield ""
-    yield "| bug | found by | what it said |"
+    yield "| bug | found by | report |"
     yield "|---|---|---|"
     for found in proof.catches:
         said = (
@@ -166,6 +179,7 @@ def _left_out(proof: Proof) -> Iterator[str]:
     yield f"- {MISSING}"
     for finding in proof.findings:
         yield from (f"- {finding.number}: {why}" for why in finding.skipped)
+    yield ""
 
 
 def _cell(text: str, most: int = 160) -> str:

@@ -69,7 +69,7 @@ RUN = Diagram(
         Arrow("review", "queued", "settled: it happened,\nit did not, or undo", at=0.26),
         Arrow("review", "failed", "settled: abandon"),
     ),
-    (Loop("held", "taken over after a lapse:\nthe ledger tells what is done"),),
+    (Loop("held", "taken over after a lapse:\nfinished steps are recorded"),),
 )
 
 STEP = Diagram(
@@ -88,7 +88,7 @@ STEP = Diagram(
         Arrow("(start)", "started", "check and never;\nany step after a crash"),
         Arrow("(start 2)", "done", "safe, keyed and\ntransactional steps"),
         Arrow("started", "done", "it returned, or was found at its destination", at=0.3),
-        Arrow("started", "unknown", "nobody knows\nhow it ended"),
+        Arrow("started", "unknown", "its outcome\nis unknown"),
         Arrow("started", "retry", "it raised", shift=-12, at=0.35),
         Arrow("retry", "started", "tried again", shift=-12, at=0.35),
         Arrow("unknown", "done", "settled: it happened"),

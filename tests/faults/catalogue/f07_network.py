@@ -1,4 +1,4 @@
-"""F7: nine kinds of trouble on the network, between the product and its servers and before the HTTP door."""
+"""F7: nine kinds of trouble on the network, between the product and its servers and before the HTTP server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TITLE = "trouble on the network: nine kinds of it"
 TIMES = 40  # each kind, at each place
 CONTROL_TIMES = 6
 LANES = 8
-HTTP = "HTTP door"
+HTTP = "HTTP server"
 ROOT = Path(__file__).parents[3]
 PLANTED = "from tests.faults.planted import plant_ordered\nplant_ordered()\n"
 
@@ -40,7 +40,7 @@ Plan = list[tuple[str, str]]  # toxic, name of the run
 
 
 def run(trial: Trial, finding: Finding) -> None:
-    finding.skipped.append("SQLite: it has no network; the HTTP door, which stands on it, takes its place")
+    finding.skipped.append("SQLite: it has no network; the HTTP server on it is tried instead")
     times = trial.times(TIMES, 5)
     plan = [(toxic, f"{toxic}:{nth}") for nth in range(times) for toxic in NINE]
     with impatient():
@@ -100,7 +100,7 @@ def at_door(trial: Trial, finding: Finding, plan: Plan) -> None:
         accounts = Accounts()
         lost = [(LOST_ACK, f"control:{nth}") for nth in range(CONTROL_TIMES)]
         let_loose(trial, None, HTTP, lost, lambda nth: HttpLane("127.0.0.1", shop.port, accounts, known=False))
-        finding.control("request ids, HTTP door", "; ".join(list(accounts.complaints())[:2]))
+        finding.control("request ids, HTTP server", "; ".join(list(accounts.complaints())[:2]))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A way through the network to a store or to the HTTP door, with a proxy on it and callers at its end."""
+"""A way through the network to a store or to the HTTP server, with a proxy on it and callers at its end."""
 
 from __future__ import annotations
 
