@@ -126,7 +126,7 @@ class LookAround(DueWork):
         return []
 
     def prepare(self) -> Operation[None]:
-        yield from self._incidents.look_around()
+        yield from self._incidents.scan_store()
 
     def carry_out(self, record: Record) -> Operation[None]:
         yield from ()  # nothing of it falls due
@@ -188,7 +188,7 @@ class DuplicatesApi:
             clock=self.parts.clock,
         )
         self.incidents.append(incidents)
-        store.heard.append(incidents.hear)
+        store.heard.append(incidents.observe)
         self.duties.append(LookAround(incidents))
 
 
