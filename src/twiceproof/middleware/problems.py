@@ -176,7 +176,7 @@ def broken_off() -> Reply:
     """Replayed if errors are stored and the app raised instead of responding."""
     return problem(
         500,
-        "broken-off",
+        "handler-failed",
         "The first request with this key ended with an error.",
         next_move="Check whether it was carried out; if it was not, send it with a new key.",
     )
