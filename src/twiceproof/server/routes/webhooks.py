@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...app.app import App
+from ...inbound.admit import admit
 from ...inbound.reply import Reply
 from ...operations import await_
 from ..request import ApiRequest
@@ -17,7 +18,8 @@ NAME = {"name": "The declared name of the webhook"}
 
 
 async def receive(call: ApiRequest) -> Reply:
-    return await await_(call.app.admit(call.envelope(call.params["name"])))
+    name = call.params["name"]
+    return await await_(admit(call.app.parts, call.app.hooks.get(name), call.envelope(name)))
 
 
 def largest_for(app: App, params: Mapping[str, str]) -> int:
