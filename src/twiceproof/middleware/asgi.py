@@ -164,7 +164,7 @@ class IdempotencyKey(IdempotencyMiddleware[AsgiApp, Scope]):
             return await self._inner(scope, receive, send)
         headers, length = _used_headers(scope["headers"])
         query = scope.get("query_string", b"").decode("latin-1")
-        request = self._guard.read(rule, method, path, query, headers, lambda: self._caller(scope, headers))
+        request = self._guard.reader.read(rule, method, path, query, headers, lambda: self._caller(scope, headers))
         if request is None:
             return await self._inner(scope, receive, send)
         if isinstance(request, Reply):

@@ -132,7 +132,7 @@ class IdempotencyGuard:
         self._claims = self._parts.claims
         self._rules = Rules(routes)
         self._identity = Identity(secret)
-        self._reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
+        self.reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
         self._refuse_best_effort()
 
     def _refuse_best_effort(self) -> None:
@@ -157,22 +157,10 @@ class IdempotencyGuard:
             rule = self._rules.find(method, path)
         return rule, path
 
-    def read(
-        self,
-        rule: RouteRule,
-        method: str,
-        path: str,
-        query: str,
-        headers: Mapping[str, str],
-        caller: Callable[[], Caller],
-    ) -> KeyedRequest | Reply | None:
-        """Return the keyed request or a refusal. None: it has no key, and none is required."""
-        return self._reader.read(rule, method, path, query, headers, caller)
-
     def enter(self, request: KeyedRequest, body: bytes) -> Operation[HeldRequest | Reply | None]:
         """Return a held request to run the app, a reply to send instead, or None for a form that may run unguarded."""
         if not request.key:
-            read = self._reader.read_form(request, body)
+            read = self.reader.read_form(request, body)
             if not isinstance(read, KeyedRequest):
                 return read if read is None else self._marked(request, read)
             request = read

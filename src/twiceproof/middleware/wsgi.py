@@ -166,7 +166,7 @@ class WsgiIdempotencyKey(IdempotencyMiddleware[WsgiApp, Environ]):
             return self._inner(environ, start_response)
         headers = {name: environ[variable] for name, variable in NAMES.items() if variable in environ}
         query = environ.get("QUERY_STRING", "")
-        request = self._guard.read(rule, method, path, query, headers, lambda: self._caller(environ, headers))
+        request = self._guard.reader.read(rule, method, path, query, headers, lambda: self._caller(environ, headers))
         if request is None:
             return self._inner(environ, start_response)
         if isinstance(request, Reply):

@@ -273,7 +273,7 @@ def test_a_coroutine_that_is_thrown_away_lets_its_lease_lapse(asgi, app):
         await Pause()
 
     asgi.middleware._inner = inner
-    request = asgi.middleware._guard.read(
+    request = asgi.middleware._guard.reader.read(
         asgi.middleware._guard.find_rule("POST", "/pay", "")[0], "POST", "/pay", "", dict(SENT), lambda: "ann"
     )
     held = block(asgi.middleware._guard.enter(request, b""))

@@ -34,7 +34,7 @@ PARAMS = {
     "operation": "The name of the work: letters, digits and _ . - @",
     "key": "Identifies the request, percent-encoded: shop%3Aorder%3A17",
 }
-SHAPES = {"operation": OPERATION, "key": KEY}
+SCHEMAS = {"operation": OPERATION, "key": KEY}
 LOST = RouteAnswer("The token has lost its claim; what it reported is stored as evidence.", None, PROBLEM)
 FOREIGN = RouteAnswer("The token does not belong to this claim.", None, PROBLEM)
 
@@ -94,6 +94,23 @@ async def look(call: ApiRequest) -> Reply:
     return always_200(reply) if query.always200 else reply
 
 
+def _report(verb: str, summary: str, method: Callable[..., Any], body: type[Any], answer: RouteAnswer) -> ApiRoute:
+    """The route by which the holder of a token reports on its claim."""
+    return ApiRoute(
+        "POST",
+        f"{PATH}/{verb}",
+        f"{verb}_claim",
+        _handler(method, body),
+        summary,
+        body=body,
+        query=ClaimQuery,
+        params=PARAMS,
+        schemas=SCHEMAS,
+        tag="claims",
+        answers={200: answer, 403: FOREIGN, 409: LOST},
+    )
+
+
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "PUT",
@@ -104,7 +121,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         body=TakeBody,
         query=ClaimQuery,
         params=PARAMS,
-        schemas=SHAPES,
+        schemas=SCHEMAS,
         tag="claims",
         answers={
             201: RouteAnswer("Claimed: do the work, then complete it.", Claimed),
@@ -126,50 +143,32 @@ ROUTES: tuple[ApiRoute, ...] = (
         "Show a claim; changes nothing",
         query=ClaimQuery,
         params=PARAMS,
-        schemas=SHAPES,
+        schemas=SCHEMAS,
         tag="claims",
         answers={
             200: RouteAnswer("The claim.", (ClaimView, Outcome)),
             404: RouteAnswer("It is not claimed.", None, PROBLEM),
         },
     ),
-    ApiRoute(
-        "POST",
-        f"{PATH}/complete",
-        "complete_claim",
-        _handler(ClaimService.complete, CompleteBody),
+    _report(
+        "complete",
         "Report that the work is done, with its result",
-        body=CompleteBody,
-        query=ClaimQuery,
-        params=PARAMS,
-        schemas=SHAPES,
-        tag="claims",
-        answers={200: RouteAnswer("It is recorded.", (ClaimEnded, Outcome)), 403: FOREIGN, 409: LOST},
+        ClaimService.complete,
+        CompleteBody,
+        RouteAnswer("It is recorded.", (ClaimEnded, Outcome)),
     ),
-    ApiRoute(
-        "POST",
-        f"{PATH}/fail",
-        "fail_claim",
-        _handler(ClaimService.fail, FailBody),
+    _report(
+        "fail",
         "Report that the work failed, or that its outcome is unknown",
-        body=FailBody,
-        query=ClaimQuery,
-        params=PARAMS,
-        schemas=SHAPES,
-        tag="claims",
-        answers={200: RouteAnswer("It is recorded.", (ClaimEnded, Outcome)), 403: FOREIGN, 409: LOST},
+        ClaimService.fail,
+        FailBody,
+        RouteAnswer("It is recorded.", (ClaimEnded, Outcome)),
     ),
-    ApiRoute(
-        "POST",
-        f"{PATH}/renew",
-        "renew_claim",
-        _handler(ClaimService.renew, RenewBody),
+    _report(
+        "renew",
         "Extend the lease",
-        body=RenewBody,
-        query=ClaimQuery,
-        params=PARAMS,
-        schemas=SHAPES,
-        tag="claims",
-        answers={200: RouteAnswer("The new end of the lease.", (Renewed, Outcome)), 403: FOREIGN, 409: LOST},
+        ClaimService.renew,
+        RenewBody,
+        RouteAnswer("The new end of the lease.", (Renewed, Outcome)),
     ),
 )

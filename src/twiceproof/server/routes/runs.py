@@ -41,7 +41,7 @@ from ...operations import Operation, await_
 from ...records import Address, Found
 from ..openapi import NAME_OR_NONE, SPAN
 from ..request import ApiRequest, RequestRefused
-from ..routing import ApiRoute, RouteAnswer
+from ..routing import ApiRoute, Handle, RouteAnswer
 
 __all__ = ["LONGEST_WAIT", "ROUTES", "Begun", "Start", "StartedRun", "begin_once", "start_run"]
 
@@ -369,6 +369,22 @@ HEADERS = {
 GONE = RouteAnswer("There is no such run.", None, PROBLEM)
 NOT_NOW = RouteAnswer("The run's state does not allow it.", None, PROBLEM)
 
+
+def _change(verb: str, handle: Handle, summary: str) -> ApiRoute:
+    """A route that changes the state of a run."""
+    return ApiRoute(
+        "POST",
+        f"/v1/runs/{{name}}/{verb}",
+        f"{verb}_run",
+        handle,
+        summary,
+        body=ActorBody,
+        params=RUN_ID_PARAM,
+        tag="runs",
+        answers={200: RouteAnswer("Its new state.", RunStateBody), 404: GONE, 409: NOT_NOW},
+    )
+
+
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "POST",
@@ -411,26 +427,6 @@ ROUTES: tuple[ApiRoute, ...] = (
         tag="runs",
         answers={200: RouteAnswer("The run.", WholeRun), 404: GONE},
     ),
-    ApiRoute(
-        "POST",
-        "/v1/runs/{name}/cancel",
-        "cancel_run",
-        cancel_run,
-        "Cancel a run and undo its effects",
-        body=ActorBody,
-        params=RUN_ID_PARAM,
-        tag="runs",
-        answers={200: RouteAnswer("Its new state.", RunStateBody), 404: GONE, 409: NOT_NOW},
-    ),
-    ApiRoute(
-        "POST",
-        "/v1/runs/{name}/retry",
-        "retry_run",
-        retry,
-        "Retry a failed run; completed steps are not repeated",
-        body=ActorBody,
-        params=RUN_ID_PARAM,
-        tag="runs",
-        answers={200: RouteAnswer("Its new state.", RunStateBody), 404: GONE, 409: NOT_NOW},
-    ),
+    _change("cancel", cancel_run, "Cancel a run and undo its effects"),
+    _change("retry", retry, "Retry a failed run; completed steps are not repeated"),
 )

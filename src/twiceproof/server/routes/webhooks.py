@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ...app.app import App
 from ...inbound.admit import admit
-from ...inbound.reply import Reply
+from ...inbound.reply import JSON, Reply
 from ...operations import await_
 from ..request import ApiRequest
 from ..routing import ANY, LARGEST, ApiRoute, RouteAnswer
@@ -39,32 +39,25 @@ ANSWERS = {
     401: RouteAnswer("There is no such webhook, or its signature is wrong."),
 }
 
+
+def _route(method: str, name: str, summary: str, media: str = JSON) -> ApiRoute:
+    return ApiRoute(
+        method,
+        "/hooks/{name}",
+        name,
+        receive,
+        summary,
+        tag="webhooks",
+        media=media,
+        params=NAME,
+        answers=ANSWERS,
+        largest_for=largest_for,
+        foreign_authorization=foreign_authorization,
+        ignores_unknown_query=True,
+    )
+
+
 ROUTES: tuple[ApiRoute, ...] = (
-    ApiRoute(
-        "POST",
-        "/hooks/{name}",
-        "receive_webhook",
-        receive,
-        "Receive a delivery",
-        tag="webhooks",
-        media=ANY,
-        params=NAME,
-        answers=ANSWERS,
-        largest_for=largest_for,
-        foreign_authorization=foreign_authorization,
-        ignores_unknown_query=True,
-    ),
-    ApiRoute(
-        "OPTIONS",
-        "/hooks/{name}",
-        "greet_webhook",
-        receive,
-        "Answer a sender's handshake",
-        tag="webhooks",
-        params=NAME,
-        answers=ANSWERS,
-        largest_for=largest_for,
-        foreign_authorization=foreign_authorization,
-        ignores_unknown_query=True,
-    ),
+    _route("POST", "receive_webhook", "Receive a delivery", ANY),
+    _route("OPTIONS", "greet_webhook", "Answer a sender's handshake"),
 )
