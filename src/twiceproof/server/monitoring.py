@@ -88,10 +88,10 @@ DOCUMENTED = {
     "twiceproof_connections": "Open connections",
     "twiceproof_runs_begun_total": "Runs that the worker in this process has started",
     "twiceproof_runs_under_way": "Runs that the worker in this process is executing",
-    "twiceproof_runs_queued": "Runs waiting for a worker, of all tenants; set_counts up to 1,000",
-    "twiceproof_runs": "Runs in each state except done, of all tenants; set_counts up to 1,000",
-    "twiceproof_claims": "Claims that are not runs, in each state except done; set_counts up to 1,000",
-    "twiceproof_dead_letters": "Dead letters of all tenants; set_counts up to 1,000",
+    "twiceproof_runs_queued": "Runs waiting for a worker, of all tenants; counted up to 1,000",
+    "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
+    "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
+    "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
 }
 WORK = (
     "twiceproof_runs_begun_total",
