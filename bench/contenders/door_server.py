@@ -136,7 +136,7 @@ def main(url: str) -> None:
     from twiceproof.server.request import ApiRequest
     from twiceproof.server.routes import ROUTES
     from twiceproof.server.routing import ApiRoute
-    from twiceproof.server.serve import DrainingServer, bound, url_of
+    from twiceproof.server.serve import DrainingServer, bind_socket, url_of
     from twiceproof.server.tokens import Scope
 
     async def nothing(call: ApiRequest) -> Reply:
@@ -147,7 +147,7 @@ def main(url: str) -> None:
     with make_app(url) as app:
         routes = (*ROUTES, ApiRoute("POST", "/nothing", "nothing", nothing))
         application = make_application(app, routes, limits=ServerLimits(deadline=10.0))
-        made = bound("127.0.0.1", 0)
+        made = bind_socket("127.0.0.1", 0)
         threading.Thread(target=_end_with_input, daemon=True).start()
         DrainingServer(application, drain=1.0, announce=lambda: print(url_of(made), flush=True)).run(sockets=[made])
 

@@ -73,7 +73,7 @@ def test_a_flow_that_failed_is_tried_again(shop):
     which = {"operation": ORDER["operation"], "key": ORDER["key"]}
     claim = flow("Claim once", **ORDER)
     assert flow("Claim once", **ORDER)["claimed"] is False
-    assert flow("Hold on", **which, token=claim["token"], lease="10m")["status"] == 200
+    assert flow("Extend a claim", **which, token=claim["token"], lease="10m")["status"] == 200
     flow("Mark as failed", **which, token=claim["token"], error="no stock")
     again = flow("Claim once", **ORDER)
     assert (again["claimed"], again["attempt"]) == (True, 2)
@@ -131,7 +131,7 @@ def test_a_workflow_run_three_times_works_once(shop):
 
     assert flow.run(work, **ORDER)[-1] == "Mark as done"
     for _ in range(2):
-        assert flow.run(work, **ORDER)[-1].startswith("Not ours")
+        assert flow.run(work, **ORDER)[-1].startswith("Not claimed")
     assert shipped == [1]
     assert shop("GET", "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC")["result"] == {"parcel": "P-1"}
 
@@ -143,7 +143,7 @@ def test_two_n8n_instances_that_count_their_executions_alike_do_an_order_once(sh
 
     def work(item):
         shipped.append("first")
-        assert second.run(lambda item: shipped.append("second"), **ORDER)[-1].startswith("Not ours")
+        assert second.run(lambda item: shipped.append("second"), **ORDER)[-1].startswith("Not claimed")
 
     assert first.run(work, **ORDER)[-1] == "Mark as done"
     assert shipped == ["first"]
@@ -153,7 +153,7 @@ def test_two_n8n_instances_that_count_their_executions_alike_do_an_order_once(sh
 def test_a_workflow_that_lost_an_answer_does_its_work_and_the_next_one_does_not(shop, lost):
     flow, shipped = N8n(n8n(shop.url), shop), []
     assert flow.run(lambda item: shipped.append(1), **ORDER, lost=lost)[-1] == "Mark as done"
-    assert flow.run(lambda item: shipped.append(2), **ORDER)[-1].startswith("Not ours")
+    assert flow.run(lambda item: shipped.append(2), **ORDER)[-1].startswith("Not claimed")
     assert shipped == [1]
 
 
@@ -170,11 +170,11 @@ def test_a_workflow_whose_work_failed_is_tried_again(shop):
 def test_a_workflow_that_finds_its_order_stuck_or_used_for_another_does_not_end_in_green(shop):
     flow, address = N8n(n8n(shop.url), shop), "/v1/claims/ship/shop%2Forder%20%2317%20%C3%BC"
     token = shop("PUT", address, json.dumps({"payload": ORDER["payload"]}).encode())["token"]
-    assert flow.run(lambda item: item, **ORDER)[-1].startswith("Not ours")
-    assert flow.run(lambda item: item, **{**ORDER, "payload": {"order": 18}})[-1] == "Stuck: a person must look"
+    assert flow.run(lambda item: item, **ORDER)[-1].startswith("Not claimed")
+    assert flow.run(lambda item: item, **{**ORDER, "payload": {"order": 18}})[-1] == "Stop: needs a person"
     assert flow.error.startswith("Use another key")
     shop("POST", f"{address}/fail", json.dumps({"token": token, "error": "no answer", "unknown": True}).encode())
-    assert flow.run(lambda item: item, **ORDER)[-1] == "Stuck: a person must look"
+    assert flow.run(lambda item: item, **ORDER)[-1] == "Stop: needs a person"
     assert "settle it" in flow.error
 
 

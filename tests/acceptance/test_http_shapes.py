@@ -89,7 +89,7 @@ def test_a_body_that_comes_after_an_upgrade_is_not_taken_for_a_request(server):
             while part := connection.recv(65536):
                 heard += part
     assert re.findall(rb"HTTP/1\.1 (\d+) ", heard) == [b"400"]
-    assert b"urn:twiceproof:upgrading" in heard
+    assert b"urn:twiceproof:upgrade-not-supported" in heard
 
 
 def test_an_upgrade_without_a_body_is_answered_as_if_it_had_not_been_asked_for(server):

@@ -19,9 +19,9 @@ MADE = {
     "claim-lost": ("This token has lost its claim.", "Look at the claim with GET, and stop this work."),
     "draining": ("", "Send requests elsewhere until it is ready."),
     "needs-review": ("Whether this was done is not known.", "Settle it, or claim it with `repeat`: `safe`."),
-    "no-longer-asked": ("The run has ended or the approval has expired.", ""),
+    "approval-closed": ("The run has ended or the approval has expired.", ""),
     "no-such-flow": ("", "Use one that is named there."),
-    "not-now": ("The run's state does not allow it.", ""),
+    "state-conflict": ("The run's state does not allow it.", ""),
     "not-settled": (
         "There is nothing to settle now, or the request is incomplete.",
         "Look at the run, and send what it needs.",

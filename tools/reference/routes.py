@@ -51,7 +51,7 @@ def _taken(route: ApiRoute) -> Iterator[str]:
         yield " ".join(code(name) for name in _fields(route.body))
     if route.query is not None:
         yield " ".join(code(f"?{name}=") for name in _fields(route.query))
-    if route.tolerant:
+    if route.ignores_unknown_query:
         yield "any query"
 
 

@@ -128,7 +128,7 @@ class LookAround(DueWork):
         return []
 
     def prepare(self) -> Operation[None]:
-        yield from self._incidents.look_around()
+        yield from self._incidents.scan_store()
 
     def carry_out(self, record: Record) -> Operation[None]:
         yield from ()  # nothing of it falls due
@@ -190,7 +190,7 @@ class DuplicatesApi:
             clock=self.parts.clock,
         )
         self.incidents.append(incidents)
-        store.on_commit.append(incidents.hear)
+        store.on_commit.append(incidents.observe)
         self.duties.append(LookAround(incidents))
 
 

@@ -22,13 +22,20 @@ from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, 
 from ..flows.workers.due_work import DueWork
 from ..inbound.admit import admit
 from ..inbound.envelope import Envelope, envelope
-from ..inbound.hook import Hook, OnFailed, Secrets, operation_of, validate_on_failed, warn_if_forgotten_early
+from ..inbound.hook import (
+    Hook,
+    OnFailed,
+    Secrets,
+    operation_of,
+    secret_reader,
+    validate_on_failed,
+    warn_if_forgotten_early,
+)
 from ..inbound.redaction import read_paths
 from ..inbound.reply import Reply
 from ..inbound.source import Source
 from ..inbound.sources import find_source
 from ..keys.duration import seconds
-from ..keys.key import is_blank
 from ..operations import Operation, await_, block
 
 __all__ = ["DoorApi", "TriggerApi"]
@@ -74,7 +81,7 @@ class DoorApi:
         declared = Hook(
             title,
             known,
-            _secrets(secret, known),
+            secret_reader(secret, known),
             _NOBODY,
             policy,
             None,
@@ -141,25 +148,6 @@ def _flow_of(start: Any) -> Flow:
     if not isinstance(flow, Flow):
         raise Misuse("app.webhook needs a flow to start: give start=, a function under @app.flow, or decorate one.")
     return flow
-
-
-def _current(ask: Secrets) -> tuple[str, ...]:
-    """What a function gives. Of one text, each letter would be a secret; and spaces are none."""
-    found = ask()
-    return tuple(one for one in ((found,) if isinstance(found, str) else found) if not is_blank(one))
-
-
-def _secrets(secret: str | Collection[str] | Secrets, source: Source) -> Secrets:
-    if callable(secret):
-        return lambda: _current(secret)
-    given = (secret,) if isinstance(secret, str) else tuple(secret or ())
-    if not all(isinstance(one, str) for one in given):  # of bytes, each would be a number
-        raise Misuse(f"The secret of {source.name} is not text; give a str, several, or env(…).")
-    if source.signed and not all(given or [""]):
-        raise Misuse(f'{source.name} signs what it sends; give its secret: secret=env("{source.name.upper()}_SECRET").')
-    if any(is_blank(one) for one in given):  # everybody can sign with spaces
-        raise Misuse(f"A secret of {source.name} is blank; copy it again from the sender, or leave it out.")
-    return lambda: given
 
 
 class TriggerApi:

@@ -1,1 +1,1 @@
-"""What happens outside: performed, and looked for."""
+"""Effects on other systems: performing them, and checking whether they happened."""

@@ -1,4 +1,4 @@
-"""What a look at the outside can say: it happened, it is not there, or nobody can tell."""
+"""The possible results of a probe: the effect happened, it is absent, or it is unknown."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Absent", "Happened", "Look", "Unknown", "look_of"]
 
 
 class Happened(Struct, frozen=True):
-    """The effect is there. `receipt` is what the step would have returned."""
+    """The effect happened. `receipt` is what the step would have returned."""
 
     receipt: Any = None
 
 
 class Absent(Struct, frozen=True):
-    """The effect is surely not there."""
+    """The effect certainly did not happen."""
 
 
 class Unknown(Struct, frozen=True):
-    """The other side cannot tell."""
+    """The other system cannot tell."""
 
     why: str = ""
 
@@ -29,7 +29,9 @@ Look = Happened | Absent | Unknown
 
 
 def look_of(answer: object) -> Look:
-    """A probe may return the class or an instance. Anything else tells nothing: None must not pass for Absent."""
+    """Convert a probe's return value. It may be the class or an instance; anything else is Unknown, so that None is not
+    mistaken for Absent.
+    """
     if isinstance(answer, type) and issubclass(answer, Happened | Absent | Unknown):
         answer = answer()
     if isinstance(answer, Happened | Absent | Unknown):

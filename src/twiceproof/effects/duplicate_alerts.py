@@ -1,4 +1,4 @@
-"""Notices of blocked duplicates: log, webhook, mail."""
+"""Notices by log, webhook or mail, and the alerts of blocked duplicates that send them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 
 DUPLICATE, REVIEW, FAILURE, DEAD_LETTER = "duplicate", "review", "failure", "dead-letter"
-EVENTS = (REVIEW, FAILURE, DEAD_LETTER)  # that `app.notify` tells of
+EVENTS = (REVIEW, FAILURE, DEAD_LETTER)  # that `app.notify` reports
 TYPES = {
     DUPLICATE: "duplicates.blocked",
     REVIEW: "review.needed",
@@ -54,10 +54,10 @@ TYPES = {
 
 
 class Notice(Struct, frozen=True):
-    """`count` is of what happened since the last notice of it. The same `id` is never sent twice.
+    """`count` is the number of occurrences since the last notice. The same `id` is never sent twice.
 
-    Of blocked duplicates there is one notice per key. Of reviews, failures and dead letters there is one per flow or
-    webhook (`operation`): `key` and `reason` are those of the latest.
+    For blocked duplicates there is one notice per key. For reviews, failures and dead letters there is one per flow or
+    webhook (`operation`); `key` and `reason` are those of the latest.
     """
 
     id: str
@@ -73,7 +73,7 @@ class Notice(Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        """For programs: the type of the webhook's event."""
+        """The event type that the webhook sends, for programs."""
         return TYPES[self.event]
 
     @property
@@ -84,29 +84,29 @@ class Notice(Struct, frozen=True):
         what = {
             REVIEW: f"{self.operation} for {self.key!r} waits for review",
             FAILURE: f"{self.operation} for {self.key!r} failed",
-            DEAD_LETTER: f"a delivery to {self.operation} could not be taken in and was kept ({self.key})",
+            DEAD_LETTER: f"a delivery to {self.operation} could not be processed and was stored ({self.key})",
         }[self.event]
         more = f", and {self.count - 1} more" if self.count > 1 else ""
         return f"{what}{': ' if self.reason else ''}{self.reason}{more}"
 
     @property
     def look(self) -> str:
-        """The command that shows more."""
+        """The command that shows details."""
         tenant = () if self.tenant == "default" else ("--tenant", self.tenant)
-        words = {
+        arguments = {
             DUPLICATE: ("duplicates", "--flow", self.operation),
             REVIEW: ("review", "list", "--flow", self.operation),
             FAILURE: ("claims", "list", "--operation", self.operation, "--state", "failed"),
             DEAD_LETTER: ("hooks", "dead-letters"),
         }[self.event]
-        return suggested_command(*words, *tenant)
+        return suggested_command(*arguments, *tenant)
 
 
 Hook = Callable[[Notice], None]
 
 
 def to_log(logger: str = "", level: int = logging.WARNING) -> Hook:
-    """To the logger `twiceproof.duplicates`, and `twiceproof.notices` for everything else, unless one is named."""
+    """Log to `twiceproof.duplicates`, or `twiceproof.notices` for everything else, unless a logger is named."""
 
     def write(notice: Notice) -> None:
         name = logger or ("twiceproof.duplicates" if notice.event == DUPLICATE else "twiceproof.notices")
@@ -123,11 +123,8 @@ def to_webhook(
     sender: Outbound | None = None,
     now: Callable[[], float] = time.time,
 ) -> Hook:
-    """Signed as Standard Webhooks; only to public https addresses, and to what `allow` opens."""
-    from .http import (
-        Outbound,  # HTTP and TLS, for those who send
-        signed_headers,
-    )
+    """Post signed Standard Webhooks, only to public https addresses and those that `allow` permits."""
+    from .http import Outbound, signed_headers  # imported late: loads HTTP and TLS
 
     outbound = sender or Outbound(allow=allow)
     outbound.check(url)
@@ -154,16 +151,13 @@ def to_email(
     tls: Literal["starttls", "tls", "none"] = "starttls",
     timeout: float = 10.0,
 ) -> Hook:
-    """By SMTP. `tls="none"` only for a relay on the same machine or network."""
-    from .mail import (
-        Relay,
-        send,  # mail and TLS, for those who send
-    )
+    """Send by SMTP. Use `tls="none"` only for a relay on the same machine or network."""
+    from .mail import Relay, send  # imported late: loads SMTP and TLS
 
     if tls not in ("starttls", "tls", "none"):
-        raise Misuse(f'tls={tls!r} means nothing here; say "starttls", "tls" or "none".')
+        raise Misuse(f'tls={tls!r} is not known; use "starttls", "tls" or "none".')
     if user and tls == "none":
-        raise Misuse('A password is not sent in the clear; say tls="starttls" or "tls".')
+        raise Misuse('A password must not be sent unencrypted; use tls="starttls" or "tls".')
     relay = Relay(host, port, user, password, tls, timeout)
     people = [to] if isinstance(to, str) else list(to)
     return lambda notice: send(relay, notice, sender, people)
@@ -173,20 +167,20 @@ log = logging.getLogger("twiceproof")
 
 KIND = record_kind("notice", expires=True)
 OPERATION = "@notices"
-MOST_AT_ONCE = 20  # messages per look: a storm over many keys must not become one of mails
-MOST_UNSENT = 3  # then the receiver is away, until the next look
+MOST_AT_ONCE = 20  # messages per call: duplicates of many keys must not cause as many mails
+MOST_UNSENT = 3  # then the receiver counts as unavailable until the next call
 MOST_KNOWN = 10_000
-SLACK = 86_400.0  # a notice's record outlives its quiet period by a day, then it is swept
+SLACK = 86_400.0  # a notice's record is swept a day after its quiet period
 
 Name = tuple[str, str, str, str]
 
 
 class DuplicateAlerts:
-    """Listens to a tally. `name` tells hooks apart: each has quiet periods of its own."""
+    """Sends notices for counted duplicates. Each `name` has its own quiet periods."""
 
     def __init__(self, store: Store, hook: Hook, *, name: str, quiet: float, threshold: int, clock: Clock) -> None:
         if isinstance(threshold, bool) or not isinstance(threshold, int) or threshold < 1:
-            raise Misuse(f"threshold={threshold!r} is no number of repeats; give 1 or more.")
+            raise Misuse(f"threshold={threshold!r} is not a number of duplicates; give 1 or more.")
         if not callable(hook):
             raise Misuse("notify_duplicates takes a hook: to_log(), to_webhook(…), to_email(…), or a function.")
         self._store = store
@@ -195,8 +189,8 @@ class DuplicateAlerts:
         self._quiet = quiet
         self._threshold = threshold
         self._clock = clock
-        self._told: dict[Name, tuple[float, int]] = {}  # of which hour, and up to which count, somebody has been told
-        self._quiet_until: dict[Name, float] = {}  # as far as we know, by our own clock
+        self._reported: dict[Name, tuple[float, int]] = {}  # the hour and the count of the last notice
+        self._quiet_until: dict[Name, float] = {}  # as known here, by the local monotonic clock
 
     def __call__(self, tenant: str, rows: Sequence[Blocked]) -> None:
         sent = unsent = 0
@@ -208,27 +202,27 @@ class DuplicateAlerts:
             sent += 1
             if sent > MOST_AT_ONCE:
                 return
-            told = self._notify(name, row, fresh)
-            unsent += told is None
-            if unsent >= MOST_UNSENT:  # nor would the next ones get through, and each takes as long to find out
+            reported = self._notify(name, row, fresh)
+            unsent += reported is None
+            if unsent >= MOST_UNSENT:  # the next ones would fail too, each after a timeout
                 return
-            if told:
-                self._told[name] = row.first_at, row.count
+            if reported:
+                self._reported[name] = row.first_at, row.count
 
     def _fresh(self, name: Name, row: Blocked) -> int:
-        hour, told = self._told.get(name, (0.0, 0))
-        return row.count - told if hour == row.first_at else row.count  # counted anew in every hour
+        hour, reported = self._reported.get(name, (0.0, 0))
+        return row.count - reported if hour == row.first_at else row.count  # counts start again every hour
 
     def _is_quiet(self, name: Name) -> bool:
         return self._quiet_until.get(name, 0.0) > self._clock.monotonic()
 
     def _notify(self, name: Name, row: Blocked, fresh: int) -> bool | None:
-        """Whether somebody has been told, or may have been: what was not told counts on. None: it was not sent."""
+        """Whether a notice was sent, or may have been; unreported duplicates stay counted. None: it was not sent."""
         at = notice_at(name[0], self._name, *name[1:])
         written = block(claim_notice(self._store, at, self._quiet))
         if len(self._quiet_until) >= MOST_KNOWN:
             self._quiet_until.clear()
-            self._told.clear()
+            self._reported.clear()
         if not isinstance(written, Written):
             self._quiet_until[name] = self._clock.monotonic() + written
             return False
@@ -241,14 +235,14 @@ class DuplicateAlerts:
             block(release_notice(self._store, at, written))
             self._quiet_until.pop(name, None)
             return None
-        except Exception as error:  # noqa: BLE001 - perhaps sent: once more after the quiet period, not now
+        except Exception as error:  # noqa: BLE001 - it may have been sent: retried after the quiet period, not now
             log.warning("a notice of blocked duplicates may not have been sent: %s: %s", type(error).__name__, error)
         return True
 
 
-def notice_at(tenant: str, *words: str) -> Address:
-    """Where the quiet period of a notice is kept."""
-    digest = sha256("\0".join(words).encode(errors="surrogatepass")).hexdigest()
+def notice_at(tenant: str, *names: str) -> Address:
+    """The address of a notice's quiet period."""
+    digest = sha256("\0".join(names).encode(errors="surrogatepass")).hexdigest()
     return Address(space_of(tenant, OPERATION, digest), KIND, digest)
 
 
@@ -259,7 +253,7 @@ def _quiet_from_now(at: Address, before: Record | None, quiet: float) -> Write:
 
 
 def claim_notice(store: Store, at: Address, quiet: float) -> Operation[Written | float]:
-    """Ours to tell; or for how long there is quiet."""
+    """Start a quiet period and return the write, or return how long the current one still lasts."""
     found = yield from store.read(at)
     left = _quiet_left(found.record, found.now)
     if left > 0:

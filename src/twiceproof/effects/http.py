@@ -1,4 +1,4 @@
-"""An HTTP client for addresses that somebody else chose; signatures."""
+"""An HTTP client for URLs that users supply, protected against SSRF, and Standard Webhooks signatures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 class SentRequest(Struct, frozen=True):
-    """The other side answered. `ok`: with 2xx. A redirect is not followed, and not ok."""
+    """A response. `ok` means 2xx; a redirect is not followed, and not ok."""
 
     status: int
     retry_after: str = ""
@@ -41,13 +41,13 @@ class SentRequest(Struct, frozen=True):
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """Every address of a name, in the resolver's order."""
+    """Return every address of a name, in the resolver's order."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Outbound:
-    """A sender. `allow` opens networks and hosts by name; `ports` leaves only these; `http` takes plain http, too."""
+    """Sends requests. `allow` permits networks and hosts, `ports` restricts ports, `http` permits plain http."""
 
     def __init__(
         self,
@@ -69,14 +69,14 @@ class Outbound:
         self._monotonic = monotonic
 
     def check(self, url: str) -> GuardedUrl:
-        """Before a URL is accepted and kept. It is judged again, with its addresses, each time it is called."""
+        """Check a URL before it is stored. It is checked again, with its resolved addresses, for each request."""
         target = read_target(url, self._allowed, http=self._http, ports=self._ports)
         if target.is_literal:
-            self._judge(target, [target.host])
+            self._check_addresses(target, [target.host])
         return target
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> SentRequest:
-        """Raises NotAllowed for what may not be called, NotDone if nothing was sent, and OSError if nobody knows."""
+        """Raise NotAllowed for a forbidden URL, NotDone if nothing was sent, OSError if the outcome is unknown."""
         target = self.check(url)
         deadline = self._monotonic() + self._timeout
         address = self._address(target, deadline)
@@ -92,19 +92,19 @@ class Outbound:
         try:
             addresses = _within(self._left(deadline), lambda: self._resolve(target.host, target.port))
         except OSError as error:
-            raise NotDone(f"{target.host} has no address ({error}); nothing was sent.") from error
+            raise NotDone(f"{target.host} could not be resolved ({error}); nothing was sent.") from error
         if not addresses:
             raise NotDone(f"{target.host} has no address; nothing was sent.")
-        self._judge(target, addresses)
+        self._check_addresses(target, addresses)
         return addresses[0]
 
-    def _judge(self, target: GuardedUrl, addresses: Sequence[str]) -> None:
-        """One bad address spoils the name: which of them is connected to would be luck."""
+    def _check_addresses(self, target: GuardedUrl, addresses: Sequence[str]) -> None:
+        """Refuse the name if any of its addresses is forbidden, whichever would be connected to."""
         for address in addresses:
             why = refuse_address(address, target.host, self._allowed)
             if why:
                 raise NotAllowed(
-                    f"{target.host} is not called: {why}. Use a public address, or open this one with allow=.",
+                    f"{target.host} is not called: {why}. Use a public address, or permit this one with allow=.",
                     url=target.host,
                     reason=why,
                 )
@@ -119,7 +119,7 @@ class Outbound:
             connection.sock = self._secured(sock, target, deadline)
         except OSError as error:
             sock.close()
-            raise NotDone(f"{target.host} offers no safe connection ({error}); nothing was sent.") from error
+            raise NotDone(f"the TLS connection to {target.host} failed ({error}); nothing was sent.") from error
         return connection
 
     def _secured(self, sock: socket.socket, target: GuardedUrl, deadline: float) -> socket.socket:
@@ -142,16 +142,16 @@ class Outbound:
             _request(connection, target, body, headers)
             return self._answer(connection, deadline)
         except http.client.HTTPException as error:
-            raise ConnectionError(f"{target.host} gave no answer that can be read ({type(error).__name__})") from error
+            raise ConnectionError(f"{target.host} sent an invalid response ({type(error).__name__})") from error
 
     def _answer(self, connection: http.client.HTTPConnection, deadline: float) -> SentRequest:
-        """A body is read a little, so that the other side can end in peace; a long or slow one is cut off."""
+        """Read the status and the beginning of the body, so that the peer can finish; cut off a long or slow one."""
         reader = _Timed(connection.sock, lambda: self._left(deadline))
         response = http.client.HTTPResponse(reader, method="POST")  # type: ignore[arg-type]
         try:
             response.begin()
             status, wait = response.status, response.getheader("retry-after", "")[:100]
-            _read_away(response)
+            _drain(response)
         finally:
             response.close()
         return SentRequest(status, wait)
@@ -159,12 +159,12 @@ class Outbound:
     def _left(self, deadline: float) -> float:
         left = deadline - self._monotonic()
         if left <= 0:
-            raise TimeoutError(f"no answer within {self._timeout:g} s")
+            raise TimeoutError(f"no response within {self._timeout:g} s")
         return left
 
 
 def _within(seconds: float, work: Callable[[], Sequence[str]]) -> Sequence[str]:
-    """A resolver has no time limit of its own, and whose name it is may keep it waiting."""
+    """Resolve with a time limit: the resolver has none, and the name's owner can delay it."""
     answers: Queue[Sequence[str] | OSError] = Queue()
     threading.Thread(target=lambda: answers.put(_tried(work)), name="twiceproof-resolve", daemon=True).start()
     try:
@@ -179,7 +179,7 @@ def _within(seconds: float, work: Callable[[], Sequence[str]]) -> Sequence[str]:
 def _tried(work: Callable[[], Sequence[str]]) -> Sequence[str] | OSError:
     try:
         return work()
-    except UnicodeError as error:  # a name that has no form in DNS
+    except UnicodeError as error:  # a name that DNS cannot represent
         return OSError(str(error))
     except OSError as error:
         return error
@@ -191,22 +191,22 @@ def _request(
     connection.putrequest("POST", target.path, skip_host=True, skip_accept_encoding=True)
     given = {"host": target.authority, "content-length": str(len(body)), "connection": "close"}
     others = {name: value for name, value in headers.items() if name.lower() not in (*given, "transfer-encoding")}
-    for name, value in {**others, **given}.items():  # each once, however it is spelled: two hosts are two receivers
+    for name, value in {**others, **given}.items():  # each once, in any case: two Host headers name two receivers
         connection.putheader(name, value)
     connection.endheaders(body)
 
 
-def _read_away(response: http.client.HTTPResponse) -> None:
+def _drain(response: http.client.HTTPResponse) -> None:
     left = MOST_ANSWER
     try:
         while left > 0 and (piece := response.read(min(PIECE, left))):
             left -= len(piece)
     except (OSError, http.client.HTTPException):
-        return  # the status is known, and the rest is nobody's business
+        return  # the status is known, and the rest is not needed
 
 
 class _Timed:
-    """What `HTTPResponse` takes for a socket."""
+    """A socket substitute for `HTTPResponse`."""
 
     def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
         self._reads = _Reads(sock, left)
@@ -216,7 +216,7 @@ class _Timed:
 
 
 class _Reads(io.RawIOBase):
-    """Every read gets what is left of the time: one byte a second must not hold us up for ever."""
+    """Limits every read to the remaining time, so that a peer sending one byte a second cannot block for ever."""
 
     def __init__(self, sock: socket.socket, left: Callable[[], float]) -> None:
         self._sock = sock
@@ -231,11 +231,11 @@ class _Reads(io.RawIOBase):
 
 
 PREFIX = "whsec_"
-SHORTEST = 24  # bytes, as the specification asks for
+SHORTEST = 24  # bytes, as the specification requires
 
 
 def signed_headers(message: str, at: float, body: bytes, secrets: Sequence[str]) -> dict[str, str]:
-    """The three headers. Receivers with the old or the new secret both find theirs."""
+    """Return the three headers, with one signature per secret, so that secrets can be rotated."""
     stamp = str(int(at))
     content = f"{message}.{stamp}.".encode() + body
     signatures = [b64encode(hmac.digest(_key(secret), content, "sha256")).decode() for secret in secrets]
@@ -254,6 +254,6 @@ def _key(secret: str) -> bytes:
         key = b""
     if len(key) < SHORTEST:
         raise Misuse(
-            f"A signing secret is {PREFIX} and the base64 of {SHORTEST} random bytes or more; make another one."
+            f"A signing secret is {PREFIX} and the base64 of {SHORTEST} random bytes or more; create another one."
         )
     return key

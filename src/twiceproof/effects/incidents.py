@@ -1,8 +1,8 @@
-"""Tells a hook of reviews, failures and dead letters: one message per flow and quiet period, over all processes.
+"""Notifies of reviews, failures and dead letters: one message per flow and quiet period, over all processes.
 
-What happens is heard where it is written, by whichever process, and told a moment later on a thread of its own: no run
-waits for it, and none is harmed by a receiver that is away. What a process had not told yet when it was killed, a
-worker that starts finds in the store, as long as it still waits for somebody.
+Each process observes its own writes and sends notices a moment later on a separate thread, so that runs neither wait
+for a receiver nor fail with it. What a killed process had not sent, a starting worker finds in the store, as long as it
+still needs attention.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ WATCHED = {
     (RUN, "failed"): FAILURE,
     ("letter", "kept"): DEAD_LETTER,
 }
-SOON = 1.0  # seconds after which it is told: what else happens meanwhile is in the same message
-AGAIN = 60.0  # after a message that could not be sent, or while the store is away
+SOON = 1.0  # seconds before a notice is sent, to include what else happens meanwhile
+AGAIN = 60.0  # seconds until the next attempt after a failure of the receiver or the store
 GRACE = 2.0  # for the last message when the app is closed
-MOST = 10_000  # that wait to be looked at
+MOST = 10_000  # observed writes that wait to be processed
 LOOKED_AT = 200  # of each kind, when a worker starts
 LONGEST = 300  # characters of a reason
 
@@ -58,7 +58,7 @@ Group = tuple[str, str, str]  # tenant, event and operation
 
 
 class DeadLetterNotice(Struct, frozen=True):
-    """What a notice says of a letter."""
+    """The fields of a dead letter that a notice needs."""
 
     id: str
     hook: str
@@ -66,8 +66,8 @@ class DeadLetterNotice(Struct, frozen=True):
     tenant: str = "default"
 
 
-class Heap(Struct, frozen=True):
-    """What has happened in a group since it was last told of; the latest stands for all."""
+class PendingNotice(Struct, frozen=True):
+    """What happened in a group since its last notice; key and reason are those of the latest."""
 
     count: int
     first_at: float
@@ -77,12 +77,12 @@ class Heap(Struct, frozen=True):
 
 
 class Incidents:
-    """`hear` is given to a store; `flush` looks at what was heard and tells it. `name` tells hooks apart."""
+    """`observe` is registered with a store; `flush` sends notices of what was observed. `name` identifies the hook."""
 
     def __init__(self, store: Store, hook: Hook, *, on: Collection[str], quiet: float, name: str, clock: Clock) -> None:
         wanted = (on,) if isinstance(on, str) else tuple(on)
         if not wanted or not set(wanted) <= set(EVENTS):
-            raise Misuse(f"on={on!r} names what nobody tells of; give some of {', '.join(EVENTS)}.")
+            raise Misuse(f"on={on!r} has an unknown event; give some of {', '.join(EVENTS)}.")
         if not callable(hook):
             raise Misuse("notify takes a hook: to_log(), to_webhook(…), to_email(…), or a function.")
         self._store = store
@@ -97,67 +97,67 @@ class Incidents:
         _all.add(self)
 
     def _reset(self) -> None:
-        """In a forked child: what was heard so far is the parent's to tell."""
+        """Run in a forked child, which leaves earlier observations to its parent."""
         self._mutex = threading.Lock()
         self._one_at_a_time = threading.Lock()
-        self._heard: dict[tuple[Address, str], bool] = {}  # whether it may have been told already
-        self._heaps: dict[Group, Heap] = {}
-        self._errand: DelayedCall | None = None
-        self._due = 0.0  # when it goes
+        self._observed: dict[tuple[Address, str], bool] = {}  # whether a notice may have been sent already
+        self._pending: dict[Group, PendingNotice] = {}
+        self._delayed: DelayedCall | None = None
+        self._due = 0.0  # when the delayed call runs
 
-    # -- hearing ---------------------------------------------------------------------------------
+    # -- observing -------------------------------------------------------------------------------
 
-    def hear(self, batch: Batch) -> None:
-        """On the thread that commits: as short as can be."""
+    def observe(self, batch: Batch) -> None:
+        """Note relevant writes. This runs on the committing thread, so it must be short."""
         for write in batch.writes:
             if isinstance(write, Insert | Replace):
                 event = self._watched.get((write.at.kind, write.state))
                 if event is not None:
                     self._note(write.at, event)
 
-    def look_around(self) -> Operation[None]:
-        """When a worker starts: what waits for somebody, and may not have been told by a process that died."""
+    def scan_store(self) -> Operation[None]:
+        """At the start of a worker: find what needs attention, in case the process that wrote it died."""
         for (kind, state), event in self._watched.items():
             if event == FAILURE:
-                continue  # it waits for nobody, and there may be many
+                continue  # needs no decision, and there may be many
             page = yield from self._store.scan(kind, state=state, limit=LOOKED_AT)
             for record in page.records:
                 self._note(record.at, event, found=True)
 
     def _note(self, at: Address, event: str, *, found: bool = False) -> None:
         with self._mutex:
-            if len(self._heard) < MOST:
-                self._heard[at, event] = found and self._heard.get((at, event), True)
+            if len(self._observed) < MOST:
+                self._observed[at, event] = found and self._observed.get((at, event), True)
         self._arm(SOON)
 
     def _arm(self, seconds: float) -> None:
         due = self._clock.monotonic() + seconds
         with self._mutex:
-            if self._stopped or (self._errand is not None and self._errand.is_alive() and self._due <= due):
+            if self._stopped or (self._delayed is not None and self._delayed.is_alive() and self._due <= due):
                 return
-            if self._errand is not None:
-                self._errand.cancel()
-            self._errand, self._due = DelayedCall(seconds, self._run, "twiceproof-notices"), due
+            if self._delayed is not None:
+                self._delayed.cancel()
+            self._delayed, self._due = DelayedCall(seconds, self._run, "twiceproof-notices"), due
             try:
-                self._errand.start()
-            except RuntimeError:  # no thread to be had: told with the next one
-                self._errand = None
+                self._delayed.start()
+            except RuntimeError:  # no thread could be started: sent with the next one
+                self._delayed = None
 
     def _run(self) -> None:
         with self._mutex:
-            self._errand = None  # what is heard from now on arms another
+            self._delayed = None  # later observations schedule another call
         wait = self.flush()
         if wait is not None:
             self._arm(wait)
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------
 
     def flush(self) -> float | None:
-        """Tell what can be told now. In how many seconds to come again; None: there is nothing left."""
+        """Send what can be sent now. Return the seconds until the next attempt, or None if nothing is left."""
         with self._one_at_a_time:
             try:
                 self._gather()
-                waits = [self._tell(group) for group in list(self._heaps)]
+                waits = [self._send(group) for group in list(self._pending)]
             except StoreError as error:
                 if error.data.get("closed"):
                     return None
@@ -168,41 +168,41 @@ class Incidents:
 
     def _gather(self) -> None:
         with self._mutex:
-            heard = dict(self._heard)
-        for (at, event), found in heard.items():
+            observed = dict(self._observed)
+        for (at, event), found in observed.items():
             block(self._add(at, event, found))
             with self._mutex:
-                if self._heard.get((at, event)) == found:
-                    del self._heard[at, event]
+                if self._observed.get((at, event)) == found:
+                    del self._observed[at, event]
 
     def _add(self, at: Address, event: str, found: bool) -> Operation[None]:
-        """By what is there now: what was settled meanwhile needs nobody."""
+        """Read the current record: what was settled meanwhile needs no notice."""
         record = (yield from self._store.read(at)).record
         if record is None or self._watched.get((at.kind, record.state)) != event:
             return
-        told = _told_of(record, event)
-        if told is None:
+        details = _details_of(record, event)
+        if details is None:
             return
-        group, key, reason = told
-        if found and (yield from self._was_told(group, record)):
+        group, key, reason = details
+        if found and (yield from self._was_sent(group, record)):
             return
-        heap = self._heaps.get(group) or Heap(0, record.updated_at, record.updated_at, key, reason)
-        self._heaps[group] = structs.replace(
-            heap, count=heap.count + 1, last_at=max(heap.last_at, record.updated_at), key=key, reason=reason
+        pending = self._pending.get(group) or PendingNotice(0, record.updated_at, record.updated_at, key, reason)
+        self._pending[group] = structs.replace(
+            pending, count=pending.count + 1, last_at=max(pending.last_at, record.updated_at), key=key, reason=reason
         )
 
-    def _was_told(self, group: Group, record: Record) -> Operation[bool]:
-        last = (yield from self._store.read(self._place(group))).record
+    def _was_sent(self, group: Group, record: Record) -> Operation[bool]:
+        last = (yield from self._store.read(self._address(group))).record
         return last is not None and last.updated_at >= record.updated_at
 
-    def _place(self, group: Group) -> Address:
+    def _address(self, group: Group) -> Address:
         tenant, event, operation = group
         return notice_at(tenant, "incidents", self._name, event, operation)
 
-    def _tell(self, group: Group) -> float | None:
-        """None: told, or perhaps; else in how many seconds to try again."""
+    def _send(self, group: Group) -> float | None:
+        """Return None if it was sent or may have been, else the seconds until the next attempt."""
         tenant, event, operation = group
-        heap, at = self._heaps[group], self._place(group)
+        pending, at = self._pending[group], self._address(group)
         written = block(claim_notice(self._store, at, self._quiet))
         if not isinstance(written, Written):
             return written
@@ -211,12 +211,12 @@ class Incidents:
             tenant,
             "",
             operation,
-            heap.key,
-            heap.count,
-            heap.first_at,
-            heap.last_at,
+            pending.key,
+            pending.count,
+            pending.first_at,
+            pending.last_at,
             event,
-            heap.reason,
+            pending.reason,
         )
         try:
             self._hook(notice)
@@ -224,25 +224,25 @@ class Incidents:
             log.warning("a notice (%s) was not sent, will try again: %s", notice.line, error)
             block(release_notice(self._store, at, written))
             return AGAIN
-        except Exception as error:  # noqa: BLE001 - perhaps sent: not a second time
+        except Exception as error:  # noqa: BLE001 - it may have been sent: not repeated
             log.warning("a notice (%s) may not have been sent: %s: %s", notice.line, type(error).__name__, error)
-        del self._heaps[group]
+        del self._pending[group]
         return None
 
     def stop(self) -> None:
-        """What was heard is told now, if there is no quiet period, in bounded time."""
+        """Send pending notices now, unless a quiet period runs, within a bounded time."""
         with self._mutex:
             self._stopped = True
-            errand, self._errand = self._errand, None
-            idle = errand is None and not self._heard and not self._heaps
-        if errand is not None:
-            errand.cancel()
+            delayed, self._delayed = self._delayed, None
+            idle = delayed is None and not self._observed and not self._pending
+        if delayed is not None:
+            delayed.cancel()
         if idle:
             return
         last = threading.Thread(target=self.flush, name="twiceproof-notices", daemon=True)
         try:
             last.start()
-        except RuntimeError:  # the process is ending, and no thread is to be had
+        except RuntimeError:  # the process is ending, and no thread can be started
             self.flush()
         else:
             last.join(GRACE)
@@ -257,21 +257,21 @@ def _at_exit() -> None:
         incidents.stop()
 
 
-def _told_of(record: Record, event: str) -> tuple[Group, str, str] | None:
-    """Whom it is about, its key, and why. None: nobody need hear of it."""
+def _details_of(record: Record, event: str) -> tuple[Group, str, str] | None:
+    """Return the group, key and reason for a notice, or None if none is needed."""
     if event == DEAD_LETTER:
         letter = msgspec.json.decode(record.body, type=DeadLetterNotice)
         return (letter.tenant, event, letter.hook), letter.id, _short(letter.reason)
     claim = claim_of(record)
-    if event == FAILURE and not _is_news(claim):
+    if event == FAILURE and not _is_final(claim):
         return None
     fault = claim.fault
     why = claim.reason if event == REVIEW or fault is None else f"{fault.type}: {fault.message}"
     return (claim.tenant, event, claim.operation), claim.key, _short(why)
 
 
-def _is_news(claim: Claim) -> bool:
-    """What may be tried again by itself has not failed for good; what a person ended, that person knows."""
+def _is_final(claim: Claim) -> bool:
+    """Whether the failure is final. Failures that are retried, and those decided by a person, need no notice."""
     fault = claim.fault
     return claim.settled is None and (fault is None or (not fault.retryable and fault.type != "Cancelled"))
 

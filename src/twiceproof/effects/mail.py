@@ -1,4 +1,4 @@
-"""A notice by mail."""
+"""Sends a notice by SMTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Relay", "send"]
 
 
 class Relay(Struct, frozen=True):
-    """The server that takes our mail."""
+    """The SMTP server and its login."""
 
     host: str
     port: int
@@ -28,16 +28,16 @@ class Relay(Struct, frozen=True):
     timeout: float
 
 
-# Its server said no: to the sender, to all recipients, or to the mail itself.
+# The server refused the sender, all recipients, or the mail itself.
 REFUSED = (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError)
 
 
 def send(relay: Relay, notice: Notice, sender: str, people: Sequence[str]) -> None:
-    """Raises NotDone where nothing was sent: it is then told with the next repeat, not after a quiet period."""
+    """Send the notice. Raise NotDone if nothing was sent: it is then retried without waiting for the quiet period."""
     try:
-        server = _ready(relay)
-    except OSError as error:  # also smtplib's own
-        raise NotDone(f"the mail server {relay.host} cannot be used ({error}); nothing was sent.") from error
+        server = _logged_in(relay)
+    except OSError as error:  # includes smtplib's own errors
+        raise NotDone(f"the mail server {relay.host} is not available ({error}); nothing was sent.") from error
     with server:
         try:
             server.send_message(_mail(notice, sender, people))
@@ -45,8 +45,8 @@ def send(relay: Relay, notice: Notice, sender: str, people: Sequence[str]) -> No
             raise NotDone(f"the mail server {relay.host} refused the mail ({error}); nothing was sent.") from error
 
 
-def _ready(relay: Relay) -> smtplib.SMTP:
-    server = _opened(relay)
+def _logged_in(relay: Relay) -> smtplib.SMTP:
+    server = _connected(relay)
     try:
         if relay.user:
             server.login(relay.user, secrets_of(relay.password)[0])
@@ -56,7 +56,7 @@ def _ready(relay: Relay) -> smtplib.SMTP:
     return server
 
 
-def _opened(relay: Relay) -> smtplib.SMTP:
+def _connected(relay: Relay) -> smtplib.SMTP:
     if relay.tls == "tls":
         context = ssl.create_default_context()
         return smtplib.SMTP_SSL(relay.host, relay.port, timeout=relay.timeout, context=context)
@@ -71,7 +71,7 @@ def _opened(relay: Relay) -> smtplib.SMTP:
 
 
 def _mail(notice: Notice, sender: str, people: Sequence[str]) -> EmailMessage:
-    """One Message-ID per notice: a mail server that gets it twice can tell."""
+    """Build the mail, with one Message-ID per notice, so that a mail server can recognise a repeat."""
     mail = EmailMessage()
     mail["From"], mail["To"] = sender, ", ".join(people)
     mail["Subject"] = _one_line(f"Twiceproof: {notice.line}")[:200]
@@ -84,7 +84,7 @@ def _mail(notice: Notice, sender: str, people: Sequence[str]) -> EmailMessage:
 
 
 def _one_line(text: str) -> str:
-    """What comes from outside must not write headers of its own."""
+    """Replace control characters: external text must not add headers."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 

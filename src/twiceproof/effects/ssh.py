@@ -1,4 +1,4 @@
-"""Starts work on another machine over SSH: for `app.remote(start=ssh_start("host", "command"), …)`."""
+"""Starts work on another machine over SSH, for `app.remote(start=ssh_start("host", "command"), …)`."""
 
 from __future__ import annotations
 
@@ -26,40 +26,43 @@ def ssh_start(
     timeout: float = 60.0,
     **options: Any,
 ) -> Callable[..., None]:
-    """A function that runs `command` on `host`, told in its environment where to call back and under which key.
+    """Return a function that runs `command` on `host`, with the callback URL and the effect key in its environment.
 
-    A text is run by the remote shell; a list is one program and its arguments. With `detach` it goes on when the
-    connection ends, and writes to `log`; without, it must see to that itself (`sbatch`, `systemd-run`). An exit
-    status other than 0 means: not started. `options` go to `asyncssh.connect` (username, client_keys, known_hosts).
+    A string is run by the remote shell; a list is one program and its arguments. With `detach` it continues when the
+    connection ends, and writes to `log`; otherwise it must detach itself (`sbatch`, `systemd-run`). An exit status
+    other than 0 means that it was not started. `options` are passed to `asyncssh.connect` (username, client_keys,
+    known_hosts).
     """
     script = script_of(command, detach=detach, log=log)
 
     def start(url: str, effect_key: str = "") -> None:
-        told = f"{_line(url)}\n{_line(effect_key)}\n"
-        work = _start(host, script, told, connect_timeout, timeout, options)
-        with ThreadPoolExecutor(1) as pool:  # the caller's thread may have a running loop of its own
+        stdin = f"{_line(url)}\n{_line(effect_key)}\n"
+        work = _start(host, script, stdin, connect_timeout, timeout, options)
+        with ThreadPoolExecutor(1) as pool:  # the caller's thread may have a running event loop
             pool.submit(_run, work).result()
 
     return start
 
 
 def script_of(command: str | Sequence[str], *, detach: bool = True, log: str = "/dev/null") -> str:
-    """One word for the remote login shell, whichever that is. Nothing secret is in it: `ps` shows it to everybody."""
-    words = ["sh", "-c", command] if isinstance(command, str) else list(command)
-    if not words or not all(isinstance(word, str) and word and "\0" not in word for word in words):
-        raise Misuse("ssh_start needs a command: a text for the shell, or a list of a program and its arguments.")
+    """Return one command for any remote login shell. It contains no secret, because `ps` shows it to all users."""
+    arguments = ["sh", "-c", command] if isinstance(command, str) else list(command)
+    if not arguments or not all(
+        isinstance(argument, str) and argument and "\0" not in argument for argument in arguments
+    ):
+        raise Misuse("ssh_start needs a command: a string for the shell, or a list of a program and its arguments.")
     read = f"IFS= read -r {CALLBACK} && IFS= read -r {EFFECT_KEY} || exit 65; export {CALLBACK} {EFFECT_KEY}"
-    missing = f"{{ echo {shlex.quote(words[0] + ': not found')} >&2; exit 127; }}"
-    there = f"command -v {shlex.quote(words[0])} >/dev/null || {missing}"
-    run = f"exec {shlex.join(words)} </dev/null"
+    missing = f"{{ echo {shlex.quote(arguments[0] + ': not found')} >&2; exit 127; }}"
+    there = f"command -v {shlex.quote(arguments[0])} >/dev/null || {missing}"
+    run = f"exec {shlex.join(arguments)} </dev/null"
     if detach:
-        # A log that cannot be written would be found out in the background, and pass for a start.
-        run = f": >>{shlex.quote(log)} || exit 73; nohup {shlex.join(words)} </dev/null >>{shlex.quote(log)} 2>&1 &"
+        # An unwritable log would only fail in the background, after the start was reported as successful.
+        run = f": >>{shlex.quote(log)} || exit 73; nohup {shlex.join(arguments)} </dev/null >>{shlex.quote(log)} 2>&1 &"
     return f"exec sh -c {shlex.quote('; '.join((read, there, run)))}"
 
 
 def _line(text: str) -> str:
-    """Read by the remote shell line by line: a line break would end up in the next variable."""
+    """The remote shell reads line by line: a line break would end up in the next variable."""
     if "\n" in text or "\r" in text or "\0" in text:
         raise Misuse("A callback URL and an effect key are one line each; check what was passed to start().")
     return text
@@ -72,42 +75,44 @@ def _run(work: Any) -> None:
 
 
 async def _start(
-    host: str, script: str, told: str, connect_timeout: float, timeout: float, options: dict[str, Any]
+    host: str, script: str, stdin: str, connect_timeout: float, timeout: float, options: dict[str, Any]
 ) -> None:
     asyncssh = _asyncssh()
     try:
         connection = await asyncssh.connect(host, connect_timeout=connect_timeout, **options)
     except (OSError, TimeoutError, asyncssh.Error) as error:
-        raise NotDone(f"{host} could not be reached ({_said(error)}); nothing was started.") from error
+        raise NotDone(f"{host} could not be reached ({_describe(error)}); nothing was started.") from error
     async with connection:
-        await _execute(asyncssh, connection, host, script, told, timeout)
+        await _execute(asyncssh, connection, host, script, stdin, timeout)
 
 
-async def _execute(asyncssh: Any, connection: Any, host: str, script: str, told: str, timeout: float) -> None:
-    """From here on the command may have begun: silence is not a no."""
+async def _execute(asyncssh: Any, connection: Any, host: str, script: str, stdin: str, timeout: float) -> None:
+    """From here on the command may have started, so a lost connection leaves the outcome unknown."""
     import asyncio
 
     try:
         async with asyncio.timeout(timeout):
-            done = await connection.run(script, input=told, check=False)
+            done = await connection.run(script, input=stdin, check=False)
     except asyncssh.ChannelOpenError as error:
-        raise NotDone(f"{host} refused the session ({_said(error)}); nothing was started.") from error
+        raise NotDone(f"{host} refused the session ({_describe(error)}); nothing was started.") from error
     except (OSError, asyncssh.Error) as error:
-        raise ConnectionError(f"the connection to {host} broke ({_said(error)}); it may have been started") from error
+        raise ConnectionError(
+            f"the connection to {host} broke ({_describe(error)}); it may have been started"
+        ) from error
     if done.exit_status is None or done.exit_signal is not None:
-        raise ConnectionError(f"{host} did not say how the start ended; it may have been started")
+        raise ConnectionError(f"{host} did not report how the start ended; it may have been started")
     if done.exit_status != 0:
-        complaint = _without(str(done.stderr or ""), told)
-        raise NotDone(f"{host} answered with exit status {done.exit_status}: {complaint or 'without a word'}.")
+        complaint = _without(str(done.stderr or ""), stdin)
+        raise NotDone(f"{host} answered with exit status {done.exit_status}: {complaint or 'no output'}.")
 
 
-def _said(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _without(text: str, told: str) -> str:
-    """A complaint that repeats the callback's URL would carry its token into errors and logs."""
-    for secret in filter(None, told.split("\n")):
+def _without(text: str, stdin: str) -> str:
+    """Remove the secrets from error output, which would carry the callback's token into errors and logs."""
+    for secret in filter(None, stdin.split("\n")):
         text = text.replace(secret, "…")
     return " ".join(text.split())[:LONGEST_COMPLAINT]
 

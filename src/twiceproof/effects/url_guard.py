@@ -1,4 +1,4 @@
-"""SSRF: which URLs and addresses may be called."""
+"""SSRF protection: decides which URLs and addresses may be called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Allowed", "GuardedUrl", "NotAllowed", "read_target", "refuse_address
 
 Address = IPv4Address | IPv6Address
 
-# IANA's special-purpose registries, and what clouds put into them.
+# IANA's special-purpose registries, and addresses that clouds use internally.
 CLOSED_V4 = tuple(
     (IPv4Network(block), what)
     for block, what in (
@@ -24,7 +24,7 @@ CLOSED_V4 = tuple(
         ("10.0.0.0/8", "private"),
         ("100.64.0.0/10", "shared by a carrier (CGNAT); a cloud's metadata may be there"),
         ("127.0.0.0/8", "this machine"),
-        ("168.63.129.16/32", "a cloud's own"),
+        ("168.63.129.16/32", "used by a cloud internally"),
         ("169.254.0.0/16", "link-local; a cloud's metadata is there"),
         ("172.16.0.0/12", "private"),
         ("192.0.0.0/24", "for protocols"),
@@ -41,7 +41,7 @@ CLOSED_V4 = tuple(
         ("240.0.0.0/4", "reserved, or broadcast"),
     )
 )
-OPEN_V6 = IPv6Network("2000::/3")  # all else is unassigned, local, multicast, mapped or translated
+OPEN_V6 = IPv6Network("2000::/3")  # everything else is unassigned, local, multicast, mapped or translated
 CLOSED_V6 = tuple(
     (IPv6Network(block), what)
     for block, what in (
@@ -50,17 +50,17 @@ CLOSED_V6 = tuple(
         ("2002::/16", "6to4"),
         ("2620:4f:8000::/48", "AS112"),
         ("3fff::/20", "for examples"),
-        ("3ffe::/16", "6bone, gone"),
+        ("3ffe::/16", "6bone, obsolete"),
     )
 )
 
 
 class Allowed:
-    """What a user opened by name: networks (`10.0.0.0/8`) and hosts (`hooks.internal`)."""
+    """Networks (`10.0.0.0/8`) and hosts (`hooks.internal`) that the user permits."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
         if isinstance(names, str):
-            raise Misuse(f'allow={names!r} is one text, not a list; write allow=("{names}",).')
+            raise Misuse(f'allow={names!r} is a string, not a list; write allow=("{names}",).')
         self.networks: list[IPv4Network | IPv6Network] = []
         self.hosts: set[str] = set()
         for name in names:
@@ -74,8 +74,8 @@ class Allowed:
                 raise Misuse(f'allow has {name!r}; write a network like "10.0.0.0/8", or a host.') from None
             self.hosts.add(name.lower().rstrip("."))
 
-    def opens(self, host: str, address: Address) -> bool:
-        """A host that was named may be anywhere: who names it says so."""
+    def permits(self, host: str, address: Address) -> bool:
+        """Whether the address is permitted. A permitted host may have any address."""
         return host in self.hosts or any(address in network for network in self.networks)
 
 
@@ -83,14 +83,14 @@ NOTHING = Allowed()
 
 
 def refuse_address(text: str, host: str = "", allowed: Allowed = NOTHING) -> str:
-    """Why not to connect to this address; "" if there is no reason not to."""
+    """Return why this address must not be connected to, or ""."""
     try:
         address = ip_address(text)
     except ValueError:
-        return f"{text[:60]!r} is no address"
+        return f"{text[:60]!r} is not an address"
     if isinstance(address, IPv6Address) and address.scope_id is not None:
-        return f"{address} is of one link only"
-    if allowed.opens(host, address):
+        return f"{address} is link-scoped"
+    if allowed.permits(host, address):
         return ""
     what = _what_v4(address) if isinstance(address, IPv4Address) else _what_v6(address)
     return f"{address} is not on the public internet ({what})" if what else ""
@@ -140,7 +140,7 @@ METADATA = frozenset(
         "kubernetes.default.svc.cluster.local",
     }
 )
-# Names that never lead to the public internet, whatever a resolver on this network makes of them.
+# Names that never belong to the public internet, whatever a local resolver returns.
 LOCAL = (
     "localhost",
     "local",
@@ -164,16 +164,16 @@ LOCAL = (
 
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _DOTTED = re.compile(r"(0|[1-9][0-9]{0,2})(\.(0|[1-9][0-9]{0,2})){3}")
-# A host that ends so is read as an IPv4 address by some: 2130706433, 0x7f.1, 0177.0.0.1, 127.1.
+# Some parsers read a host with such an ending as an IPv4 address: 2130706433, 0x7f.1, 0177.0.0.1, 127.1.
 _NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 
 class NotAllowed(Misuse):
-    """The address may not be called. Carries `url` without its query, and `reason`."""
+    """The URL may not be called. Carries `url` without its query, and `reason`."""
 
 
 class GuardedUrl(Struct, frozen=True):
-    """A URL, taken apart. `host` is lower case and ASCII; `path` has the query."""
+    """A parsed URL. `host` is lower case and ASCII; `path` includes the query."""
 
     scheme: str
     host: str
@@ -191,7 +191,7 @@ class GuardedUrl(Struct, frozen=True):
 
 
 def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collection[int] | None = None) -> GuardedUrl:
-    """Raises NotAllowed, saying why. `http`: plain http is taken too. `ports`: only these."""
+    """Parse a URL, or raise NotAllowed. `http` permits plain http; `ports` restricts the ports."""
     why = _refuse_form(url)
     if why:
         raise _not_allowed(url, why)
@@ -207,10 +207,10 @@ def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collec
         or ("it has a fragment" if "#" in url else "")
     )
     if not why and (inside := _refuse_host(host, allowed)):
-        raise _not_allowed(url, inside, opens=":" not in host and not _refuse_disguise(host))
+        raise _not_allowed(url, inside, permits=":" not in host and not _refuse_disguise(host))
     port = PORTS.get(parts.scheme, 0) if port is None else port
     if not why and (port < 1 or (ports is not None and port not in ports)):
-        why = f"port {port} is not open to callbacks"
+        why = f"port {port} is not permitted"
     if why:
         raise _not_allowed(url, why)
     query = f"?{parts.query}" if parts.query else ""
@@ -218,13 +218,13 @@ def read_target(url: str, allowed: Allowed, *, http: bool = False, ports: Collec
 
 
 def _refuse_form(url: object) -> str:
-    """Before any parser sees it: what two parsers read differently is not read at all."""
+    """Refuse URLs that two parsers might read differently, before any parser sees them."""
     if not isinstance(url, str) or not url:
         return "it is not a URL"
     if len(url) > LONGEST:
-        return f"it is longer than {LONGEST} letters"
+        return f"it is longer than {LONGEST} characters"
     if not url.isascii():
-        return "it has letters outside ASCII; write the host in punycode (xn--…) and percent-encode the rest"
+        return "it has characters outside ASCII; write the host in punycode (xn--…) and percent-encode the rest"
     if any(letter <= " " or letter == "\x7f" for letter in url):
         return "it has spaces or control characters"
     if "\\" in url:
@@ -235,11 +235,11 @@ def _refuse_form(url: object) -> str:
 def _refuse_scheme(scheme: str, http: bool) -> str:
     if scheme == "https" or (http and scheme == "http"):
         return ""
-    return "only https is sent to"
+    return "only https is permitted"
 
 
 def _host(netloc: str) -> str:
-    """Lower case. What stands in brackets and is no IPv6 address keeps a colon, and is refused as one."""
+    """Return the host in lower case. Brackets around anything but an IPv6 address leave a colon, which is refused."""
     host = netloc.rpartition("@")[2].lower()
     if not host.startswith("["):
         return host.partition(":")[0]
@@ -251,7 +251,7 @@ def _refuse_host(host: str, allowed: Allowed) -> str:
     if ":" in host:
         return _refuse_v6(host)
     if _DOTTED.fullmatch(host) or host in allowed.hosts:
-        return ""  # an address itself is judged when it is connected to
+        return ""  # an address itself is checked when it is connected to
     return _refuse_disguise(host) or _refuse_name(host)
 
 
@@ -261,7 +261,7 @@ def _refuse_disguise(host: str) -> str:
     if host.endswith("."):
         return "its host ends with a dot"
     if _NUMBER.fullmatch(host.rpartition(".")[2]):
-        return f"{host[:60]} is an address in disguise, or no host; write an address as four plain numbers"
+        return f"{host[:60]} is a disguised address or not a host; write an address as four decimal numbers"
     return ""
 
 
@@ -269,23 +269,23 @@ def _refuse_v6(host: str) -> str:
     try:
         address = IPv6Address(host)
     except ValueError:
-        return f"{host[:60]!r} is no address"
-    return "its address is of one link only" if address.scope_id is not None else ""
+        return f"{host[:60]!r} is not an address"
+    return "its address is link-scoped" if address.scope_id is not None else ""
 
 
 def _refuse_name(host: str) -> str:
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        return f"{host[:60]!r} is no host name"
+        return f"{host[:60]!r} is not a host name"
     if host in METADATA:
-        return f"{host} is a cloud's metadata"
+        return f"{host} is a cloud's metadata service"
     if len(labels) == 1 or any(host == name or host.endswith(f".{name}") for name in LOCAL):
         return f"{host} is a name of a local network"
     return ""
 
 
-def _not_allowed(url: object, why: str, *, opens: bool = False) -> NotAllowed:
-    """`opens`: the host stands in the way, and nothing else: to name it helps."""
+def _not_allowed(url: object, why: str, *, permits: bool = False) -> NotAllowed:
+    """`permits`: only the host is refused, so naming it in allow= helps."""
     shown = str(url).partition("?")[0].partition("#")[0][:120] if "@" not in str(url) else "the URL"
-    move = "Use a public https address, or open this one with allow=" if opens else "Write it as https://HOST/PATH"
+    move = "Use a public https address, or permit this one with allow=" if permits else "Write it as https://HOST/PATH"
     return NotAllowed(f"{shown!r} is not called: {why}. {move}.", url=shown, reason=why)

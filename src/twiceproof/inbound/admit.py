@@ -52,7 +52,6 @@ from ..records import Address
 from .dead_letters import (
     DeadLetter,
     body_of_letter,
-    event_name,
     find_letter,
     keep_letter,
     mark_replayed,
@@ -129,16 +128,16 @@ class Admission:
     def _admit_events(self, events: Sequence[Event]) -> Operation[list[Admitted]]:
         if len(events) == 1:  # the usual case
             return [(yield from self._admit_and_report(events[0]))]
-        first = {event_name(event): event for event in reversed(events)}
+        first = {event.name: event for event in reversed(events)}
         admitted = yield from Concurrently([self._admit_and_report(event) for event in first.values()])
         # Repeats within one delivery run after the first, which they would otherwise find busy.
-        again = [event for event in events if first[event_name(event)] is not event]
+        again = [event for event in events if first[event.name] is not event]
         return admitted + (
             (yield from Concurrently([self._admit_and_report(event) for event in again])) if again else []
         )
 
     def _admit_and_report(self, event: Event) -> Operation[Admitted]:
-        admitted = structs.replace((yield from self._admit(event)), event=event_name(event))
+        admitted = structs.replace((yield from self._admit(event)), event=event.name)
         report(self.hook.name, admitted.outcome, key=event.id, run=admitted.run)
         return admitted
 
@@ -205,9 +204,13 @@ class Admission:
 
     def _fingerprint(self, event: Event) -> str:
         """Leave redacted fields out: a card number could be guessed from a hash that covers it."""
-        contents = redact(event.payload if event.contents is None else event.contents, self.hook.redact)
+        if event.fingerprint:
+            return event.fingerprint
+        contents = event.payload if event.contents is None else event.contents
+        if self.hook.redact:
+            contents = redact(contents, self.hook.redact)
         ignored = [f"payload.{name}" for name in (*self.hook.source.varying, *self.hook.redact)]
-        return event.fingerprint or fingerprint({"payload": contents}, ignored)
+        return fingerprint({"payload": contents}, ignored)
 
     # -- a new event -----------------------------------------------------------------------------
 
@@ -348,9 +351,11 @@ def _refuse_unverified(hook: Hook, envelope: Envelope, parts: Runtime) -> Operat
     if len(envelope.body) > source.largest:
         return _too_large(source.largest)
     secrets, now = hook.secrets(), parts.clock.now()
-    verify = InThread(lambda: source.verify(envelope, secrets, now))
     try:
-        refused = (yield from verify) if source.waits else verify.block()
+        if source.waits:
+            refused = yield from InThread(lambda: source.verify(envelope, secrets, now))
+        else:
+            refused = source.verify(envelope, secrets, now)
     except Exception:  # answered like a wrong signature, so that the reply does not reveal which webhooks exist
         log.exception("%s: verifying a delivery raised an error", hook.name)
         return _not_verified()
@@ -421,7 +426,7 @@ def _still_refused(letter: DeadLetter, admitted: Sequence[Admitted]) -> list[str
 def _events_to_replay(letter: DeadLetter, reading: Sequence[Event | Poison]) -> Sequence[Event | Poison]:
     if not letter.refused_events:
         return reading
-    found = [one for one in reading if isinstance(one, Event) and event_name(one) in letter.refused_events]
+    found = [one for one in reading if isinstance(one, Event) and one.name in letter.refused_events]
     if not found:  # an empty replay has no failures, and would delete the letter
         raise Misuse(
             f"{letter.id} no longer contains event {letter.refused_events[0][:80]!r} as its source reads it. "

@@ -26,7 +26,6 @@ __all__ = [
     "INLINE",
     "DeadLetter",
     "body_of_letter",
-    "event_name",
     "find_letter",
     "fits",
     "inline",
@@ -79,13 +78,6 @@ def _read_pieces(store: Store, space: str, count: int) -> Operation[bytes]:
     return body
 
 
-def event_name(event: Event) -> str:
-    """The event's id as text that can be stored. A custom source may use any value as an id, and one letter that
-    cannot be decoded would make the whole list unreadable.
-    """
-    return str(event.id).encode("utf-8", "backslashreplace").decode()
-
-
 def write_events(events: Sequence[Event], paths: Collection[str], fingerprint: Callable[[Event], str]) -> bytes:
     """Encode redacted events, each with the fingerprint of its full payload.
 
@@ -106,9 +98,7 @@ def _redacted(event: Event, paths: Collection[str], fingerprint: Callable[[Event
         known = fingerprint(event)
     except Misuse:  # refused for this reason, and will be again
         known = ""
-    return structs.replace(
-        event, id=event_name(event), payload=redact(event.payload, paths), contents=None, fingerprint=known
-    )
+    return structs.replace(event, id=event.name, payload=redact(event.payload, paths), contents=None, fingerprint=known)
 
 
 DEAD_LETTER_KIND = record_kind("letter", expires=True)

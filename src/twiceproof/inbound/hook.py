@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, get_args
 
 from msgspec import Struct, field, structs
@@ -13,6 +13,7 @@ from ..claims.claim import validate_name
 from ..claims.policy import Policy
 from ..errors import ForgottenEarlyWarning, Misuse
 from ..flows.flow import Flow
+from ..keys.key import is_blank
 from .source import Event, Source
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "RecentRuns",
     "Secrets",
     "operation_of",
+    "secret_reader",
     "validate_on_failed",
     "warn_if_forgotten_early",
 ]
@@ -85,6 +87,26 @@ class Hook(Struct, frozen=True):
             return None
         whole = len(self.flow.inputs.names) == 1 or not isinstance(given, dict)
         return ((given,), {}) if whole else ((), given)
+
+
+def secret_reader(secret: str | Collection[str] | Secrets, source: Source) -> Secrets:
+    """Return a function that reads the secrets, after checking those that are given as text."""
+    if callable(secret):
+        return lambda: _current(secret)
+    given = (secret,) if isinstance(secret, str) else tuple(secret or ())
+    if not all(isinstance(one, str) for one in given):  # iterating bytes gives numbers
+        raise Misuse(f"The secret of {source.name} is not text; give a str, several, or env(…).")
+    if source.signed and not all(given or [""]):
+        raise Misuse(f'{source.name} signs what it sends; give its secret: secret=env("{source.name.upper()}_SECRET").')
+    if any(is_blank(one) for one in given):  # anyone can sign with spaces
+        raise Misuse(f"A secret of {source.name} is blank; copy it again from the sender, or leave it out.")
+    return lambda: given
+
+
+def _current(read: Secrets) -> tuple[str, ...]:
+    """Return the function's secrets without blank ones. A single string is one secret, not one per character."""
+    found = read()
+    return tuple(one for one in ((found,) if isinstance(found, str) else found) if not is_blank(one))
 
 
 def operation_of(name: str) -> str:

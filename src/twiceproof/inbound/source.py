@@ -34,6 +34,13 @@ class Event(Struct, frozen=True):
     contents: Any = None  # what is equal in every delivery of it, if that is not the payload
     fingerprint: str = ""  # of the full payload, if the stored payload is redacted
 
+    @property
+    def name(self) -> str:
+        """The id as text that can be stored. A custom source may use any value as an id, and one dead letter that
+        cannot be decoded would make the whole list unreadable.
+        """
+        return str(self.id).encode("utf-8", "backslashreplace").decode()
+
 
 class Handshake(Struct, frozen=True):
     """The sender verifies this endpoint. Nothing is claimed."""

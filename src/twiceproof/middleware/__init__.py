@@ -1,4 +1,4 @@
-"""The `Idempotency-Key` header, for any Python web app, and tokens for forms."""
+"""`Idempotency-Key` middleware for any ASGI or WSGI app, and form tokens."""
 
 from .asgi import IdempotencyKey
 from .forms import FIELD, form_field, form_token

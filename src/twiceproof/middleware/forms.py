@@ -1,6 +1,6 @@
-"""Form tokens: what makes a double click, a reload or the back button one submit.
+"""Form tokens: they turn a double click, a reload or the back button into one submission.
 
-A token is drawn when the page is made and sits in a hidden field. It is not a guard against other sites' forms (CSRF).
+A token is generated with the page and sent in a hidden field. It does not protect against CSRF.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["FIELD", "FormToken", "Multipart", "form_field", "form_token", "multi
 
 
 FIELD = "twiceproof_token"
-RANDOM = re.compile(r"[A-Za-z0-9_-]{22,128}")  # what is drawn here has 24 characters: nobody guesses another's
+RANDOM = re.compile(r"[A-Za-z0-9_-]{22,128}")  # generated tokens have 24 characters, too many to guess
 MOST_FIELDS = 2_000
 MULTIPART = re.compile(r"\s*multipart/[\w.+-]+\s*", re.I | re.A)
 PARAMETER = re.compile(r';\s*([^\s;="]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))\s*')
@@ -30,18 +30,18 @@ PARAMETER = re.compile(r';\s*([^\s;="]+)=(?:"((?:[^"\\]|\\.)*)"|([^\s;"]+))\s*')
 
 class FormToken(Struct, frozen=True):
     value: str
-    drawn_at: float | None = None  # known where tokens are signed
+    issued_at: float | None = None  # known if tokens are signed
 
 
 class Multipart(Struct, frozen=True):
-    """A form of parts: its type without the boundary, and what stands before each part."""
+    """A multipart form: its type without the boundary, and the delimiter before each part."""
 
     kind: str
     delimiter: bytes
 
 
 class FormField(str):
-    """Markup: template engines that ask for `__html__` put it into the page as it is."""
+    """Markup that template engines insert without escaping, through `__html__`."""
 
     __slots__ = ()
 
@@ -52,16 +52,16 @@ class FormField(str):
 def form_token(
     secret: str | bytes = "", *, clock: Clock = system_clock, entropy: Callable[[int], bytes] = os.urandom
 ) -> str:
-    """A fresh token. With the middleware's secret it is signed: only pages of yours make tokens that are taken."""
-    drawn = urlsafe_b64encode(entropy(18)).decode()
+    """Return a new token. With the middleware's secret it is signed, so that only your own pages can issue tokens."""
+    random = urlsafe_b64encode(entropy(18)).decode()
     if not secret:
-        return drawn
-    text = f"{drawn}.{int(clock.now()):x}"
+        return random
+    text = f"{random}.{int(clock.now()):x}"
     return f"{text}.{_signature(secret, text)}"
 
 
 def form_field(secret: str | bytes = "", *, name: str = FIELD, token: str = "") -> FormField:
-    """The hidden field for a page: `{{ form_field() }}` inside the form."""
+    """Return the hidden field for a page: `{{ form_field() }}` inside the form."""
     value = token or form_token(secret)
     return FormField(f'<input type="hidden" name="{escape(name)}" value="{escape(value)}" autocomplete="off">')
 
@@ -70,10 +70,10 @@ def read_token(value: str, secret: str | bytes) -> FormToken | Malformed:
     if not secret:
         return FormToken(value) if RANDOM.fullmatch(value) else Malformed("it was not made by form_token()")
     text, _, signature = value.rpartition(".")
-    drawn, _, moment = text.partition(".")
+    random, _, moment = text.partition(".")
     if not hmac.compare_digest(_signature(secret, text).encode(), signature.encode(errors="replace")):
-        return Malformed("its signature does not fit")
-    return FormToken(drawn, float(int(moment, 16)))
+        return Malformed("its signature is wrong")
+    return FormToken(random, float(int(moment, 16)))
 
 
 def _signature(secret: str | bytes, text: str) -> str:
@@ -86,7 +86,7 @@ def _signature(secret: str | bytes, text: str) -> str:
 
 
 def token_in(content_type: str, body: bytes, name: str) -> str:
-    """The field's value; "" where the body is not a form, or has no such field."""
+    """Return the field's value; "" if the body is not a form or has no such field."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/x-www-form-urlencoded":
         return _in_pairs(body, name)
@@ -104,7 +104,7 @@ def _in_pairs(body: bytes, name: str) -> str:
 
 
 def multipart_of(content_type: str) -> Multipart | None:
-    """None: no form of parts, or not surely one: with two boundaries, two readers see two forms."""
+    """Return None if it is not a multipart form, or is ambiguous: with two boundaries, parsers disagree."""
     found = MULTIPART.match(content_type)
     if found is None:
         return None

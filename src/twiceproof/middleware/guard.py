@@ -1,11 +1,11 @@
-"""Transport-free: take, replay, record."""
+"""The idempotency guard, independent of ASGI and WSGI: takes claims, replays and records responses."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Raw
 
@@ -35,38 +35,41 @@ from ..records import Written
 from . import problems
 from .request import Identity, Reader
 from .responses import AnswerCutShort, RecordedAnswer, Recording, as_page, make_answer, restore
-from .routes import HeldRequest, KeyedRequest, Route, RouteRule, Rules, Who, marks
+from .routes import Caller, HeldRequest, KeyedRequest, Route, RouteRule, Rules, marker_headers
 from .status_policy import ClaimAction, handler_not_reached, of_error, of_status
 
-__all__ = ["IdempotencyGuard", "RequestLedger", "record", "record_error"]
+__all__ = ["IdempotencyGuard", "IdempotencyMiddleware", "RequestLedger", "record", "record_error"]
 
 
-UNKNOWN = "whether its work was done is unknown"
+Inner = TypeVar("Inner")  # the wrapped app
+Carrier = TypeVar("Carrier")  # an ASGI scope or a WSGI environ
+
+UNKNOWN = "it is not known whether its work was done"
 
 
-def record(turn: HeldRequest, word: ClaimAction, recording: Recording) -> Operation[Written | LostHold]:
-    if word == "keep":
-        return _keep(turn, recording.answer())
+def record(held_request: HeldRequest, action: ClaimAction, recording: Recording) -> Operation[Written | LostHold]:
+    if action == "keep":
+        return _keep(held_request, recording.answer())
     phrase = f"answered {recording.status} {_phrase(recording.status)}".rstrip()
-    return _end(turn, word, Fault(f"HTTP {recording.status}", phrase, retryable=word == "retry"))
+    return _end(held_request, action, Fault(f"HTTP {recording.status}", phrase, retryable=action == "retry"))
 
 
-def record_error(turn: HeldRequest, word: ClaimAction, error: BaseException) -> Operation[Written | LostHold]:
-    if word == "keep":
-        return _keep(turn, _as_answer(problems.broken_off()))
-    return _end(turn, word, fault_of(error, retryable=word == "retry"))
+def record_error(held_request: HeldRequest, action: ClaimAction, error: BaseException) -> Operation[Written | LostHold]:
+    if action == "keep":
+        return _keep(held_request, _as_answer(problems.broken_off()))
+    return _end(held_request, action, fault_of(error, retryable=action == "retry"))
 
 
-def _keep(turn: HeldRequest, answer: RecordedAnswer) -> Operation[Written | LostHold]:
-    return turn.scope.complete(pack(answer, turn.scope.hold.held), turn.visit.rule.life)
+def _keep(held_request: HeldRequest, answer: RecordedAnswer) -> Operation[Written | LostHold]:
+    return held_request.scope.complete(pack(answer, held_request.scope.hold.held), held_request.request.rule.life)
 
 
-def _end(turn: HeldRequest, word: ClaimAction, fault: Fault) -> Operation[Written | LostHold]:
-    if word == "release":
-        return turn.scope.release()
-    if word == "retry":
-        return turn.scope.fail(fault, turn.visit.rule.life)
-    return turn.scope.park(fault, f"{fault.message or fault.type}: {UNKNOWN}")
+def _end(held_request: HeldRequest, action: ClaimAction, fault: Fault) -> Operation[Written | LostHold]:
+    if action == "release":
+        return held_request.scope.release()
+    if action == "retry":
+        return held_request.scope.fail(fault, held_request.request.rule.life)
+    return held_request.scope.park(fault, f"{fault.message or fault.type}: {UNKNOWN}")
 
 
 def _as_answer(reply: Reply) -> RecordedAnswer:
@@ -83,27 +86,27 @@ def _phrase(status: int) -> str:
 log = logging.getLogger("twiceproof.middleware")
 
 FIRST_PAUSE = 0.02
-NO_BODY = frozenset({204, 304})  # statuses that say no length
+NO_BODY = frozenset({204, 304})  # statuses without a content-length
 
 
 class RequestLedger(Protocol):
-    """What is needed of an `App`."""
+    """The part of an `App` that the middleware needs."""
 
     @property
     def parts(self) -> Runtime: ...
 
 
 def _parts_of(ledger: RequestLedger) -> Runtime:
-    """Web apps are called `app` as well, and are what is passed by mistake."""
+    """Reject a web app passed by mistake, because those are called `app` too."""
     parts = getattr(ledger, "parts", None)
     if not isinstance(parts, Runtime):
         kind = type(ledger).__name__
-        raise Misuse(f'app= is the ledger, a twiceproof.App, and this is a {kind}; pass app=App("sqlite:///shop.db").')
+        raise Misuse(f'app= must be a twiceproof.App, but this is a {kind}; pass app=App("sqlite:///shop.db").')
     return parts
 
 
 class IdempotencyGuard:
-    """One middleware's door. Holds no state between requests: everything rests in the store."""
+    """Guards the routes of one middleware. It keeps no state between requests: everything is in the store."""
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class IdempotencyGuard:
         self._claims = self._parts.claims
         self._rules = Rules(routes)
         self._identity = Identity(secret)
-        self._reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
+        self.reader = Reader(anonymous=anonymous, secret=secret, now=self._parts.clock.now)
         self._refuse_best_effort()
 
     def _refuse_best_effort(self) -> None:
@@ -127,10 +130,11 @@ class IdempotencyGuard:
 
     # -- before the app --------------------------------------------------------------------------
 
-    def place(self, method: str, path: str, root: str) -> tuple[RouteRule | None, str]:
-        """The rule of a request, and the path that it fits: the whole one, or what is below where the app is mounted.
+    def find_rule(self, method: str, path: str, root: str) -> tuple[RouteRule | None, str]:
+        """Return the rule of a request and the path that matched: the whole path, or the part below the mount point.
 
-        Where that is may be said on the server's command line: routes that fitted yesterday must not be left alone.
+        Both are tried because the mount point may be set on the server's command line, and routes that matched before
+        must stay guarded.
         """
         rule, above = self._rules.find(method, path), root.rstrip("/")
         if rule is None and above and path.startswith(above + "/"):
@@ -138,42 +142,38 @@ class IdempotencyGuard:
             rule = self._rules.find(method, path)
         return rule, path
 
-    def read(
-        self, rule: RouteRule, method: str, path: str, query: str, headers: Mapping[str, str], who: Callable[[], Who]
-    ) -> KeyedRequest | Reply | None:
-        """Whether it comes in at all. None: without a key, and it may."""
-        return self._reader.read(rule, method, path, query, headers, who)
-
-    def enter(self, visit: KeyedRequest, body: bytes) -> Operation[HeldRequest | Reply | None]:
-        """A turn: run the app. A reply: send it instead. None: a form without a token, which may run unguarded."""
-        if not visit.key:
-            read = self._reader.read_form(visit, body)
+    def enter(self, request: KeyedRequest, body: bytes) -> Operation[HeldRequest | Reply | None]:
+        """Return a held request to run the app, a reply to send instead, or None for a form that may run unguarded."""
+        if not request.key:
+            read = self.reader.read_form(request, body)
             if not isinstance(read, KeyedRequest):
-                return read if read is None else self._dressed(visit, read)
-            visit = read
+                return read if read is None else self._marked(request, read)
+            request = read
         try:
-            ask = self._ask(visit, body)
+            ask = self._ask(request, body)
             scope = ClaimScope(self._claims, self._parts.heartbeat, ask)
             outcome = yield from scope.enter()
-            if isinstance(outcome, Busy) and visit.rule.busy == "wait":
-                outcome = yield from scope.wait(outcome, seconds=visit.rule.wait, first_pause=FIRST_PAUSE)
+            if isinstance(outcome, Busy) and request.rule.busy == "wait":
+                outcome = yield from scope.wait(outcome, seconds=request.rule.wait, first_pause=FIRST_PAUSE)
             if isinstance(outcome, Held):
                 yield from scope.begin(inside=False)
-                return HeldRequest(visit, scope)
+                return HeldRequest(request, scope)
             if isinstance(outcome, LostHold):
-                return self._dressed(visit, problems.claim_lost(outcome))
+                return self._marked(request, problems.claim_lost(outcome))
             if not isinstance(outcome, Mismatch):
                 self._claims.duplicates.blocked(ask.operation, ask.key, "idempotency-key", tenant=ask.tenant)
             if isinstance(outcome, Done):
-                return (yield from self._replay(visit, outcome))
-            return self._dressed(visit, _refusal(visit, ask, outcome))
+                return (yield from self._replay(request, outcome))
+            return self._marked(request, _refusal(request, ask, outcome))
         except StoreError as error:
-            log.error("%s %s was refused, its claim cannot be had: %s", visit.method, visit.path, error)
-            return self._dressed(visit, problems.store_down(error))
+            log.error(
+                "%s %s was refused, because its claim could not be taken: %s", request.method, request.path, error
+            )
+            return self._marked(request, problems.store_down(error))
 
-    def _ask(self, visit: KeyedRequest, body: bytes) -> ClaimRequest:
-        rule, tenant = visit.rule, self._parts.tenant
-        operation, key = rule.operation(visit.method), self._identity.key(visit)
+    def _ask(self, request: KeyedRequest, body: bytes) -> ClaimRequest:
+        rule, tenant = request.rule, self._parts.tenant
+        operation, key = rule.operation(request.method), self._identity.key(request)
         at = address_of(tenant, operation, key)
         return ClaimRequest(
             at=at,
@@ -182,81 +182,109 @@ class IdempotencyGuard:
             owner=self._parts.owner(),
             lease=rule.lease,
             tenant=tenant,
-            fingerprint=self._identity.fingerprint(visit, body),
+            fingerprint=self._identity.fingerprint(request, body),
             run=run_id(at.space),
             repeat="safe" if rule.reruns else "never",
         )
 
-    def _replay(self, visit: KeyedRequest, done: Done) -> Operation[Reply]:
+    def _replay(self, request: KeyedRequest, done: Done) -> Operation[Reply]:
         text: str | Raw = done.result
         if done.spill is not None:
             text = yield from unpack(self._claims.store, done.at, done.result, done.spill)
         answer = restore(text) if text else None
         if answer is None or answer.left_out is not None:
-            return self._dressed(visit, problems.answer_not_kept(done, answer))
-        return _reply_of(visit, answer)
+            return self._marked(request, problems.answer_not_kept(done, answer))
+        return _reply_of(request, answer)
 
-    def _dressed(self, visit: KeyedRequest, reply: Reply) -> Reply:
-        shown = as_page(reply) if visit.page else reply
-        return Reply(shown.status, (*shown.headers, *marks(visit, replayed=False)), shown.body)
+    def _marked(self, request: KeyedRequest, reply: Reply) -> Reply:
+        shown = as_page(reply) if request.page else reply
+        return Reply(shown.status, (*shown.headers, *marker_headers(request, replayed=False)), shown.body)
 
     # -- after the app ---------------------------------------------------------------------------
 
-    def leave(
-        self, turn: HeldRequest, recording: Recording, carrier: MutableMapping[str, Any]
+    def record_answer(
+        self, held_request: HeldRequest, recording: Recording, carrier: MutableMapping[str, Any]
     ) -> Operation[Reply | None]:
-        """The app has answered: say the last word about the claim. None: pass the answer on."""
-        if turn.scope.hold.lost is INHERITED:  # in a forked child
-            self.abandon(turn)
+        """Record the app's response. Return None to send it, or the reply to send instead."""
+        if held_request.scope.hold.lost is INHERITED:  # in a forked child
+            self.abandon(held_request)
             return None
-        if recording.short:
-            yield from self.give_up(turn, AnswerCutShort("the answer was never finished"))
+        if recording.is_cut_short:
+            yield from self.record_failure(held_request, AnswerCutShort("the response was never finished"))
             return None
-        word = of_status(recording.status, turn.visit.rule)
-        if not turn.begun or handler_not_reached(carrier, recording):
-            word = "release"
-        self._end(turn)
+        action = of_status(recording.status, held_request.request.rule)
+        if not held_request.begun or handler_not_reached(carrier, recording):
+            action = "release"
+        self._end(held_request)
         try:
-            written = yield from record(turn, word, recording)
+            written = yield from record(held_request, action, recording)
         except StoreError as error:
-            # The answer is true all the same. Who asks again meets a lapsed claim, and a person.
-            log.error("%s was answered, but its record is in doubt: %s", turn.scope.request.at.space, error)
+            # The response is correct, so it is sent. A retry will find an expired lease and go to review.
+            log.error(
+                "%s was answered, but it is not known whether that was recorded: %s",
+                held_request.scope.request.at.space,
+                error,
+            )
             return None
-        return self._dressed(turn.visit, problems.claim_lost(written)) if isinstance(written, LostHold) else None
+        return (
+            self._marked(held_request.request, problems.claim_lost(written)) if isinstance(written, LostHold) else None
+        )
 
-    def give_up(self, turn: HeldRequest, error: BaseException) -> Operation[None]:
-        """The app has ended with an error instead of an answer. The error goes on by itself."""
-        if turn.scope.hold.lost is INHERITED:  # in a forked child
-            self.abandon(turn)
+    def record_failure(self, held_request: HeldRequest, error: BaseException) -> Operation[None]:
+        """Record that the app raised an error instead of responding. The error itself propagates."""
+        if held_request.scope.hold.lost is INHERITED:  # in a forked child
+            self.abandon(held_request)
             return
-        word = of_error(error, turn.visit.rule) if turn.begun else "release"
-        self._end(turn)
+        action = of_error(error, held_request.request.rule) if held_request.begun else "release"
+        self._end(held_request)
         try:
-            yield from record_error(turn, word, error)
+            yield from record_error(held_request, action, error)
         except StoreError as worse:
             error.add_note(f"twiceproof could not record this failure: {worse}")
 
-    def _end(self, turn: HeldRequest) -> None:
-        turn.left = True
-        turn.scope.end()
+    def _end(self, held_request: HeldRequest) -> None:
+        held_request.recorded = True
+        held_request.scope.end()
 
-    def abandon(self, turn: HeldRequest) -> None:
-        """Nothing more can be said, the lease must lapse by itself."""
-        self._end(turn)
+    def abandon(self, held_request: HeldRequest) -> None:
+        """Record nothing: the lease has to expire by itself."""
+        self._end(held_request)
 
 
-def _refusal(visit: KeyedRequest, ask: ClaimRequest, outcome: TakeOutcome) -> Reply:
+class IdempotencyMiddleware(Generic[Inner, Carrier]):
+    """What the ASGI and the WSGI middleware share: the wrapped app, the guard, and the caller's identity."""
+
+    def __init__(
+        self,
+        inner: Inner,
+        /,
+        *,
+        app: RequestLedger,
+        routes: Iterable[Route | str] | None = None,
+        principal: Callable[[Carrier], Caller] | None = None,
+        anonymous: str | None = None,
+        secret: str | bytes = b"",
+    ) -> None:
+        self._inner = inner
+        self._guard = IdempotencyGuard(app, routes=routes, anonymous=anonymous, secret=secret)
+        self._principal = principal
+
+    def _caller(self, carrier: Carrier, headers: Mapping[str, str]) -> Caller:
+        return headers.get("authorization") if self._principal is None else self._principal(carrier)
+
+
+def _refusal(request: KeyedRequest, ask: ClaimRequest, outcome: TakeOutcome) -> Reply:
     if isinstance(outcome, Busy):
-        return problems.busy(visit, outcome)
+        return problems.busy(request, outcome)
     if isinstance(outcome, Mismatch):
-        return problems.mismatch(visit, outcome)
+        return problems.mismatch(request, outcome)
     if isinstance(outcome, Failed):
         return problems.abandoned(outcome)
     reason = outcome if isinstance(outcome, InReview) else InReview("", ask.run, 0.0)
     return problems.in_review(ask, reason)
 
 
-def _reply_of(visit: KeyedRequest, answer: RecordedAnswer) -> Reply:
+def _reply_of(request: KeyedRequest, answer: RecordedAnswer) -> Reply:
     body = answer.body
     length = () if answer.status in NO_BODY else (("content-length", str(len(body))),)
-    return Reply(answer.status, (*answer.headers, *length, *marks(visit, replayed=True)), body)
+    return Reply(answer.status, (*answer.headers, *length, *marker_headers(request, replayed=True)), body)

@@ -1,4 +1,4 @@
-"""Every refusal, as a problem with its next move."""
+"""Every refusal of the middleware, as a problem with its next move."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ __all__ = [
     "busy",
     "claim_lost",
     "cut_short",
+    "form_too_old",
     "in_review",
     "malformed",
     "mismatch",
     "missing",
     "store_down",
     "too_large",
-    "too_old",
 ]
 
 
-COME_BACK = 5.0  # seconds: the longest that a client is told to wait, however long the lease
-REJECTED = ("repeatability-result", "rejected")
+LONGEST_RETRY = 5.0  # seconds: the longest Retry-After, however long the lease
 
 
 def missing(path: str, *, form: str) -> Reply:
@@ -37,27 +36,25 @@ def missing(path: str, *, form: str) -> Reply:
         return problem(
             400,
             "form-token-missing",
-            f"{path} takes a form only with the token of its page, in {form!r}.",
-            next_move="Open the page again and send the form from there.",
+            f"{path} accepts a form only with the token of its page, in the field {form!r}.",
+            next_move="Open the page again and submit the form from there.",
         )
     return problem(
         400,
         "idempotency-key-missing",
-        f"{path} takes requests only with an Idempotency-Key header.",
-        next_move="Draw a key (a UUID) for what you want done, and send the same key with every retry of it.",
+        f"{path} accepts requests only with an Idempotency-Key header.",
+        next_move="Generate a key (a UUID) for this request, and send the same key with every retry.",
     )
 
 
-def malformed(reason: str, *, repeatability: bool = False, form: bool = False) -> Reply:
+def malformed(reason: str, *, form: bool = False) -> Reply:
     if form:
         return problem(
             400,
             "form-token-malformed",
             f"The form's token cannot be read: {reason}.",
-            next_move="Open the page again and send the form from there.",
+            next_move="Open the page again and submit the form from there.",
         )
-    if repeatability:
-        return malformed_key(reason, what="The Repeatability headers", headers=[REJECTED])
     return malformed_key(reason)
 
 
@@ -66,30 +63,22 @@ def anonymous(path: str, *, required: bool) -> Reply:
     return problem(
         403,
         "idempotency-key-anonymous",
-        f"A key belongs to a caller, and it is not known who calls {path}.",
-        next_move=f"Send your credentials along{without}.",
+        f"A key is bound to a caller, and the caller of {path} is not known.",
+        next_move=f"Send your credentials{without}.",
     )
 
 
-def too_old(*, form: bool) -> Reply:
-    move = "Open the page again, and look whether the first sending was carried out before you send it once more."
-    if form:
-        return problem(412, "form-too-old", "This form was opened too long ago to be sent.", next_move=move)
-    return problem(
-        412,
-        "first-sent-too-old",
-        "The request was first sent longer ago than answers are remembered here.",
-        next_move="Look whether it was carried out; if it was not, send it as a new request with a new id.",
-        headers=[REJECTED],
-    )
+def form_too_old() -> Reply:
+    move = "Open the page again, and check whether the first submission was carried out before you repeat it."
+    return problem(412, "form-too-old", "This form was opened too long ago to be submitted.", next_move=move)
 
 
 def too_large(most: int) -> Reply:
     return problem(
         413,
         "too-large",
-        f"With an Idempotency-Key, a body may have {most:,} bytes.",
-        next_move="Send less, or upload it first and send a reference.",
+        f"With an Idempotency-Key, a body may have at most {most:,} bytes.",
+        next_move="Send a smaller body, or upload it first and send a reference.",
         headers=[("connection", "close")],
     )
 
@@ -104,33 +93,33 @@ def cut_short() -> Reply:
     )
 
 
-def mismatch(visit: KeyedRequest, found: Mismatch) -> Reply:
-    if visit.source == FORM:
+def mismatch(request: KeyedRequest, found: Mismatch) -> Reply:
+    if request.source == FORM:
         return problem(
             422,
             "form-already-sent",
-            "This form was sent before, with other contents.",
-            next_move="Look at what the first sending did; to send something else, open the page again.",
+            "This form was submitted before, with different contents.",
+            next_move="Check what the first submission did; to submit something else, open the page again.",
         )
     return problem(
         422,
         "idempotency-key-reused",
-        "This Idempotency-Key was used before, for another request.",
-        next_move="Send exactly what was sent the first time, or draw a new key for a new request.",
+        "This Idempotency-Key was used before, for a different request.",
+        next_move="Send exactly the first request again, or generate a new key for a new request.",
         more={"state": found.state},
     )
 
 
-def busy(visit: KeyedRequest, found: Busy) -> Reply:
-    """Never told to wait longer than the holder's lease: by then it is known what became of it, or a person asked."""
-    left = min(found.retry_after, visit.rule.lease, COME_BACK)
-    status = 409 if visit.rule.busy == "wait" else visit.rule.busy
+def busy(request: KeyedRequest, found: Busy) -> Reply:
+    """Retry-After is at most the holder's lease: by then the request has ended or is in review."""
+    left = min(found.retry_after, request.rule.lease, LONGEST_RETRY)
+    status = 409 if request.rule.busy == "wait" else request.rule.busy
     if status == 202:
         return json_reply(202, {"state": "in progress"}, [retry_after(left)])
     return problem(
         status,
         "in-progress",
-        "The first request with this key is still being worked on.",
+        "The first request with this key is still being processed.",
         next_move="Send the same request with the same key again after Retry-After seconds.",
         headers=[retry_after(left)],
         more={"state": "in progress"},
@@ -141,20 +130,20 @@ def in_review(ask: ClaimRequest, found: InReview) -> Reply:
     return problem(
         409,
         "needs-review",
-        "An earlier request with this key broke off, and it is not known whether it was carried out. It is not "
-        "repeated until somebody has looked.",
-        next_move="Do not send it again with another key. Whoever runs this service looks with: "
-        f"{suggested_command('claims', 'show', about=(ask.operation, ask.key))}, which says how to settle it.",
+        "An earlier request with this key was interrupted, and it is not known whether it was carried out. It is not "
+        "repeated until a person has decided.",
+        next_move="Do not send it again with another key. The operator of this service runs: "
+        f"{suggested_command('claims', 'show', about=(ask.operation, ask.key))}, which shows how to settle it.",
         more={"state": "review", "since": found.since, "claim": {"operation": ask.operation, "key": ask.key}},
     )
 
 
 def abandoned(found: Failed) -> Reply:
-    """Not `prior-failure`: here a failure by itself is never final, so a person has said that it is."""
+    """Not `prior-failure`: here a failure is final only if a person has decided so."""
     return problem(
         409,
         "abandoned",
-        "The request with this key was given up, and is not carried out any more.",
+        "The request with this key was abandoned, and will not be carried out.",
         next_move="If you still want it done, send it with a new key.",
         more={"state": "failed", "reason": found.fault.message},
     )
@@ -166,8 +155,8 @@ def answer_not_kept(found: Done, answer: RecordedAnswer | None) -> Reply:
     return problem(
         410,
         "answer-not-kept",
-        "The request with this key was carried out; its answer is not kept.",
-        next_move="Do not send it again with another key; read what it did from the resource itself.",
+        "The request with this key was carried out, but its response is not stored.",
+        next_move="Do not send it again with another key; read the result from the resource itself.",
         more={"state": "done", "finished_at": found.finished_at, **first, **size},
     )
 
@@ -176,20 +165,20 @@ def claim_lost(lost: LostHold) -> Reply:
     return problem(
         409,
         "claim-lost",
-        "This request took so long without a sign of life that its claim was taken from it.",
-        next_move="Send the same request with the same key again: it is answered with what counts.",
+        "This request lost its claim, because its lease expired while it ran.",
+        next_move="Send the same request with the same key again to get the result that counts.",
         headers=[retry_after(1.0)],
         more={"state": lost.state or "gone"},
     )
 
 
 def broken_off() -> Reply:
-    """What is replayed where errors are kept, and the app left none to keep."""
+    """Replayed if errors are stored and the app raised instead of responding."""
     return problem(
         500,
-        "broken-off",
+        "handler-failed",
         "The first request with this key ended with an error.",
-        next_move="Look whether it was carried out; if it was not, send it with a new key.",
+        next_move="Check whether it was carried out; if it was not, send it with a new key.",
     )
 
 
@@ -197,7 +186,7 @@ def store_down(error: StoreError) -> Reply:
     return problem(
         503,
         "ledger-unavailable",
-        f"The ledger of keys cannot be used ({type(error).__name__}). Nothing was done.",
+        f"The store of keys is not available ({type(error).__name__}). Nothing was done.",
         next_move="Send the same request with the same key again after Retry-After seconds.",
-        headers=[retry_after(COME_BACK)],
+        headers=[retry_after(LONGEST_RETRY)],
     )

@@ -1,4 +1,4 @@
-"""Responses recorded and restored; refusal pages."""
+"""Records the app's responses, restores them for retries, and renders problems as HTML pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 
 Headers = list[tuple[str, str]]
 
-# Of one connection, of one moment, or of one caller alone: never replayed.
+# Headers of one connection, one moment or one caller: never replayed.
 HOP_BY_HOP = frozenset(
     {
         "connection",
@@ -44,20 +44,20 @@ HOP_BY_HOP = frozenset(
     }
 )
 NOT_KEPT = HOP_BY_HOP | {"set-cookie", "set-cookie2", "date", "server", "age", "content-length"}
-OURS = frozenset({"idempotency-key", "idempotent-replayed", "repeatability-result"})
+OURS = frozenset({"idempotency-key", "idempotent-replayed"})
 LONG = 64 * 1024
 PLAIN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\n[^\r\n\0]*")  # a header's name and value, a newline between
 
 
 class LeftOut(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A body that was larger than there is room for."""
+    """A body larger than the limit."""
 
     size: int
     digest: str
 
 
 class RecordedAnswer(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    status: int = msgspec.field(name="http_status")  # by this name it is told from what a person gave as a result
+    status: int = msgspec.field(name="http_status")  # this name distinguishes it from a result given by a person
     headers: Headers = []
     text: str = ""
     raw: bytes = b""  # where the body is not text
@@ -79,25 +79,24 @@ def make_answer(status: int, headers: Iterable[tuple[str, str]], body: bytes) ->
     except UnicodeDecodeError:
         return RecordedAnswer(status, kept, raw=body)
     if "\0" in text or (len(body) > LONG and len(_encode(text)) > len(body) * 4 / 3):
-        return RecordedAnswer(
-            status, kept, raw=body
-        )  # databases refuse NUL; what needs many escapes is shorter as bytes
+        # Databases refuse NUL; text that needs many escapes is shorter as bytes.
+        return RecordedAnswer(status, kept, raw=body)
     return RecordedAnswer(status, kept, text)
 
 
 def kept_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     pairs = [(name.lower(), value) for name, value in headers]
-    named = {word.strip().lower() for name, value in pairs if name == "connection" for word in value.split(",")}
+    named = {item.strip().lower() for name, value in pairs if name == "connection" for item in value.split(",")}
     return [pair for pair in pairs if pair[0] not in NOT_KEPT and pair[0] not in OURS and pair[0] not in named]
 
 
 def restore(text: str | Raw) -> RecordedAnswer:
-    """What was recorded. A person who settled a claim may have given any JSON: it is the body of a 200."""
+    """Return the recorded response. Any other JSON is a result given by a person who settled the claim: a 200."""
     try:
         answer = _decode(text)
         if all(PLAIN.fullmatch(f"{name}\n{value}") for name, value in answer.headers):
             return answer
-        # Not written by us: with a line's end in it, a header becomes two, or the body of another answer.
+        # Not written by us: with a line break in it, a header could become two, or the body of another response.
         return structs.replace(answer, headers=[pair for pair in answer.headers if PLAIN.fullmatch("\n".join(pair))])
     except msgspec.ValidationError:
         return RecordedAnswer(200, [("content-type", JSON)], text if isinstance(text, str) else bytes(text).decode())
@@ -111,46 +110,46 @@ SHAPE = (
 
 
 def as_page(reply: Reply) -> Reply:
-    """A browser shows JSON as it is, and its user needs a sentence."""
-    words = msgspec.json.decode(reply.body)
-    shown = {name: escape(str(words.get(name, ""))) for name in ("title", "detail", "next")}
+    """Render a problem as an HTML page for browsers."""
+    fields = msgspec.json.decode(reply.body)
+    shown = {name: escape(str(fields.get(name, ""))) for name in ("title", "detail", "next")}
     kept = [pair for pair in reply.headers if pair[0] != "content-type"]
     return Reply(reply.status, (("content-type", HTML), *kept), SHAPE.format(**shown).encode())
 
 
-NO_BODY = frozenset({204, 304})  # may promise what they do not send
+NO_BODY = frozenset({204, 304})  # may have a content-length without a body
 
 
 class AnswerCutShort(Exception):
-    """The app ended before its answer was complete."""
+    """The app ended before its response was complete."""
 
 
 class AnswerOvertaken(Exception):
-    """The claim was taken from a request whose answer had begun: its end must not be heard."""
+    """Raised when a request loses its claim after its response has begun: the end must not be sent."""
 
     def __init__(self) -> None:
-        super().__init__("its claim was taken from it, and what counts is another's answer; this one is broken off")
+        super().__init__("the request lost its claim, so another response counts; this one is aborted")
 
 
 class Recording:
-    """Keeps as much as there is room for. Of what is larger, its size and digest."""
+    """Keeps a response up to the limit; of a larger one only size and digest."""
 
-    __slots__ = ("_chunks", "_digest", "_most", "_promised", "headers", "size", "status")
+    __slots__ = ("_announced", "_chunks", "_digest", "_most", "headers", "size", "status")
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._chunks: list[bytes] = []
-        self._digest: Any = None  # set when the chunks had to be let go
-        self._promised = -1
-        self.status = 0  # 0: nothing has been answered yet
+        self._digest: Any = None  # set once the chunks were dropped
+        self._announced = -1
+        self.status = 0  # 0: no response yet
         self.headers: list[tuple[str, str]] = []
         self.size = 0
 
     def start(self, status: int, headers: list[tuple[str, str]]) -> None:
-        self.status, self.headers, self._promised = status, headers, -1  # a WSGI app may take its first start back
+        self.status, self.headers, self._announced = status, headers, -1  # a WSGI app may call start_response again
         for name, value in headers:
             if name.lower() == "content-length" and value.isdecimal():
-                self._promised = int(value)
+                self._announced = int(value)
 
     def add(self, chunk: bytes) -> None:
         self.size += len(chunk)
@@ -163,18 +162,18 @@ class Recording:
             self._chunks.clear()
 
     @property
-    def whole(self) -> bool:
-        """Whether as much has come as was promised: the client will not wait for more."""
-        return self.size >= self._promised >= 0
+    def is_complete(self) -> bool:
+        """Whether the announced length was sent: the client will not wait for more."""
+        return self.size >= self._announced >= 0
 
     @property
-    def short(self) -> bool:
-        """Whether there is no answer at all, or less than was promised."""
-        return self.status == 0 or (self.size < self._promised and self.status not in NO_BODY)
+    def is_cut_short(self) -> bool:
+        """Whether there is no response, or less of it than announced."""
+        return self.status == 0 or (self.size < self._announced and self.status not in NO_BODY)
 
     @property
-    def full(self) -> bool:
-        """Whether there is no room for more: nothing is won by hearing this answer to its end."""
+    def is_over_limit(self) -> bool:
+        """Whether the response exceeds the limit, so that reading it to its end is useless."""
         return self._digest is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Which routes are guarded, and how; a keyed request."""
+"""Guarded routes and their rules, and the keyed requests that match them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..keys.duration import lifetime, seconds
 __all__ = [
     "ANYWHERE",
     "BY_HEADER",
-    "BY_REPEATABILITY",
     "FORM",
     "GUARDED",
-    "LOOKED_AT",
     "MOST_ANSWER",
+    "USED_HEADERS",
     "Busy",
+    "Caller",
     "HeldRequest",
     "Keeps",
     "KeyedRequest",
@@ -32,8 +32,7 @@ __all__ = [
     "RouteRule",
     "Rules",
     "Source",
-    "Who",
-    "marks",
+    "marker_headers",
 ]
 
 
@@ -44,23 +43,23 @@ GUARDED = ("POST", "PATCH")
 UNSAFE = ("POST", "PATCH", "PUT", "DELETE")
 ANYWHERE = "/{anywhere:path}"
 MEGABYTE = 1024 * 1024
-MOST_ANSWER = 5 * MEGABYTE  # in JSON, a third larger, it still fits beside its claim
+MOST_ANSWER = 5 * MEGABYTE  # as JSON, a third larger, it still matches beside its claim
 
 
-class Place(Struct, frozen=True):
+class RoutePath(Struct, frozen=True):
     path: str = ANYWHERE
 
 
-class Route(Place, frozen=True, kw_only=True):
+class Route(RoutePath, frozen=True, kw_only=True):
     """`Route("/payments", required=True)`. `{order}` in a path is one segment, `{rest:path}` is any number of them."""
 
     methods: Collection[str] = GUARDED
-    name: str = ""  # the operation its claims are listed under; "": made from method and path
+    name: str = ""  # the operation of its claims; "": derived from method and path
     required: bool = False  # a request without a key is refused
-    keeps: Keeps = "2xx+4xx"  # which answers are final
-    repeat: Repeat = "never"  # what an unknown outcome means: a person is asked, or it runs again
-    clean: Collection[int] = ()  # 5xx by which this route says that nothing was done
-    busy: Busy | None = None  # what a duplicate hears meanwhile; None: 409, and forms wait
+    keeps: Keeps = "2xx+4xx"  # which responses are final
+    repeat: Repeat = "never"  # after an unknown outcome: "never" goes to review, "safe" runs again
+    clean: Collection[int] = ()  # 5xx statuses that mean that nothing was done
+    busy: Busy | None = None  # the response to a concurrent duplicate; None: 409, and forms wait
     wait: Duration = 30.0  # how long "wait" waits
     lease: Duration = DEFAULT_LEASE
     keep: Duration = DEFAULT_KEEP
@@ -76,44 +75,44 @@ class Route(Place, frozen=True, kw_only=True):
         if self.name:
             validate_name("route", self.name)
         self._check_methods()
-        self._check_words()
+        self._check_choices()
         self._check_sizes()
 
     def _check_methods(self) -> None:
         if isinstance(self.methods, str):
-            raise Misuse(f'methods={self.methods!r} is one text, not a list; write methods=("{self.methods}",).')
+            raise Misuse(f'methods={self.methods!r} is a string, not a list; write methods=("{self.methods}",).')
         wrong = sorted({method.upper() for method in self.methods} - set(UNSAFE))
         if wrong or not self.methods:
             raise Misuse(
                 f"{self.path} guards {', '.join(wrong) or 'no method'}; choose from {', '.join(UNSAFE)}: "
-                "the others change nothing."
+                "the others are not supposed to change anything."
             )
 
-    def _check_words(self) -> None:
+    def _check_choices(self) -> None:
         for name, value, legal in (
             ("keeps", self.keeps, get_args(Keeps)),
             ("repeat", self.repeat, get_args(Repeat)),
             ("busy", self.busy, (None, *get_args(Busy))),
         ):
             if value not in legal:
-                raise Misuse(f"{name}={value!r} means nothing here; say one of {', '.join(map(repr, legal))}.")
+                raise Misuse(f"{name}={value!r} is not known; use one of {', '.join(map(repr, legal))}.")
         if any(not 500 <= status <= 599 for status in self.clean):
-            raise Misuse("clean= takes statuses from 500 to 599: what the others mean is not in doubt.")
+            raise Misuse("clean= takes statuses from 500 to 599; leave the others out.")
 
     def _check_sizes(self) -> None:
         if not 0 < self.largest_answer <= MOST_ANSWER:
-            raise Misuse(f"largest_answer={self.largest_answer} is not between 1 and {MOST_ANSWER} bytes.")
+            raise Misuse(f"largest_answer={self.largest_answer} is out of range; give 1 to {MOST_ANSWER} bytes.")
         if self.largest_body <= 0:
-            raise Misuse(f"largest_body={self.largest_body} lets nothing in; give a number of bytes.")
+            raise Misuse(f"largest_body={self.largest_body} refuses every body; give a number of bytes.")
 
 
-PLACE = re.compile(r"[{<]([^{}<>]*)[}>]")  # {order}, {rest:path}, <order>, <path:rest>
+PARAMETER = re.compile(r"[{<]([^{}<>]*)[}>]")  # {order}, {rest:path}, <order>, <path:rest>
 NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 LONGEST_NAME = 128
 
 
 class RouteRule:
-    """One route. `family`: it stands for many addresses, each of which is a route of its own."""
+    """A compiled route. With `is_wildcard` it matches many addresses, each with keys of its own."""
 
     def __init__(self, route: Route) -> None:
         self.route = route
@@ -127,32 +126,32 @@ class RouteRule:
         self.lease = seconds(route.lease, name="lease")
         self.life = _life(route)
         self.ignore = (route.ignore,) if isinstance(route.ignore, str) else tuple(route.ignore)
-        self.family = any(_is_family(place) for place in PLACE.findall(route.path))
-        self._fit = _pattern(route.path).fullmatch
-        self._fit_plain = _pattern(plain(route.path)).fullmatch
+        self.is_wildcard = any(_matches_segments(place) for place in PARAMETER.findall(route.path))
+        self._match = _pattern(route.path).fullmatch
+        self._match_plain = _pattern(plain(route.path)).fullmatch
         self._operations = {method: _operation(route, method) for method in self.methods}
 
     def operation(self, method: str) -> str:
         return self._operations[method]
 
-    def fits(self, path: str) -> bool:
-        return path == self.path or self._fit(path) is not None
+    def matches(self, path: str) -> bool:
+        return path == self.path or self._match(path) is not None
 
-    def fits_plain(self, path: str) -> bool:
-        """Apart from slashes. What is given has none too many."""
-        return self._fit_plain(path) is not None
+    def matches_plain(self, path: str) -> bool:
+        """Whether it matches apart from slashes. `path` must be normalised."""
+        return self._match_plain(path) is not None
 
-    def place(self, path: str) -> str:
-        """The route that a key belongs to. An address spelled otherwise is one of its own: it may be a redirect."""
-        return path if self.family or not self.fits(path) else self.path
+    def scope_path(self, path: str) -> str:
+        """The path that a key is bound to. A different spelling has its own keys, because it may be a redirect."""
+        return path if self.is_wildcard or not self.matches(path) else self.path
 
 
 class Rules:
-    """Finds the rule of a request. The first that fits counts."""
+    """Finds the rule of a request: the first that matches."""
 
     def __init__(self, routes: Iterable[Route | str] | None) -> None:
         if isinstance(routes, str | Route):
-            raise Misuse(f"routes={routes!r} is one route, not a list; write routes=[…] around it.")
+            raise Misuse(f"routes={routes!r} is a single route, not a list; write routes=[…] around it.")
         given = [Route()] if routes is None else [_route(one) for one in routes]
         if not given:
             raise Misuse("routes=[] guards nothing; name the routes, or leave it out to guard all.")
@@ -160,20 +159,20 @@ class Rules:
         self._methods = frozenset[str]().union(*(rule.methods for rule in self.all))
 
     def find(self, method: str, path: str) -> RouteRule | None:
-        """As it is written; or else apart from slashes, for which some frameworks do not care: `/pay/` would be paid,
-        and nobody would have looked at its key.
+        """Match the exact path first, then regardless of slashes: some frameworks serve `/pay/` as `/pay`, which would
+        otherwise run unguarded.
         """
         if method not in self._methods:
             return None
         for rule in self.all:
-            if method in rule.methods and rule.fits(path):
+            if method in rule.methods and rule.matches(path):
                 return rule
         bare = plain(path)
-        return next((rule for rule in self.all if method in rule.methods and rule.fits_plain(bare)), None)
+        return next((rule for rule in self.all if method in rule.methods and rule.matches_plain(bare)), None)
 
 
 def plain(path: str) -> str:
-    """Without a slash at its end, and none twice."""
+    """Remove trailing and doubled slashes."""
     return "/" + "/".join(filter(None, path.split("/")))
 
 
@@ -187,20 +186,20 @@ def _life(route: Route) -> Lifetime:
     return Lifetime(kept, shown, kept)
 
 
-def _is_family(place: str) -> bool:
+def _matches_segments(place: str) -> bool:
     return "path" in place.split(":")[:-1] + place.split(":")[1:]
 
 
 def _pattern(path: str) -> re.Pattern[str]:
     pieces, at = [], 0
-    for found in PLACE.finditer(path):
-        pieces += [re.escape(path[at : found.start()]), ".*" if _is_family(found[1]) else "[^/]+"]
+    for found in PARAMETER.finditer(path):
+        pieces += [re.escape(path[at : found.start()]), ".*" if _matches_segments(found[1]) else "[^/]+"]
         at = found.end()
     return re.compile("".join([*pieces, re.escape(path[at:])]), re.DOTALL)
 
 
 def _operation(route: Route, method: str) -> str:
-    """A name that people type. What tells routes apart is in the claim's key."""
+    """Return a name that is easy to type. Routes are told apart by the claim's key."""
     if route.name:
         return route.name
     if route.path == ANYWHERE:
@@ -208,23 +207,13 @@ def _operation(route: Route, method: str) -> str:
     return f"{method}.{NOT_IN_NAMES.sub('.', route.path).strip('.')}".rstrip(".")[:LONGEST_NAME]
 
 
-Source = Literal["header", "repeatability", "form"]
-Who = str | int | UUID | None  # a caller, by name or number; None: nobody knows
+Source = Literal["header", "form"]
+Caller = str | int | UUID | None  # by name or number; None: not known
 BY_HEADER: Source = "header"
-BY_REPEATABILITY: Source = "repeatability"
 FORM: Source = "form"
 
-# The headers that a door looks at; the others are the app's business.
-LOOKED_AT = frozenset(
-    {
-        "idempotency-key",
-        "repeatability-request-id",
-        "repeatability-first-sent",
-        "content-type",
-        "authorization",
-        "accept",
-    }
-)
+# The headers that the guard reads.
+USED_HEADERS = frozenset({"idempotency-key", "content-type", "authorization", "accept"})
 
 REPLAYED, FIRST = ("idempotent-replayed", "true"), ("idempotent-replayed", "false")
 EXPOSED = ("access-control-expose-headers", "Idempotency-Key, Idempotent-Replayed")
@@ -237,33 +226,32 @@ class KeyedRequest(Struct, frozen=True, gc=False):
     query: str
     principal: str
     source: Source
-    key: str  # "": still to be read from the form
+    key: str  # "": to be read from the form
     echo: str = ""  # the header as it was sent
     content_type: str = ""
-    page: bool = False  # a person looks at the answer
-    repeatability: bool = False
+    page: bool = False  # reply with a page, for a browser
 
 
-def marks(visit: KeyedRequest, *, replayed: bool) -> list[tuple[str, str]]:
-    """What every answer to a guarded request says, also to scripts of another origin."""
+def marker_headers(request: KeyedRequest, *, replayed: bool) -> list[tuple[str, str]]:
+    """The headers of every response to a guarded request, exposed to scripts of other origins."""
     marked = [REPLAYED if replayed else FIRST, EXPOSED]
-    if visit.echo:
-        marked.append(("idempotency-key", visit.echo))
-    if visit.repeatability:
-        marked.append(("repeatability-result", "accepted"))
+    if request.echo:
+        marked.append(("idempotency-key", request.echo))
     return marked
 
 
 class HeldRequest:
-    __slots__ = ("begun", "left", "scope", "visit")
+    """A request whose claim is held while the app runs."""
 
-    def __init__(self, visit: KeyedRequest, scope: ClaimScope) -> None:
-        self.visit = visit
+    __slots__ = ("begun", "recorded", "request", "scope")
+
+    def __init__(self, request: KeyedRequest, scope: ClaimScope) -> None:
+        self.request = request
         self.scope = scope
-        self.begun = True  # False: the app says that the request was refused before its work began
-        self.left = False  # whether the last word has been said
+        self.begun = True  # False: the app reported that the request was refused before its work began
+        self.recorded = False  # whether the outcome was recorded, or recording was given up
 
     @property
     def key(self) -> str:
-        """What the client sent. A handler may pass it on."""
-        return self.visit.key
+        """The key that the client sent. A handler may pass it on."""
+        return self.request.key

@@ -1,4 +1,4 @@
-"""What a status means for the claim; was the handler reached."""
+"""Decides from a response what happens to the claim, and whether the handler was reached at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .responses import Recording
 from .routes import RouteRule
 
 __all__ = [
-    "MARK",
     "NEVER_KEPT",
+    "STATE_KEY",
     "ClaimAction",
-    "flask_said_no",
+    "flask_routing_failed",
     "handler_not_reached",
     "not_begun",
     "of_error",
@@ -23,49 +23,49 @@ __all__ = [
 ]
 
 
-MARK = "twiceproof.idempotency"  # where a scope or an environ holds the turn
+STATE_KEY = "twiceproof.idempotency"  # the key of the held request in an ASGI scope or a WSGI environ
 
 Carrier = MutableMapping[str, Any]  # an ASGI scope or a WSGI environ
 
 
 def not_begun(carrier: Carrier) -> None:
-    """Say that this request is refused before its work began: its answer is not kept, whatever its status."""
-    turn = carrier.get(MARK)
-    if turn is not None:
-        turn.begun = False
+    """Report that this request is refused before its work began: its response is not stored, whatever its status."""
+    held = carrier.get(STATE_KEY)
+    if held is not None:
+        held.begun = False
 
 
 def handler_not_reached(carrier: Carrier, recording: Recording) -> bool:
     if not 400 <= recording.status < 500:
         return False
-    return _router_said_no(carrier) or _validation_said_no(recording)
+    return _routing_failed(carrier) or _validation_failed(recording)
 
 
-def _router_said_no(scope: Carrier) -> bool:
-    """Starlette and FastAPI name the endpoint that they found, Litestar its handler.
+def _routing_failed(scope: Carrier) -> bool:
+    """Whether routing failed: Starlette and FastAPI set the endpoint that they found, Litestar its handler.
 
-    Of an app that is mounted they name the app itself, until it has found something: apps and routers have routes.
+    For a mounted app they set the app itself until it has found an endpoint; apps and routers have `routes`.
     """
     if "app" not in scope or "route_handler" in scope:
         return False
     return "endpoint" not in scope or hasattr(scope["endpoint"], "routes")
 
 
-def flask_said_no(status: int, environ: Carrier) -> bool:
-    """Flask leaves its request there, with what its router found, until its answer has begun."""
+def flask_routing_failed(status: int, environ: Carrier) -> bool:
+    """Whether Flask's routing failed. Flask keeps its request in the environ until its response begins."""
     found = getattr(environ.get("werkzeug.request"), "routing_exception", None)
     return 400 <= status < 500 and found is not None
 
 
-def _validation_said_no(recording: Recording) -> bool:
-    """As FastAPI and Litestar write it. Who writes it otherwise says `not_begun`."""
+def _validation_failed(recording: Recording) -> bool:
+    """Recognise validation errors of FastAPI and Litestar. Other apps call `not_begun`."""
     if recording.status not in (400, 422):
         return False
     try:
-        said = msgspec.json.decode(recording.body)
+        document = msgspec.json.decode(recording.body)
     except msgspec.MsgspecError:
         return False
-    detail = said.get("detail") if isinstance(said, dict) else None
+    detail = document.get("detail") if isinstance(document, dict) else None
     if isinstance(detail, str):
         return recording.status == 400 and detail.startswith("Validation failed for ")
     return isinstance(detail, list) and bool(detail) and all(_is_fault(item) for item in detail)
@@ -75,10 +75,10 @@ def _is_fault(item: Any) -> bool:
     return isinstance(item, dict) and {"loc", "msg", "type"} <= item.keys()
 
 
-# keep: final, replayed · release: as if it had never come · retry: failed, a retry runs · park: a person is asked
+# keep: final, replayed · release: as if it was never received · retry: failed, a retry runs · park: goes to review
 ClaimAction = Literal["keep", "release", "retry", "park"]
 
-# Who you are, how often, too early, not fast enough: these speak of the attempt, not of what was asked.
+# Authentication, rate limits, too early, too slow: about this attempt, not about the request itself.
 NEVER_KEPT = frozenset({401, 403, 407, 408, 425, 429})
 
 
@@ -95,22 +95,22 @@ def of_status(status: int, rule: RouteRule) -> ClaimAction:
 
 
 def _of_refusal(rule: RouteRule) -> ClaimAction:
-    """4xx: the app said no, and nothing was done."""
+    """4xx: the app refused, and nothing was done."""
     if rule.keeps in ("2xx+4xx", "all"):
         return "keep"
     return "retry" if rule.keeps == "resume" else "release"
 
 
 def of_error(error: BaseException, rule: RouteRule) -> ClaimAction:
-    """An error that left the app. It may have come after the work was done."""
+    """The action for an error raised by the app. It may have been raised after the work was done."""
     if rule.reruns or _says_not_done(error):
         return "retry"
     return "keep" if rule.keeps == "all" and isinstance(error, Exception) else "park"
 
 
 def _says_not_done(error: BaseException) -> bool:
-    """Only in so many words. A refused connection says it of one call, and a handler makes several: it has charged the
-    card, and the mail server is down."""
+    """Only `NotDone` counts. A refused connection is about one call, and a handler makes several: it may have charged
+    the card before the mail server was down."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_says_not_done, error.exceptions))
     return isinstance(error, NotDone)

@@ -1,1 +1,1 @@
-"""The server: doors over HTTP."""
+"""The HTTP server: webhooks, claims, runs, callbacks, approvals, reviews and monitoring."""

@@ -1,4 +1,4 @@
-"""ASGI application: limits, auth, routing, answer."""
+"""The ASGI application: limits, authentication, routing and responses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from ..errors import TwiceproofError
 from ..inbound.envelope import InboundOutcome, collect
 from ..inbound.reply import Reply, problem, retry_after
 from . import problems
-from .auth import POLICY, Access, Trust, Via, address_in, allows, is_loopback, rate_limit_subject, require_policy
-from .body import BodyBudget, Gone, Reservation, read_body
-from .limits import Buckets, ServerLimits
+from .auth import POLICY, Access, Peer, Trust, address_in, allows, is_loopback, rate_limit_subject, require_policy
+from .limits import BodyBudget, Buckets, ClientDisconnected, Reservation, ServerLimits, read_body
 from .monitoring import ServerStatus, find_traces, write_access
 from .request import ApiRequest, RequestRefused, headers_of, split_root_path
 from .routes import ROUTES
@@ -31,20 +30,20 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# With two of these, whoever stands before us may have looked at the other one.
+# Headers that may occur only once: with two of them, a proxy in front may have checked the other one.
 ONCE = (b"host", b"authorization", b"content-type", b"content-encoding", b"origin", b"idempotency-key")
 CLOSE = (b"connection", b"close")
-UNKNOWN = "unknown"  # a caller whom the proxy names by no address
-NOWHERE = "(none)"  # the route of what has none, in counts and log lines
+UNKNOWN = "unknown"  # a client without an address in the proxy's header
+NO_ROUTE = "(none)"  # for requests without a route, in metrics and logs
 
 
 class RequestHandler:
-    """Filled as more becomes known: what is not known at a refusal was not reached."""
+    """Handles one request. `route` and `principal` are None until they are determined."""
 
-    __slots__ = ("began", "client", "desk", "headers", "path", "principal", "receive", "root", "route", "scope")
+    __slots__ = ("application", "began", "client", "headers", "path", "principal", "receive", "root", "route", "scope")
 
-    def __init__(self, desk: Application, scope: Scope, receive: Receive) -> None:
-        self.desk = desk
+    def __init__(self, application: Application, scope: Scope, receive: Receive) -> None:
+        self.application = application
         self.scope = scope
         self.receive = receive
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -55,95 +54,97 @@ class RequestHandler:
         self.began = time.perf_counter()
 
     async def run(self, send: Send) -> None:
-        told = collect()
+        outcomes = collect()
         try:
-            reply = await (self._reply() if self.desk.traces is None else self._traced(told))
-        except Gone:
-            self.desk.station.metrics.refused("gone")
+            reply = await (self._reply() if self.application.traces is None else self._traced(outcomes))
+        except ClientDisconnected:
+            self.application.server_status.metrics.count_refusal("gone")
             return
         headers = headers_of(reply, self.root)
-        if self.desk.station.draining:
-            headers.append(CLOSE)  # whoever sends more on this connection would find it closed
+        if self.application.server_status.draining:
+            headers.append(CLOSE)  # the connection will be closed, so the client must not reuse it
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         await send({"type": "http.response.body", "body": reply.body})
-        self._count(reply.status, told)
+        self._count(reply.status, outcomes)
 
-    def _count(self, status: int, told: list[InboundOutcome]) -> None:
+    def _count(self, status: int, outcomes: list[InboundOutcome]) -> None:
         seconds = time.perf_counter() - self.began
-        name, path = (self.route.name, self.route.path) if self.route is not None else (NOWHERE, NOWHERE)
-        metrics = self.desk.station.metrics
-        metrics.answered(name, status, seconds)
-        if told:
-            metrics.told(told)
-        write_access(self.scope["method"], path, status, seconds, self.principal, self.client, told)
+        name, path = (self.route.name, self.route.path) if self.route is not None else (NO_ROUTE, NO_ROUTE)
+        metrics = self.application.server_status.metrics
+        metrics.count_response(name, status, seconds)
+        if outcomes:
+            metrics.count_outcomes(outcomes)
+        write_access(self.scope["method"], path, status, seconds, self.principal, self.client, outcomes)
 
-    async def _traced(self, told: list[InboundOutcome]) -> Reply:
-        assert self.desk.traces is not None  # noqa: S101 - for mypy
-        found = self.desk.router.find(self.path)
+    async def _traced(self, outcomes: list[InboundOutcome]) -> Reply:
+        assert self.application.traces is not None  # noqa: S101 - for mypy
+        found = self.application.router.find(self.path)
         route = found[0].routes.get(self.scope["method"]) if found is not None else None
-        with self.desk.traces.span(self.scope["method"], route.path if route else NOWHERE, self.headers) as span:
+        with self.application.traces.span(
+            self.scope["method"], route.path if route else NO_ROUTE, self.headers
+        ) as span:
             reply = await self._reply()
-            self.desk.traces.end(span, reply.status, told)
+            self.application.traces.end(span, reply.status, outcomes)
         return reply
 
     async def _reply(self) -> Reply:
         try:
             return await self._routed()
-        except (RequestRefused, Gone) as end:
-            if isinstance(end, Gone):
+        except (RequestRefused, ClientDisconnected) as end:
+            if isinstance(end, ClientDisconnected):
                 raise
             return end.reply
         except TwiceproofError as error:
             reply = problems.of_error(error)
             if reply is None or reply.status >= 500:
-                log.warning("%s: %s", self.route.name if self.route else NOWHERE, error)
-            return reply or problems.broken()
+                log.warning("%s: %s", self.route.name if self.route else NO_ROUTE, error)
+            return reply or problems.internal_error()
         except Exception:
-            log.exception("%s broke", self.route.name if self.route else NOWHERE)
-            return problems.broken()
+            log.exception("%s raised an error", self.route.name if self.route else NO_ROUTE)
+            return problems.internal_error()
 
-    # -- on the way to the route -----------------------------------------------------------------
+    # -- routing and authentication --------------------------------------------------------------
 
     async def _routed(self) -> Reply:
-        self._refuse_twice()
-        found = self.desk.router.find(self.path)
+        self._refuse_duplicate_headers()
+        found = self.application.router.find(self.path)
         if found is None:
-            self._limit(self.desk.per_source, self.client)
+            self._limit(self.application.per_source, self.client)
             return problems.not_found(self.path)
         node, values = found
         method = "GET" if self.scope["method"] == "HEAD" else self.scope["method"]
         route = node.routes.get(method)
         if route is None:
-            self._limit(self.desk.per_source, self.client)
+            self._limit(self.application.per_source, self.client)
             return problems.method_not_allowed(node.routes)
         self.route = route
         params = params_of(route, values)
         if params is None:
-            self._limit(self.desk.per_source, self.client)
+            self._limit(self.application.per_source, self.client)
             return problems.not_found(self.path)
         scope = POLICY[route.method, route.path]
-        principal = self.principal = await self._who(scope, route, params)
-        if not allows(scope, principal, self.desk.app.settings.tenant):
+        principal = self.principal = await self._authenticate(scope, route, params)
+        if not allows(scope, principal, self.application.app.settings.tenant):
             return _not_allowed(route, principal)
-        share = Reservation(self.desk.room)
+        reservation = Reservation(self.application.body_budget)
         try:
-            return await self._carried_out(route, params, principal, share)
+            return await self._handle(route, params, principal, reservation)
         finally:
-            share.end()
+            reservation.end()
 
-    async def _carried_out(
-        self, route: ApiRoute, params: dict[str, str], principal: Principal, share: Reservation
+    async def _handle(
+        self, route: ApiRoute, params: dict[str, str], principal: Principal, reservation: Reservation
     ) -> Reply:
-        desk, app = self.desk, self.desk.app
+        application, app = self.application, self.application.app
         if principal.tenant != app.settings.tenant:
             app = app.of(principal.tenant)
-        largest = route.largest if route.room is None else route.room(app, params)
-        depth = desk.limits.depth if route.is_looked_into else None
-        body = await read_body(self.headers, self.receive, largest, depth, share)
-        self.began = time.perf_counter()  # how slowly it came is not our doing
-        if desk.under_way >= desk.limits.requests:
-            desk.station.metrics.refused("busy")
-            return _too_many()
+        largest = route.largest if route.largest_for is None else route.largest_for(app, params)
+        depth = application.limits.depth if route.is_json else None
+        body = await read_body(self.headers, self.receive, largest, depth, reservation)
+        self.began = time.perf_counter()  # the time the client took to send it does not count
+        if application.active_requests >= application.limits.requests:
+            application.server_status.metrics.count_refusal("busy")
+            return _at_capacity()
         call = ApiRequest(
             app,
             principal,
@@ -157,97 +158,101 @@ class RequestHandler:
             client=self.client,
             scheme=self.scope.get("scheme", "http"),
             now=app.clock.now(),
-            station=desk.station,
+            server_status=application.server_status,
         )
         require_known(call, route)
-        desk.under_way += 1
+        application.active_requests += 1
         try:
             return await route.handle(call)
         finally:
-            desk.under_way -= 1
+            application.active_requests -= 1
 
-    async def _who(self, scope: Need, route: ApiRoute, params: dict[str, str]) -> Principal:
-        """A token has a bucket of its own; everybody else, and whoever guesses tokens, that of their address."""
-        access, source = self.desk.access, self.desk.per_source
-        theirs = route.handed_out and not access.is_ours(self.headers)
-        if theirs or (route.signs_on is not None and route.signs_on(self.desk.app, params)):
-            principal = access.anybody
+    async def _authenticate(self, scope: Need, route: ApiRoute, params: dict[str, str]) -> Principal:
+        """Identify the caller and apply its rate limit: per token, or per address without a valid token."""
+        access, source = self.application.access, self.application.per_source
+        is_foreign = route.secret_path and not access.is_own_token(self.headers)
+        if is_foreign or (
+            route.foreign_authorization is not None and route.foreign_authorization(self.application.app, params)
+        ):
+            principal = access.anonymous
         else:
-            if not access.knows(self.headers):
-                self._limit(source, self.client, only_look=True)  # or each guess would cost the store a look
+            if not access.is_cached(self.headers):
+                self._limit(
+                    source, self.client, peek=True
+                )  # before the lookup, or each guessed token would cost a read
             try:
-                principal = await access.principal(self.headers, scope, self._via())
+                principal = await access.principal(self.headers, scope, self._peer())
             except RequestRefused:
                 self._limit(source, self.client)
                 raise
         if principal.name:
-            self._limit(self.desk.per_token, f"{principal.tenant}/{principal.name}")
+            self._limit(self.application.per_token, f"{principal.tenant}/{principal.name}")
         else:
             self._limit(source, self.client)
         return principal
 
-    def _limit(self, buckets: Buckets, caller: str, *, only_look: bool = False) -> None:
-        """This machine's own callers are not counted by address: behind a proxy, all would be one."""
-        if buckets is self.desk.per_source:
+    def _limit(self, buckets: Buckets, caller: str, *, peek: bool = False) -> None:
+        """Apply a rate limit. Loopback clients are not limited by address: behind a proxy, all share one."""
+        if buckets is self.application.per_source:
             if is_loopback(caller):
                 return
             caller = rate_limit_subject(caller)
-        now = self.desk.app.clock.monotonic()
-        wait = float(buckets.is_empty(caller, now)) if only_look else buckets.take(caller, now)
+        now = self.application.app.clock.monotonic()
+        wait = float(buckets.is_empty(caller, now)) if peek else buckets.take(caller, now)
         if wait:
-            self.desk.station.metrics.refused("rate")
-            raise RequestRefused(_too_often(wait))
+            self.application.server_status.metrics.count_refusal("rate")
+            raise RequestRefused(_rate_limited(wait))
 
-    # -- what the request says -------------------------------------------------------------------
+    # -- the request's headers and connection ----------------------------------------------------
 
-    def _refuse_twice(self) -> None:
-        if len(self.headers) == len(self.scope["headers"]):  # nearly always
+    def _refuse_duplicate_headers(self) -> None:
+        if len(self.headers) == len(self.scope["headers"]):  # the usual case
             return
         names = [name for name, _ in self.scope["headers"]]
         if any(names.count(name) > 1 for name in ONCE):
-            self._limit(self.desk.per_source, self.client)
-            self.desk.station.metrics.refused("ambiguous")
-            raise RequestRefused(problems.ambiguous())
+            self._limit(self.application.per_source, self.client)
+            self.application.server_status.metrics.count_refusal("duplicate_header")
+            raise RequestRefused(problems.duplicate_header())
 
-    def _via(self) -> Via:
+    def _peer(self) -> Peer:
         client = self.scope.get("client")
-        return Via(client[0] if client else "", self.scope.get("http_version", "1.1"))
+        return Peer(client[0] if client else "", self.scope.get("http_version", "1.1"))
 
     def _client(self) -> str:
-        """Behind a proxy, whom the proxy names last: the ones before are the caller's own word.
+        """Return the client's address; behind a proxy the last one it names, because clients can forge the others.
 
-        Those whom it names by no address (`unix:`, `unknown`) are one caller: as the proxy itself, on this machine,
-        they would have no limit.
+        Clients without an address (`unix:`, `unknown`) count as one: as the proxy itself, on loopback, they would have
+        no limit.
         """
         client = self.scope.get("client")
-        said = self.headers.get(b"x-forwarded-for") if self.desk.behind_proxy else None
-        if said is not None:
-            return address_in(said.decode("latin-1").rpartition(",")[2]) or UNKNOWN
+        forwarded = self.headers.get(b"x-forwarded-for") if self.application.behind_proxy else None
+        if forwarded is not None:
+            return address_in(forwarded.decode("latin-1").rpartition(",")[2]) or UNKNOWN
         return client[0] if client else ""
 
 
 def _not_allowed(route: ApiRoute, principal: Principal) -> Reply:
     if not principal.name:
-        return problems.unauthorized("This address needs a token.")
+        return problems.unauthorized("This address requires a token.")
     return problems.forbidden(POLICY[route.method, route.path])
 
 
-def _too_many() -> Reply:
+def _at_capacity() -> Reply:
     return problem(
         503,
         "busy",
-        "This server has as many requests under way as it takes.",
+        "This server has reached its limit of concurrent requests.",
         next_move="Send the same request again; it is safe.",
         headers=[retry_after(1)],
     )
 
 
-def _too_often(seconds: float) -> Reply:
+def _rate_limited(seconds: float) -> Reply:
     return problem(
         429,
-        "too-often",
-        "More requests came than one caller may send.",
-        next_move="Send the same request again, after the time in Retry-After.",
+        "rate-limited",
+        "This caller has exceeded its rate limit.",
+        next_move="Send the same request again after Retry-After seconds.",
         headers=[retry_after(seconds)],
     )
 
@@ -260,12 +265,14 @@ def make_application(
     trust: Trust = "loopback",
     behind_proxy: bool = False,
 ) -> Application:
-    """For any ASGI server; `twiceproof serve` also keeps slow senders away, which an application cannot."""
+    """Create the application for any ASGI server. `twiceproof serve` also disconnects slow clients, which an
+    application cannot.
+    """
     return Application(app, tuple(routes), limits or ServerLimits(), trust, behind_proxy=behind_proxy)
 
 
 class Application:
-    """Refuses to begin with a route of which nobody said who may call it."""
+    """The ASGI application. Every route must have an entry in the access policy."""
 
     def __init__(
         self, app: App, routes: tuple[ApiRoute, ...], limits: ServerLimits, trust: Trust, *, behind_proxy: bool = False
@@ -274,14 +281,14 @@ class Application:
         self.app = app
         self.routes = routes
         self.limits = limits
-        self.station = ServerStatus(app, routes)
+        self.server_status = ServerStatus(app, routes)
         self.access = Access(app.store, app.settings.tenant, app.clock, trust=trust)
         self.router = Router(routes)
         self.behind_proxy = behind_proxy
         self.per_token, self.per_source = Buckets(limits.per_token), Buckets(limits.per_source)
-        self.under_way = 0
-        self.station.metrics.under_way.set_function(lambda: self.under_way)
-        self.room = BodyBudget(limits.bodies)
+        self.active_requests = 0
+        self.server_status.metrics.active_requests.set_function(lambda: self.active_requests)
+        self.body_budget = BodyBudget(limits.bodies)
         self.traces = find_traces()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -290,11 +297,11 @@ class Application:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})
         else:
-            await _live(receive, send)
+            await _run_lifespan(receive, send)
 
 
-async def _live(receive: Receive, send: Send) -> None:
-    """Nothing is opened or closed with the server: the app is its owner's."""
+async def _run_lifespan(receive: Receive, send: Send) -> None:
+    """Acknowledge lifespan events. The app is opened and closed by its owner, not by the server."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

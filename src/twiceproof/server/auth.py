@@ -1,4 +1,4 @@
-"""Who calls, loopback trust, client addresses, who may call what."""
+"""Authentication and authorisation: tokens, trust in loopback clients, client addresses, and the access policy."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ..stores.base import Store
 from . import problems
 from .request import RequestRefused
 from .routing import ApiRoute
-from .tokens import PREFIX, Principal, Scope, any_token, anybody, find_token, operator, principal_of
+from .tokens import PREFIX, Principal, Scope, anonymous, any_token, find_token, operator, principal_of
 
 __all__ = [
     "FRESH",
     "POLICY",
     "Access",
+    "Peer",
     "Trust",
-    "Via",
     "address_in",
     "allows",
     "is_loopback",
+    "proxy_evidence",
     "rate_limit_subject",
     "require_policy",
-    "sign_of_a_proxy",
 ]
 
 
 Trust = Literal["nobody", "loopback", "everybody"]
 
-FRESH = 3.0  # seconds for which what was found is believed: a revoked token is good for no longer
-# What proxies, tunnels and content networks add. Whoever calls through one is not on this machine, though the proxy is.
+FRESH = 3.0  # seconds for which a lookup is cached: a revoked token stays valid no longer
+# Headers that proxies, tunnels and CDNs add. A client behind one is not on this machine, even if the proxy is.
 FORWARDED = frozenset(
     (
         b"forwarded",
@@ -88,19 +88,19 @@ OLD = ("1.0", "0.9")
 MOST = 4_096  # tokens remembered, wrong ones among them
 
 
-class Via(NamedTuple):
-    """How a request came: who holds the other end of the connection, and in which version of HTTP it speaks."""
+class Peer(NamedTuple):
+    """The other end of the connection: its address, and its version of HTTP."""
 
-    client: str = ""  # "": not known, as of a socket that has no address
+    client: str = ""  # "": not known, as for a Unix socket
     version: str = "1.1"
 
 
-HERE = Via()
+LOCAL = Peer()
 
 
-@lru_cache(1_024)  # asked at every request, and mostly of the same few
+@lru_cache(1_024)  # called for every request, mostly with the same few addresses
 def is_loopback(host: str) -> bool:
-    """An address of this machine, or its name. Whose `127.0.0.1.example.com` is, only its owner knows."""
+    """Whether this is a loopback address or `localhost`. Other names, like `127.0.0.1.example.com`, are not trusted."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
@@ -108,47 +108,49 @@ def is_loopback(host: str) -> bool:
 
 
 class Access:
-    """`trust`: who is believed to be the operator while no token was ever made."""
+    """Authenticates requests. `trust`: who counts as the operator as long as no token was ever created."""
 
     def __init__(self, store: Store, tenant: str, clock: Clock, *, trust: Trust) -> None:
         self._store = store
         self._clock = clock
         self._trust = trust
-        self.anybody = anybody(tenant)
+        self.anonymous = anonymous(tenant)
         self._operator = operator(tenant)
         self._known: OrderedDict[bytes, tuple[Principal | None, float]] = OrderedDict()
-        self._open_until = 0.0
+        self._no_token_until = 0.0
 
-    async def principal(self, headers: Mapping[bytes, bytes], scope: Scope, via: Via = HERE) -> Principal:
-        """Where nobody need show a token, and nobody does, the store is not asked: it may be down."""
+    async def principal(self, headers: Mapping[bytes, bytes], scope: Scope, peer: Peer = LOCAL) -> Principal:
+        """Return the caller. Without a token on a route that needs none, the store is not read: it may be down."""
         if scope is Scope.OPEN:
-            return self.anybody
-        shown = headers.get(b"authorization")
-        if shown is None and scope is Scope.PROVEN:
-            return self.anybody
-        if shown is not None:
-            return await self._of_token(shown)
-        if self._trust == "nobody" or _is_of_another_page(headers) or not await self._is_open():
-            return self.anybody
-        sign = sign_of_a_proxy(headers, via) if self._trust == "loopback" else ""
-        if sign:
-            raise RequestRefused(problems.through_a_proxy(sign))
+            return self.anonymous
+        header = headers.get(b"authorization")
+        if header is None and scope is Scope.PROVEN:
+            return self.anonymous
+        if header is not None:
+            return await self._of_token(header)
+        if self._trust == "nobody" or _is_cross_origin(headers) or not await self._has_no_token():
+            return self.anonymous
+        evidence = proxy_evidence(headers, peer) if self._trust == "loopback" else ""
+        if evidence:
+            raise RequestRefused(problems.through_a_proxy(evidence))
         return self._operator
 
-    def is_ours(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether what is shown can be a token of ours at all."""
+    def is_own_token(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the Authorization header has the form of this server's tokens."""
         kind, _, token = headers.get(b"authorization", b"").partition(b" ")
         return kind.lower() == b"bearer" and token.strip().startswith(PREFIX.encode())
 
-    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether the token was looked up lately, so that nobody need be asked."""
+    def is_cached(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether the token's lookup is cached, or there is no token."""
         token = headers.get(b"authorization", b"").partition(b" ")[2].strip()
+        if not token:
+            return True
         known = self._known.get(sha256(token).digest())
-        return not token or (known is not None and self._clock.monotonic() < known[1])
+        return known is not None and self._clock.monotonic() < known[1]
 
-    async def _of_token(self, shown: bytes) -> Principal:
-        """Looked for by its hash: how long that takes says nothing about any token."""
-        kind, _, token = shown.partition(b" ")
+    async def _of_token(self, header: bytes) -> Principal:
+        """Look the token up by its hash, so that the timing reveals nothing about valid tokens."""
+        kind, _, token = header.partition(b" ")
         if kind.lower() != b"bearer" or not token.strip():
             raise RequestRefused(problems.unauthorized("The Authorization header is not a bearer token."))
         digest, now = sha256(token.strip()), self._clock.monotonic()
@@ -158,7 +160,7 @@ class Access:
             known = (None if found is None else principal_of(found), now + FRESH)
             self._remember(digest.digest(), known)
         if known[0] is None:
-            raise RequestRefused(problems.unauthorized("This token is not known, was revoked, or its time is over."))
+            raise RequestRefused(problems.unauthorized("This token is unknown, revoked or expired."))
         return known[0]
 
     def _remember(self, digest: bytes, known: tuple[Principal | None, float]) -> None:
@@ -167,39 +169,39 @@ class Access:
         if len(self._known) > MOST:
             self._known.popitem(last=False)
 
-    async def _is_open(self) -> bool:
-        """Asked again now and then while there is no token; a token that was made is never unmade."""
+    async def _has_no_token(self) -> bool:
+        """Whether no token was ever created; checked again regularly. Once one exists, the answer is final."""
         now = self._clock.monotonic()
-        if now < self._open_until:
+        if now < self._no_token_until:
             return True
         if await await_(any_token(self._store)):
             self._trust = "nobody"
             return False
-        self._open_until = now + FRESH
+        self._no_token_until = now + FRESH
         return True
 
 
-def sign_of_a_proxy(headers: Mapping[bytes, bytes], via: Via = HERE) -> str:
-    """What tells that a request did not come straight from this machine, in words; "": nothing does.
+def proxy_evidence(headers: Mapping[bytes, bytes], peer: Peer = LOCAL) -> str:
+    """Return why a request seems to come through a proxy rather than directly from this machine, or "".
 
-    A foreign Host is one: a proxy that passes it on, or a name that was made to lead here from a page in the operator's
-    own browser. HTTP/1.0 is what nginx speaks to whatever is behind it, unless told otherwise, and it adds no header.
+    A foreign Host header is evidence: a proxy passed it on, or DNS rebinding in the operator's browser led here. So is
+    HTTP/1.0, which nginx uses for its upstreams by default, without adding a header.
     """
     if not is_loopback(_host(headers.get(b"host", b""))):
         return "its Host header does not name this machine"
     for name in headers:
         if name in FORWARDED or name.startswith(FORWARDED_BY):
             return f"it has the header {name.decode('latin-1')}"
-    if via.version in OLD:
-        return f"it is HTTP/{via.version}, as nginx speaks by default"
-    if _is_another_machine(via.client):
+    if peer.version in OLD:
+        return f"it is HTTP/{peer.version}, as nginx speaks by default"
+    if _is_another_machine(peer.client):
         return "it comes from another address"
     return ""
 
 
 @lru_cache(1_024)
 def _is_another_machine(client: str) -> bool:
-    """What is no address is none of another machine's: a socket in the file system, a test's client."""
+    """Whether this is an address of another machine. Unix sockets and test clients have no address."""
     try:
         known = ip_address(client)
     except ValueError:
@@ -207,14 +209,14 @@ def _is_another_machine(client: str) -> bool:
     return not (getattr(known, "ipv4_mapped", None) or known).is_loopback
 
 
-def _is_of_another_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Of another site in the operator's own browser, or of another program on this machine: its port counts, too."""
+def _is_cross_origin(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the request comes from a page of another origin, which includes another port on this machine."""
     origin = headers.get(b"origin")
     return origin is not None and origin.rpartition(b"//")[2] != headers.get(b"host", b"")
 
 
 def _host(text: bytes) -> str:
-    """Without the port, and without the brackets of an IPv6 address."""
+    """Return the host without the port and without the brackets of an IPv6 address."""
     name = text.decode("latin-1")
     return name[1 : name.find("]")] if name.startswith("[") else name.partition(":")[0]
 
@@ -223,7 +225,7 @@ WITH_PORT = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+"
 
 
 def address_in(text: str) -> str | None:
-    """The address, without a port: some proxies add it, and a caller has many. None: it is no address."""
+    """Return the address without its port, which some proxies add; None if it is not an address."""
     text = text.strip()
     found = WITH_PORT.fullmatch(text)
     try:
@@ -233,7 +235,7 @@ def address_in(text: str) -> str | None:
 
 
 def rate_limit_subject(address: str) -> str:
-    """One customer has a whole /64 of IPv6: with a limit for each address of it, there would be none."""
+    """Return what a rate limit applies to: an IPv4 address, or the /64 network that one IPv6 customer controls."""
     if ":" not in address:
         return address
     try:
@@ -271,7 +273,7 @@ POLICY: dict[tuple[str, str], Scope] = {
 
 
 def allows(scope: Scope, principal: Principal, own_tenant: str) -> bool:
-    """Whether this caller may. A token that is shown where none is needed must still be good for `ingest` there."""
+    """Whether the caller may use a route. A token sent where none is needed must still have the scope `ingest`."""
     match scope:
         case Scope.OPEN:
             return True
@@ -286,4 +288,6 @@ def allows(scope: Scope, principal: Principal, own_tenant: str) -> bool:
 def require_policy(routes: Iterable[ApiRoute]) -> None:
     missing = [f"{route.method} {route.path}" for route in routes if (route.method, route.path) not in POLICY]
     if missing:
-        raise Misuse(f"No rule says who may call {', '.join(missing)}; add it to twiceproof.server.auth.POLICY.")
+        raise Misuse(
+            f"The access policy has no entry for {', '.join(missing)}; add it to twiceproof.server.auth.POLICY."
+        )

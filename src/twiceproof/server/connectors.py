@@ -1,4 +1,4 @@
-"""Files for Power Automate and n8n."""
+"""Generates connector files for Power Automate and n8n."""
 
 from __future__ import annotations
 
@@ -18,43 +18,46 @@ HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?", re.ASCII
 
 
 def server_at(url: str) -> SplitResult:
-    """A user and a password would be handed on with the file: the token is for that."""
+    """Parse the server's URL. Credentials in it are refused, because the file is passed on."""
     try:
         parts = urlsplit(url)
-    except ValueError:  # half a bracket
+    except ValueError:  # an unbalanced bracket
         raise _refused() from None
-    odd = parts.query or parts.fragment or " " in url or not url.isprintable()  # a line's end is dropped by the parser
+    odd = parts.query or parts.fragment or " " in url or not url.isprintable()  # the parser drops line breaks
     if odd or parts.scheme not in ("http", "https") or not HOST.fullmatch(parts.netloc):
         raise _refused()
     return parts
 
 
 def _refused() -> Misuse:
-    return Misuse("That is no address of a server, or there is more in it; write it like https://hooks.example.com")
+    return Misuse("This is not the plain URL of a server; write it like https://hooks.example.com")
 
 
-REQUEST = "Draw a request id"
+INPUT = "Operation and key"
+REQUEST = "Generate a request id"
 CLAIM = "Claim once"
-IS_OURS = "Is it ours?"
-IS_CARED_FOR = "Done before, or under way?"
-NOT_OURS = "Not ours: done before, or under way"
-STUCK = "Stuck: a person must look"
+IS_CLAIMED = "Claimed?"
+IS_HANDLED = "Done or in progress?"
+NOT_CLAIMED = "Not claimed: done or in progress"
+STOPPED = "Stop: needs a person"
 WORK = "Your work goes here"
 CLAIM_URL = "/v1/claims/{{ encodeURIComponent($json.operation) }}/{{ encodeURIComponent($json.key) }}"
-ASKED = "$('What and which').item.json"
-END_URL = f"/v1/claims/{{{{ encodeURIComponent({ASKED}.operation) }}}}/{{{{ encodeURIComponent({ASKED}.key) }}}}"
+INPUT_JSON = f"$('{INPUT}').item.json"
+END_URL = (
+    f"/v1/claims/{{{{ encodeURIComponent({INPUT_JSON}.operation) }}}}/{{{{ encodeURIComponent({INPUT_JSON}.key) }}}}"
+)
 N8N_TOKEN = f"$('{CLAIM}').item.json.token"
 
 Node = dict[str, Any]
 
 
 def n8n(url: str) -> dict[str, Any]:
-    """For a server at this address."""
+    """Return the file for a server at this URL."""
     base = server_at(url).geturl().rstrip("/")
     nodes = [
         _node("Start", "manualTrigger", 1, 0, 0, {}),
-        _node("What and which", "set", 3.4, 220, 0, _asked()),
-        # In a node of its own: the claim's own next try evaluates its fields anew, and must send the same id.
+        _node(INPUT, "set", 3.4, 220, 0, _input_fields()),
+        # A separate node: a retry of the claim evaluates its own fields again, and must send the same id.
         _node(
             REQUEST,
             "crypto",
@@ -71,7 +74,7 @@ def n8n(url: str) -> dict[str, Any]:
             f"={base}{CLAIM_URL}",
             "={{ JSON.stringify({ payload: $json.payload, lease: '5m', request_id: $json.request_id }) }}",
         ),
-        _node(IS_OURS, "if", 2.2, 880, 0, _conditions(("$json.claimed", "boolean", "true", ""))),
+        _node(IS_CLAIMED, "if", 2.2, 880, 0, _conditions(("$json.claimed", "boolean", "true", ""))),
         {**_node(WORK, "noOp", 1, 1100, -120, {}), "onError": "continueErrorOutput"},
         _request(
             "Mark as done",
@@ -89,9 +92,9 @@ def n8n(url: str) -> dict[str, Any]:
             f"={base}{END_URL}/fail",
             f"={{{{ JSON.stringify({{ token: {N8N_TOKEN}, error: 'the work failed', retryable: true }}) }}}}",
         ),
-        # One that ended in green would hide what nobody does any more.
+        # A workflow that ended successfully would hide work that is not done.
         _node(
-            IS_CARED_FOR,
+            IS_HANDLED,
             "if",
             2.2,
             1100,
@@ -102,20 +105,20 @@ def n8n(url: str) -> dict[str, Any]:
                 ("$json.state", "string", "notEquals", "failed"),
             ),
         ),
-        _node(NOT_OURS, "noOp", 1, 1320, 160, {}),
-        _node(STUCK, "stopAndError", 1, 1320, 320, {"errorMessage": "={{ $json.next }}"}),
+        _node(NOT_CLAIMED, "noOp", 1, 1320, 160, {}),
+        _node(STOPPED, "stopAndError", 1, 1320, 320, {"errorMessage": "={{ $json.next }}"}),
     ]
     return {
         "id": _own_id(),
         "name": "Twiceproof: claim once",
         "nodes": nodes,
         "connections": {
-            "Start": _to("What and which"),
-            "What and which": _to(REQUEST),
+            "Start": _to(INPUT),
+            INPUT: _to(REQUEST),
             REQUEST: _to(CLAIM),
-            CLAIM: _to(IS_OURS),
-            IS_OURS: _to(WORK, IS_CARED_FOR),
-            IS_CARED_FOR: _to(NOT_OURS, STUCK),
+            CLAIM: _to(IS_CLAIMED),
+            IS_CLAIMED: _to(WORK, IS_HANDLED),
+            IS_HANDLED: _to(NOT_CLAIMED, STOPPED),
             WORK: _to("Mark as done", "Mark as failed"),
         },
         "settings": {"executionOrder": "v1"},
@@ -125,7 +128,7 @@ def n8n(url: str) -> dict[str, Any]:
 
 
 def _own_id() -> str:
-    """`n8n import:workflow` asks for one, and replaces a workflow that has the same: a new file is a new workflow."""
+    """`n8n import:workflow` requires an id and replaces the workflow that has it: each file is a new workflow."""
     return "".join(secrets.choice(string.ascii_letters + string.digits) for _ in range(16))
 
 
@@ -140,8 +143,8 @@ def _node(name: str, kind: str, version: float, x: int, y: int, parameters: dict
     }
 
 
-def _asked() -> dict[str, Any]:
-    """What the maker changes: taken from the trigger's data."""
+def _input_fields() -> dict[str, Any]:
+    """The values that the user replaces with data of the trigger."""
     fields = (
         ("operation", "string", "ship"),
         ("key", "string", "shop:order:10492"),
@@ -155,7 +158,7 @@ def _asked() -> dict[str, Any]:
 
 
 def _request(name: str, x: int, y: int, method: str, url: str, body: str) -> Node:
-    """The token of the server is kept by n8n, as a header credential; never in the file."""
+    """A request to the server. n8n stores the token as a header credential, never in the file."""
     parameters = {
         "method": method,
         "url": url,
@@ -168,13 +171,13 @@ def _request(name: str, x: int, y: int, method: str, url: str, body: str) -> Nod
         "jsonBody": body,
         "options": {},
     }
-    again = {"retryOnFail": True, "maxTries": 3, "waitBetweenTries": 1_000}  # an answer may be lost
-    return {**_node(name, "httpRequest", 4.2, x, y, parameters), **again}
+    retry = {"retryOnFail": True, "maxTries": 3, "waitBetweenTries": 1_000}  # a response may be lost
+    return {**_node(name, "httpRequest", 4.2, x, y, parameters), **retry}
 
 
 def _conditions(*rows: tuple[str, str, str, Any]) -> dict[str, Any]:
-    """All of them: of what, of which kind, compared how, with what."""
-    asked = [
+    """All must hold. Each row: the left value, its type, the operator, and the right value."""
+    conditions = [
         {
             "id": str(uuid5(NAMESPACE_URL, f"twiceproof:{what}:{than}")),
             "leftValue": f"={{{{ {what} }}}}",
@@ -184,11 +187,11 @@ def _conditions(*rows: tuple[str, str, str, Any]) -> dict[str, Any]:
         for what, kind, how, than in rows
     ]
     options = {"caseSensitive": True, "leftValue": "", "typeValidation": "strict", "version": 2}
-    return {"conditions": {"options": options, "conditions": asked, "combinator": "and"}, "options": {}}
+    return {"conditions": {"options": options, "conditions": conditions, "combinator": "and"}, "options": {}}
 
 
 def _to(*names: str) -> dict[str, Any]:
-    """One output per name, in order."""
+    """Connect one output per name, in order."""
     return {"main": [[{"node": name, "type": "main", "index": 0}] for name in names]}
 
 
@@ -197,7 +200,7 @@ OPERATION = {
     "in": "path",
     "required": True,
     "type": "string",
-    "x-ms-summary": "What is done",
+    "x-ms-summary": "Operation",
     "description": "A short name for this work, like ship or invoice: letters, digits, _ . - @",
     "x-ms-url-encoding": "single",
 }
@@ -207,7 +210,7 @@ KEY = {
     "required": True,
     "type": "string",
     "x-ms-summary": "Key",
-    "description": "What makes two requests the same: an order's number, a message's id. Never a time.",
+    "description": "Identifies the request: an order number, a message id. Never a time.",
     "x-ms-url-encoding": "single",
 }
 ALWAYS = {
@@ -218,18 +221,18 @@ ALWAYS = {
     "default": True,
     "x-ms-visibility": "internal",
 }
-CONNECTOR_TOKEN = ("token", "Token", "The token that Claim once gave you.", True)
+CONNECTOR_TOKEN = ("token", "Token", "The token that Claim once returned.", True)
 
 
 def power_automate(url: str) -> dict[str, Any]:
-    """For a server at this address."""
+    """Return the file for a server at this URL."""
     parts = server_at(url)
     return {
         "swagger": "2.0",
         "info": {
             "title": "Twiceproof",
             "version": "1.0",
-            "description": "Claim something before you do it, so that it happens once, however often the flow runs.",
+            "description": "Claim a key before you do the work, so that it is done once, however often the flow runs.",
         },
         "host": parts.netloc,
         "basePath": parts.path.rstrip("/") or "/",
@@ -248,60 +251,66 @@ def _paths() -> dict[str, Any]:
     path = "/v1/claims/{operation}/{key}"
     return {
         path: {
-            "put": _action("ClaimOnce", "Claim once", "Be the only one to do this. First action of a flow.", _claim()),
-            "get": _action("LookAtClaim", "Look at a claim", "See what became of it. Changes nothing.", None, LOOKED),
+            "put": _action("ClaimOnce", "Claim once", "Claim the work for this run. First action of a flow.", _claim()),
+            "get": _action(
+                "LookAtClaim", "Look at a claim", "Show the state of a claim. Changes nothing.", None, STATE
+            ),
         },
         f"{path}/complete": {
             "post": _action("MarkAsDone", "Mark as done", "The work is done; duplicates get its result.", _done()),
         },
         f"{path}/fail": {
-            "post": _action("MarkAsFailed", "Mark as failed", "The work failed; say whether to try again.", _failed()),
+            "post": _action(
+                "MarkAsFailed", "Mark as failed", "The work failed; choose whether to try again.", _failed()
+            ),
         },
         f"{path}/renew": {
-            "post": _action("HoldOn", "Hold on", "The work takes longer than you said.", _renewed()),
+            "post": _action("HoldOn", "Extend a claim", "The work takes longer than planned.", _renewed()),
         },
     }
 
 
 def _claim() -> list[dict[str, Any]]:
     return [
-        _field("payload", "What it is about", "The order itself: another under the same key is refused.", kind=None),
-        _field("lease", "For how long", 'How long the work may take: "5m", "2h".', default="5m"),
+        _field(
+            "payload", "Payload", "The data of the request: a different one under the same key is refused.", kind=None
+        ),
+        _field("lease", "Lease", 'How long the work may take: "5m", "2h".', default="5m"),
         _field(
             "request_id",
             "Request id",
             "Outputs of a Compose action before this one, with the expression guid(). "
-            "Power Automate sends a request again by itself; by this we know it again.",
+            "Power Automate repeats requests by itself; this id identifies the repetition.",
         ),
         _field(
             "repeat",
             "If a run was lost",
-            '"never": ask a person. "safe": doing it twice does no harm.',
+            '"never": a person must decide. "safe": the work may be repeated.',
             default="never",
             choices=["never", "safe"],
             advanced=True,
         ),
-        _field("link", "Link", "Where to look at this run.", advanced=True),
+        _field("link", "Link", "The URL of this run.", advanced=True),
     ]
 
 
 def _done() -> list[dict[str, Any]]:
     return [
         _field(*CONNECTOR_TOKEN[:3], required=True),
-        _field("result", "Result", "What every duplicate will be told.", kind=None),
-        _field("keep", "Remember for", 'How long the key is known: "30d", "forever".', advanced=True),
+        _field("result", "Result", "Returned to every duplicate.", kind=None),
+        _field("keep", "Remember for", 'How long the key is remembered: "30d", "forever".', advanced=True),
     ]
 
 
 def _failed() -> list[dict[str, Any]]:
     return [
         _field(*CONNECTOR_TOKEN[:3], required=True),
-        _field("error", "Why", "For whoever looks at it."),
+        _field("error", "Error", "Why it failed."),
         _field("retryable", "Try again", "Yes: the next run may try again.", kind="boolean", default=True),
         _field(
             "unknown",
-            "Not known",
-            "Yes: nobody knows whether it happened; a person must say.",
+            "Outcome unknown",
+            "Yes: it is not known whether it happened; a person must decide.",
             kind="boolean",
             default=False,
         ),
@@ -309,7 +318,10 @@ def _failed() -> list[dict[str, Any]]:
 
 
 def _renewed() -> list[dict[str, Any]]:
-    return [_field(*CONNECTOR_TOKEN[:3], required=True), _field("lease", "For how long", "From now on.", default="5m")]
+    return [
+        _field(*CONNECTOR_TOKEN[:3], required=True),
+        _field("lease", "Lease", "How much longer, from now on.", default="5m"),
+    ]
 
 
 def _field(
@@ -323,7 +335,7 @@ def _field(
     required: bool = False,
     advanced: bool = False,
 ) -> dict[str, Any]:
-    """One field of a body. `kind=None` is anything at all."""
+    """One field of a body. `kind=None` accepts any JSON."""
     schema: dict[str, Any] = {"x-ms-summary": summary, "description": about}
     if kind is not None:
         schema["type"] = kind
@@ -347,7 +359,7 @@ def _action(
         "description": about,
         "x-ms-visibility": "important",
         "parameters": parameters,
-        "responses": {"200": {"description": "What became of it.", "schema": answer or ANSWERED}},
+        "responses": {"200": {"description": "The outcome.", "schema": answer or OUTCOME}},
     }
 
 
@@ -359,29 +371,29 @@ def _body(fields: list[dict[str, Any]]) -> dict[str, Any]:
     return {"name": "body", "in": "body", "required": True, "schema": schema}
 
 
-def _says(kind: str, summary: str, about: str) -> dict[str, Any]:
+def _property(kind: str, summary: str, about: str) -> dict[str, Any]:
     return {"type": kind, "x-ms-summary": summary, "description": about}
 
 
-ANSWERED = {
+OUTCOME = {
     "type": "object",
     "properties": {
-        "claimed": _says("boolean", "Claimed", "Yes: it is yours, do the work. No: leave it."),
-        "state": _says("string", "State", "held, done, failed or review"),
-        "token": _says("string", "Token", "For Mark as done and Mark as failed."),
-        "result": {"x-ms-summary": "Result", "description": "What the first run was told to remember."},
-        "attempt": _says("integer", "Attempt", "The how-manieth try this is."),
-        "retry_after": _says("integer", "Come back in", "Seconds, while somebody else is at work."),
-        "detail": _says("string", "Why not", "In words."),
-        "next": _says("string", "What to do", "In words."),
-        "run": _says("string", "Run", "The id by which a person settles it."),
-        "status": _says("integer", "Status", "What a caller that looks at status codes would have been told."),
+        "claimed": _property("boolean", "Claimed", "Yes: do the work. No: do not."),
+        "state": _property("string", "State", "held, done, failed or review"),
+        "token": _property("string", "Token", "For Mark as done and Mark as failed."),
+        "result": {"x-ms-summary": "Result", "description": "The result that the first run stored."},
+        "attempt": _property("integer", "Attempt", "Attempt number."),
+        "retry_after": _property("integer", "Retry after", "Seconds, while another run is at work."),
+        "detail": _property("string", "Reason", "Why it was not claimed."),
+        "next": _property("string", "Next step", "What to do."),
+        "run": _property("string", "Run", "The id by which a person settles it."),
+        "status": _property("integer", "Status", "The HTTP status without always200."),
     },
 }
-LOOKED = {
+STATE = {
     "type": "object",
     "properties": {
-        **{name: ANSWERED["properties"][name] for name in ("state", "result", "attempt", "run")},  # type: ignore[index]
-        "lapsed": _says("boolean", "Lapsed", "Yes: whoever held it has not been heard of in time."),
+        **{name: OUTCOME["properties"][name] for name in ("state", "result", "attempt", "run")},  # type: ignore[index]
+        "lapsed": _property("boolean", "Lapsed", "Yes: the lease of its holder has expired."),
     },
 }

@@ -1,4 +1,4 @@
-"""Readiness, Prometheus counts, traces, access log."""
+"""Readiness, Prometheus metrics, traces, and the access log."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 __all__ = [
     "CONTENT_TYPE",
     "DOCUMENTED",
-    "PATIENCE",
+    "TIMEOUT",
     "WORK",
+    "CachedRead",
     "Metrics",
     "MetricsPort",
-    "Question",
     "ServerStatus",
     "Traces",
     "WorkMetrics",
@@ -56,19 +56,21 @@ def write_access(
     seconds: float,
     principal: Principal | None,
     client: str,
-    told: list[InboundOutcome],
+    outcomes: list[InboundOutcome],
 ) -> None:
-    """Key and run are fields of the record, as they are of a run's own lines; the door is no flow."""
+    """Write one access log line. Key, run and entry point are fields of the log record."""
     if not log.isEnabledFor(logging.INFO):
         return
-    who = f" {principal.name}@{principal.tenant}" if principal is not None and principal.name else ""
-    if not told:
-        log.info("%s %s %d in %.1f ms, from %s%s", method, path, status, seconds * 1000, client, who)
+    caller = f" {principal.name}@{principal.tenant}" if principal is not None and principal.name else ""
+    if not outcomes:
+        log.info("%s %s %d in %.1f ms, from %s%s", method, path, status, seconds * 1000, client, caller)
         return
-    first = told[0]
+    first = outcomes[0]
     token = about_var.set(About(first.run, first.run, key=first.key, door=first.door))
     try:
-        log.info("%s %s %d in %.1f ms, from %s%s: %s", method, path, status, seconds * 1000, client, who, first.outcome)
+        log.info(
+            "%s %s %d in %.1f ms, from %s%s: %s", method, path, status, seconds * 1000, client, caller, first.outcome
+        )
     finally:
         about_var.reset(token)
 
@@ -78,18 +80,18 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10
 
 DOCUMENTED = {
     "twiceproof_requests_total": "Requests answered, by route and status",
-    "twiceproof_request_seconds": "Time from a request's last byte to its answer, by route",
-    "twiceproof_outcomes_total": "What became of events, claims and starts, by door and outcome",
-    "twiceproof_duplicates_blocked_total": "Duplicates that were answered and not worked on, by door",
-    "twiceproof_refused_total": "Callers turned away before any route, by reason",
-    "twiceproof_requests_under_way": "Requests that are being worked on",
-    "twiceproof_connections": "Connections that are open",
-    "twiceproof_runs_begun_total": "Runs that the worker in this process has begun",
-    "twiceproof_runs_under_way": "Runs that the worker in this process is at",
-    "twiceproof_runs_queued": "Runs that wait for a worker, of all tenants; counted up to 1,000",
-    "twiceproof_runs": "Runs in each state but done, of all tenants; counted up to 1,000",
-    "twiceproof_claims": "Claims that are no runs, in each state but done; counted up to 1,000",
-    "twiceproof_dead_letters": "Deliveries that were kept aside, of all tenants; counted up to 1,000",
+    "twiceproof_request_seconds": "Seconds from a request's last byte to its response, by route",
+    "twiceproof_outcomes_total": "Events, claims and starts, by entry point (door) and outcome",
+    "twiceproof_duplicates_blocked_total": "Duplicates that were blocked, by entry point (door)",
+    "twiceproof_refused_total": "Requests refused before any route, by reason",
+    "twiceproof_requests_under_way": "Requests being processed",
+    "twiceproof_connections": "Open connections",
+    "twiceproof_runs_begun_total": "Runs that the worker in this process has started",
+    "twiceproof_runs_under_way": "Runs that the worker in this process is executing",
+    "twiceproof_runs_queued": "Runs waiting for a worker, of all tenants; counted up to 1,000",
+    "twiceproof_runs": "Runs in each state except done, of all tenants; counted up to 1,000",
+    "twiceproof_claims": "Claims that are not runs, in each state except done; counted up to 1,000",
+    "twiceproof_dead_letters": "Dead letters of all tenants; counted up to 1,000",
 }
 WORK = (
     "twiceproof_runs_begun_total",
@@ -102,7 +104,7 @@ WORK = (
 
 
 class WorkMetrics:
-    """What a worker has done, and what is in the store. One registry each: two in one process do not count together."""
+    """Metrics of a worker and of the store. Each has its own registry, so that two in one process stay separate."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -119,7 +121,7 @@ class WorkMetrics:
     def _gauge(self, name: str, *labels: str) -> Gauge:
         return Gauge(name, DOCUMENTED[name], labels, registry=self.registry)
 
-    def counted(self, counts: StateCounts) -> None:
+    def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
         self._letters.set(counts.letters)
         for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
@@ -134,7 +136,7 @@ class WorkMetrics:
 
 
 class Metrics(WorkMetrics):
-    """A server's, with the worker inside."""
+    """Metrics of a server and the worker in its process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,14 +151,14 @@ class Metrics(WorkMetrics):
         self._outcomes = self._counter("twiceproof_outcomes_total", "door", "outcome")
         self._duplicates = self._counter("twiceproof_duplicates_blocked_total", "door")
         self._refused = self._counter("twiceproof_refused_total", "reason")
-        self.under_way = self._gauge("twiceproof_requests_under_way")
+        self.active_requests = self._gauge("twiceproof_requests_under_way")
         self.connections = self._gauge("twiceproof_connections")
         self._answers: dict[tuple[str, int], Counter] = {}
         self._times: dict[str, Histogram] = {}
-        self._told: dict[tuple[str, str], list[Counter]] = {}
+        self._outcome_counters: dict[tuple[str, str], list[Counter]] = {}
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Children are kept: finding one by its labels costs more than counting."""
+    def count_response(self, route: str, status: int, seconds: float) -> None:
+        """Count a response. Labelled children are cached, because finding one costs more than counting."""
         child = self._answers.get((route, status))
         if child is None:
             child = self._answers[route, status] = self._requests.labels(route, str(status))
@@ -164,14 +166,14 @@ class Metrics(WorkMetrics):
         child.inc()
         self._times[route].observe(seconds)
 
-    def refused(self, reason: str) -> None:
+    def count_refusal(self, reason: str) -> None:
         self._refused.labels(reason).inc()
 
-    def told(self, events: Iterable[InboundOutcome]) -> None:
+    def count_outcomes(self, events: Iterable[InboundOutcome]) -> None:
         for one in events:
-            known = self._told.get((one.door, one.outcome))
+            known = self._outcome_counters.get((one.door, one.outcome))
             if known is None:
-                known = self._told[one.door, one.outcome] = self._counters_of(one)
+                known = self._outcome_counters[one.door, one.outcome] = self._counters_of(one)
             for counter in known:
                 counter.inc()
 
@@ -183,13 +185,13 @@ class Metrics(WorkMetrics):
 T = TypeVar("T")
 
 PROBE = Address("~tokens", "probe", "readyz")
-PATIENCE = 2.0  # a store that takes longer does not answer
-FRESH = 1.0  # seconds for which an answer is good: anybody may ask
+TIMEOUT = 2.0  # seconds; a slower store counts as unavailable
+FRESH = 1.0  # seconds for which a result is reused, because the route is public
 COUNT_FRESH = 15.0
 
 
 class ServerStatus:
-    """One per server. `draining`: send nothing new here."""
+    """The state of one server. While `draining`, no new requests should be sent to it."""
 
     def __init__(self, app: App, routes: tuple[ApiRoute, ...]) -> None:
         self.app = app
@@ -197,66 +199,66 @@ class ServerStatus:
         self.metrics = Metrics()
         self.worker: Worker | None = None
         self.draining = False
-        self._ready = Question(self._read, app.clock, FRESH)
-        self._counts = Question(self._count, app.clock, COUNT_FRESH)
+        self._ready = CachedRead(self._read, app.clock, FRESH)
+        self._counts = CachedRead(self._count, app.clock, COUNT_FRESH)
 
     @cached_property
     def description(self) -> bytes:
         return describe(self.routes)
 
     async def is_ready(self) -> bool:
-        """The store answers, just now."""
+        """Whether the store answers."""
         return await self._ready.answer() is not None
 
     async def _read(self) -> Found:
         return await self.app.store.read(PROBE).wait()
 
     async def text(self) -> bytes:
-        """A scrape. A store that does not answer leaves the last counts of what is in it."""
+        """Return the metrics. If the store does not answer, its last counts are returned."""
         counts = await self._counts.answer()
         if counts is not None:
-            self.metrics.counted(counts)
+            self.metrics.set_counts(counts)
         return self.metrics.text(self.worker)
 
     async def _count(self) -> StateCounts:
         return await await_(count_states(self.app.store))
 
 
-class Question(Generic[T]):
-    """Asked of the store once at a time, however many want to know, and answered within `PATIENCE`.
+class CachedRead(Generic[T]):
+    """A store read shared by all callers, at most one at a time, with a result within `TIMEOUT`.
 
-    A request to the store that is cancelled is waited for all the same, so that the truth about it is heard: with a
-    time-out around it, the answer came when the driver gave up. Here it is left to itself, and nobody waits for it.
+    A cancelled store request still waits for the driver, so a timeout around it would only end when the driver does.
+    Here the read continues in its own task, and callers stop waiting for it.
     """
 
-    def __init__(self, ask: Callable[[], Coroutine[Any, Any, T]], clock: Clock, fresh: float) -> None:
-        self._ask = ask
+    def __init__(self, read: Callable[[], Coroutine[Any, Any, T]], clock: Clock, fresh: float) -> None:
+        self._read = read
         self._clock = clock
         self._fresh = fresh
         self._task: asyncio.Task[T | None] | None = None
-        self._asked_at = 0.0
+        self._started_at = 0.0
 
     async def answer(self) -> T | None:
-        """None: the store has not answered, or not in time."""
+        """Return the result, or None if the store did not answer in time."""
         now = self._clock.monotonic()
         task = self._task
-        if task is None or (task.done() and (now >= self._asked_at + self._fresh)):
-            task = self._task = asyncio.create_task(self._asked())
-            self._asked_at = now
-        left = self._asked_at + PATIENCE - now
+        if task is None or (task.done() and (now >= self._started_at + self._fresh)):
+            task = self._task = asyncio.create_task(self._run())
+            self._started_at = now
+        left = self._started_at + TIMEOUT - now
         if not task.done() and left > 0:
             await asyncio.wait({task}, timeout=left)
         return task.result() if task.done() and not task.cancelled() else None
 
-    async def _asked(self) -> T | None:
+    async def _run(self) -> T | None:
         try:
-            return await self._ask()
+            return await self._read()
         except StoreError:
             return None
 
 
 class Traces:
-    """The API only: where spans go is the user's to set up."""
+    """OpenTelemetry spans, through the API only: exporting them is configured by the user."""
 
     def __init__(self, tracer: Any, propagate: Any, kind: Any) -> None:
         self._tracer = tracer
@@ -265,7 +267,7 @@ class Traces:
 
     @contextmanager
     def span(self, method: str, path: str, headers: Mapping[bytes, bytes]) -> Iterator[Any]:
-        """Named for the route, never for the address: that may hold a secret."""
+        """Start a span named after the route, never after the URL, which may contain a secret."""
         carrier = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in headers.items()
@@ -283,14 +285,14 @@ class Traces:
             yield span
 
     @staticmethod
-    def end(span: Any, status: int, told: list[InboundOutcome]) -> None:
+    def end(span: Any, status: int, outcomes: list[InboundOutcome]) -> None:
         span.set_attribute("http.response.status_code", status)
-        for one in told[:10]:
+        for one in outcomes[:10]:
             span.add_event(one.outcome, {"door": one.door, "key": one.key, "run": one.run})
 
 
 def find_traces() -> Traces | None:
-    """None: nobody would see them, and they are not free."""
+    """Return None if no tracer provider is configured, because spans are not free."""
     try:
         from opentelemetry import propagate, trace
     except ImportError:
@@ -300,12 +302,12 @@ def find_traces() -> Traces | None:
     return Traces(trace.get_tracer("twiceproof"), propagate, trace.SpanKind.SERVER)
 
 
-COUNTS_FRESH = 15.0  # seconds for which a count is good
-SLOWEST = 10.0  # seconds in which a request must be here
+COUNTS_FRESH = 15.0  # seconds for which a count is reused
+SLOWEST = 10.0  # seconds within which a request must be received
 
 
 class MetricsPort:
-    """Answers `GET /metrics` and `GET /healthz`, nothing else, on a thread of its own, until it is closed."""
+    """Serves only `GET /metrics` and `GET /healthz`, on its own thread, until it is closed."""
 
     def __init__(self, app: App, worker: Worker, host: str, port: int) -> None:
         self._app = app
@@ -323,7 +325,7 @@ class MetricsPort:
         return f"http://{host!s}:{port}/metrics"
 
     def text(self) -> bytes:
-        """While somebody else counts, or the store does not answer, what was counted last."""
+        """Return the metrics; the last counts while another scrape is counting or the store does not answer."""
         if self._counting.acquire(blocking=False):
             try:
                 self._count()
@@ -337,7 +339,7 @@ class MetricsPort:
             return
         self._counted_until = now + COUNTS_FRESH
         with suppress(StoreError):
-            self._metrics.counted(block(count_states(self._app.store)))
+            self._metrics.set_counts(block(count_states(self._app.store)))
 
     def close(self) -> None:
         self._server.shutdown()
@@ -347,7 +349,7 @@ class MetricsPort:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # a scrape that waits for the store does not keep the worker
+    block_on_close = False  # a scrape that waits for the store must not delay the worker's exit
 
 
 def _listening(host: str, port: int, text: Callable[[], bytes]) -> _Server:
@@ -362,7 +364,7 @@ def _listening(host: str, port: int, text: Callable[[], bytes]) -> _Server:
             elif path == "/healthz":
                 self._answer(200, "application/json", b'{"status":"alive"}')
             else:
-                self._answer(404, "text/plain", b"There is /metrics and /healthz.\n")
+                self._answer(404, "text/plain", b"Available: /metrics and /healthz.\n")
 
         def _answer(self, status: int, kind: str, body: bytes) -> None:
             self.send_response(status)
@@ -379,5 +381,5 @@ def _listening(host: str, port: int, text: Callable[[], bytes]) -> _Server:
         return _Server((host, port), Handler)
     except OSError as error:
         raise Misuse(
-            f"{host} port {port} cannot be listened at ({error.strerror or error}); choose another --metrics-port."
+            f"Cannot listen on {host} port {port} ({error.strerror or error}); choose another --metrics-port."
         ) from None

@@ -1,4 +1,4 @@
-"""/openapi.json from the routes."""
+"""Builds /openapi.json from the routes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ __all__ = [
 
 _NAME = "[A-Za-z0-9_.@-]"
 _INNER = "[^\\u0000-\\u001f\\u007f-\\u009f\\u2028\\u2029]"  # no control characters
-_EDGE = _INNER.replace("[^", "[^\\s")  # nor blanks at the ends
+_EDGE = _INNER.replace("[^", "[^\\s")  # and no blanks at the ends
 _KEY = f"{_EDGE}({_INNER}*{_EDGE})?"
-# What the server itself claims under: see claim_service/reserved.py.
+# Operations that the server itself uses: see RESERVED in services/claim_service.py.
 _RESERVED = r"(?!(hook|start|POST|PATCH|PUT|DELETE)\.)(?!http$)(?!@)(?!.*@(slots|order|letters|schedule|poll)$)"
 
 Shape = dict[str, Any]
@@ -43,7 +43,7 @@ Shape = dict[str, Any]
 NAME_OR_NONE: Shape = {"pattern": f"^{_NAME}{{0,128}}$"}
 OPERATION: Shape = {"type": "string", "pattern": f"^{_RESERVED}{_NAME}{{1,128}}$"}
 KEY: Shape = {"type": "string", "pattern": f"^{_KEY}$", "maxLength": LONGEST_KEY}
-# Drawn, not counted and not made of a name: versions 1, 4, 6 and 7.
+# Random or time-based, not derived from a name: versions 1, 4, 6 and 7.
 UUID_OR_NONE: Shape = {
     "pattern": "^([0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[1467][0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12})?$"
 }
@@ -51,7 +51,7 @@ KEY_OR_NONE: Shape = {"pattern": f"^({_KEY})?$", "maxLength": LONGEST_KEY}
 
 
 def _below(number: int) -> str:
-    """Whole numbers below this one, as a pattern can say it: shorter, or less at the first digit that differs."""
+    """A pattern for integers below this one: with fewer digits, or smaller at the first digit that differs."""
     digits = str(number)
     less = [
         f"{digits[:place]}[0-{int(digit) - 1}][0-9]{{{len(digits) - place - 1}}}"
@@ -75,12 +75,12 @@ PLACE = "#/components/schemas/{name}"
 
 
 class Schemas:
-    """`components` are shared; what is no class of ours is written out where it is used."""
+    """JSON schemas of the types. Classes become shared `components`; other types are written inline."""
 
     def __init__(self, types: Sequence[Any]) -> None:
         known: dict[str, Any] = {repr(kind): kind for kind in types}
         written, components = msgspec.json.schema_components(known.values(), ref_template=PLACE)
-        # A default of () is no JSON before it is written.
+        # Encoded and decoded, because a default of () is not JSON.
         self.components: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(components))
         self._written = dict(zip(known, written, strict=True))
 
@@ -88,7 +88,7 @@ class Schemas:
         return self._written[repr(kind)]
 
     def query_parameters(self, kind: Any) -> list[dict[str, Any]]:
-        """Each field of the type is a parameter."""
+        """Return one query parameter per field of the type."""
         if kind is None:
             return []
         whole = self.components[self.of(kind)["$ref"].rpartition("/")[2]]
@@ -100,7 +100,7 @@ class Schemas:
 
 
 class Problem(Struct, frozen=True):
-    """RFC 9457, with `next`: what to do about it."""
+    """An RFC 9457 problem, with `next`: what to do about it."""
 
     type: str
     title: str
@@ -109,16 +109,20 @@ class Problem(Struct, frozen=True):
     next: str
 
 
-# What any route may answer, whatever it is about.
+# Responses that any route may send.
 ALWAYS = {
     400: "The request cannot be read.",
     404: "There is nothing at this address.",
-    429: "More requests came than one caller may send.",
-    500: "Something broke here.",
-    503: "Busy, or the ledger cannot be reached: the same request may be sent again.",
+    429: "The caller has exceeded its rate limit.",
+    500: "An internal error.",
+    503: "The server is busy or the store is not available: the same request may be sent again.",
 }
-WITH_BODY = {408: "It came too slowly.", 413: "The body is too large.", 415: "The body is packed in an unknown way."}
-WITH_TOKEN = {401: "A token is needed, or this one is not good.", 403: "This token may not do that."}
+WITH_BODY = {
+    408: "It was sent too slowly.",
+    413: "The body is too large.",
+    415: "The content encoding is not supported.",
+}
+WITH_TOKEN = {401: "The token is missing or invalid.", 403: "The token lacks the scope for this."}
 LATER = {"Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "Seconds."}}
 
 
@@ -162,8 +166,8 @@ def _operation(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
     }
     if route.tag:
         shape["tags"] = [route.tag]
-    if said := _said(route, scope):
-        shape["description"] = said
+    if text := _description(route, scope):
+        shape["description"] = text
     parameters = [*_path_parameters(route), *schemas.query_parameters(route.query), *_header_parameters(route)]
     if parameters:
         shape["parameters"] = parameters
@@ -171,13 +175,13 @@ def _operation(route: ApiRoute, schemas: Schemas) -> dict[str, Any]:
     return {**shape, "requestBody": body} if body else shape
 
 
-def _said(route: ApiRoute, scope: Scope) -> str:
-    said = []
+def _description(route: ApiRoute, scope: Scope) -> str:
+    sentences = []
     if scope not in (Scope.OPEN, Scope.PROVEN):
-        said.append(f"Needs a token with the scope `{Scope.READ if scope is Scope.OPERATOR else scope}`.")
-    if route.tolerant:
-        said.append("Parameters of the query that are not named here are left alone.")
-    return " ".join(said)
+        sentences.append(f"Requires a token with the scope `{Scope.READ if scope is Scope.OPERATOR else scope}`.")
+    if route.ignores_unknown_query:
+        sentences.append("Query parameters that are not listed here are ignored.")
+    return " ".join(sentences)
 
 
 def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
@@ -188,7 +192,7 @@ def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
             "in": "path",
             "required": True,
             "description": route.params.get(name, ""),
-            "schema": dict(route.shapes.get(name, {"type": "string", "minLength": 1})),
+            "schema": dict(route.schemas.get(name, {"type": "string", "minLength": 1})),
         }
         for name in names
     ]
@@ -209,7 +213,7 @@ def _body(route: ApiRoute, schemas: Schemas) -> dict[str, Any] | None:
 
 
 def _is_needed(body: Any) -> bool:
-    """Without a body, one is read as `{}`: that is too little where a field must be there."""
+    """Whether a body is required: an empty one is read as `{}`, which lacks required fields."""
     return body is not None and any(field.required for field in msgspec.structs.fields(body))
 
 
@@ -218,12 +222,12 @@ def _responses(route: ApiRoute, scope: Scope, schemas: Schemas) -> dict[str, Any
     if route.method in ("POST", "PUT", "PATCH", "OPTIONS"):
         errors |= WITH_BODY
     if route.body is not None:
-        errors[422] = "The body is not what this route takes."
+        errors[422] = "The body is invalid for this route."
     if scope is not Scope.OPEN:
         errors |= WITH_TOKEN
-    said = {str(status): _problem(text, status, schemas) for status, text in errors.items()}
-    said |= {str(status): _answer(answer, status, schemas) for status, answer in route.answers.items()}
-    return dict(sorted(said.items()))
+    responses = {str(status): _problem(text, status, schemas) for status, text in errors.items()}
+    responses |= {str(status): _answer(answer, status, schemas) for status, answer in route.answers.items()}
+    return dict(sorted(responses.items()))
 
 
 def _problem(text: str, status: int, schemas: Schemas) -> dict[str, Any]:

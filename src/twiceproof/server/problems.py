@@ -1,4 +1,4 @@
-"""Every error as problem+json with a next move. What went wrong inside stays inside."""
+"""Errors as problem+json with a next move. Internal details are not exposed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ..inbound.reply import Reply, problem, retry_after
 from .tokens import Scope
 
 __all__ = [
-    "ambiguous",
-    "broken",
+    "duplicate_header",
     "forbidden",
+    "internal_error",
     "method_not_allowed",
     "not_found",
     "of_error",
@@ -33,8 +33,8 @@ __all__ = [
 
 
 def not_found(path: str = "") -> Reply:
-    encoded = "; a claim's is /v1/claims/OPERATION/KEY, the key percent-encoded: a/b is a%2Fb"
-    how = encoded if path.startswith("/v1/claims") else ""  # with a slash in its key, or without a key
+    encoded = "; a claim is at /v1/claims/OPERATION/KEY, with the key percent-encoded: a/b is a%2Fb"
+    how = encoded if path.startswith("/v1/claims") else ""  # its key contains a slash or is missing
     return problem(
         404, "not-found", "There is nothing at this address.", next_move=f"GET /openapi.json lists every address{how}."
     )
@@ -43,13 +43,17 @@ def not_found(path: str = "") -> Reply:
 def method_not_allowed(allowed: Iterable[str]) -> Reply:
     allow = ", ".join(sorted(allowed))
     return problem(
-        405, "method-not-allowed", f"This address takes {allow}.", next_move=f"Use {allow}.", headers=[("allow", allow)]
+        405,
+        "method-not-allowed",
+        f"This address accepts {allow}.",
+        next_move=f"Use {allow}.",
+        headers=[("allow", allow)],
     )
 
 
-def ambiguous() -> Reply:
+def duplicate_header() -> Reply:
     return problem(
-        400, "ambiguous", "A header that may come once came twice: which one counts?", next_move="Send each once."
+        400, "duplicate-header", "A header that may occur only once is repeated.", next_move="Send each header once."
     )
 
 
@@ -58,25 +62,25 @@ def unauthorized(detail: str) -> Reply:
         401,
         "unauthorized",
         detail,
-        next_move="Send Authorization: Bearer TOKEN; make a token with: twiceproof tokens create",
+        next_move="Send Authorization: Bearer TOKEN; create a token with: twiceproof tokens create",
         headers=[("www-authenticate", "Bearer")],
     )
 
 
-def through_a_proxy(sign: str) -> Reply:
-    """Before any token exists. Who is told this may be anybody: nothing of the machine is named."""
+def through_a_proxy(evidence: str) -> Reply:
+    """The refusal before any token exists. It may reach anyone, so it reveals nothing about the machine."""
     return problem(
         401,
         "through-a-proxy",
-        f"No token exists, so only calls straight from this machine are believed; this one is not: {sign}.",
+        f"No token exists, so only direct requests from this machine are accepted; this one is not: {evidence}.",
         next_move="On the server run: twiceproof tokens create NAME --scope admin, then send Authorization: Bearer "
-        "TOKEN; or serve with --open, if whoever reaches it may do everything",
+        "TOKEN; or serve with --open, if everyone who can reach it may do everything",
         headers=[("www-authenticate", "Bearer")],
     )
 
 
 def forbidden(scope: Scope) -> Reply:
-    """The next move is one that can be made: not every scope is a grant."""
+    """Name a scope that can be granted: not every scope of a route can."""
     more, grant = {
         Scope.OPERATOR: (", of the app's own tenant", Scope.READ),
         Scope.PROVEN: (", or none at all", Scope.INGEST),
@@ -84,22 +88,21 @@ def forbidden(scope: Scope) -> Reply:
     return problem(
         403,
         "forbidden",
-        "This token may not do that.",
-        next_move=f"Use a token that may{more}: twiceproof tokens create NAME --scope {grant}",
+        "This token lacks the scope for this.",
+        next_move=f"Use a token with the scope{more}: twiceproof tokens create NAME --scope {grant}",
     )
 
 
-def broken() -> Reply:
+def internal_error() -> Reply:
     return problem(
         500,
-        "broken",
-        "Something broke here; nothing is known about what was done.",
-        next_move="Look into the server's log, then send the same request again: what was done is not done twice.",
+        "internal-error",
+        "An internal error occurred; it is not known what was done.",
+        next_move="Check the server's log, then send the same request again: completed work is not repeated.",
     )
 
 
-# The first that fits, by the error's own name; other doors say the same word. What is not here is none of the caller's
-# business.
+# The first matching entry applies. Errors that are not listed are internal.
 MEANINGS: tuple[tuple[type[TwiceproofError], int, str], ...] = (
     (InProgress, 409, "in-progress"),
     (PayloadMismatch, 422, "payload-mismatch"),
@@ -113,13 +116,13 @@ MEANINGS: tuple[tuple[type[TwiceproofError], int, str], ...] = (
 
 
 def of_error(error: TwiceproofError) -> Reply | None:
-    """What an error of ours means to a caller. None: nothing that it could act on."""
+    """Return the reply for an error, or None if the caller could not act on it."""
     if isinstance(error, StoreError):
         return store_unavailable()
-    for kind, status, word in MEANINGS:
+    for kind, status, name in MEANINGS:
         if isinstance(error, kind):
             after = error.data.get("retry_after")
-            return _of(status, word, error, [retry_after(float(after))] if after else ())
+            return _of(status, name, error, [retry_after(float(after))] if after else ())
     return None
 
 
@@ -127,13 +130,13 @@ def store_unavailable() -> Reply:
     return problem(
         503,
         "store-unavailable",
-        "The ledger cannot be reached right now.",
+        "The store is not available right now.",
         next_move="Send the same request again; it is safe.",
         headers=[retry_after(1)],
     )
 
 
 def _of(status: int, kind: str, error: TwiceproofError, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    """Our messages end with the next move."""
-    said, _, move = str(error).rpartition("; ")
-    return problem(status, kind, said or str(error), next_move=move or "See the documents.", headers=headers)
+    """Split an error's message, which ends with the next move."""
+    detail, _, move = str(error).rpartition("; ")
+    return problem(status, kind, detail or str(error), next_move=move or "See the documentation.", headers=headers)

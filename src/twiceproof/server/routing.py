@@ -1,4 +1,4 @@
-"""Route, Router, query parameters."""
+"""Routes, the router, and the check of query parameters."""
 
 from __future__ import annotations
 
@@ -36,44 +36,48 @@ ANY = "*/*"
 
 
 class RouteAnswer(Struct, frozen=True):
-    """One status a route may answer with. `type` is what msgspec writes, or a tuple: one of these; None has no body, or
-    one of no JSON type.
+    """A status that a route may respond with. `type` is the type of the body, a tuple for alternatives, or None for no
+    body or one that is not JSON.
     """
 
     about: str
     type: Any = None
     media: str = JSON
-    headers: Mapping[str, str] = MappingProxyType({})  # name: what it says
+    headers: Mapping[str, str] = MappingProxyType({})  # name: description
 
 
 class ApiRoute(Struct, frozen=True):
-    """`path` has parameters in braces: each is one segment. `handle` is given the body whole, within `largest`.
+    """One route. Parameters of `path` are in braces, each one segment. The body has at most `largest` bytes.
 
-    Everything below `handle` is what /openapi.json tells; 4xx and 5xx that any route may answer need no mention.
+    The fields below `handle` appear in /openapi.json, where responses common to all routes are added.
     """
 
     method: str
     path: str
-    name: str  # stable: an operation's name in clients made from /openapi.json, and a label in /metrics
+    name: str  # stable: the operation id in /openapi.json and a label in /metrics
     handle: Handle
     summary: str = ""
-    body: Any = None  # the type that `body_of` is given; None: no body, or one that is not looked into
-    query: Any = None  # the type that `call.ask` is given: each field is a parameter, and there are no others
-    tolerant: bool = False  # of other parameters: whoever is given the address adds some, and they mean nothing
+    body: Any = None  # the type for `body_as`; None: no body, or one that is not decoded
+    query: Any = None  # the type for `query_as`: each field is a parameter, and no others are accepted
+    ignores_unknown_query: bool = False  # other parameters are ignored, because senders add their own
     media: str = JSON  # of the body
     answers: Mapping[int, RouteAnswer] = MappingProxyType({})
-    params: Mapping[str, str] = MappingProxyType({})  # name: what it says
-    shapes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # name: how it is written, where not anyhow
-    headers: Mapping[str, str] = MappingProxyType({})  # that the route looks at; name: what it says
+    params: Mapping[str, str] = MappingProxyType({})  # name: description
+    schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})  # name: schema, if not any text
+    headers: Mapping[str, str] = MappingProxyType({})  # that the route reads; name: description
     largest: int = LARGEST
-    room: Callable[[App, Mapping[str, str]], int] | None = None  # instead of `largest`, where it depends
-    signs_on: Callable[[App, Mapping[str, str]], bool] | None = None  # whether Authorization holds no token of ours
-    handed_out: bool = False  # the address is the proof: Authorization may be a proxy's, or the sender's own
+    largest_for: Callable[[App, Mapping[str, str]], int] | None = (
+        None  # instead of `largest`, if it depends on the request
+    )
+    foreign_authorization: Callable[[App, Mapping[str, str]], bool] | None = (
+        None  # whether Authorization carries the sender's own secret
+    )
+    secret_path: bool = False  # the URL is the proof; Authorization may belong to a proxy or to the sender
     tag: str = ""
 
     @property
-    def is_looked_into(self) -> bool:
-        """Whether a body is JSON here, or refused. What may be anything is read by whoever knows its sender."""
+    def is_json(self) -> bool:
+        """Whether only JSON bodies are accepted. Webhook bodies are read by their source."""
         return self.media != ANY
 
 
@@ -82,19 +86,19 @@ def parameters_of(route: ApiRoute) -> list[str]:
 
 
 def require_known(call: ApiRequest, route: ApiRoute) -> None:
-    """A slip (`?alway200=true`, `?stat=failed`) would be answered as if nothing had been asked for."""
-    if route.tolerant or not call.raw_query:
+    """Refuse unknown query parameters: a typo (`?alway200=true`) would otherwise be ignored silently."""
+    if route.ignores_unknown_query or not call.raw_query:
         return
     known = parameters_of(route)
-    strange = next((name for name in call.query if name not in known), None)
-    if strange is None:
+    unknown = next((name for name in call.query if name not in known), None)
+    if unknown is None:
         return
-    move = f"It takes: {', '.join(known)}." if known else "Leave the query out: it takes none."
-    raise RequestRefused(problem(400, "bad-query", f"There is no parameter {strange!r:.80} here.", next_move=move))
+    move = f"Use: {', '.join(known)}." if known else "Leave the query out: this route takes none."
+    raise RequestRefused(problem(400, "bad-query", f"There is no parameter {unknown!r:.80}.", next_move=move))
 
 
 class RouteNode:
-    """One segment of an address. `routes` end here, by method."""
+    """One segment of a path. `routes` are those that end here, by method."""
 
     def __init__(self) -> None:
         self.literals: dict[str, RouteNode] = {}
@@ -103,7 +107,7 @@ class RouteNode:
 
 
 class Router:
-    """A tree of segments. A literal is taken where there is one; no way leads back from it."""
+    """A tree of path segments. A literal takes precedence over a parameter, without backtracking."""
 
     def __init__(self, routes: Iterable[ApiRoute]) -> None:
         self._root = RouteNode()
@@ -123,7 +127,7 @@ class Router:
         node.routes[route.method] = route
 
     def find(self, raw_path: str) -> tuple[RouteNode, list[str]] | None:
-        """Where the address ends, and the segments that stand for parameters. None: there is no such address."""
+        """Return the node of a path and its parameter segments, or None."""
         node, values = self._root, []
         for segment in raw_path.split("/")[1:]:
             literal = node.literals.get(segment)
@@ -138,7 +142,7 @@ class Router:
 
 
 def params_of(route: ApiRoute, values: list[str]) -> dict[str, str] | None:
-    """None: one of them is not UTF-8."""
+    """Decode path parameters; None if one is not UTF-8."""
     names = [segment[1:-1] for segment in route.path.split("/") if segment.startswith("{")] if values else ()
     try:
         decoded = [unquote_to_bytes(value).decode() if "%" in value else value for value in values]

@@ -1,4 +1,4 @@
-"""Twiceproof serve: uvicorn, worker thread, drain."""
+"""`twiceproof serve`: uvicorn with a worker thread, readiness and draining."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from .tokens import any_token
 __all__ = [
     "DrainingServer",
     "Options",
-    "bound",
+    "bind_socket",
     "serve",
     "trust_of",
     "url_of",
+    "warn_if_open",
     "warn_of_missing_secrets",
-    "warn_of_open_door",
 ]
 
 
@@ -48,19 +48,19 @@ BACKLOG = 2_048
 
 
 class DrainingServer(uvicorn.Server):
-    """On SIGTERM it is ready no more, but goes on answering for `lame_duck` seconds, until balancers look elsewhere.
+    """On SIGTERM it reports not ready, but keeps serving for `lame_duck` seconds, until load balancers have noticed.
 
-    Every answer ends its connection meanwhile. Then, or on Ctrl-C at once, nothing new is accepted, and what is under
-    way may end; on the second signal it stops at once.
+    Every response closes its connection meanwhile. Then, or at once on Ctrl-C, it stops accepting and finishes requests
+    in progress; a second signal stops it immediately.
     """
 
     def __init__(
         self, application: Application, *, drain: float, lame_duck: float = 0.0, announce: Callable[[], None]
     ) -> None:
-        self.station = application.station
+        self.server_status = application.server_status
         self._lame_duck = lame_duck
-        self._stays_until: float | None = None
-        protocol = guarded(application.limits, application.station.metrics)
+        self._exit_at: float | None = None
+        protocol = guarded(application.limits, application.server_status.metrics)
         config = uvicorn.Config(
             application,
             http=protocol,
@@ -79,79 +79,79 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % EVERY == 0:
-            self._look()
-        if self._stays_until is not None and self._now() >= self._stays_until:
+            self._check_connections()
+        if self._exit_at is not None and self._now() >= self._exit_at:
             self.should_exit = True
         return await super().on_tick(counter)
 
     def _now(self) -> float:
-        return self.station.app.clock.monotonic()
+        return self.server_status.app.clock.monotonic()
 
-    def _look(self) -> None:
+    def _check_connections(self) -> None:
         now = asyncio.get_running_loop().time()
         for connection in list(self.server_state.connections):
-            cast(GuardedProtocol, connection).look(now)
-        self.station.metrics.connections.set(len(self.server_state.connections))
-        self.station.app.sweep_if_due()  # a server of claims alone holds none itself, and nobody else would
+            cast(GuardedProtocol, connection).check_deadline(now)
+        self.server_status.metrics.connections.set(len(self.server_state.connections))
+        self.server_status.app.sweep_if_due()  # without a worker, nothing else would sweep
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Told only now: whoever knows the address can call it, and send us a signal."""
+        """Announce the address only now, when requests and signals are handled."""
         await super().startup(sockets)
         gc.collect()
-        gc.freeze()  # what is here now stays: looking through it again and again took a tenth of a new webhook
+        gc.freeze()  # excludes startup objects from later collections, which took a tenth of a new webhook's time
         self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Nobody may keep us by sending slowly. Who has connected already is let in: closing would reset them."""
-        await asyncio.sleep(0)  # the loop accepts what waits
+        """Shut down, still enforcing deadlines. Pending connections are accepted first: closing would reset them."""
+        await asyncio.sleep(0)  # lets the loop accept pending connections
         await asyncio.sleep(0)
-        looking = asyncio.create_task(self._keep_looking())
+        checking = asyncio.create_task(self._keep_checking())
         await super().shutdown(sockets)
-        looking.cancel()
+        checking.cancel()
 
-    async def _keep_looking(self) -> None:
+    async def _keep_checking(self) -> None:
         while True:
             await asyncio.sleep(EVERY / 10)
-            self._look()
+            self._check_connections()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """uvicorn raises a signal again once it is done, which would end us before the worker has drained."""
-        before = {sign: signal.signal(sign, self.handle_exit) for sign in (signal.SIGTERM, signal.SIGINT)}
+        """Override uvicorn, which raises the signal again and would end the process before the worker drains."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             yield
         finally:
-            for sign, handler in before.items():
-                signal.signal(sign, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self.station.draining:  # told a second time
+        if self.server_status.draining:  # the second signal
             self.force_exit = self.should_exit = True
             return
-        self.station.draining = True
+        self.server_status.draining = True
         if sig == signal.SIGTERM and self._lame_duck:
-            self._stays_until = self._now() + self._lame_duck
+            self._exit_at = self._now() + self._lame_duck
         else:
             self.should_exit = True
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """Before anything is served: whoever starts us learns the address, also of port 0, and a taken one is refused."""
+def bind_socket(host: str, port: int) -> socket.socket:
+    """Bind before serving, so that the address is known, also for port 0, and a used port is reported."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(family, kind, protocol)  # without the protocol asyncio would leave Nagle's delay on
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
+        sock = socket.socket(family, kind, protocol)  # without the protocol, asyncio does not disable Nagle's algorithm
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
     except OSError as error:
         raise Misuse(
-            f"{host} port {port} cannot be listened at ({error.strerror or error}); choose with --host and --port."
+            f"Cannot listen on {host} port {port} ({error.strerror or error}); choose with --host and --port."
         ) from None
-    return made
+    return sock
 
 
-def url_of(made: socket.socket) -> str:
-    host, port = made.getsockname()[:2]
-    return f"http://[{host}]:{port}" if made.family == socket.AF_INET6 else f"http://{host}:{port}"
+def url_of(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if sock.family == socket.AF_INET6 else f"http://{host}:{port}"
 
 
 CREATE = ("tokens", "create", "NAME", "--scope", "admin")
@@ -159,7 +159,7 @@ AGAIN = 5.0  # seconds
 
 
 class Options(Struct, frozen=True):
-    """What `twiceproof serve` was told. `concurrency` 0: no worker in this process."""
+    """The options of `twiceproof serve`. With `concurrency` 0 there is no worker in this process."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -172,32 +172,34 @@ class Options(Struct, frozen=True):
 
 
 def serve(app: App, options: Options, announce: Callable[[str], None]) -> int:
-    """How many runs were left unfinished here. `announce` is told the address once it can be called."""
+    """Serve until stopped, and return how many runs were left unfinished. `announce` is called with the address."""
     trust = trust_of(app, options)
     application = make_application(app, limits=options.limits, trust=trust, behind_proxy=options.behind_proxy)
-    made = bound(options.host, options.port)
-    warn_of_open_door(app, trust, url_of(made))
+    sock = bind_socket(options.host, options.port)
+    warn_if_open(app, trust, url_of(sock))
     warn_of_missing_secrets(app)
-    crew = WorkerThread(app, options, application.station) if options.concurrency else None
-    if crew is not None:
-        crew.thread.start()
+    worker_thread = WorkerThread(app, options, application.server_status) if options.concurrency else None
+    if worker_thread is not None:
+        worker_thread.thread.start()
     serving = DrainingServer(
-        application, drain=options.drain, lame_duck=options.lame_duck, announce=lambda: announce(url_of(made))
+        application, drain=options.drain, lame_duck=options.lame_duck, announce=lambda: announce(url_of(sock))
     )
-    serving.run(sockets=[made])
-    return 0 if crew is None else crew.leave(options.drain)
+    serving.run(sockets=[sock])
+    return 0 if worker_thread is None else worker_thread.leave(options.drain)
 
 
 def trust_of(app: App, options: Options) -> Trust:
-    """Beyond this machine only with tokens, or with the word that it is meant so. A proxy leads beyond it."""
+    """Return who is trusted without a token. A server reachable from other machines, also by a proxy, needs tokens or
+    --open.
+    """
     if options.open:
         return "everybody"
     if is_loopback(options.host) and not options.behind_proxy:
         return "loopback"
     if not block(any_token(app.store)):
         raise Misuse(
-            f"{_shown_place(options)} can be reached from elsewhere, and no token exists: everybody could do "
-            f"everything; run: {_create(app)}, or serve on 127.0.0.1 without a proxy, or say --open if it is meant so."
+            f"{_shown_place(options)} can be reached from other machines, and no token exists: everyone could do "
+            f"everything; run: {_create(app)}, or serve on 127.0.0.1 without a proxy, or use --open if intended."
         )
     return "nobody"
 
@@ -206,22 +208,22 @@ def _create(app: App) -> str:
     return suggested_command(*store_words(app.settings.store), *CREATE)
 
 
-def warn_of_open_door(app: App, trust: Trust, url: str) -> None:
-    """Said at every start without a token: a proxy or tunnel that is put before it later says nothing by itself."""
+def warn_if_open(app: App, trust: Trust, url: str) -> None:
+    """Warn at every start without a token: a proxy or tunnel added later would not be noticed."""
     if trust == "nobody" or _has_token(app):
         return
     if trust == "everybody":
         log.warning(
-            "INSECURE: no token exists, and with --open whoever reaches %s may do everything, from anywhere; "
-            "make a token: %s",
+            "INSECURE: no token exists, and with --open everyone who can reach %s may do everything; "
+            "create a token: %s",
             url,
             _create(app),
         )
         return
     log.warning(
-        "OPEN: no token exists, so whoever reaches %s is the operator and may do everything, through a proxy or a "
-        "tunnel on this machine, too; what shows signs of one is refused, but not every one shows any; make a "
-        "token: %s",
+        "OPEN: no token exists, so everyone who can reach %s is the operator and may do everything, also through a "
+        "proxy or a tunnel on this machine; requests that show signs of one are refused, but not every one shows any; "
+        "create a token: %s",
         url,
         _create(app),
     )
@@ -231,7 +233,7 @@ def _has_token(app: App) -> bool:
     try:
         return block(any_token(app.store))
     except StoreError:
-        return False  # not known: better said once too often
+        return False  # not known: warn rather than stay silent
 
 
 def _shown_place(options: Options) -> str:
@@ -239,43 +241,47 @@ def _shown_place(options: Options) -> str:
 
 
 def warn_of_missing_secrets(app: App) -> None:
-    """Said at the start: later there is nothing but senders that are not believed."""
+    """Warn at the start: later, the only symptom is that deliveries fail verification."""
     for hook in app.hooks.values():
         if not any(hook.secrets()):
-            log.warning("nothing that %s sends can be believed, its secret is not set; set it and restart", hook.name)
+            log.warning(
+                "deliveries of %s cannot be verified, because its secret is not set; set it and restart", hook.name
+            )
 
 
 class WorkerThread:
-    """The worker in this process, on a thread of its own. It begins to leave when no request is under way any more.
+    """The worker in this process, on its own thread. It drains once all requests have ended.
 
-    One that breaks is followed by another: without any, events would be taken in and nobody would work on them.
+    If it fails, another one is started: otherwise events would be accepted and never processed.
     """
 
-    def __init__(self, app: App, options: Options, station: ServerStatus) -> None:
+    def __init__(self, app: App, options: Options, server_status: ServerStatus) -> None:
         self._app = app
         self._concurrency = options.concurrency
-        self._station = station
+        self._server_status = server_status
         self._leaving = threading.Event()
-        self.worker = self._hired()
+        self.worker = self._new_worker()
         self.left = 0
         self.thread = threading.Thread(target=self._run, args=(options.drain,), name="twiceproof-worker", daemon=True)
 
-    def _hired(self) -> Worker:
-        worker = self._station.worker = self._app.worker(concurrency=self._concurrency)
+    def _new_worker(self) -> Worker:
+        worker = self._server_status.worker = self._app.worker(concurrency=self._concurrency)
         return worker
 
-    def _run(self, patience: float) -> None:
-        while not self._leaving.is_set():  # asked after the hiring: who leaves meanwhile drains the one before
+    def _run(self, timeout: float) -> None:
+        while (
+            not self._leaving.is_set()
+        ):  # checked after a new worker is made: a shutdown meanwhile has drained the one before
             try:
-                self.left = self.worker.run(patience=patience)
+                self.left = self.worker.run(patience=timeout)
                 return
             except Exception:
-                log.exception("the worker in this process has ended; another one begins in %g s", AGAIN)
+                log.exception("the worker in this process has failed; another one starts in %g s", AGAIN)
             self._leaving.wait(AGAIN)
-            self.worker = self._hired()
+            self.worker = self._new_worker()
 
-    def leave(self, patience: float) -> int:
-        until = time.monotonic() + patience + 1.0
+    def leave(self, timeout: float) -> int:
+        until = time.monotonic() + timeout + 1.0
         self._leaving.set()
         self.worker.drain()
         self.thread.join(max(0.0, until - time.monotonic()))

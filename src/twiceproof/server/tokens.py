@@ -1,4 +1,4 @@
-"""API tokens and principals."""
+"""API tokens: creating, finding, listing and revoking them; scopes and principals."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = [
     "ApiToken",
     "Principal",
     "Scope",
+    "anonymous",
     "any_token",
-    "anybody",
     "create_token",
     "find_token",
     "hash_of",
@@ -36,11 +36,11 @@ __all__ = [
 
 
 class Scope(StrEnum):
-    """What a route asks for. The first three are no grants: nobody is given them."""
+    """What a route requires. The first three cannot be granted to tokens."""
 
-    OPEN = "open"  # nothing: it tells nothing about anybody
-    PROVEN = "proven"  # the request proves itself, by a signature or by a secret in its address
-    OPERATOR = "operator"  # `read`, by a token of the app's own tenant: it tells about all tenants together
+    OPEN = "open"  # no token: the response contains no data
+    PROVEN = "proven"  # a signature, or a secret in the URL
+    OPERATOR = "operator"  # `read`, by a token of the app's own tenant, because the response covers all tenants
     INGEST = "ingest"
     RUN = "run"
     APPROVE = "approve"
@@ -52,7 +52,7 @@ GRANTS = (Scope.INGEST, Scope.RUN, Scope.APPROVE, Scope.READ, Scope.ADMIN)
 
 
 class Principal(Struct, frozen=True):
-    """`name` is the token's; "" is a caller without one."""
+    """A caller. `name` is that of its token, or "" without one."""
 
     name: str
     scopes: frozenset[Scope]
@@ -62,24 +62,24 @@ class Principal(Struct, frozen=True):
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
 
-def anybody(tenant: str) -> Principal:
-    """A caller without a token: may do nothing but what is open or proves itself."""
+def anonymous(tenant: str) -> Principal:
+    """A caller without a token, who may use only open and proven routes."""
     return Principal("", frozenset(), tenant)
 
 
 def operator(tenant: str) -> Principal:
-    """Whoever calls over loopback while no token exists."""
+    """A caller over loopback while no token exists."""
     return Principal("", frozenset(GRANTS), tenant)
 
 
-SPACE, KIND = "~tokens", record_kind("token")  # no tenant's own: a name has no tilde
+SPACE, KIND = "~tokens", record_kind("token")  # not a tenant: names have no tilde
 LIVE, REVOKED = "live", "revoked"
 PREFIX = "tp_"
 ENTROPY = 32  # bytes
 
 
 class ApiToken(Struct, frozen=True, omit_defaults=True):
-    """What is kept of a token. `id` is the beginning of its hash: enough for people, of no use to a thief."""
+    """What is stored of a token. `id` is the beginning of its hash, which cannot be used as the token."""
 
     id: str
     name: str
@@ -89,19 +89,19 @@ class ApiToken(Struct, frozen=True, omit_defaults=True):
     expires_at: float | None = None
     state: str = LIVE
 
-    def is_good(self, now: float) -> bool:
+    def is_valid(self, now: float) -> bool:
         return self.state == LIVE and (self.expires_at is None or now < self.expires_at)
 
 
 def hash_of(token: str) -> str:
-    """Of 256 random bits: nothing is gained by a slow hash."""
+    """Hash a token. It has 256 random bits, so a slow hash is not needed."""
     return sha256(token.encode()).hexdigest()
 
 
 def create_token(
     store: Store, name: str, tenant: str, scopes: Collection[Scope], lasts: float | None = None
 ) -> Operation[tuple[str, ApiToken]]:
-    """The token, to be shown once, and what is kept. From now on the tenant's runs are looked after."""
+    """Create a token. Return it, to be shown once, and what is stored. Workers then know the tenant."""
     if not scopes or not set(scopes) <= set(GRANTS):
         raise Misuse(f"A token needs scopes; give some of {', '.join(GRANTS)}.")
     secret = PREFIX + secrets.token_urlsafe(ENTROPY)
@@ -121,25 +121,25 @@ def create_token(
 
 
 def find_token(store: Store, digest: str) -> Operation[ApiToken | None]:
-    """By its hash. None: there is none, it was revoked, or its time is over."""
+    """Find a valid token by its hash; None if it is unknown, revoked or expired."""
     found = yield from store.read(_address(digest))
     token = _token_of(found.record) if found.record is not None else None
-    return token if token is not None and token.is_good(found.now) else None
+    return token if token is not None and token.is_valid(found.now) else None
 
 
 def any_token(store: Store) -> Operation[bool]:
-    """Whether one was ever made. Revoking the last one must not open the door to everybody."""
+    """Whether a token was ever created. Revoking the last one must not make the server open again."""
     page = yield from store.scan(KIND, space=SPACE, limit=1)
     return bool(page.records)
 
 
 def list_tokens(store: Store) -> Operation[list[ApiToken]]:
-    """All of them, also revoked ones, the oldest first."""
+    """Return all tokens, including revoked ones, oldest first."""
     return sorted((_token_of(record) for record in (yield from _records(store))), key=lambda token: token.created_at)
 
 
 def revoke_token(store: Store, name: str) -> Operation[ApiToken]:
-    """By its id, or by its name where only one live token has it."""
+    """Revoke a token by its id, or by its name if only one live token has it."""
     records = yield from _records(store)
     wanted = [one for one in records if name == _token_of(one).id]
     wanted = wanted or [one for one in records if (name, LIVE) == (_token_of(one).name, one.state)]
@@ -149,7 +149,7 @@ def revoke_token(store: Store, name: str) -> Operation[ApiToken]:
     record = wanted[0]
     written = yield from store.write(Replace(record.at, None, REVOKED, version=record.version))
     if not isinstance(written, Written):
-        return (yield from revoke_token(store, name))  # somebody else was at it
+        return (yield from revoke_token(store, name))  # changed concurrently
     return msgspec.structs.replace(_token_of(record), state=REVOKED)
 
 

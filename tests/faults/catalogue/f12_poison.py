@@ -31,9 +31,9 @@ from tests.faults.planted import plant_ordered
 plant_ordered()
 """
 ANY_BODY = """
-import twiceproof.server.body
-twiceproof.server.body.unpacked = lambda body, encoding, largest: body
-twiceproof.server.body.too_deep = lambda body, most: False
+import twiceproof.server.limits
+twiceproof.server.limits.decompress = lambda body, encoding, largest: body
+twiceproof.server.limits.too_deep = lambda body, most: False
 """
 PLENTY = 300  # seconds; what takes longer is wedged
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.server.desk import Desk
+from tests.unit.server.local_server import LocalServer
 
 from twiceproof import App
 from twiceproof.claims.claim import Claim, address_of, body_of
@@ -122,5 +122,5 @@ def test_a_list_over_http_reads_what_it_shows(app: Any, read: list[int]) -> None
     for number, state in enumerate(("review", "held", "failed", "done")):
         claim(app, 1_000, state, f"ship{number}")
     run(app, 5, "done")
-    answer = Desk(app).call("GET", "/v1/runs?limit=5&state=all")
+    answer = LocalServer(app).call("GET", "/v1/runs?limit=5&state=all")
     assert len(answer.json["runs"]) == 5 and sum(read) == 5

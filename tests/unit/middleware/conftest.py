@@ -1,4 +1,4 @@
-"""A ledger in memory with a clock that only the test moves, and a shop behind each kind of door."""
+"""A ledger in memory with a clock that only the test moves, and a shop behind each kind of middleware."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def shop() -> Shop:
 
 
 @pytest.fixture(params=["asgi", "wsgi"])
-def door(request: pytest.FixtureRequest, shop: Shop, app: App) -> Callable[..., Client]:
-    """A client of the shop, through a door with these options."""
+def make_client(request: pytest.FixtureRequest, shop: Shop, app: App) -> Callable[..., Client]:
+    """A client of the shop, through a middleware with these options."""
 
     def make(**options: Any) -> Client:
         return Client(request.param, shop, **{"app": app, **options})
@@ -47,5 +47,5 @@ def door(request: pytest.FixtureRequest, shop: Shop, app: App) -> Callable[..., 
 
 
 @pytest.fixture
-def client(door: Callable[..., Client]) -> Client:
-    return door()
+def client(make_client: Callable[..., Client]) -> Client:
+    return make_client()

@@ -1,4 +1,4 @@
-"""One shop behind both doors: the same requests, over plain ASGI and plain WSGI."""
+"""One shop behind both middlewares: the same requests over plain ASGI and plain WSGI."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ JSON = ("content-type", "application/json")
 
 
 @dataclass
-class Heard:
-    """What the client hears."""
+class Response:
+    """A response as the client receives it."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -36,8 +36,8 @@ class Heard:
 
 
 @dataclass
-class Asked:
-    """What the app is asked."""
+class AppRequest:
+    """A request as the app receives it."""
 
     method: str
     path: str
@@ -51,10 +51,10 @@ Answer = tuple[int, list[tuple[str, str]], Iterable[bytes]]
 
 @dataclass
 class Shop:
-    """The app: `answer` says what it does. It counts how often it was asked."""
+    """The app: `answer` says what it does. It records its requests."""
 
-    answer: Callable[[Asked], Answer] = lambda asked: (201, [JSON], [b'{"count": %d}' % asked.count])
-    asked: list[Asked] = field(default_factory=list)
+    answer: Callable[[AppRequest], Answer] = lambda asked: (201, [JSON], [b'{"count": %d}' % asked.count])
+    asked: list[AppRequest] = field(default_factory=list)
     on_end: Callable[[], object] = lambda: None  # after the answer, as background tasks are
 
     @property
@@ -62,7 +62,7 @@ class Shop:
         return len(self.asked)
 
     def _ask(self, method: str, path: str, body: bytes, carrier: Any) -> Answer:
-        asked = Asked(method, path, body, carrier, self.count + 1)
+        asked = AppRequest(method, path, body, carrier, self.count + 1)
         self.asked.append(asked)
         return self.answer(asked)
 
@@ -104,12 +104,12 @@ class Closing:
 
 
 class Client:
-    """Sends requests through a door of one kind."""
+    """Sends requests through one kind of middleware."""
 
     def __init__(self, kind: str, shop: Shop, **options: Any) -> None:
         self.kind = kind
         self.shop = shop
-        self.door: Any = (
+        self.middleware: Any = (
             IdempotencyKey(shop.asgi, **options) if kind == "asgi" else WsgiIdempotencyKey(shop.wsgi, **options)
         )
 
@@ -124,7 +124,7 @@ class Client:
         query: str = "",
         headers: Iterable[tuple[str, str]] = (),
         listener: Any = None,
-    ) -> Heard:
+    ) -> Response:
         sent = [("content-type", "application/json"), ("content-length", str(len(body)))]
         given = {name for name, _ in headers}
         sent = [pair for pair in sent if pair[0] not in given] + list(headers)
@@ -136,8 +136,8 @@ class Client:
 
     async def ask_asgi(
         self, method: str, path: str, query: str, sent: list[tuple[str, str]], chunks: list[bytes], listener: Any = None
-    ) -> Heard:
-        heard = Heard(0, [], b"")
+    ) -> Response:
+        response = Response(0, [], b"")
         waiting = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
         waiting[-1]["more_body"] = False
 
@@ -148,11 +148,11 @@ class Client:
             if listener is not None:
                 listener(message.get("body"))
             if message["type"] == "http.response.start":
-                assert heard.status == 0
-                heard.status = message["status"]
-                heard.headers = [(name.decode(), value.decode("latin-1")) for name, value in message["headers"]]
+                assert response.status == 0
+                response.status = message["status"]
+                response.headers = [(name.decode(), value.decode("latin-1")) for name, value in message["headers"]]
             else:
-                heard.body += message.get("body", b"")
+                response.body += message.get("body", b"")
 
         scope = {
             "type": "http",
@@ -161,13 +161,13 @@ class Client:
             "query_string": query.encode(),
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in sent],
         }
-        await self.door(scope, receive, send)
-        return heard
+        await self.middleware(scope, receive, send)
+        return response
 
     def ask_wsgi(
         self, method: str, path: str, query: str, sent: list[tuple[str, str]], body: bytes, listener: Any = None
-    ) -> Heard:
-        heard = Heard(0, [], b"")
+    ) -> Response:
+        response = Response(0, [], b"")
         environ = {
             "REQUEST_METHOD": method,
             "SCRIPT_NAME": "",
@@ -185,18 +185,18 @@ class Client:
             environ[variable] = f"{environ[variable]},{value}" if variable in environ else value
 
         def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
-            heard.status, heard.headers = int(status[:3]), headers
+            response.status, response.headers = int(status[:3]), headers
 
-        answer = self.door(environ, start_response)
+        answer = self.middleware(environ, start_response)
         try:
             for chunk in answer:
-                assert heard.status, "a body before its status"
+                assert response.status, "a body before its status"
                 if listener is not None:
                     listener(chunk)
-                heard.body += chunk
+                response.body += chunk
         except OSError:  # what a server does when its client has hung up
             pass
         finally:
             if hasattr(answer, "close"):
                 answer.close()
-        return heard
+        return response

@@ -35,10 +35,10 @@ def submit(client, encode=pairs, **fields):
 
 
 @pytest.fixture
-def page(door, shop):
+def page(make_client, shop):
     """A shop whose orders come from a form, and which sends the browser on to the order."""
     shop.answer = lambda asked: (303, [("location", f"/orders/{asked.count}")], [b""])
-    return lambda **options: door(**{"routes": [Route("/pay", form=FIELD, required=True)], **options})
+    return lambda **options: make_client(**{"routes": [Route("/pay", form=FIELD, required=True)], **options})
 
 
 @pytest.mark.parametrize("encode", [pairs, parts])
@@ -68,22 +68,22 @@ def test_a_page_opened_again_is_another_submit(page, shop):
 def test_a_page_sent_again_with_other_contents_is_refused_in_words_for_people(page, shop):
     client, token = page(), form_token()
     submit(client, item="tea", **{FIELD: token})
-    heard = submit(client, item="<b>coffee</b>", **{FIELD: token})
-    assert (heard.status, heard.header("content-type")) == (422, "text/html; charset=utf-8")
-    assert b"This form was sent before, with other contents." in heard.body
+    response = submit(client, item="<b>coffee</b>", **{FIELD: token})
+    assert (response.status, response.header("content-type")) == (422, "text/html; charset=utf-8")
+    assert b"This form was submitted before, with different contents." in response.body
     assert shop.count == 1
 
 
 def test_a_script_that_sends_a_form_hears_a_problem(page):
     body, kind = pairs(item="tea")
-    heard = page().ask(body, key=None, headers=[kind])
-    assert (heard.status, heard.problem()["type"]) == (400, "urn:twiceproof:form-token-missing")
+    response = page().ask(body, key=None, headers=[kind])
+    assert (response.status, response.problem()["type"]) == (400, "urn:twiceproof:form-token-missing")
 
 
 def test_without_a_token_a_form_is_refused_where_it_is_required(page, shop):
-    heard = submit(page(), item="tea")
-    assert (heard.status, shop.count) == (400, 0)
-    assert b"Open the page again" in heard.body
+    response = submit(page(), item="tea")
+    assert (response.status, shop.count) == (400, 0)
+    assert b"Open the page again" in response.body
 
 
 @pytest.mark.parametrize("encode", [pairs, parts])

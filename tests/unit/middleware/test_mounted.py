@@ -53,8 +53,8 @@ def client(request: pytest.FixtureRequest, app: App, paid: list[str]) -> Any:
 def test_a_route_is_guarded_with_and_without_where_its_app_is_mounted(client: Any, paid: list[str], path: str) -> None:
     asking = client(Route(path, required=True))
     assert asking.post("/api/pay").status_code == 400
-    heard = [asking.post("/api/pay", headers=HEADERS).headers["idempotent-replayed"] for _ in range(2)]
-    assert (heard, len(paid)) == (["false", "true"], 1)
+    response = [asking.post("/api/pay", headers=HEADERS).headers["idempotent-replayed"] for _ in range(2)]
+    assert (response, len(paid)) == (["false", "true"], 1)
 
 
 @pytest.mark.parametrize("path", ["/api", "/api/api/pay", "/ay"])

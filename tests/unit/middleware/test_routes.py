@@ -13,14 +13,14 @@ WRONG = [
     ({"path": "pay"}, "is not a path"),
     ({"methods": ("GET",)}, "guards GET"),
     ({"methods": ()}, "guards no method"),
-    ({"methods": "POST"}, "is one text, not a list"),
-    ({"keeps": "some"}, "keeps='some' means nothing"),
-    ({"repeat": "often"}, "repeat='often' means nothing"),
-    ({"busy": 404}, "busy=404 means nothing"),
+    ({"methods": "POST"}, "is a string, not a list"),
+    ({"keeps": "some"}, "keeps='some' is not known"),
+    ({"repeat": "often"}, "repeat='often' is not known"),
+    ({"busy": 404}, "busy=404 is not known"),
     ({"clean": (404,)}, "from 500 to 599"),
     ({"name": "a/b"}, "is not a name"),
     ({"largest_answer": 10**9}, "largest_answer"),
-    ({"largest_body": 0}, "lets nothing in"),
+    ({"largest_body": 0}, "refuses every body"),
 ]
 
 
@@ -43,7 +43,7 @@ def test_no_routes_at_all_guard_nothing_and_are_refused():
 
 @pytest.mark.parametrize("one", ["/pay", Route("/pay")])
 def test_one_route_that_is_no_list_is_refused_and_a_list_of_it_is_taken(one):
-    with pytest.raises(Misuse, match="is one route, not a list"):
+    with pytest.raises(Misuse, match="is a single route, not a list"):
         Rules(one)
     assert [rule.path for rule in Rules([one]).all] == ["/pay"]
 
@@ -51,7 +51,7 @@ def test_one_route_that_is_no_list_is_refused_and_a_list_of_it_is_taken(one):
 @pytest.mark.parametrize("middleware", [IdempotencyKey, WsgiIdempotencyKey])
 def test_the_web_app_in_place_of_the_ledger_is_refused(middleware):
     api = FastAPI()
-    with pytest.raises(Misuse, match=r"app= is the ledger, a twiceproof\.App, and this is a FastAPI; pass"):
+    with pytest.raises(Misuse, match=r"app= must be a twiceproof\.App, but this is a FastAPI; pass"):
         middleware(api, app=api)
 
 
@@ -91,15 +91,15 @@ def test_the_first_route_that_fits_counts():
 
 
 def test_a_key_belongs_to_the_template_and_in_a_family_to_the_address():
-    assert RouteRule(Route("/orders/{order}")).place("/orders/7") == "/orders/{order}"
-    assert RouteRule(Route("/{rest:path}")).place("/orders/7") == "/orders/7"
-    assert RouteRule(Route()).place("/orders/7") == "/orders/7"
+    assert RouteRule(Route("/orders/{order}")).scope_path("/orders/7") == "/orders/{order}"
+    assert RouteRule(Route("/{rest:path}")).scope_path("/orders/7") == "/orders/7"
+    assert RouteRule(Route()).scope_path("/orders/7") == "/orders/7"
 
 
 def test_an_address_with_slashes_too_many_is_guarded_and_has_keys_of_its_own():
     """Some frameworks serve it, others redirect: the answer to one spelling must not be that to the other."""
-    assert RouteRule(Route("/pay")).place("/pay/") == "/pay/"
-    assert RouteRule(Route("/orders/{order}")).place("/orders/7/") == "/orders/7/"
+    assert RouteRule(Route("/pay")).scope_path("/pay/") == "/pay/"
+    assert RouteRule(Route("/orders/{order}")).scope_path("/orders/7/") == "/orders/7/"
 
 
 def test_a_route_that_fits_as_it_is_written_counts_before_one_that_fits_apart_from_slashes():

@@ -27,7 +27,7 @@ def test_a_stream_is_passed_on_while_it_is_made(client, shop):
 
     shop.answer = lambda asked: (200, [], chunks())
     first = client.ask(listener=lambda chunk: passed.append(len(made)))
-    assert 1 in passed and 2 in passed  # the first was heard before the last was made
+    assert 1 in passed and 2 in passed  # the first was response before the last was made
     assert first.body == client.ask().body == b"chunk 0;chunk 1;chunk 2;"
     assert shop.count == 1
 
@@ -38,11 +38,11 @@ def state(app) -> str:
 
 @pytest.mark.parametrize("headers", [[], [("content-length", "6")]], ids=["of unknown length", "of known length"])
 def test_the_end_of_an_answer_is_not_passed_on_before_it_is_on_record(client, shop, app, headers):
-    """A client that has heard everything may rely on it: the process may be killed right after."""
-    heard = []
+    """A client that has response everything may rely on it: the process may be killed right after."""
+    response = []
     shop.answer = lambda asked: (200, headers, iter([b"abc", b"def"]))
-    client.ask(listener=lambda chunk: heard.append((chunk, state(app))))
-    ends = dict(heard)
+    client.ask(listener=lambda chunk: response.append((chunk, state(app))))
+    ends = dict(response)
     if headers:
         assert ends[b"def"] == "done"
     assert ends[b"abc"] == "held"
@@ -50,10 +50,10 @@ def test_the_end_of_an_answer_is_not_passed_on_before_it_is_on_record(client, sh
 
 
 def test_a_short_answer_is_on_record_before_any_of_it_is_passed_on(client, shop, app):
-    heard = []
+    response = []
     shop.answer = lambda asked: (200, [("content-length", "2")], [b"ok"])
-    client.ask(listener=lambda chunk: heard.append(state(app)))
-    assert set(heard) == {"done"}
+    client.ask(listener=lambda chunk: response.append(state(app)))
+    assert set(response) == {"done"}
 
 
 def test_a_client_that_hangs_up_in_mid_answer_finds_the_whole_of_it_later(client, shop):
@@ -63,13 +63,13 @@ def test_a_client_that_hangs_up_in_mid_answer_finds_the_whole_of_it_later(client
 
     shop.answer = lambda asked: (200, [], (b"part %d;" % n for n in range(3)))
     client.ask(listener=hang_up)
-    heard = client.ask()
-    assert (heard.body, heard.replayed) == (b"part 0;part 1;part 2;", True)
+    response = client.ask()
+    assert (response.body, response.replayed) == (b"part 0;part 1;part 2;", True)
     assert shop.count == 1
 
 
-def test_a_stream_without_end_stops_when_nobody_listens_any_more(door, shop):
-    client = door(routes=[Route("/pay", largest_answer=100)])
+def test_a_stream_without_end_stops_when_nobody_listens_any_more(make_client, shop):
+    client = make_client(routes=[Route("/pay", largest_answer=100)])
 
     def hang_up(chunk):
         if chunk:
@@ -81,7 +81,7 @@ def test_a_stream_without_end_stops_when_nobody_listens_any_more(door, shop):
 
     shop.answer = lambda asked: (200, [], endless())
     if client.kind == "asgi":
-        with pytest.raises(OSError, match="hung up"):
+        with pytest.raises(OSError, match="client disconnected"):
             client.ask(listener=hang_up)
     else:
         client.ask(listener=hang_up)
@@ -125,22 +125,22 @@ def test_work_after_the_answer_does_not_hold_it_up_and_its_errors_are_not_the_an
 
 def test_a_request_in_pieces_reaches_the_app_byte_for_byte(app, shop):
     client = Client("asgi", shop, app=app)
-    heard = asyncio.run(client.ask_asgi("POST", "/pay", "", SENT, [b"a\x00", b"", b"b" * 70_000, b"c"]))
-    assert heard.status == 201
+    response = asyncio.run(client.ask_asgi("POST", "/pay", "", SENT, [b"a\x00", b"", b"b" * 70_000, b"c"]))
+    assert response.status == 201
     assert shop.asked[0].body == b"a\x00" + b"b" * 70_000 + b"c"
     again = asyncio.run(client.ask_asgi("POST", "/pay", "", SENT, [b"a\x00" + b"b" * 70_000 + b"c"]))
     assert again.replayed
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_request_too_large_is_refused_before_anything_runs(door, shop, announced):
-    client = door(routes=[Route("/pay", largest_body=100)])
+def test_a_request_too_large_is_refused_before_anything_runs(make_client, shop, announced):
+    client = make_client(routes=[Route("/pay", largest_body=100)])
     headers = [] if announced else [("content-length", "")]
     if client.kind == "wsgi" and not announced:
-        heard = ask_unannounced(client, b"x" * 101)
+        response = ask_unannounced(client, b"x" * 101)
     else:
-        heard = client.ask(b"x" * 101, headers=headers)
-    assert (heard.status, heard.problem()["type"]) == (413, "urn:twiceproof:too-large")
+        response = client.ask(b"x" * 101, headers=headers)
+    assert (response.status, response.problem()["type"]) == (413, "urn:twiceproof:too-large")
     assert shop.count == 0
     assert client.ask(b"x" * 100).status == 201
 
@@ -149,31 +149,31 @@ def test_a_request_that_announces_too_much_is_refused_unread(app, shop):
     client = Client("asgi", shop, app=app, routes=[Route("/pay", largest_body=100)])
     sent = [(b"content-length", b"101"), *((name.encode(), value.encode()) for name, value in SENT)]
     scope = {"type": "http", "method": "POST", "path": "/pay", "query_string": b"", "headers": sent}
-    heard = []
+    response = []
 
     async def receive():
         raise AssertionError("read")
 
     async def send(message):
-        heard.append(message)
+        response.append(message)
 
-    asyncio.run(client.door(scope, receive, send))
-    assert heard[0]["status"] == 413
+    asyncio.run(client.middleware(scope, receive, send))
+    assert response[0]["status"] == 413
 
 
 def ask_unannounced(client, body):
     """A body in chunks, whose end the server knows."""
-    door = client.door
+    middleware = client.middleware
 
     def call(environ, start_response):
         environ["wsgi.input_terminated"] = True
-        return door(environ, start_response)
+        return middleware(environ, start_response)
 
-    client.door = call
+    client.middleware = call
     try:
         return client.ask(body, headers=[("content-length", "")])
     finally:
-        client.door = door
+        client.middleware = middleware
 
 
 def test_a_wsgi_body_of_unknown_length_reaches_the_app_whole(app, shop):
@@ -183,8 +183,8 @@ def test_a_wsgi_body_of_unknown_length_reaches_the_app_whole(app, shop):
 
 
 def test_a_body_that_ends_too_soon_is_refused(app, shop):
-    heard = Client("wsgi", shop, app=app).ask(b"half", headers=[("content-length", "100")])
-    assert (heard.status, heard.problem()["type"]) == (400, "urn:twiceproof:body-cut-short")
+    response = Client("wsgi", shop, app=app).ask(b"half", headers=[("content-length", "100")])
+    assert (response.status, response.problem()["type"]) == (400, "urn:twiceproof:body-cut-short")
     assert shop.count == 0
 
 
@@ -201,7 +201,7 @@ def test_a_client_that_hangs_up_before_its_request_is_whole_runs_nothing(app, sh
 
     headers = [(name.encode(), value.encode()) for name, value in SENT]
     scope = {"type": "http", "method": "POST", "path": "/pay", "query_string": b"", "headers": headers}
-    asyncio.run(client.door(scope, receive, send))
+    asyncio.run(client.middleware(scope, receive, send))
     assert (shop.count, sent) == (0, [])
 
 
@@ -219,9 +219,9 @@ def call_asgi(client, inner, **more):
         sent.append(message)
 
     headers = [(name.encode(), value.encode()) for name, value in SENT]
-    client.door._inner = inner
+    client.middleware._inner = inner
     scope = {"type": "http", "method": "POST", "path": "/pay", "query_string": b"", "headers": headers, **more}
-    asyncio.run(client.door(scope, receive, send))
+    asyncio.run(client.middleware(scope, receive, send))
     return sent
 
 
@@ -230,7 +230,7 @@ def asgi(app, shop):
     return Client("asgi", shop, app=app)
 
 
-def test_the_app_is_not_offered_ways_past_the_door(asgi):
+def test_the_app_is_not_offered_ways_past_the_guard(asgi):
     seen = []
 
     async def inner(scope, receive, send):
@@ -272,12 +272,12 @@ def test_a_coroutine_that_is_thrown_away_lets_its_lease_lapse(asgi, app):
     async def inner(scope, receive, send):
         await Pause()
 
-    asgi.door._inner = inner
-    visit = asgi.door._door.read(
-        asgi.door._door.place("POST", "/pay", "")[0], "POST", "/pay", "", dict(SENT), lambda: "ann"
+    asgi.middleware._inner = inner
+    request = asgi.middleware._guard.reader.read(
+        asgi.middleware._guard.find_rule("POST", "/pay", "")[0], "POST", "/pay", "", dict(SENT), lambda: "ann"
     )
-    turn = block(asgi.door._door.enter(visit, b""))
-    call = AsgiExchange(asgi.door._door, turn, b"", {}, None, None).run(inner)
+    held = block(asgi.middleware._guard.enter(request, b""))
+    call = AsgiExchange(asgi.middleware._guard, held, b"", {}, None, None).run(inner)
     call.send(None)
     call.close()
     assert app._heartbeat._holds == {}
@@ -291,8 +291,8 @@ def test_other_kinds_of_connections_are_left_alone(asgi, kind):
     async def inner(scope, receive, send):
         seen.append(scope["type"])
 
-    asgi.door._inner = inner
-    asyncio.run(asgi.door({"type": kind, "path": "/pay", "headers": []}, None, None))
+    asgi.middleware._inner = inner
+    asyncio.run(asgi.middleware({"type": kind, "path": "/pay", "headers": []}, None, None))
     assert seen == [kind]
 
 
@@ -307,7 +307,7 @@ def test_what_an_old_app_writes_is_recorded_too(app, shop):
         write(b"written ")
         return [b"returned"]
 
-    client.door._inner = inner
+    client.middleware._inner = inner
     assert client.ask().body == client.ask().body == b"written returned"
 
 
@@ -319,7 +319,7 @@ def test_an_app_may_take_back_its_start_while_nothing_is_passed_on(app, shop):
         start_response("404 Not Found", [], (ValueError, ValueError("x"), None))
         return [b"no"]
 
-    client.door._inner = inner
+    client.middleware._inner = inner
     assert (client.ask().status, client.ask().status) == (404, 404)
 
 
@@ -330,7 +330,7 @@ def test_what_a_start_promised_is_taken_back_with_it(app, shop):
         return [b"no such order"]
 
     client = Client("wsgi", shop, app=app)
-    client.door._inner = second_thoughts
+    client.middleware._inner = second_thoughts
     assert [client.ask().body for _ in range(2)] == [b"no such order"] * 2
     assert client.ask().replayed
 
@@ -350,14 +350,14 @@ def test_a_server_that_never_iterates_still_leaves_a_record(app, shop):
         "HTTP_IDEMPOTENCY_KEY": "k-1",
         "HTTP_AUTHORIZATION": "Bearer ann",
     }
-    client.door(environ, lambda *args: None).close()
+    client.middleware(environ, lambda *args: None).close()
     assert state(app) == "done"
 
 
 @pytest.mark.parametrize("headers", [[], [("content-length", "6")]], ids=["of unknown length", "of known length"])
-def test_a_stream_whose_claim_was_taken_from_it_is_broken_off(door, shop, app, clock, headers):
+def test_a_stream_whose_claim_was_taken_from_it_is_broken_off(make_client, shop, app, clock, headers):
     """Its end would say that all of it can be relied on, and the next retry would hear another answer."""
-    client, heard = door(routes=[Route("/pay", repeat="safe")]), []
+    client, response = make_client(routes=[Route("/pay", repeat="safe")]), []
 
     def chunks():
         yield b"abc"
@@ -368,8 +368,8 @@ def test_a_stream_whose_claim_was_taken_from_it_is_broken_off(door, shop, app, c
 
     shop.answer = lambda asked: (200, headers, chunks())
     with pytest.raises(AnswerOvertaken):
-        client.ask(listener=heard.append)
-    assert b"".join(part or b"" for part in heard) == (b"abc" if headers else b"abcdef")
+        client.ask(listener=response.append)
+    assert b"".join(part or b"" for part in response) == (b"abc" if headers else b"abcdef")
     assert client.ask().body == b"second"
     assert "abcdef" in app.store.scan("evidence").block().records[0].body
 

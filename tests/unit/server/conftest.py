@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.server.desk import Desk, Shop
+from tests.unit.server.local_server import LocalServer, Shop
 from twiceproof import App
 from twiceproof.prove.clocks import ManualClock
 
@@ -23,5 +23,5 @@ def app(clock):
 
 
 @pytest.fixture
-def desk(app):
-    return Desk(app)
+def server(app):
+    return LocalServer(app)

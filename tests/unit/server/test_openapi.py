@@ -34,8 +34,8 @@ def test_every_route_is_in_it_and_everything_in_it_is_a_route(described):
     assert in_it == {(route.method, route.path) for route in ROUTES}
 
 
-def test_it_is_what_the_server_tells(desk, described):
-    assert desk.call("GET", "/openapi.json").json == described
+def test_it_is_what_the_server_tells(server, described):
+    assert server.call("GET", "/openapi.json").json == described
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
@@ -145,7 +145,7 @@ def test_a_wait_is_described_as_it_is_taken(text):
     assert taken is bool(re.search(SPAN["pattern"], text))
 
 
-def test_a_flows_name_that_is_none_is_refused_in_both_lists(desk):
+def test_a_flows_name_that_is_none_is_refused_in_both_lists(server):
     for path in ("/v1/runs", "/v1/approvals"):
-        assert desk.call("GET", f"{path}?flow=a%20b").status == 400
-        assert desk.call("GET", f"{path}?flow=sync").status == 200
+        assert server.call("GET", f"{path}?flow=a%20b").status == 400
+        assert server.call("GET", f"{path}?flow=sync").status == 200

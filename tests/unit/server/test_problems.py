@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.unit.server.services.claim_desk import ClaimDesk, said
+from tests.unit.server.services.claim_client import ClaimClient, body_of
 from twiceproof.errors import Misuse, NeedsReview, PriorFailure
 from twiceproof.server.problems import MEANINGS, of_error
 
@@ -20,7 +20,7 @@ def test_a_problem_has_the_name_of_its_error(kind, word):
     ("ended", "error"), [({"unknown": True}, NeedsReview("?")), ({"retryable": False}, PriorFailure("no"))]
 )
 def test_the_claim_service_and_the_server_say_the_same(ended, error):
-    desk = ClaimDesk()
-    desk.fail(desk.token(), error="it broke", **ended)
-    told, problem = said(desk.take(), 409), said(of_error(error), 409)
+    server = ClaimClient()
+    server.fail(server.token(), error="it broke", **ended)
+    told, problem = body_of(server.take(), 409), body_of(of_error(error), 409)
     assert told["type"] == problem["type"]

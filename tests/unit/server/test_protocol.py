@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from twiceproof.server.limits import ServerLimits
 from twiceproof.server.monitoring import Metrics
-from twiceproof.server.protocol import FIRST_WORD, guarded
+from twiceproof.server.protocol import FIRST_REQUEST, guarded
 
 LIMITS = ServerLimits()
 LATE = LIMITS.deadline + 1.0
@@ -51,8 +51,8 @@ class Line:
         (one,) = self.state.connections
         return one
 
-    def look(self, later):
-        self.protocol.look(asyncio.get_running_loop().time() + later)
+    def check_deadline(self, later):
+        self.protocol.check_deadline(asyncio.get_running_loop().time() + later)
 
     def answer(self):
         self.gates.popleft().set()
@@ -115,12 +115,12 @@ def test_the_answer_under_way_goes_out_before_a_slow_request_behind_it_is_cut_of
     async def scene(made):
         await made.send(FIRST)
         await made.send(half)
-        made.look(LATE)
+        made.check_deadline(LATE)
         await settled()
         made.answer()
         first = await made.read(b"answer /1 ")
         await settled()
-        made.look(LATE)
+        made.check_deadline(LATE)
         return first, await made.rest()
 
     first, second = played(scene)
@@ -139,7 +139,7 @@ def test_the_answer_under_way_goes_out_before_what_comes_behind_it_is_refused(ba
     async def scene(made):
         for piece in [FIRST + bad] if together else [FIRST, bad]:
             await made.send(piece)
-        made.look(LATE)
+        made.check_deadline(LATE)
         await settled()
         made.answer()
         return await made.rest(), made.seen
@@ -157,11 +157,11 @@ def test_a_request_that_waited_for_the_answer_before_it_has_all_its_time():
 
     async def scene(made):
         await made.send(FIRST + HALF_BODY)
-        made.look(LATE)
+        made.check_deadline(LATE)
         made.answer()
         await made.read(b"answer /1 ")
         await settled()
-        made.look(LIMITS.deadline - 1.0)
+        made.check_deadline(LIMITS.deadline - 1.0)
         await made.send(b"re")
         made.answer()
         return await made.read(b"answer /2 here")
@@ -173,10 +173,10 @@ def test_requests_sent_together_are_answered_one_after_the_other():
     async def scene(made):
         await made.send(FIRST + FIRST.replace(b"/1 ", b"/2 ") + HALF_HEAD)
         for _ in range(2):
-            made.look(LATE)
+            made.check_deadline(LATE)
             made.answer()
             await settled()
-        made.look(LATE)
+        made.check_deadline(LATE)
         return await made.rest()
 
     told = played(scene)
@@ -207,7 +207,7 @@ ENDS_TWICE = [
 @pytest.mark.parametrize("bad", ENDS_TWICE, ids=["unknown", "twice", "rubbish behind"])
 @pytest.mark.parametrize("behind", [False, True])
 def test_what_we_and_the_parser_both_refuse_is_refused_once(bad, behind):
-    """By a second word the connection broke, with what had happened inside in the log: anybody could fill it."""
+    """By a second word the connection broke, with what had happened inside in the log: anonymous could fill it."""
 
     async def scene(made):
         failures = []
@@ -217,8 +217,8 @@ def test_what_we_and_the_parser_both_refuse_is_refused_once(bad, behind):
             made.answer()
         return await made.rest(), failures
 
-    heard, failures = played(scene)
-    assert (heard.count(b"HTTP/1.1 "), heard.count(b"HTTP/1.1 4")) == (1 + behind, 1)
+    response, failures = played(scene)
+    assert (response.count(b"HTTP/1.1 "), response.count(b"HTTP/1.1 4")) == (1 + behind, 1)
     assert failures == []
 
 
@@ -256,7 +256,7 @@ def test_a_request_that_has_begun_to_come_is_answered_though_the_server_leaves()
         made.answer()
         answer = await made.read(b"answer /1 ")
         await settled()
-        made.look(0.0)
+        made.check_deadline(0.0)
         return answer, await made.rest()
 
     answer, rest = played(scene)
@@ -276,7 +276,7 @@ def test_who_has_just_connected_has_a_moment_to_ask_though_the_server_leaves():
 def test_who_has_connected_and_says_nothing_does_not_keep_the_server():
     async def scene(made):
         made.protocol.shutdown()
-        made.look(FIRST_WORD + 0.1)
+        made.check_deadline(FIRST_REQUEST + 0.1)
         return await made.rest()
 
     assert played(scene) == b""

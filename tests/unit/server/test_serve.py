@@ -69,10 +69,10 @@ def goes_on(serving):
 
 
 def test_told_to_leave_it_goes_on_for_the_lame_duck_time_and_is_ready_no_more(serving):
-    clock = serving.station.app.clock
-    assert goes_on(serving) and not serving.station.draining
+    clock = serving.server_status.app.clock
+    assert goes_on(serving) and not serving.server_status.draining
     serving.handle_exit(signal.SIGTERM, None)
-    assert serving.station.draining and goes_on(serving)
+    assert serving.server_status.draining and goes_on(serving)
     clock.advance(6.9)
     assert goes_on(serving)
     clock.advance(0.2)
@@ -81,7 +81,7 @@ def test_told_to_leave_it_goes_on_for_the_lame_duck_time_and_is_ready_no_more(se
 
 def test_at_a_terminal_nobody_waits_for_the_lame_duck_time(serving):
     serving.handle_exit(signal.SIGINT, None)
-    assert serving.station.draining and not goes_on(serving) and not serving.force_exit
+    assert serving.server_status.draining and not goes_on(serving) and not serving.force_exit
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])

@@ -1,4 +1,4 @@
-"""Every route of the server."""
+"""All routes of the server."""
 
 from __future__ import annotations
 

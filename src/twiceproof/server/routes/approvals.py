@@ -1,4 +1,4 @@
-"""Approvals: GET shows, POST decides. By id for programs and operators, by link for people."""
+"""Approval routes: GET shows, POST decides. By id for programs and operators, by link for people."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from ..request import ApiRequest, RequestRefused
 from ..routing import ApiRoute, RouteAnswer
 from ..services.approvals import (
     ApprovalAccess,
+    ApprovalView,
     DecideBody,
-    Shown,
     by_id,
     by_link,
     decide_at,
     page_of_decision,
     page_of_problem,
     page_of_view,
-    shown_at,
+    view_at,
 )
-from .params import body_of
 
 __all__ = ["ROUTES"]
 
@@ -46,48 +45,52 @@ class Approvals(Struct, frozen=True):
     approvals: list[Approval]
 
 
-async def asked(call: ApiRequest) -> Reply:
-    query = call.ask(ApprovalsQuery)
+async def list_pending(call: ApiRequest) -> Reply:
+    query = call.query_as(ApprovalsQuery)
     tenant = call.app.settings.tenant
     prefix = f"{tenant}/{validate_name('flow', query.flow)}/" if query.flow else f"{tenant}/"
     return json_reply(200, Approvals(await await_(open_approvals(call.app.store, prefix, query.limit))))
 
 
 async def show(call: ApiRequest) -> Reply:
-    seat = await await_(_seat(call))
-    if isinstance(seat, Reply):
-        return _dressed(call, seat)
-    shown = await await_(shown_at(call.app.store, seat, call.now))
-    return page_of_view(shown, seat.by, _referrer(call)) if _wants_page(call) else json_reply(200, shown, UNKEPT)
+    access = await await_(_access(call))
+    if isinstance(access, Reply):
+        return _as_page_if_wanted(call, access)
+    shown = await await_(view_at(call.app.store, access, call.now))
+    return page_of_view(shown, access.by, _referrer(call)) if _wants_page(call) else json_reply(200, shown, NOT_CACHED)
 
 
 async def decide(call: ApiRequest) -> Reply:
     try:
         body = _body(call)
     except RequestRefused as refused:
-        return _dressed(call, refused.reply)
-    seat = await await_(_seat(call))
-    if isinstance(seat, Reply):
-        return _dressed(call, seat)
-    told = await await_(decide_at(call.app.store, seat, body, call.now, mark=call.app.parts.owner()))
-    if isinstance(told, Reply):
-        return _dressed(call, told)
-    agreed = told.decision is not None and told.decision.approved is (body.decision == "approve")
+        return _as_page_if_wanted(call, refused.reply)
+    access = await await_(_access(call))
+    if isinstance(access, Reply):
+        return _as_page_if_wanted(call, access)
+    decided = await await_(decide_at(call.app.store, access, body, call.now, mark=call.app.parts.owner()))
+    if isinstance(decided, Reply):
+        return _as_page_if_wanted(call, decided)
+    agreed = decided.decision is not None and decided.decision.approved is (body.decision == "approve")
     status = 200 if agreed else 409
-    return page_of_decision(seat.approval, told, status) if _wants_page(call) else json_reply(status, told, UNKEPT)
+    return (
+        page_of_decision(access.approval, decided, status)
+        if _wants_page(call)
+        else json_reply(status, decided, NOT_CACHED)
+    )
 
 
-UNKEPT = (("cache-control", "no-store"), ("referrer-policy", "no-referrer"))
+NOT_CACHED = (("cache-control", "no-store"), ("referrer-policy", "no-referrer"))
 
 
-def _seat(call: ApiRequest) -> Operation[ApprovalAccess | Reply]:
+def _access(call: ApiRequest) -> Operation[ApprovalAccess | Reply]:
     if "token" in call.params:
         return by_link(call.app.store, call.params["token"])
     return by_id(call.app.store, call.app.settings.tenant, call.params["id"], call.principal.name)
 
 
 def _referrer(call: ApiRequest) -> str:
-    """A link's address is a secret. One by id is none, and its form must be known as this server's own page."""
+    """A link's URL is a secret. A URL by id is not, and its form must be recognisable as this server's own page."""
     return "no-referrer" if "token" in call.params else "same-origin"
 
 
@@ -95,12 +98,14 @@ def _wants_page(call: ApiRequest) -> bool:
     return "text/html" in call.headers.get("accept", "")
 
 
-def _dressed(call: ApiRequest, reply: Reply) -> Reply:
+def _as_page_if_wanted(call: ApiRequest, reply: Reply) -> Reply:
     return page_of_problem(reply) if _wants_page(call) else reply
 
 
 def _is_own_page(call: ApiRequest) -> bool:
-    """By what the browser says of itself. A link's page tells no origin; then its nonce alone speaks for it."""
+    """Whether the browser says that the request comes from this server's page. A link's page sends no origin: then only
+    its nonce is checked.
+    """
     site, origin = call.headers.get("sec-fetch-site"), call.headers.get("origin", "null")
     if site is not None:
         return site in ("same-origin", "none")
@@ -109,59 +114,62 @@ def _is_own_page(call: ApiRequest) -> bool:
 
 
 def _body(call: ApiRequest) -> DecideBody:
-    """As JSON, or as the page's own form. A form on somebody else's page is not ours."""
+    """Read a decision as JSON or from the page's own form. Forms of other sites are refused."""
     if not _is_own_page(call):
         raise RequestRefused(
-            _refused(403, "foreign-page", "This was sent from another site's page.", "Open the link itself.")
+            problem(
+                403,
+                "cross-site",
+                "This was sent from a page of another site.",
+                next_move="Open the link itself.",
+            )
         )
     if not call.headers.get("content-type", "").startswith(FORM):
-        return body_of(call, DecideBody)
+        return call.body_as(DecideBody)
     try:
         pairs = parse_qsl(call.body.decode(), keep_blank_values=True, max_num_fields=20, errors="strict")
         fields = dict(pairs)
-        if len(fields) < len(pairs):  # two choices are none
+        if len(fields) < len(pairs):  # two choices are ambiguous
             raise ValueError
         decision, _, nonce = fields.pop("choice", "").partition(":")
         return msgspec.convert({**fields, "decision": decision, "nonce": nonce}, DecideBody)
     except (ValueError, msgspec.ValidationError):
-        why = "The form came back without a decision."
-        raise RequestRefused(_refused(400, "wrong-form", why, "Open the page again, and choose one.")) from None
+        why = "The form was sent without a decision."
+        raise RequestRefused(
+            problem(400, "wrong-form", why, next_move="Open the page again, and choose one.")
+        ) from None
 
 
-def _refused(status: int, kind: str, detail: str, move: str) -> Reply:
-    return problem(status, kind, detail, next_move=move)
-
-
-SHOWN = RouteAnswer("What is asked; a page where `Accept` asks for one.", Shown)
-GONE = RouteAnswer("There is no such approval, or its time is over.", None, PROBLEM)
-CHANGED = RouteAnswer("What is asked has changed.", None, PROBLEM)
+SHOWN = RouteAnswer("The pending decision; an HTML page if `Accept` asks for one.", ApprovalView)
+GONE = RouteAnswer("There is no such approval, or it has expired.", None, PROBLEM)
+CHANGED = RouteAnswer("What is to be decided has changed.", None, PROBLEM)
 DECIDED = {
-    200: RouteAnswer("What was decided; `first` is whether by this request.", Decided),
-    403: RouteAnswer("Not from a page that was opened lately, or not this person's to decide.", None, PROBLEM),
+    200: RouteAnswer("The decision; `first` is true if this request made it.", Decided),
+    403: RouteAnswer("Not from a recently opened page, or not this person's decision.", None, PROBLEM),
     404: GONE,
-    409: RouteAnswer("Decided otherwise before.", Decided),
+    409: RouteAnswer("Already decided differently.", Decided),
     410: RouteAnswer("Its run has ended.", None, PROBLEM),
     422: CHANGED,
 }
-ID, TOKEN = {"id": "An approval's id"}, {"token": "The end of the link that was sent"}
+ID, TOKEN = {"id": "An approval's id"}, {"token": "The last part of the link that was sent"}
 
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
         "GET",
         "/v1/approvals",
         "list_approvals",
-        asked,
-        "What waits for somebody's word",
+        list_pending,
+        "List pending approvals",
         query=ApprovalsQuery,
         tag="approvals",
-        answers={200: RouteAnswer("The oldest first.", Approvals)},
+        answers={200: RouteAnswer("Oldest first.", Approvals)},
     ),
     ApiRoute(
         "GET",
         BY_ID,
         "look_at_approval",
         show,
-        "What is asked; changes nothing",
+        "Show a pending decision; changes nothing",
         params=ID,
         tag="approvals",
         answers={200: SHOWN, 404: GONE},
@@ -171,7 +179,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         BY_ID,
         "decide_approval",
         decide,
-        "Say yes or no, once",
+        "Approve or reject, once",
         body=DecideBody,
         params=ID,
         tag="approvals",
@@ -182,24 +190,24 @@ ROUTES: tuple[ApiRoute, ...] = (
         BY_LINK,
         "open_link",
         show,
-        "What a link's owner is asked; changes nothing",
+        "Show the decision behind a link; changes nothing",
         params=TOKEN,
         tag="approvals",
         answers={200: SHOWN, 404: GONE, 422: CHANGED},
-        tolerant=True,
-        handed_out=True,  # mail services add theirs
+        ignores_unknown_query=True,
+        secret_path=True,  # mail services add parameters and headers
     ),
     ApiRoute(
         "POST",
         BY_LINK,
         "decide_by_link",
         decide,
-        "Say yes or no, once",
+        "Approve or reject, once",
         body=DecideBody,
         params=TOKEN,
         tag="approvals",
         answers=DECIDED,
-        tolerant=True,
-        handed_out=True,  # the form goes to where its page was opened
+        ignores_unknown_query=True,
+        secret_path=True,  # the form is posted to the page's URL
     ),
 )

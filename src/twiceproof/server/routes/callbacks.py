@@ -1,4 +1,4 @@
-"""POST /v1/callbacks/{token}."""
+"""The callback route, POST /v1/callbacks/{token}, which ends a wait."""
 
 from __future__ import annotations
 
@@ -14,21 +14,20 @@ from ...operations import Operation, await_
 from ...stores.base import Store
 from ..request import ApiRequest
 from ..routing import ApiRoute, RouteAnswer
-from .params import json_of
 
 __all__ = ["ROUTES", "CallbackAnswer", "call_back"]
 
 
 class CallbackAnswer(Struct, frozen=True):
-    """`first`: this one counts. `answer` is the payload that counts: the first one's."""
+    """`first`: this call ended the wait. `answer` is the payload of the first call."""
 
     first: bool
-    state: str  # arrived; timeout: it came too late; ended: its run is done and did not wait for it
+    state: str  # arrived; timeout: it came too late; ended: the run has ended without it
     answer: Any = None
 
 
 def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation[Reply]:
-    """200 whatever became of it: nobody must send it again. 404 for what leads nowhere."""
+    """Deliver a payload. Reply 200 whatever the outcome, so that it is not sent again; 404 for an unknown token."""
     size = len(bytes(payload))
     if size > MOST:
         return problem(
@@ -38,29 +37,29 @@ def call_back(store: Store, token: str, payload: Raw, *, mark: str) -> Operation
             next_move="Send a reference instead.",
         )
     try:
-        told: Delivered = yield from deliver_by_token(store, token, payload, mark=mark)
+        delivered: Delivered = yield from deliver_by_token(store, token, payload, mark=mark)
     except NoSuchWait:
-        return _nowhere()
+        return _no_such_callback()
     except ValueRefused as error:
         return problem(400, "refused", str(error), next_move="Send plain JSON.")
-    return json_reply(200, CallbackAnswer(told.first, told.state, told.answer))
+    return json_reply(200, CallbackAnswer(delivered.first, delivered.state, delivered.answer))
 
 
-def _nowhere() -> Reply:
+def _no_such_callback() -> Reply:
     return problem(
         404,
         "no-such-callback",
-        "There is no such callback, or its time is over.",
-        next_move="Check the URL that the run handed out.",
+        "There is no such callback, or it has expired.",
+        next_move="Check the URL that the run issued.",
     )
 
 
 PATH = "/v1/callbacks/{token}"
-PARAMS = {"token": "The end of the URL that the run handed out"}
+PARAMS = {"token": "The last part of the URL that the run issued"}
 
 
 async def deliver(call: ApiRequest) -> Reply:
-    payload = json_of(call)
+    payload = call.json_body()
     return await await_(call_back(call.app.store, call.params["token"], payload, mark=call.app.parts.owner()))
 
 
@@ -74,10 +73,10 @@ ROUTES: tuple[ApiRoute, ...] = (
         params=PARAMS,
         tag="waits",
         largest=MOST,
-        tolerant=True,
-        handed_out=True,  # what calls back may add to the URL that it was given
+        ignores_unknown_query=True,
+        secret_path=True,  # callers may add parameters to the URL
         answers={
-            200: RouteAnswer("The payload that counts: the first one's.", CallbackAnswer),
+            200: RouteAnswer("The payload of the first call, which counts.", CallbackAnswer),
             404: RouteAnswer("There is no such callback.", None, PROBLEM),
         },
     ),

@@ -1,4 +1,4 @@
-"""The claim service: for tools that speak HTTP and nothing else."""
+"""The routes of the claim service, for tools that can only send HTTP requests."""
 
 from __future__ import annotations
 
@@ -25,29 +25,28 @@ from ..services.claim_messages import (
     always_200,
 )
 from ..services.claim_service import ClaimService
-from .params import body_of
 
 __all__ = ["ROUTES"]
 
 
 PATH = "/v1/claims/{operation}/{key}"
 PARAMS = {
-    "operation": "What is done: a name of letters, digits and _ . - @",
-    "key": "What makes two requests the same intent, percent-encoded: shop%3Aorder%3A17",
+    "operation": "The name of the work: letters, digits and _ . - @",
+    "key": "Identifies the request, percent-encoded: shop%3Aorder%3A17",
 }
-SHAPES = {"operation": OPERATION, "key": KEY}
-LOST = RouteAnswer("The token has lost its claim; what it found out is kept as evidence.", None, PROBLEM)
+SCHEMAS = {"operation": OPERATION, "key": KEY}
+LOST = RouteAnswer("The token has lost its claim; what it reported is stored as evidence.", None, PROBLEM)
 FOREIGN = RouteAnswer("The token does not belong to this claim.", None, PROBLEM)
 
 
 class ClaimQuery(Struct, frozen=True):
-    """`always200`: every outcome is answered with 200, and the body has `claimed` and `status`."""
+    """`always200`: every outcome has status 200, and the body has `claimed` and `status`."""
 
     always200: bool = False
 
 
 class Outcome(Struct, frozen=True):
-    """With `always200`, any outcome: `claimed` and `status` say which. Without, what the answer without it has."""
+    """Any outcome with `always200`; `claimed` and `status` say which. Further fields are those of the plain reply."""
 
     state: str
     claimed: bool = False
@@ -80,9 +79,9 @@ def _service(call: ApiRequest) -> ClaimService:
     )
 
 
-def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:
+def _handler(verb: Callable[..., Any], kind: type[Any]) -> Handle:
     async def handle(call: ApiRequest) -> Reply:
-        query, body = call.ask(ClaimQuery), body_of(call, kind)
+        query, body = call.query_as(ClaimQuery), call.body_as(kind)
         reply = await await_(verb(_service(call), call.params["operation"], call.params["key"], body))
         return always_200(reply) if query.always200 else reply
 
@@ -90,9 +89,26 @@ def _ending(verb: Callable[..., Any], kind: type[Any]) -> Handle:
 
 
 async def look(call: ApiRequest) -> Reply:
-    query = call.ask(ClaimQuery)
+    query = call.query_as(ClaimQuery)
     reply = await await_(_service(call).look(call.params["operation"], call.params["key"]))
     return always_200(reply) if query.always200 else reply
+
+
+def _report(verb: str, summary: str, method: Callable[..., Any], body: type[Any], answer: RouteAnswer) -> ApiRoute:
+    """The route by which the holder of a token reports on its claim."""
+    return ApiRoute(
+        "POST",
+        f"{PATH}/{verb}",
+        f"{verb}_claim",
+        _handler(method, body),
+        summary,
+        body=body,
+        query=ClaimQuery,
+        params=PARAMS,
+        schemas=SCHEMAS,
+        tag="claims",
+        answers={200: answer, 403: FOREIGN, 409: LOST},
+    )
 
 
 ROUTES: tuple[ApiRoute, ...] = (
@@ -100,23 +116,23 @@ ROUTES: tuple[ApiRoute, ...] = (
         "PUT",
         PATH,
         "claim",
-        _ending(ClaimService.take, TakeBody),
-        "Claim a key before any work is done",
+        _handler(ClaimService.take, TakeBody),
+        "Claim a key before doing the work",
         body=TakeBody,
         query=ClaimQuery,
         params=PARAMS,
-        shapes=SHAPES,
+        schemas=SCHEMAS,
         tag="claims",
         answers={
-            201: RouteAnswer("It is yours: do the work, then complete it.", Claimed),
-            200: RouteAnswer("It was done before, with this result.", (PriorClaim, Outcome)),
+            201: RouteAnswer("Claimed: do the work, then complete it.", Claimed),
+            200: RouteAnswer("Done before, with this result.", (PriorClaim, Outcome)),
             409: RouteAnswer(
-                "Somebody is at work on it, or a person must say what happened.",
+                "Another caller is at work on it, or it needs review.",
                 None,
                 PROBLEM,
-                headers={"Retry-After": "seconds, while somebody is at work"},
+                headers={"Retry-After": "seconds, while another caller is at work"},
             ),
-            422: RouteAnswer("The key was claimed with another payload.", None, PROBLEM),
+            422: RouteAnswer("The key was claimed with a different payload.", None, PROBLEM),
         },
     ),
     ApiRoute(
@@ -124,53 +140,35 @@ ROUTES: tuple[ApiRoute, ...] = (
         PATH,
         "look_at_claim",
         look,
-        "Look at a claim; changes nothing",
+        "Show a claim; changes nothing",
         query=ClaimQuery,
         params=PARAMS,
-        shapes=SHAPES,
+        schemas=SCHEMAS,
         tag="claims",
         answers={
-            200: RouteAnswer("As it is.", (ClaimView, Outcome)),
-            404: RouteAnswer("Nobody has claimed it.", None, PROBLEM),
+            200: RouteAnswer("The claim.", (ClaimView, Outcome)),
+            404: RouteAnswer("It is not claimed.", None, PROBLEM),
         },
     ),
-    ApiRoute(
-        "POST",
-        f"{PATH}/complete",
-        "complete_claim",
-        _ending(ClaimService.complete, CompleteBody),
-        "Say that the work is done, and what came of it",
-        body=CompleteBody,
-        query=ClaimQuery,
-        params=PARAMS,
-        shapes=SHAPES,
-        tag="claims",
-        answers={200: RouteAnswer("It is on record.", (ClaimEnded, Outcome)), 403: FOREIGN, 409: LOST},
+    _report(
+        "complete",
+        "Report that the work is done, with its result",
+        ClaimService.complete,
+        CompleteBody,
+        RouteAnswer("It is recorded.", (ClaimEnded, Outcome)),
     ),
-    ApiRoute(
-        "POST",
-        f"{PATH}/fail",
-        "fail_claim",
-        _ending(ClaimService.fail, FailBody),
-        "Say that the work failed, or that nobody knows",
-        body=FailBody,
-        query=ClaimQuery,
-        params=PARAMS,
-        shapes=SHAPES,
-        tag="claims",
-        answers={200: RouteAnswer("It is on record.", (ClaimEnded, Outcome)), 403: FOREIGN, 409: LOST},
+    _report(
+        "fail",
+        "Report that the work failed, or that its outcome is unknown",
+        ClaimService.fail,
+        FailBody,
+        RouteAnswer("It is recorded.", (ClaimEnded, Outcome)),
     ),
-    ApiRoute(
-        "POST",
-        f"{PATH}/renew",
-        "renew_claim",
-        _ending(ClaimService.renew, RenewBody),
-        "Hold on for another lease",
-        body=RenewBody,
-        query=ClaimQuery,
-        params=PARAMS,
-        shapes=SHAPES,
-        tag="claims",
-        answers={200: RouteAnswer("It is held until then.", (Renewed, Outcome)), 403: FOREIGN, 409: LOST},
+    _report(
+        "renew",
+        "Extend the lease",
+        ClaimService.renew,
+        RenewBody,
+        RouteAnswer("The new end of the lease.", (Renewed, Outcome)),
     ),
 )

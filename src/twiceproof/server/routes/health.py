@@ -1,4 +1,4 @@
-"""For whoever runs the server: is it alive, is it ready, what has it done, what does it offer."""
+"""Routes for operators: liveness, readiness, metrics, and the API description."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ class Health(Struct, frozen=True):
 
 
 async def healthz(call: ApiRequest) -> Reply:
-    """The process answers. Says nothing about the store: a restart would not bring that back."""
+    """The process is alive. The store is not checked, because a restart would not repair it."""
     return json_reply(200, Health("alive"))
 
 
 async def readyz(call: ApiRequest) -> Reply:
-    """Work may be sent here: the store answers, and nobody has told us to leave."""
-    if call.station.draining:
-        return _not_ready(503, "draining", "This server is about to leave.")
-    if not await call.station.is_ready():
-        return _not_ready(503, "store-unavailable", "The ledger does not answer.")
+    """Requests may be sent here: the store answers, and the server is not draining."""
+    if call.server_status.draining:
+        return _not_ready(503, "draining", "This server is shutting down.")
+    if not await call.server_status.is_ready():
+        return _not_ready(503, "store-unavailable", "The store does not answer.")
     return json_reply(200, Health("ready"))
 
 
 def _not_ready(status: int, kind: str, detail: str) -> Reply:
-    return problem(status, kind, detail, next_move="Send requests elsewhere until it is.", headers=[retry_after(1)])
+    return problem(
+        status, kind, detail, next_move="Send requests elsewhere until it is ready.", headers=[retry_after(1)]
+    )
 
 
 async def metrics(call: ApiRequest) -> Reply:
-    return Reply(200, (("content-type", CONTENT_TYPE),), await call.station.text())
+    return Reply(200, (("content-type", CONTENT_TYPE),), await call.server_status.text())
 
 
 async def openapi(call: ApiRequest) -> Reply:
-    return Reply(200, (("content-type", "application/json"),), call.station.description)
+    return Reply(200, (("content-type", "application/json"),), call.server_status.description)
 
 
 ROUTES: tuple[ApiRoute, ...] = (
@@ -52,27 +54,27 @@ ROUTES: tuple[ApiRoute, ...] = (
         healthz,
         "Whether this process is alive",
         tag="operations",
-        answers={200: RouteAnswer("It is.", Health)},
-        tolerant=True,  # monitors add a number, past caches
+        answers={200: RouteAnswer("It is alive.", Health)},
+        ignores_unknown_query=True,  # monitors add a number to bypass caches
     ),
     ApiRoute(
         "GET",
         "/readyz",
         "readyz",
         readyz,
-        "Whether work may be sent here",
+        "Whether requests may be sent here",
         tag="operations",
-        answers={200: RouteAnswer("The ledger answers.", Health)},
-        tolerant=True,
+        answers={200: RouteAnswer("The store answers.", Health)},
+        ignores_unknown_query=True,
     ),
     ApiRoute(
         "GET",
         "/metrics",
         "metrics",
         metrics,
-        "What this process has done, for Prometheus",
+        "Metrics of this process, for Prometheus",
         tag="operations",
-        answers={200: RouteAnswer("Counts, in Prometheus' text format.", media=CONTENT_TYPE.partition(";")[0])},
+        answers={200: RouteAnswer("Metrics in the Prometheus text format.", media=CONTENT_TYPE.partition(";")[0])},
     ),
     ApiRoute(
         "GET",

@@ -1,4 +1,4 @@
-"""Reviews routes; settling."""
+"""The review route: a person settles a run or claim whose outcome is unknown."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from ...records import Address
 from ..request import ApiRequest
 from ..routing import ApiRoute, RouteAnswer
 from ..services.claim_messages import given
-from .params import body_of, place_named
 
 __all__ = ["ROUTES", "SettleBody", "settle"]
 
 
 class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`step`: which one, where several are unknown. "retry": what stopped the run is repaired. `did`: with "undo",
+    """`step`: which one, if several are unknown. "retry": the cause of the stop is repaired. `did`: with "undo",
     whether the unknown step happened."""
 
     verdict: Literal["happened", "did-not-happen", "retry", "undo", "abandon"]
@@ -38,45 +37,52 @@ class SettleBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def settle(claims: ClaimManager, at: Address, body: SettleBody, by: str, life: Lifetime | None) -> Operation[Reply]:
-    """404 for what is not there, 409 for what cannot be settled now."""
+    """Settle a run or claim. Reply 404 if it does not exist, 409 if it cannot be settled now."""
     found = yield from run_or_claim(claims.store, at.space)
     if found.record is None or is_expired(found.record, found.now):
         return problem(
-            404, "no-such-run", "There is no such run or claim.", next_move="List what waits: GET /v1/runs?state=review"
+            404,
+            "no-such-run",
+            "There is no such run or claim.",
+            next_move="List those in review: GET /v1/runs?state=review",
         )
     at = found.record.at
     result = NO_RESULT if body.result is UNSET else given(body.result)
     try:
         if at.kind == RUN:
-            word = ReviewDecision(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
-            return json_reply(200, (yield from settle_run(claims.store, at, word, life=life or FOR_EVER)))
+            verdict = ReviewDecision(body.verdict, by, body.note, body.step, result, body.evidence, body.did)
+            return json_reply(200, (yield from settle_run(claims.store, at, verdict, life=life or FOR_EVER)))
         return (
             yield from _settle_claim(claims, at, body, Settlement(body.verdict, by, found.now, body.note), result, life)
         )
     except Misuse as error:
         text = str(error)
-        apart = "; " if "; " in text else ". "
-        said, _, move = text.rpartition(apart)
-        return problem(409, "not-settled", said or text, next_move=move if said else "Look at it: GET /v1/runs/{run}")
+        separator = "; " if "; " in text else ". "
+        detail, _, move = text.rpartition(separator)
+        return problem(
+            409, "not-settled", detail or text, next_move=move if detail else "Look at it: GET /v1/runs/{run}"
+        )
 
 
 def _settle_claim(
-    claims: ClaimManager, at: Address, body: SettleBody, word: Settlement, result: Raw, life: Lifetime | None
+    claims: ClaimManager, at: Address, body: SettleBody, settlement: Settlement, result: Raw, life: Lifetime | None
 ) -> Operation[Reply]:
     if body.verdict in ("retry", "undo") or body.step or body.evidence or body.did is not None:
-        raise Misuse("This is a claim, and has no steps; say happened (with its result), did-not-happen or abandon.")
+        raise Misuse("This is a claim, which has no steps; send happened (with its result), did-not-happen or abandon.")
     kept = result if body.verdict == "happened" else NO_RESULT
-    outcome = yield from claims.settle(at, word, result=kept, life=life or FOR_EVER)
+    outcome = yield from claims.settle(at, settlement, result=kept, life=life or FOR_EVER)
     run = claim_of((yield from claims.store.read(at)).record).run  # type: ignore[arg-type]
     return json_reply(200, SettledRun(run, DONE if isinstance(outcome, Done) else FAILED, body.verdict))
 
 
 async def settle_review(call: ApiRequest) -> Reply:
-    body = body_of(call, SettleBody)
-    at = place_named(call)
+    body = call.body_as(SettleBody)
+    at = call.named_address()
     who = call.principal.name or body.by
     if not who:
-        return problem(400, "nameless", "Nobody knows whose word this is.", next_move="Say who you are (`by`).")
+        return problem(
+            400, "name-missing", "The request does not say who decides.", next_move="Send your name as `by`."
+        )
     operation = parse_space(at.space).operation
     return await await_(settle(call.app.claims, at, body, validate_key(who), _life(call, operation)))
 
@@ -92,14 +98,14 @@ ROUTES: tuple[ApiRoute, ...] = (
         "/v1/reviews/{name}",
         "settle",
         settle_review,
-        "Say what happened, and have it go on",
+        "Settle a run or claim in review",
         body=SettleBody,
-        params={"name": "The id of a run, or of a claim: `run` in its answers"},
+        params={"name": "The id of a run or of a claim: `run` in its responses"},
         tag="reviews",
         answers={
-            200: RouteAnswer("What it is now.", SettledRun),
+            200: RouteAnswer("Its new state.", SettledRun),
             404: RouteAnswer("There is no such run or claim.", None, PROBLEM),
-            409: RouteAnswer("There is nothing to settle now, or too little was said.", None, PROBLEM),
+            409: RouteAnswer("There is nothing to settle now, or the request is incomplete.", None, PROBLEM),
         },
     ),
 )

@@ -1,4 +1,4 @@
-"""Runs routes; starting a run once."""
+"""Run routes: start a run once, list runs, show, cancel and retry one."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ from ...operations import Operation, await_
 from ...records import Address, Found
 from ..openapi import NAME_OR_NONE, SPAN
 from ..request import ApiRequest, RequestRefused
-from ..routing import ApiRoute, RouteAnswer
-from .params import body_of, json_of, run_named
+from ..routing import ApiRoute, Handle, RouteAnswer
 
 __all__ = ["LONGEST_WAIT", "ROUTES", "Begun", "Start", "StartedRun", "begin_once", "start_run"]
 
@@ -54,22 +53,22 @@ LIFE = Lifetime()
 
 
 class Begun(Struct, frozen=True):
-    """Which run a start came to, and whether it was the first."""
+    """The run of a start, and whether this start began it."""
 
     run: str
     first: bool
 
 
 def begin_once(flow: Flow, request: str, body: Raw, start: Operation[Begun]) -> Operation[Begun | Reply]:
-    """The start is harmless to repeat: it finds the run that it began. So a start that died is simply made again."""
+    """Start a run once per Idempotency-Key. Repeating the start itself is safe, because it finds the run it began."""
     ask = _ask(flow, request, body)
     scope = ClaimScope(flow.parts.claims, flow.parts.heartbeat, ask)
     taken = yield from scope.enter()
     if isinstance(taken, Held):
         try:
             begun = yield from start
-        except Exception:  # also of the user's own key function
-            yield from scope.release()  # nothing was begun: the corrected request may have the same key
+        except Exception:  # also from the user's key function
+            yield from scope.release()  # nothing was started: a corrected request may use the same key
             raise
         yield from scope.complete(Packed(inline=Raw(msgspec.json.encode(begun.run))), LIFE)
         return begun
@@ -102,14 +101,14 @@ def _refused(taken: EnterOutcome) -> Reply:
         return problem(
             409,
             "in-progress",
-            "The same request is being answered right now.",
-            next_move="Send it again in a moment.",
+            "The same request is being processed right now.",
+            next_move="Send it retry after Retry-After seconds.",
             headers=[retry_after(1)],
         )
     return problem(
         422,
         "payload-mismatch",
-        "This Idempotency-Key came before, with another body.",
+        "This Idempotency-Key was used before, with a different body.",
         next_move="Use a new key for a new request, or send the same body.",
     )
 
@@ -120,7 +119,7 @@ ENDS = (DONE, FAILED, REVIEW)
 
 
 class Start(Struct, frozen=True):
-    """What a caller asks for. `request` is its Idempotency-Key, `starter` who it is."""
+    """A request to start a run. `request` is its Idempotency-Key, `starter` the caller."""
 
     input: Raw
     request: str = ""
@@ -130,12 +129,12 @@ class Start(Struct, frozen=True):
 
     @property
     def own_request(self) -> str:
-        """A caller's key is its own: another's, with another body, is no mismatch. A token's name has no slash."""
+        """The key, scoped to the caller, so that two callers' keys do not clash. A token's name has no slash."""
         return f"{self.starter}/{self.request}"
 
 
 class StartedRun(Struct, frozen=True):
-    """`started`: by this very request. `result` and `error` are there once it has ended."""
+    """`started`: by this request. `result` and `error` are set once the run has ended."""
 
     run: str
     flow: str
@@ -148,7 +147,7 @@ class StartedRun(Struct, frozen=True):
 
 
 def start_run(flow: Flow, start: Start) -> Operation[Reply]:
-    """202 for a run that goes on, 200 for one that has ended or was there before."""
+    """Start a run. Reply 202 if it continues, 200 if it has ended or existed before."""
     begin = _begin(flow, start)
     begun = (
         (yield from begin_once(flow, start.own_request, start.input, begin)) if start.request else (yield from begin)
@@ -174,40 +173,42 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
             raise
         (name,) = flow.inputs.names
         raise Misuse(
-            f"{flow.name} takes one thing, and the body is that; send the value of {name!r} by itself."
+            f"{flow.name} takes one argument, and the body is its value; send the value of {name!r} by itself."
         ) from None
     except TypeError as error:
         names = ", ".join(flow.inputs.names)
         raise Misuse(
-            f"{flow.name} takes ({names}), and the body does not fit: {error}; send a field for each."
+            f"{flow.name} takes ({names}), but the body does not match: {error}; send a field for each."
         ) from None
     if handle.at.kind != RUN:
         raise Misuse(
-            f"{flow.name} for {_key_of(handle.at)!r} was claimed by a guarded function of this name, and is no run; "
+            f"{flow.name} for {_key_of(handle.at)!r} was claimed by a guarded function of this name, and is not a run; "
             f"look at it with: GET /v1/claims/{flow.name}/KEY"
         )
     return Begun(handle.id, first)
 
 
 def _arguments(flow: Flow, given: Raw) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Passed whole to a single parameter, otherwise spread by name."""
+    """Return the arguments: one parameter gets the whole body, several get its fields."""
     value, names = msgspec.json.decode(given), flow.inputs.names
     if not names and value in (None, {}):
         return (), {}
     if len(names) == 1:
         return (value,), {}
     if not isinstance(value, dict):
-        raise Misuse(f"{flow.name} takes ({', '.join(names)}), and the body is no object; send one with these fields.")
+        raise Misuse(
+            f"{flow.name} takes ({', '.join(names)}), but the body is not an object; send one with these fields."
+        )
     return (), value
 
 
 def _is_wrapped(flow: Flow, args: tuple[object, ...]) -> bool:
-    """Written as for several parameters: an object around the one thing that the flow takes."""
+    """Whether the value for a single parameter was wrapped in an object, as for several."""
     return len(args) == 1 and isinstance(args[0], dict) and list(args[0]) == flow.inputs.names
 
 
 def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
-    """As it is when it has ended, or when the caller's patience has."""
+    """Wait until the run has ended or the time is over, and return its record."""
     store, clock = flow.parts.store, flow.parts.clock
     until = clock.monotonic() + seconds
     while True:
@@ -220,7 +221,7 @@ def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
 
 def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[StartedRun]:
     key = _key_of(at)
-    if found.record is None or is_expired(found.record, found.now):  # begun long ago, and forgotten since
+    if found.record is None or is_expired(found.record, found.now):  # started long ago, and expired since
         return StartedRun(begun.run, flow.name, key, "forgotten", begun.first)
     record = require_run(found)
     claim = claim_of(record)
@@ -237,17 +238,17 @@ def _key_of(at: Address) -> str:
     return parse_space(at.space).key
 
 
-NAME = {"name": "A flow's name to start one, a run's id to look at one"}
+NAME = {"name": "A flow's name to start a run, a run's id to show it"}
 RUN_ID_PARAM = {"name": "A run's id"}
 
 
 FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
-# To the year 9999: not a number, or milliseconds, would list nothing as if there were nothing.
+# Up to the year 9999: NaN or milliseconds would silently list nothing.
 Time = Annotated[float, Meta(ge=0, le=253_402_300_800, description="Seconds since 1970, not milliseconds.")]
 
 
 class StartQuery(Struct, frozen=True):
-    """`wait`: how long the answer may wait for the run's end, like 5s; at most a minute."""
+    """`wait`: how long the reply may wait for the run's end, like 5s; at most a minute."""
 
     wait: Annotated[str, Meta(extra_json_schema=SPAN)] = "0s"
 
@@ -265,8 +266,8 @@ class RunsQuery(Struct, frozen=True):
     after: str | None = None
 
 
-class WordBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose word it is, where the caller has no token that says so."""
+class ActorBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The name of the person who acts, if the caller has no token."""
 
     by: str = ""
 
@@ -280,19 +281,21 @@ async def start(call: ApiRequest) -> Reply:
     flow = call.app.flows.get(call.params["name"])
     if flow is None:
         return _no_flow(sorted(call.app.flows))
-    wait = min(seconds(call.ask(StartQuery).wait, name="wait", positive=False), LONGEST_WAIT)
+    wait = min(seconds(call.query_as(StartQuery).wait, name="wait", positive=False), LONGEST_WAIT)
     request = _request_key(call)
     correlation = call.headers.get("x-correlation-id", "")
-    asked = Start(json_of(call), request, wait, call.principal.name, correlation and validate_key(correlation)[:200])
-    door = source_var.set("http")  # what the start blocks is counted under it
+    request_to_start = Start(
+        call.json_body(), request, wait, call.principal.name, correlation and validate_key(correlation)[:200]
+    )
+    token = source_var.set("http")  # duplicates blocked by the flow's own key are counted under this name
     try:
-        return await await_(start_run(flow, asked))
+        return await await_(start_run(flow, request_to_start))
     finally:
-        source_var.reset(door)
+        source_var.reset(token)
 
 
 def _request_key(call: ApiRequest) -> str:
-    """One that is sent and cannot be read is refused: without it, the start would not be what was asked for."""
+    """Return the Idempotency-Key, or refuse one that cannot be read: ignoring it would start an unprotected run."""
     header = call.headers.get("idempotency-key")
     key = "" if header is None else read_key(header)
     if isinstance(key, Malformed):
@@ -301,15 +304,17 @@ def _request_key(call: ApiRequest) -> str:
 
 
 def _no_flow(known: list[str]) -> Reply:
-    there = ", ".join(known) or "none"
-    return problem(404, "no-such-flow", "There is no such flow here.", next_move=f"There are: {there}.")
+    names = ", ".join(known) or "none"
+    return problem(404, "no-such-flow", "There is no such flow.", next_move=f"Use one of: {names}.")
 
 
 async def runs(call: ApiRequest) -> Reply:
-    query = call.ask(RunsQuery)
+    query = call.query_as(RunsQuery)
     if query.state and query.state not in (*EVERY_STATE, ALL):
         known = ", ".join((*EVERY_STATE, ALL))
-        return problem(400, "bad-query", f"{query.state!r:.40} is no state of a run.", next_move=f"Say one of {known}.")
+        return problem(
+            400, "bad-query", f"{query.state!r:.40} is not a state of a run.", next_move=f"Use one of {known}."
+        )
     flow = validate_name("flow", query.flow) if query.flow else ""
     which = Filter(call.app.settings.tenant, flow, query.key, query.prefix, query.since, query.until)
     states = EVERY_STATE if query.state in ("", ALL) else (query.state,)
@@ -321,50 +326,66 @@ async def runs(call: ApiRequest) -> Reply:
 
 
 def _no_page() -> Reply:
-    """A cursor is a name that we hand out, as a run's id is: no description can say which there are."""
+    """An unknown cursor is 404, like an unknown id: the API description cannot list valid ones."""
     return problem(
         404,
         "no-such-page",
-        "`after` is no place in this list.",
-        next_move="Take it from the answer before, with the same filters, or leave it out.",
+        "`after` is not a position in this list.",
+        next_move="Take it from the previous response, with the same filters, or leave it out.",
     )
 
 
 async def show(call: ApiRequest) -> Reply:
-    at = await await_(run_named(call))
+    at = await await_(call.existing_run())
     return json_reply(200, await await_(look_at_run(call.app.store, at)))
 
 
-async def stop(call: ApiRequest) -> Reply:
-    by = body_of(call, WordBody).by
-    at = await await_(run_named(call))
+async def cancel_run(call: ApiRequest) -> Reply:
+    by = call.body_as(ActorBody).by
+    at = await await_(call.existing_run())
     who = call.principal.name or (validate_key(by) if by else "http")
-    return await _moved(call, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
+    return await _apply(call, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
 
 
-async def again(call: ApiRequest) -> Reply:
-    body_of(call, WordBody)
-    at = await await_(run_named(call))
-    return await _moved(call, retry_run(call.app.store, at))
+async def retry(call: ApiRequest) -> Reply:
+    call.body_as(ActorBody)
+    at = await await_(call.existing_run())
+    return await _apply(call, retry_run(call.app.store, at))
 
 
-async def _moved(call: ApiRequest, operation: Operation[str]) -> Reply:
-    """409 for what a run's state does not allow."""
+async def _apply(call: ApiRequest, operation: Operation[str]) -> Reply:
+    """Run an operation on a run; reply 409 if its state does not allow it."""
     try:
         state = await await_(operation)
     except Misuse as error:
         raise RequestRefused(
-            problem(409, "not-now", str(error), next_move="Look at the run, and do what it allows.")
+            problem(409, "state-conflict", str(error), next_move="Look at the run, and do what its state allows.")
         ) from None
     return json_reply(200, RunStateBody(call.params["name"], state))
 
 
 HEADERS = {
-    "Idempotency-Key": "The same when this very request is sent again: 1 to 255 visible characters, bare or in quotes",
-    "X-Correlation-Id": "Carried along into the run's log lines",
+    "Idempotency-Key": "The same for every retry of this request: 1 to 255 visible characters, bare or in quotes",
+    "X-Correlation-Id": "Added to the run's log lines",
 }
 GONE = RouteAnswer("There is no such run.", None, PROBLEM)
 NOT_NOW = RouteAnswer("The run's state does not allow it.", None, PROBLEM)
+
+
+def _change(verb: str, handle: Handle, summary: str) -> ApiRoute:
+    """A route that changes the state of a run."""
+    return ApiRoute(
+        "POST",
+        f"/v1/runs/{{name}}/{verb}",
+        f"{verb}_run",
+        handle,
+        summary,
+        body=ActorBody,
+        params=RUN_ID_PARAM,
+        tag="runs",
+        answers={200: RouteAnswer("Its new state.", RunStateBody), 404: GONE, 409: NOT_NOW},
+    )
+
 
 ROUTES: tuple[ApiRoute, ...] = (
     ApiRoute(
@@ -372,19 +393,17 @@ ROUTES: tuple[ApiRoute, ...] = (
         "/v1/runs/{name}",
         "start_run",
         start,
-        "Start a run, or hear of the one that is there",
+        "Start a run, or get the existing one",
         query=StartQuery,
         params=NAME,
         headers=HEADERS,
         tag="runs",
         answers={
-            202: RouteAnswer(
-                "Begun: a worker carries it out.", StartedRun, headers={"Location": "where to look at it"}
-            ),
-            200: RouteAnswer("It was there before, or has ended within the wait.", StartedRun),
+            202: RouteAnswer("Started: a worker executes it.", StartedRun, headers={"Location": "the URL of the run"}),
+            200: RouteAnswer("It existed before, or has ended within the wait.", StartedRun),
             404: RouteAnswer("There is no such flow.", None, PROBLEM),
-            409: RouteAnswer("The same request is being answered right now.", None, PROBLEM),
-            422: RouteAnswer("The key came before, with another body.", None, PROBLEM),
+            409: RouteAnswer("The same request is being processed right now.", None, PROBLEM),
+            422: RouteAnswer("The key was used before, with a different body.", None, PROBLEM),
         },
     ),
     ApiRoute(
@@ -396,8 +415,8 @@ ROUTES: tuple[ApiRoute, ...] = (
         query=RunsQuery,
         tag="runs",
         answers={
-            200: RouteAnswer("Part of the list.", RunPage),
-            404: RouteAnswer("There is no such place in the list to go on from.", None, PROBLEM),
+            200: RouteAnswer("One page of the list.", RunPage),
+            404: RouteAnswer("`after` is not a position in this list.", None, PROBLEM),
         },
     ),
     ApiRoute(
@@ -408,28 +427,8 @@ ROUTES: tuple[ApiRoute, ...] = (
         "Everything about one run",
         params=NAME,
         tag="runs",
-        answers={200: RouteAnswer("As it is.", WholeRun), 404: GONE},
+        answers={200: RouteAnswer("The run.", WholeRun), 404: GONE},
     ),
-    ApiRoute(
-        "POST",
-        "/v1/runs/{name}/cancel",
-        "cancel_run",
-        stop,
-        "Stop a run, and undo what it did",
-        body=WordBody,
-        params=RUN_ID_PARAM,
-        tag="runs",
-        answers={200: RouteAnswer("Its state now.", RunStateBody), 404: GONE, 409: NOT_NOW},
-    ),
-    ApiRoute(
-        "POST",
-        "/v1/runs/{name}/retry",
-        "retry_run",
-        again,
-        "Try a failed run again; what is done stays done",
-        body=WordBody,
-        params=RUN_ID_PARAM,
-        tag="runs",
-        answers={200: RouteAnswer("Its state now.", RunStateBody), 404: GONE, 409: NOT_NOW},
-    ),
+    _change("cancel", cancel_run, "Cancel a run and undo its effects"),
+    _change("retry", retry, "Retry a failed run; completed steps are not repeated"),
 )

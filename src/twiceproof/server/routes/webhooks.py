@@ -1,11 +1,12 @@
-"""Webhooks: what outside senders post. Whether it is believed is decided by its signature, at the one way in."""
+"""The webhook routes. Deliveries are verified by their source when they are admitted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ...app.app import App
-from ...inbound.reply import Reply
+from ...inbound.admit import admit
+from ...inbound.reply import JSON, Reply
 from ...operations import await_
 from ..request import ApiRequest
 from ..routing import ANY, LARGEST, ApiRoute, RouteAnswer
@@ -13,58 +14,50 @@ from ..routing import ANY, LARGEST, ApiRoute, RouteAnswer
 __all__ = ["ROUTES"]
 
 
-NAME = {"name": "The webhook's name, as it was declared"}
+NAME = {"name": "The declared name of the webhook"}
 
 
 async def receive(call: ApiRequest) -> Reply:
-    return await await_(call.app.admit(call.envelope(call.params["name"])))
+    name = call.params["name"]
+    return await await_(admit(call.app.parts, call.app.hooks.get(name), call.envelope(name)))
 
 
-def room(app: App, params: Mapping[str, str]) -> int:
-    """As much as the sender may send; what it is not known from, no more than usual."""
+def largest_for(app: App, params: Mapping[str, str]) -> int:
+    """The largest body of this sender; the default for an unknown webhook."""
     hook = app.hooks.get(params["name"])
     return LARGEST if hook is None else hook.source.largest
 
 
-def signs_on(app: App, params: Mapping[str, str]) -> bool:
-    """Whether the sender's own secret comes in the Authorization header: the hook looks at it, and nobody else."""
+def foreign_authorization(app: App, params: Mapping[str, str]) -> bool:
+    """Whether the Authorization header carries the sender's own secret, which only the hook checks."""
     hook = app.hooks.get(params["name"])
     return hook is not None and hook.source.by_authorization
 
 
 ANSWERS = {
-    200: RouteAnswer(
-        "Taken in, or known before: do not send it again. The body says which, in words of the sender's own."
-    ),
-    401: RouteAnswer("There is no such webhook, or its signature does not fit."),
+    200: RouteAnswer("Admitted or a duplicate: do not send it again. The body depends on the sender."),
+    401: RouteAnswer("There is no such webhook, or its signature is wrong."),
 }
 
+
+def _route(method: str, name: str, summary: str, media: str = JSON) -> ApiRoute:
+    return ApiRoute(
+        method,
+        "/hooks/{name}",
+        name,
+        receive,
+        summary,
+        tag="webhooks",
+        media=media,
+        params=NAME,
+        answers=ANSWERS,
+        largest_for=largest_for,
+        foreign_authorization=foreign_authorization,
+        ignores_unknown_query=True,
+    )
+
+
 ROUTES: tuple[ApiRoute, ...] = (
-    ApiRoute(
-        "POST",
-        "/hooks/{name}",
-        "receive_webhook",
-        receive,
-        "Take in what a sender posts",
-        tag="webhooks",
-        media=ANY,
-        params=NAME,
-        answers=ANSWERS,
-        room=room,
-        signs_on=signs_on,
-        tolerant=True,
-    ),
-    ApiRoute(
-        "OPTIONS",
-        "/hooks/{name}",
-        "greet_webhook",
-        receive,
-        "Answer a sender that asks whether it may post",
-        tag="webhooks",
-        params=NAME,
-        answers=ANSWERS,
-        room=room,
-        signs_on=signs_on,
-        tolerant=True,
-    ),
+    _route("POST", "receive_webhook", "Receive a delivery", ANY),
+    _route("OPTIONS", "greet_webhook", "Answer a sender's handshake"),
 )

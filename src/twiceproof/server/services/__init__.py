@@ -1,1 +1,1 @@
-"""Approvals over HTTP: a page that shows, and a form on it that decides."""
+"""The claim service and approvals, as used by the routes."""

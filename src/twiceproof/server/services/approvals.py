@@ -1,4 +1,4 @@
-"""Showing and deciding approvals; the HTML page."""
+"""Showing and deciding approvals over HTTP, with their HTML page."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ from ...stores.base import Store
 __all__ = [
     "VALID",
     "ApprovalAccess",
+    "ApprovalView",
     "DecideBody",
     "Nonces",
-    "Shown",
     "View",
     "by_id",
     "by_link",
+    "create_nonce",
     "decide_at",
-    "draw_nonce",
-    "is_nonce",
+    "is_valid_nonce",
     "page_of_decision",
     "page_of_problem",
     "page_of_view",
-    "shown_at",
+    "view_at",
 ]
 
 
-VALID = 3_600.0  # seconds for which a page may lie open
+VALID = 3_600.0  # seconds for which a page may stay open
 NONCE = re.compile(r"([0-9a-f]{1,16})\.([0-9a-f]{16})\.([0-9a-f]{32})", re.ASCII)
 
-View = tuple[str, str, str]  # which approval, the digest of what was shown, and how its viewer came in
+View = tuple[str, str, str]  # the approval, the digest of what was shown, and the access path
 
 
-def draw_nonce(store: Store, view: View, decision: str, now: float) -> Operation[str]:
-    """Nothing is written: a page that is opened a thousand times leaves no trace."""
+def create_nonce(store: Store, view: View, decision: str, now: float) -> Operation[str]:
+    """Create a nonce. Nothing is stored, however often a page is opened."""
     stem = f"{int(now):x}.{secrets.token_hex(8)}"
     return f"{stem}.{(yield from signer(store)).sign('view', *view, decision, stem)}"
 
 
-def is_nonce(store: Store, text: str, view: View, decision: str, now: float) -> Operation[bool]:
-    """Of this view, for this decision, and not too old."""
+def is_valid_nonce(store: Store, text: str, view: View, decision: str, now: float) -> Operation[bool]:
+    """Whether the nonce belongs to this view and decision, and is not too old."""
     found = NONCE.fullmatch(text)
     if found is None:
         return False
@@ -77,14 +77,14 @@ def is_nonce(store: Store, text: str, view: View, decision: str, now: float) -> 
 
 class ApprovalAccess(Struct, frozen=True):
     approval: Approval
-    by: str  # whose word it will be; "": they have to say
-    way: str  # what a nonce is bound to, beside the approval: a view of one is no view of another, nor of a later start
-    born: str = ""  # which start of the run asks
-    sent: bool = False  # they came by a link
+    by: str  # who decides; "": the request must say
+    way: str  # binds a nonce to this link or person, and to this start of the run
+    born: str = ""  # the start of the run that asks
+    sent: bool = False  # by a link
 
     @property
-    def told(self) -> Approval:
-        """Once it is decided. A link outlives its use in somebody's mailbox: it tells no more what was shown."""
+    def after_decision(self) -> Approval:
+        """The approval once it is decided. A link stays in mailboxes, so it no longer shows the contents."""
         return structs.replace(self.approval, shown=None) if self.sent else self.approval
 
 
@@ -93,60 +93,60 @@ def by_id(store: Store, tenant: str, approval: str, by: str) -> Operation[Approv
         at = own_approval(tenant, request_address(approval))
         found = yield from look_up(store, approval)
     except NoSuchWait:
-        return _nothing()
+        return _no_such_approval()
     record = (yield from store.read(at)).record
-    # Started anew under its key, a run asks the same thing again: a form that is sent twice must not answer both.
+    # A run restarted under the same key asks the same again: a form sent twice must not answer both.
     if record is None:
-        return _nothing()
+        return _no_such_approval()
     born = request_of(record).born
     return ApprovalAccess(found, by, f"id:{born}:{by}", born)
 
 
 def by_link(store: Store, token: str) -> Operation[ApprovalAccess | Reply]:
-    """The link must be for this very question: asked by the same start of the run, about the same thing."""
+    """Find the approval of a link, which must be for the same start of the run and the same contents."""
     link = yield from find_link(store, token)
     if link is None:
-        return _nothing()
+        return _no_such_approval()
     at = Address(link.space, APPROVAL_KIND, link.name)
     record = (yield from store.read(at)).record
     if record is None:
-        return _not_yet()
+        return _not_open_yet()
     request = request_of(record)
     if (request.born, request.digest) != (link.born, link.digest):
-        return _other(link)
+        return _changed(link)
     try:
         found = yield from look_up(store, approval_id(at))
     except NoSuchWait:
-        return _nothing()
+        return _no_such_approval()
     return ApprovalAccess(
         found, link.to, f"link:{sha256(token.encode(errors='replace')).hexdigest()}", link.born, sent=True
     )
 
 
-def _nothing() -> Reply:
+def _no_such_approval() -> Reply:
     return problem(
         404,
         "no-such-approval",
-        "There is no such approval, or its time is over.",
-        next_move="Ask whoever sent you here for a new link, or list what waits: twiceproof approvals list",
+        "There is no such approval, or it has expired.",
+        next_move="Ask the sender for a new link, or list pending approvals: twiceproof approvals list",
     )
 
 
-def _not_yet() -> Reply:
+def _not_open_yet() -> Reply:
     return problem(
         404,
-        "not-asked-yet",
-        "This has not been asked yet, or no longer is.",
+        "approval-not-open",
+        "This approval is not open yet, or no longer open.",
         next_move="Open the link again in a minute.",
     )
 
 
-def _other(link: ApprovalLink) -> Reply:
+def _changed(link: ApprovalLink) -> Reply:
     return problem(
         422,
-        "asked-anew",
-        "What is asked now is not what this link was made for.",
-        next_move="Ask for a new link, and look at it again.",
+        "approval-changed",
+        "What is to be decided has changed since this link was created.",
+        next_move="Ask for a new link, and review it again.",
     )
 
 
@@ -154,7 +154,7 @@ LONGEST_NOTE = 2_000
 
 
 class DecideBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`nonce` and `shown` come from the view: this decision's nonce, and the digest of what was shown."""
+    """`nonce` and `shown` come from the view: the nonce of this decision, and the digest of what was shown."""
 
     decision: Literal["approve", "reject"]
     nonce: str
@@ -164,65 +164,67 @@ class DecideBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Nonces(Struct, frozen=True):
-    """Which one is sent back is the decision."""
+    """One nonce per decision; the one sent back must match the decision."""
 
     approve: str
     reject: str
 
 
-class Shown(Struct, frozen=True):
-    """`nonces` is null where there is nothing to decide any more."""
+class ApprovalView(Struct, frozen=True):
+    """An approval as shown. `nonces` is null if it is decided or closed."""
 
     approval: Approval
     nonces: Nonces | None
 
 
-def shown_at(store: Store, seat: ApprovalAccess, now: float) -> Operation[Shown]:
-    if seat.approval.state != OPEN:
-        return Shown(seat.told, None)
-    view = _view(seat, seat.approval.digest)
-    yes = yield from draw_nonce(store, view, "approve", now)
-    no = yield from draw_nonce(store, view, "reject", now)
-    return Shown(seat.approval, Nonces(yes, no))
+def view_at(store: Store, access: ApprovalAccess, now: float) -> Operation[ApprovalView]:
+    if access.approval.state != OPEN:
+        return ApprovalView(access.after_decision, None)
+    view = _view(access, access.approval.digest)
+    yes = yield from create_nonce(store, view, "approve", now)
+    no = yield from create_nonce(store, view, "reject", now)
+    return ApprovalView(access.approval, Nonces(yes, no))
 
 
 def decide_at(
-    store: Store, seat: ApprovalAccess, body: DecideBody, now: float, *, mark: str
+    store: Store, access: ApprovalAccess, body: DecideBody, now: float, *, mark: str
 ) -> Operation[Decided | Reply]:
-    """What it came to: the first word counts, and whoever comes second is told what it was."""
-    if seat.by and body.by and body.by != seat.by:
-        return _refused(403, "not-you", f"Here only {seat.by} decides.", "Leave out `by`.")
-    if not (seat.by or body.by.strip()):
-        return _refused(400, "nameless", "Nobody knows whose word this is.", "Say who you are (`by`).")
-    if not (yield from is_nonce(store, body.nonce, _view(seat, body.shown), body.decision, now)):
-        why = "This does not come from a page that was opened lately."
-        return _refused(403, "stale-view", why, "Open it again, look, and decide.")
-    return (yield from _decide(store, seat, body, mark))
+    """Decide an approval. The first decision counts, and later requests get it."""
+    if access.by and body.by and body.by != access.by:
+        return _problem(403, "wrong-approver", f"Only {access.by} may decide this.", "Leave out `by`.")
+    if not (access.by or body.by.strip()):
+        return _problem(400, "name-missing", "The request does not say who decides.", "Send your name as `by`.")
+    if not (yield from is_valid_nonce(store, body.nonce, _view(access, body.shown), body.decision, now)):
+        why = "This does not come from a recently opened page."
+        return _problem(403, "stale-view", why, "Open it again, review it, and decide.")
+    return (yield from _decide(store, access, body, mark))
 
 
-def _decide(store: Store, seat: ApprovalAccess, body: DecideBody, mark: str) -> Operation[Decided | Reply]:
-    words: dict[str, Any] = {
+def _decide(store: Store, access: ApprovalAccess, body: DecideBody, mark: str) -> Operation[Decided | Reply]:
+    fields: dict[str, Any] = {
         "approved": body.decision == "approve",
         "note": body.note[:LONGEST_NOTE],
         "shown": body.shown,
-        "born": seat.born,
+        "born": access.born,
     }
-    by = seat.by or validate_key(body.by.strip())
+    by = access.by or validate_key(body.by.strip())
     try:
-        return (yield from decide(store, seat.approval.id, by=by, mark=mark, **words))
+        return (yield from decide(store, access.approval.id, by=by, mark=mark, **fields))
     except PayloadMismatch:
-        return _refused(422, "asked-anew", "What is asked has changed since you looked.", "Look at it again.")
+        return _problem(
+            422, "approval-changed", "What is to be decided has changed since you opened it.", "Open it again."
+        )
     except OwnRequest as error:
-        return _refused(403, "own-request", str(error), "Have somebody else decide.")
+        return _problem(403, "own-request", str(error), "Have another person decide.")
     except NoSuchWait as error:
-        return _refused(410, "no-longer-asked", str(error), "Nothing is to be done here.")
+        return _problem(410, "approval-closed", str(error), "No decision is needed any more.")
 
 
-def _view(seat: ApprovalAccess, digest: str) -> View:
-    return seat.approval.id, digest, seat.way
+def _view(access: ApprovalAccess, digest: str) -> View:
+    return access.approval.id, digest, access.way
 
 
-def _refused(status: int, kind: str, detail: str, move: str) -> Reply:
+def _problem(status: int, kind: str, detail: str, move: str) -> Reply:
     return problem(status, kind, detail, next_move=move)
 
 
@@ -245,36 +247,34 @@ HEADERS = (
 )
 
 
-def page_of_view(shown: Shown, by: str, referrer: str = "no-referrer") -> Reply:
-    """What is asked, and the form that decides. What is decided already is told, without what was shown."""
+def page_of_view(shown: ApprovalView, by: str, referrer: str = "no-referrer") -> Reply:
+    """The page with the contents and the form; for a decided approval only the decision."""
     approval = shown.approval
     if shown.nonces is None:
         return _page(200, approval.name, _ended(approval.decision))
     form = _form(shown.nonces, approval.digest, by)
-    return _page(
-        200, approval.name, f"{_asked(approval)}<h2>What it is about</h2>{_table(approval.shown)}{form}", referrer
-    )
+    return _page(200, approval.name, f"{_request(approval)}<h2>Details</h2>{_table(approval.shown)}{form}", referrer)
 
 
-def page_of_decision(approval: Approval, told: Decided, status: int) -> Reply:
-    before = "" if told.first else "<p>Somebody decided before.</p>"
-    return _page(status, approval.name, before + _ended(told.decision))
+def page_of_decision(approval: Approval, decided: Decided, status: int) -> Reply:
+    before = "" if decided.first else "<p>This was already decided.</p>"
+    return _page(status, approval.name, before + _ended(decided.decision))
 
 
 def page_of_problem(reply: Reply) -> Reply:
-    """An error for people: the same words as for programs."""
+    """A problem as a page, with the same text."""
     fields = msgspec.json.decode(reply.body)
     return _page(reply.status, fields["title"], f"<p>{_text(fields['detail'])}</p><p>{_text(fields['next'])}</p>")
 
 
-def _asked(approval: Approval) -> str:
+def _request(approval: Approval) -> str:
     until = "" if approval.until is None else f" Until {_moment(approval.until)}."
-    asked = f" Asked for by {_text(approval.requester)}." if approval.requester else ""
-    return f"<p><b>{_text(approval.flow)}</b> for <b>{_text(approval.key)}</b>.{asked}{until}</p>"
+    requester = f" Requested by {_text(approval.requester)}." if approval.requester else ""
+    return f"<p><b>{_text(approval.flow)}</b> for <b>{_text(approval.key)}</b>.{requester}{until}</p>"
 
 
 def _form(nonces: Nonces, digest: str, by: str) -> str:
-    """No answer is chosen beforehand: whatever presses buttons without reading has decided nothing."""
+    """The form. Nothing is preselected, so that a program pressing the button decides nothing."""
     who = (
         f"<p>You decide as <b>{_text(by)}</b>.</p>"
         if by
@@ -285,7 +285,7 @@ def _form(nonces: Nonces, digest: str, by: str) -> str:
         f'<input type="hidden" name="shown" value="{escape(digest)}">'
         f'<label><input type="radio" name="choice" value="approve:{escape(nonces.approve)}" required> Approve</label>'
         f'<label><input type="radio" name="choice" value="reject:{escape(nonces.reject)}" required> Reject</label>'
-        '<label>Why (may stay empty) <input type="text" name="note" maxlength="2000" autocomplete="off"></label>'
+        '<label>Reason (optional) <input type="text" name="note" maxlength="2000" autocomplete="off"></label>'
         "<button>Send</button></form>"
         '<p class="small">Opening this page decides nothing. A decision counts once.</p>'
     )
@@ -293,10 +293,10 @@ def _form(nonces: Nonces, digest: str, by: str) -> str:
 
 def _ended(decision: Decision | None) -> str:
     if decision is None:
-        return "<p>Nobody decided in time. There is nothing left to decide.</p>"
-    word = "Approved" if decision.approved else "Rejected"
+        return "<p>This was not decided in time, and is closed.</p>"
+    verdict = "Approved" if decision.approved else "Rejected"
     note = f"<p>{_text(decision.note)}</p>" if decision.note else ""
-    return f"<p><b>{word}</b> by {_text(decision.by or 'nobody')}, {_moment(decision.at)}.</p>{note}"
+    return f"<p><b>{verdict}</b> by {_text(decision.by or 'nobody')}, {_moment(decision.at)}.</p>{note}"
 
 
 def _table(shown: Any) -> str:
@@ -313,7 +313,7 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """What cannot be seen is written out: what is read must be what is approved."""
+    """Escape the text, including invisible characters: what is read must be what is approved."""
     return escape(escape_invisible(text, but="\t\n"))
 
 

@@ -1,4 +1,4 @@
-"""Bodies and answers of the claim service."""
+"""Request bodies and replies of the claim service."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ __all__ = [
     "always_200",
     "claimed",
     "given",
+    "how_to_settle",
     "look_at_claim",
     "lost",
-    "not_ours",
     "refused",
-    "settling",
     "unsafe",
+    "wrong_token",
 ]
 
 
-# Not what is wrong with the request, the caller or the ledger: taken for a duplicate, it would stop work in silence.
+# Errors of the request, the caller or the store are excluded: taken for a duplicate, they would stop work silently.
 OUTCOMES = (200, 201, 404, 409, 422)
 
 
@@ -60,11 +60,11 @@ def always_200(reply: Reply) -> Reply:
     return Reply(200, (("content-type", JSON), *headers), msgspec.json.encode(fields))
 
 
-LONGEST_PAUSE = 30.0  # a lease may be long, and its holder done soon
+LONGEST_PAUSE = 30.0  # the holder may be done long before its lease ends
 
 
 class Claimed(Struct, frozen=True):
-    """It is yours: do the work, then complete it with the token."""
+    """The claim is taken: do the work, then complete it with the token."""
 
     claimed: bool
     state: str
@@ -75,7 +75,7 @@ class Claimed(Struct, frozen=True):
 
 
 class PriorClaim(Struct, frozen=True):
-    """It was done before, with this result."""
+    """The work was done before, with this result."""
 
     claimed: bool
     state: str
@@ -86,7 +86,7 @@ class PriorClaim(Struct, frozen=True):
 
 
 class ClaimEnded(Struct, frozen=True):
-    """Your word is on record."""
+    """The outcome is recorded."""
 
     state: str
     run: str
@@ -103,7 +103,7 @@ def claimed(held: Held, token: str) -> Reply:
 
 
 def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> Reply:
-    """Why it is not yours, and what can be done about it."""
+    """Return why the claim was not taken, and what to do."""
     match outcome:
         case Busy():
             return _busy(ask, outcome)
@@ -111,10 +111,10 @@ def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Pa
             return _problem(
                 409,
                 "needs-review",
-                outcome.reason or "Whether this was done is not known.",
+                outcome.reason or "It is not known whether this was done.",
                 "review",
                 outcome.run,
-                f'{settling(ask)} If doing it twice does no harm, claim it with "repeat": "safe".',
+                f'{how_to_settle(ask)} If it may be repeated, claim it with "repeat": "safe".',
             )
         case Failed():
             return _problem(
@@ -123,17 +123,17 @@ def refused(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Pa
                 f"It failed before: {outcome.fault.message or outcome.fault.type}",
                 "failed",
                 outcome.run,
-                f"It is not tried again by itself. {settling(ask)}",
+                f"It is not retried automatically. {how_to_settle(ask)}",
                 error=outcome.fault.message,
             )
         case Mismatch():
             return _problem(
                 422,
                 "payload-mismatch",
-                "This key was claimed with another payload.",
+                "This key was claimed with a different payload.",
                 outcome.state,
                 outcome.run,
-                "Use another key for another intent, or send the same payload.",
+                "Use another key for another request, or send the same payload.",
             )
         case Parked():
             return _problem(
@@ -151,10 +151,10 @@ def _busy(ask: ClaimRequest, busy: Busy) -> Reply:
     return _problem(
         409,
         "in-progress",
-        "Somebody else is at work on this key.",
+        "Another caller is at work on this key.",
         "held",
         busy.run,
-        f"Come back in {pause[1]} s; do nothing meanwhile.",
+        f"Try again in {pause[1]} s; do nothing meanwhile.",
         headers=[pause],
         retry_after=int(pause[1]),
         lease_left=busy.retry_after,
@@ -162,25 +162,23 @@ def _busy(ask: ClaimRequest, busy: Busy) -> Reply:
 
 
 def lost(ask: ClaimRequest, state: str, kept: bool) -> Reply:
-    """A token that has lost its claim."""
-    finding = (
-        "What you found out is kept as evidence, not taken as the result." if kept else "Stop before the next effect."
-    )
-    move = settling(ask) if state == "review" else "Look at the claim with GET, and stop this work."
+    """The reply to a token that has lost its claim."""
+    finding = "What you reported is stored as evidence, not as the result." if kept else "Stop before the next effect."
+    move = how_to_settle(ask) if state == "review" else "Look at the claim with GET, and stop this work."
     return _problem(409, "claim-lost", f"This token has lost its claim. {finding}", state or "unclaimed", ask.run, move)
 
 
-def not_ours(ask: ClaimRequest) -> Reply:
+def wrong_token(ask: ClaimRequest) -> Reply:
     return problem(
         403,
         "wrong-token",
         "This token does not belong to this claim.",
-        next_move="Send the token that the claim itself was answered with, to the same operation and key.",
+        next_move="Send the token that was returned with the claim, to the same operation and key.",
     )
 
 
 def unsafe() -> Reply:
-    """Nothing was claimed, and trying again would not help."""
+    """The store is not safe for this claim. Nothing was claimed, and a retry would not help."""
     return problem(
         501,
         "store-unsafe",
@@ -190,8 +188,8 @@ def unsafe() -> Reply:
     )
 
 
-def settling(ask: ClaimRequest) -> str:
-    """How a person says what happened."""
+def how_to_settle(ask: ClaimRequest) -> str:
+    """Tell how a person settles the claim."""
     about = (ask.operation, ask.key)
     return (
         f'Find out whether it happened, then settle it: POST /v1/reviews/{ask.run} {{"verdict": "happened"}} or '
@@ -207,30 +205,30 @@ def _problem(
     return problem(status, kind, detail, next_move=move, headers=headers, more=fields)
 
 
-# Only told in descriptions: who writes it otherwise hears from us how durations are written, not of a pattern.
+# Only part of the API description: an invalid duration is answered with an explanation, not with a pattern.
 _SECONDS = Meta(extra_json_schema={"exclusiveMinimum": 0, "maximum": int(LONGEST)})
 Seconds = Annotated[int, _SECONDS] | Annotated[float, _SECONDS]
 Span = Annotated[str, Meta(extra_json_schema=LEASE)] | Seconds
-Word = Annotated[str, Meta(extra_json_schema=KEY_OR_NONE)]
+Link = Annotated[str, Meta(extra_json_schema=KEY_OR_NONE)]
 RequestId = Annotated[str, Meta(extra_json_schema=UUID_OR_NONE)]
 Keep = Annotated[str, Meta(extra_json_schema=KEEP)] | Seconds
 
 
 class TakeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`payload` is what the fingerprint is made of, null too; left out, nothing is compared.
+    """`payload` is compared with that of earlier claims, also if it is null; if left out, nothing is compared.
 
-    `request_id`: a random UUID, drawn once for each request and the same whenever that request is sent again.
+    `request_id`: a random UUID, new for each request, and the same for every retry of it.
     """
 
     payload: Raw | UnsetType = UNSET
     lease: Span = "5m"
     repeat: Literal["never", "safe"] = "never"
     request_id: RequestId = ""
-    link: Word = ""
+    link: Link = ""
 
 
 class CompleteBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`keep` is how long the key is known: "30d", "forever"."""
+    """`keep` is how long the key is remembered: "30d", "forever"."""
 
     token: str
     result: Raw | UnsetType = UNSET
@@ -238,7 +236,7 @@ class CompleteBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FailBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """`retryable`: the next one may try again. `unknown`: nobody knows whether it happened; a person must say."""
+    """`retryable`: the next claim may try again. `unknown`: it may have happened, so a person must decide."""
 
     token: str
     error: str = ""
@@ -253,18 +251,18 @@ class RenewBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def given(value: Raw | UnsetType) -> Raw:
-    """Without the blanks between, as it will be told to every duplicate; nothing is null."""
+    """Return the JSON without blanks, as duplicates will get it; a missing value is null."""
     if isinstance(value, UnsetType):
         return Raw(b"null")
     try:
-        msgspec.json.decode(value)  # a number without an end passes for JSON until somebody reads it
+        msgspec.json.decode(value)  # an endless number passes as raw JSON until it is decoded
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise ValueRefused(f"A value cannot be read back ({error}); send it as text.") from None
+        raise ValueRefused(f"A value cannot be decoded ({error}); send it as text.") from None
     return Raw(msgspec.json.format(bytes(value), indent=-1))
 
 
 class ClaimReport(Struct, frozen=True):
-    """What a holder said that had lost its claim."""
+    """What a holder reported after it had lost its claim."""
 
     owner: str
     seen_at: float
@@ -273,12 +271,12 @@ class ClaimReport(Struct, frozen=True):
 
 
 class ClaimView(Struct, frozen=True):
-    """Times are the ledger's, in seconds since 1970."""
+    """Times are those of the store, in seconds since 1970."""
 
     operation: str
     key: str
     state: str
-    lapsed: bool  # held, but by nobody any more: what became of it is not known
+    lapsed: bool  # the holder's lease has expired: the outcome is unknown
     attempt: int
     owner: str
     run: str
@@ -299,7 +297,7 @@ def look_at_claim(store: Store, at: Address) -> Operation[Reply]:
         return problem(
             404,
             "unclaimed",
-            "Nobody has claimed this key, or its time is over.",
+            "This key is not claimed, or its claim has expired.",
             next_move="Claim it with PUT.",
             more={"claimed": False, "state": "unclaimed"},
         )

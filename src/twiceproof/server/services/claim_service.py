@@ -1,4 +1,4 @@
-"""Claim, complete, fail, renew over HTTP."""
+"""The claim service: take, complete, fail and renew claims over HTTP."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ from .claim_messages import (
     given,
     look_at_claim,
     lost,
-    not_ours,
     refused,
     unsafe,
+    wrong_token,
 )
 
 __all__ = [
@@ -69,7 +69,7 @@ __all__ = [
     "ClaimToken",
     "decide_claim",
     "decide_request",
-    "draw_secret",
+    "new_secret",
     "owner_of",
     "read_token",
     "refuse_reserved",
@@ -79,7 +79,7 @@ __all__ = [
 
 
 def decide_claim(ask: ClaimRequest, record: Record | None, now: float) -> Move:
-    """A run is no claim to be taken here; and what waits for a person is taken by who says that it does no harm."""
+    """Decide as usual, but refuse runs, and let a claim with repeat "safe" take one that is in review."""
     if record is not None and record.at.kind == RUN:
         raise Misuse(f"{ask.operation} is a flow, and this key has a run; start it with: POST /v1/runs/{ask.operation}")
     move = decide(ask, record, now)
@@ -96,7 +96,7 @@ def decide_claim(ask: ClaimRequest, record: Record | None, now: float) -> Move:
 
 
 def decide_request(ask: ClaimRequest, record: Record | None, now: float) -> Move:
-    """The same request once more, because its answer was lost: it holds what it held, under the same fence."""
+    """Decide a request with an id: if its reply was lost and it is repeated, it keeps its claim and fence."""
     if record is not None and record.state == HELD and not is_lapsed(record, now):
         claim = claim_of(record)
         if claim.owner == ask.owner and claim.fingerprint == ask.fingerprint:
@@ -114,7 +114,7 @@ def refuse_reserved(operation: str, flows: Container[str]) -> None:
     if operation in flows:
         raise Misuse(f"{operation} is a flow; start it with: POST /v1/runs/{operation}")
     if RESERVED.fullmatch(operation):
-        raise Misuse(f"{operation} is a name that the server itself claims under; choose another one for your own.")
+        raise Misuse(f"{operation} is reserved for the server; choose another name.")
 
 
 RANDOM_UUID = re.compile(UUID_OR_NONE["pattern"])
@@ -122,29 +122,29 @@ TOKEN = re.compile(r"ct_([0-9a-f]{1,32})\.([0-9a-f]{1,8})\.([0-9a-f]{32})\.([0-9
 
 
 class ClaimToken(Struct, frozen=True):
-    """Which take of which claim: the fence tells it from every other, the owner survives the claim's end."""
+    """Identifies one take of a claim: the fence is unique, and the owner survives the claim's end."""
 
     fence: int
     attempt: int
     owner: str
 
 
-def draw_secret() -> str:
-    """The call, not the tool: two calls are two owners."""
+def new_secret() -> str:
+    """A new secret per call: two calls are two owners."""
     return secrets.token_hex(16)
 
 
 def secret_of_request(at: Address, caller: str, request: str) -> str:
-    """The same for a request that its caller sends again because its answer was lost.
+    """Derive the secret from the request id, so that a retry after a lost reply has the same one.
 
-    Nothing but the id tells such a caller from a second one with the same server token and the same payload. So an id
-    that a second one could come to by itself (a counter, a run's number) is refused: both would hold the claim.
+    Only the id distinguishes a retry from a second caller with the same server token and payload. So an id that another
+    caller could arrive at (a counter, a run's number) is refused: both would hold the claim.
     """
     if RANDOM_UUID.fullmatch(request) is None:
         raise Misuse(
-            f"request_id {request[:60]!r} is no random UUID, and another caller could send the same; draw one for each "
-            "request, once (version 4 or 7), and send it again with each new attempt. Files that were made by "
-            "`twiceproof connector` before are to be made and imported again."
+            f"request_id {request[:60]!r} is not a random UUID, and another caller could send the same; generate one "
+            "for each request (version 4 or 7), and send it again with each retry. Files made by an earlier "
+            "`twiceproof connector` must be made and imported again."
         )
     return sha256(f"{len(at.space)}:{at.space}{len(caller)}:{caller}{request.lower()}".encode()).hexdigest()[:32]
 
@@ -159,7 +159,7 @@ def write_token(store: Store, at: Address, fence: int, attempt: int, secret: str
 
 
 def read_token(store: Store, at: Address, text: str) -> Operation[ClaimToken | None]:
-    """None: we never handed this out, or not for this claim. Whether its secret is the holder's, its owner says."""
+    """Return None if the token was not issued for this claim. The holder is identified by the owner."""
     found = TOKEN.fullmatch(text)
     if found is None:
         return None
@@ -169,11 +169,11 @@ def read_token(store: Store, at: Address, text: str) -> Operation[ClaimToken | N
     return ClaimToken(int(fence, 16), int(attempt, 16), owner_of(secret))
 
 
-REPORTED = "Reported"  # the type of a fault that a caller told us about
+REPORTED = "Reported"  # the type of a fault reported by a caller
 LONGEST_ERROR = 500
 DEFAULT_LIFE = Lifetime(keep=lifetime(DEFAULT_KEEP, name="keep"))
-# What the log and the metrics call an outcome: the words that webhooks are counted by.
-WORDS = {
+# The names of outcomes in logs and metrics, as for webhooks.
+OUTCOME_NAMES = {
     Held: "new",
     Done: "duplicate",
     Busy: "busy",
@@ -185,7 +185,7 @@ WORDS = {
 
 
 class ClaimService:
-    """For one caller of one tenant. `life_of` is how long an operation's claims are kept, where its code says so."""
+    """Claims for one caller of one tenant. `life_of` returns how long an operation's claims are kept, if declared."""
 
     def __init__(
         self,
@@ -205,7 +205,7 @@ class ClaimService:
         self._flows = flows
         self._caller = caller
 
-    # -- claiming --------------------------------------------------------------------------------
+    # -- taking ----------------------------------------------------------------------------------
 
     def take(self, operation: str, key: str, body: TakeBody) -> Operation[Reply]:
         ask = self._ask(operation, key)
@@ -222,7 +222,7 @@ class ClaimService:
             owner=owner_of(secret),
         )
         outcome = yield from self._claims.take(ask, decide_request if body.request_id else decide_claim)
-        report("claims", WORDS[type(outcome)], key=key, run=ask.run)
+        report("claims", OUTCOME_NAMES[type(outcome)], key=key, run=ask.run)
         if not isinstance(outcome, Held | Mismatch):
             self._claims.duplicates.blocked(operation, key, "http", tenant=ask.tenant)
         match outcome:
@@ -235,7 +235,7 @@ class ClaimService:
                 return refused(ask, outcome)
 
     def _secret(self, ask: ClaimRequest, request: str) -> str:
-        return secret_of_request(ask.at, self._caller, request) if request else draw_secret()
+        return secret_of_request(ask.at, self._caller, request) if request else new_secret()
 
     def _prior(self, done: Done) -> Operation[Reply]:
         text = yield from unpack(self._store, done.at, done.result, done.spill)
@@ -250,27 +250,27 @@ class ClaimService:
 
     def complete(self, operation: str, key: str, body: CompleteBody) -> Operation[Reply]:
         ask, life = self._ask(operation, key), self._life(operation, body.keep)
-        token, record = yield from self._shown(ask, body.token)
+        token, record = yield from self._read_token(ask, body.token)
         if token is None:
-            return not_ours(ask)
+            return wrong_token(ask)
         held = _held(ask, token)
         packed = pack(given(body.result), held)
-        if record is not None and _said_before(record, token, DONE) and packed.is_kept_in(claim_of(record)):
+        if record is not None and _reported_before(record, token, DONE) and packed.is_kept_in(claim_of(record)):
             return json_reply(200, ClaimEnded(DONE, ask.run))
         answer = yield from self._claims.complete(held, _claim(ask, token, record), packed, life, twice=True)
         return self._ended(ask, answer, DONE)
 
     def fail(self, operation: str, key: str, body: FailBody) -> Operation[Reply]:
         ask, life = self._ask(operation, key), self._life(operation, body.keep)
-        token, record = yield from self._shown(ask, body.token)
+        token, record = yield from self._read_token(ask, body.token)
         if token is None:
-            return not_ours(ask)
+            return wrong_token(ask)
         state, fault = REVIEW if body.unknown else FAILED, _fault(body)
-        if record is not None and _said_before(record, token, state) and fault.weighs_like(claim_of(record).fault):
+        if record is not None and _reported_before(record, token, state) and fault.weighs_like(claim_of(record).fault):
             return json_reply(200, ClaimEnded(state, ask.run))
         held, claim = _held(ask, token), _claim(ask, token, record)
         if body.unknown:
-            reason = f"its holder does not know: {fault.message}"
+            reason = f"its holder does not know the outcome: {fault.message}"
             answer = yield from self._claims.park(held, claim, fault, reason, twice=True)
         else:
             answer = yield from self._claims.fail(held, claim, fault, life, twice=True)
@@ -278,9 +278,9 @@ class ClaimService:
 
     def renew(self, operation: str, key: str, body: RenewBody) -> Operation[Reply]:
         ask, lease = self._ask(operation, key), seconds(body.lease, name="lease")
-        token, _ = yield from self._shown(ask, body.token)
+        token, _ = yield from self._read_token(ask, body.token)
         if token is None:
-            return not_ours(ask)
+            return wrong_token(ask)
         answer = yield from self._claims.renew(_held(ask, token), lease)
         if isinstance(answer, LostHold):
             return lost(ask, answer.state, kept=False)
@@ -293,8 +293,8 @@ class ClaimService:
             return lost(ask, answer.state, kept=True)
         return json_reply(200, ClaimEnded(state, ask.run))
 
-    def _shown(self, ask: ClaimRequest, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
-        """The token, and what it is about. One fence has one owner: another one's token was made up."""
+    def _read_token(self, ask: ClaimRequest, text: str) -> Operation[tuple[ClaimToken | None, Record | None]]:
+        """Return the token and its record. A fence has one owner, so a token of another owner is forged."""
         token = yield from read_token(self._store, ask.at, text)
         if token is None:
             return None, None
@@ -303,7 +303,7 @@ class ClaimService:
             return None, record
         return token, record
 
-    # -- asking ----------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
     def _ask(self, operation: str, key: str) -> ClaimRequest:
         operation, key = validate_name("operation", operation), validate_key(key)
@@ -320,7 +320,7 @@ class ClaimService:
 
 
 def _fingerprint(payload: Raw | UnsetType) -> str:
-    """The same as that of `app.claim(…, payload=…)`: a program and a tool may share an operation. Null is a payload."""
+    """The fingerprint as in `app.claim(…, payload=…)`, so that programs and tools can share an operation."""
     return "" if isinstance(payload, UnsetType) else body_hash(b'{"payload":' + bytes(given(payload)) + b"}")
 
 
@@ -329,14 +329,14 @@ def _held(ask: ClaimRequest, token: ClaimToken) -> Held:
 
 
 def _claim(ask: ClaimRequest, token: ClaimToken, record: Record | None) -> Claim:
-    """What the claim said when it was taken. Where it is gone, nothing of this will be written."""
+    """The claim as it was taken. If it is gone, nothing of this will be written."""
     if record is None:
         return Claim(ask.operation, ask.key, token.owner, ask.tenant)
     return claim_of(record)
 
 
-def _said_before(record: Record, token: ClaimToken, state: str) -> bool:
-    """The same word once more, because its answer was lost."""
+def _reported_before(record: Record, token: ClaimToken, state: str) -> bool:
+    """Whether the same report was recorded before, and is repeated because its reply was lost."""
     claim = claim_of(record)
     return record.state == state and (claim.owner, claim.attempt) == (token.owner, token.attempt)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.server.routes.knock import Knock
+from tests.unit.server.routes.client import Client
 from twiceproof import App
 from twiceproof.prove.clocks import ManualClock
 
@@ -23,5 +23,5 @@ def app(clock: ManualClock) -> Iterator[App]:
 
 
 @pytest.fixture
-def knock(app: App) -> Knock:
-    return Knock(app)
+def client(app: App) -> Client:
+    return Client(app)

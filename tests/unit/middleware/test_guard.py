@@ -16,7 +16,7 @@ from twiceproof.records import Remove
 
 
 def meanwhile(client, shop, *steps):
-    """The first request is at work while these steps happen; what it heard, and what they answered."""
+    """The first request is at work while these steps happen; what it response, and what they answered."""
     found = []
 
     def answer(asked):
@@ -37,11 +37,11 @@ def in_another_thread(step):
 
 
 def test_a_duplicate_meanwhile_is_told_409_and_when_to_come_back(client, shop):
-    first, [heard] = meanwhile(client, shop, client.ask)
+    first, [response] = meanwhile(client, shop, client.ask)
     assert first.status == 201
-    told = heard.problem()
+    told = response.problem()
     assert (told["status"], told["type"], told["state"]) == (409, "urn:twiceproof:in-progress", "in progress")
-    assert heard.header("retry-after") == "5"
+    assert response.header("retry-after") == "5"
     assert shop.count == 1
     assert client.ask().body == b"made by 1"
 
@@ -62,38 +62,38 @@ def test_a_forked_child_that_comes_out_too_says_nothing_about_its_parents_key(tm
     with App(f"sqlite:///{tmp_path}/fork.db?durability=process") as app:
         client = Client("wsgi", shop, app=app)
         try:
-            heard = client.ask()
+            response = client.ask()
         except OSError as raised:
-            heard = raised
+            response = raised
         if os.getpid() != parent:  # pragma: no cover - in the child
-            os._exit(0 if heard is error or heard.body == b"child" else 1)
-        assert (heard.body, client.ask().body, ended, shop.count) == (b"parent", b"parent", [0], 1)
+            os._exit(0 if response is error or response.body == b"child" else 1)
+        assert (response.body, client.ask().body, ended, shop.count) == (b"parent", b"parent", [0], 1)
 
 
-def test_nobody_is_told_to_wait_longer_than_the_lease(door, shop):
-    client = door(routes=[Route("/pay", lease=2)])
-    _, [heard] = meanwhile(client, shop, client.ask)
-    assert heard.header("retry-after") == "2"
+def test_nobody_is_told_to_wait_longer_than_the_lease(make_client, shop):
+    client = make_client(routes=[Route("/pay", lease=2)])
+    _, [response] = meanwhile(client, shop, client.ask)
+    assert response.header("retry-after") == "2"
 
 
-def test_time_to_come_back_is_at_least_a_second(door, shop, clock):
-    client = door(routes=[Route("/pay", lease=2)])
-    _, [_, heard] = meanwhile(client, shop, lambda: clock.advance(1.9), client.ask)
-    assert heard.header("retry-after") == "1"
+def test_time_to_come_back_is_at_least_a_second(make_client, shop, clock):
+    client = make_client(routes=[Route("/pay", lease=2)])
+    _, [_, response] = meanwhile(client, shop, lambda: clock.advance(1.9), client.ask)
+    assert response.header("retry-after") == "1"
 
 
 @pytest.mark.parametrize("status", [503, 202])
-def test_what_a_duplicate_hears_meanwhile_can_be_said_per_route(door, shop, status):
-    client = door(routes=[Route("/pay", busy=status)])
-    _, [heard] = meanwhile(client, shop, client.ask)
-    assert heard.status == status
-    assert int(heard.header("retry-after")) >= 1
-    assert b'"state":"in progress"' in heard.body
+def test_what_a_duplicate_hears_meanwhile_can_be_said_per_route(make_client, shop, status):
+    client = make_client(routes=[Route("/pay", busy=status)])
+    _, [response] = meanwhile(client, shop, client.ask)
+    assert response.status == status
+    assert int(response.header("retry-after")) >= 1
+    assert b'"state":"in progress"' in response.body
 
 
 def test_a_duplicate_with_another_payload_is_refused_also_meanwhile(client, shop):
-    _, [heard] = meanwhile(client, shop, lambda: client.ask(b"[]"))
-    assert heard.status == 422
+    _, [response] = meanwhile(client, shop, lambda: client.ask(b"[]"))
+    assert response.status == 422
 
 
 def test_a_duplicate_that_waits_gets_the_first_answer(tmp_path):
@@ -107,12 +107,12 @@ def test_a_duplicate_that_waits_gets_the_first_answer(tmp_path):
             return 201, [], [b"made by %d" % asked.count]
 
         shop.answer = answer
-        heard = []
+        response = []
         for kind in ("wsgi", "asgi"):
             client = Client(
                 kind, shop, app=app, routes=[Route("/pay", busy="wait")], principal=lambda _, kind=kind: kind
             )
-            threads = [threading.Thread(target=lambda c=client: heard.append(c.ask())) for _ in range(5)]
+            threads = [threading.Thread(target=lambda c=client: response.append(c.ask())) for _ in range(5)]
             for thread in threads:
                 thread.start()
             begun.wait(10)
@@ -122,8 +122,8 @@ def test_a_duplicate_that_waits_gets_the_first_answer(tmp_path):
             begun.clear()
             go.clear()
         assert shop.count == 2
-        assert sorted(one.body for one in heard) == [b"made by 1"] * 5 + [b"made by 2"] * 5
-        assert sum(one.replayed for one in heard) == 8
+        assert sorted(one.body for one in response) == [b"made by 1"] * 5 + [b"made by 2"] * 5
+        assert sum(one.replayed for one in response) == 8
 
 
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
@@ -131,43 +131,43 @@ def test_patience_has_an_end(kind):
     with App("memory://") as app:
         shop = Shop()
         client = Client(kind, shop, app=app, routes=[Route("/pay", busy="wait", wait="10ms")])
-        _, [heard] = meanwhile(client, shop, client.ask)
-        assert heard.problem()["state"] == "in progress"
+        _, [response] = meanwhile(client, shop, client.ask)
+        assert response.problem()["state"] == "in progress"
 
 
 # -- death ---------------------------------------------------------------------------------------
 
 
-def test_a_request_whose_process_died_is_not_repeated_blindly(door, shop, clock):
+def test_a_request_whose_process_died_is_not_repeated_blindly(make_client, shop, clock):
     """The first one is still inside when its lease lapses, as if it had been killed: a retry asks for a person."""
-    client = door()
-    _, [_, heard] = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
-    assert (heard.status, heard.problem()["state"]) == (409, "review")
+    client = make_client()
+    _, [_, response] = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
+    assert (response.status, response.problem()["state"]) == (409, "review")
     assert shop.count == 1
 
 
-def test_a_request_whose_process_died_runs_again_where_that_is_declared_safe(door, shop, clock):
-    client = door(routes=[Route("/pay", repeat="safe")])
-    _, [_, heard] = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
-    assert (heard.status, heard.body) == (201, b"made by 2")
+def test_a_request_whose_process_died_runs_again_where_that_is_declared_safe(make_client, shop, clock):
+    client = make_client(routes=[Route("/pay", repeat="safe")])
+    _, [_, response] = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
+    assert (response.status, response.body) == (201, b"made by 2")
     assert client.ask().body == b"made by 2"
 
 
-def test_a_holder_that_comes_back_late_is_told_so_and_leaves_evidence(door, shop, clock, app):
-    client = door(routes=[Route("/pay", repeat="safe")])
+def test_a_holder_that_comes_back_late_is_told_so_and_leaves_evidence(make_client, shop, clock, app):
+    client = make_client(routes=[Route("/pay", repeat="safe")])
     first, _ = meanwhile(client, shop, lambda: clock.advance(31), client.ask)
     assert (first.status, first.problem()["type"]) == (409, "urn:twiceproof:claim-lost")
     [evidence] = app.store.scan("evidence").block().records
     assert "made by 1" in evidence.body
 
 
-def test_a_heartbeat_keeps_the_claim_while_the_handler_runs(door, shop, clock, app):
+def test_a_heartbeat_keeps_the_claim_while_the_handler_runs(make_client, shop, clock, app):
     def beat():
         clock.advance(20)
         app._heartbeat.beat()
 
-    first, [*_, heard] = meanwhile(door(), shop, beat, beat, door().ask)
-    assert heard.problem()["state"] == "in progress"
+    first, [*_, response] = meanwhile(make_client(), shop, beat, beat, make_client().ask)
+    assert response.problem()["state"] == "in progress"
     assert first.status == 201
 
 
@@ -211,7 +211,7 @@ def test_a_handler_that_is_cancelled_leaves_an_unknown_outcome(app, shop):
         await asyncio.Event().wait()
 
     async def cancel():
-        client.door._inner = stuck
+        client.middleware._inner = stuck
         task = asyncio.create_task(client.ask_asgi("POST", "/pay", "", SENT, [b"{}"]))
         await inside.wait()
         task.cancel()
@@ -230,10 +230,10 @@ SENT = [("idempotency-key", "k-1"), ("authorization", "Bearer ann")]
 
 def test_while_the_store_does_not_answer_nothing_runs(client, shop, engine):
     engine.fail(StoreUnavailable("gone fishing"))
-    heard = client.ask()
-    assert (heard.status, heard.problem()["type"]) == (503, "urn:twiceproof:ledger-unavailable")
-    assert heard.header("retry-after") == "5"
-    assert "fishing" not in heard.body.decode()
+    response = client.ask()
+    assert (response.status, response.problem()["type"]) == (503, "urn:twiceproof:ledger-unavailable")
+    assert response.header("retry-after") == "5"
+    assert "fishing" not in response.body.decode()
     assert shop.count == 0
     assert client.ask().status == 201
 
@@ -245,15 +245,15 @@ def test_a_closed_store_lets_nothing_run(client, shop, app):
 
 
 def test_an_answer_that_could_not_be_recorded_is_true_all_the_same_and_is_not_repeated(client, shop, engine, clock):
-    _, heard = client.ask(key="warm"), None
+    _, response = client.ask(key="warm"), None
 
     def answer(asked):
         engine.fail(StoreUnavailable("gone fishing"))
         return 201, [], [b"done"]
 
     shop.answer = answer
-    heard = client.ask()
-    assert (heard.status, heard.body) == (201, b"done")
+    response = client.ask()
+    assert (response.status, response.body) == (201, b"done")
     assert client.ask().problem()["state"] == "in progress"
     clock.advance(31)
     assert client.ask().problem()["state"] == "review"
@@ -277,22 +277,22 @@ def test_a_lost_acknowledgement_of_the_take_is_not_a_duplicate(client, shop, eng
     assert shop.count == 1
 
 
-def test_a_store_that_can_lose_acknowledged_writes_is_refused_unless_it_is_accepted(door, engine, clock):
+def test_a_store_that_can_lose_acknowledged_writes_is_refused_unless_it_is_accepted(make_client, engine, clock):
     from twiceproof.stores.grouped import GroupedStore
 
     engine.best_effort = True
     store = GroupedStore(engine, clock=clock)
     with App(store, clock=clock) as app:
         with pytest.raises(StoreUnsafe, match="/pay may never be repeated blindly"):
-            door(app=app, routes=["/pay"])
-        door(app=app, routes=[Route("/pay", repeat="safe")])
-        door(app=App(store, clock=clock, best_effort=True), routes=["/pay"])
+            make_client(app=app, routes=["/pay"])
+        make_client(app=app, routes=[Route("/pay", repeat="safe")])
+        make_client(app=App(store, clock=clock, best_effort=True), routes=["/pay"])
 
 
 @pytest.mark.parametrize("method", ["patch", "Patch", "post"])
-def test_a_method_in_small_letters_is_guarded_as_what_frameworks_take_it_for(door, shop, method):
+def test_a_method_in_small_letters_is_guarded_as_what_frameworks_take_it_for(make_client, shop, method):
     """A browser's fetch sends `patch` as it was written, and Flask and Django serve it."""
-    client = door(routes=[Route("/pay", required=True)])
+    client = make_client(routes=[Route("/pay", required=True)])
     assert client.ask(method=method, key=None).status == 400
     first, again, upper = client.ask(method=method), client.ask(method=method), client.ask(method=method.upper())
     assert (first.replayed, again.replayed, upper.replayed, shop.count) == (False, True, True, 1)
@@ -300,8 +300,8 @@ def test_a_method_in_small_letters_is_guarded_as_what_frameworks_take_it_for(doo
 
 
 @pytest.mark.parametrize("path", ["/pay/", "//pay"])
-def test_a_slash_too_many_is_no_way_past_the_door(door, shop, path):
-    client = door(routes=[Route("/pay", required=True)])
+def test_a_slash_too_many_is_no_way_past_the_guard(make_client, shop, path):
+    client = make_client(routes=[Route("/pay", required=True)])
     assert client.ask(path=path, key=None).status == 400
     assert [client.ask(path=path).replayed for _ in range(2)] == [False, True]
     assert client.ask().replayed is False, "another address may be another answer"

@@ -16,7 +16,7 @@ from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.memory import MemoryEngine
 
 
-class ClaimDesk:
+class ClaimClient:
     """One tenant's claim service. `again()` is another process on the same store."""
 
     def __init__(self, engine: Any = None, clock: ManualClock | None = None, tenant: str = "default") -> None:
@@ -26,14 +26,14 @@ class ClaimDesk:
         self.claims = ClaimManager(self.store, clock=self.clock)
         self.service = ClaimService(self.claims, tenant)
 
-    def again(self, tenant: str = "default") -> ClaimDesk:
-        return ClaimDesk(self.engine, self.clock, tenant)
+    def again(self, tenant: str = "default") -> ClaimClient:
+        return ClaimClient(self.engine, self.clock, tenant)
 
     def take(self, key: str = "order:1", operation: str = "ship", **body: Any) -> Reply:
         return block(self.service.take(operation, key, _body(TakeBody, body)))
 
     def token(self, key: str = "order:1", **body: Any) -> str:
-        return said(self.take(key, **body), 201)["token"]
+        return body_of(self.take(key, **body), 201)["token"]
 
     def complete(self, token: str, key: str = "order:1", **body: Any) -> Reply:
         return block(self.service.complete("ship", key, _body(CompleteBody, {"token": token, **body})))
@@ -45,14 +45,14 @@ class ClaimDesk:
         return block(self.service.renew("ship", key, _body(RenewBody, {"token": token, **body})))
 
     def look(self, key: str = "order:1", status: int = 200) -> dict[str, Any]:
-        return said(block(self.service.look("ship", key)), status)
+        return body_of(block(self.service.look("ship", key)), status)
 
 
 def _body(kind: Any, fields: dict[str, Any]) -> Any:
     return read_body(kind, msgspec.json.encode(fields), JSON)
 
 
-def said(reply: Reply, status: int) -> dict[str, Any]:
+def body_of(reply: Reply, status: int) -> dict[str, Any]:
     """The body, of an answer with this status."""
     found = msgspec.json.decode(reply.body)
     assert reply.status == status, found

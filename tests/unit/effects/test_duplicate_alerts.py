@@ -283,7 +283,7 @@ def test_an_email_arrives_with_a_stable_id_and_no_headers_of_others() -> None:
 
 
 def test_a_password_is_not_sent_in_the_clear() -> None:
-    with pytest.raises(Misuse, match="in the clear"):
+    with pytest.raises(Misuse, match="unencrypted"):
         to_email("a@b.io", sender="c@b.io", host="127.0.0.1", user="me", password="pw", tls="none")
     with mailbox() as (box, port):
         hook = to_email("a@b.io", sender="c@b.io", host="127.0.0.1", port=port, user="me", password="pw")
@@ -297,7 +297,7 @@ def mail_to(port: int, to: str = "ops@shop.io") -> None:
 
 
 def test_a_mail_to_a_server_that_is_not_there_or_says_no_was_not_sent() -> None:
-    with pytest.raises(NotDone, match="cannot be used"):
+    with pytest.raises(NotDone, match="is not available"):
         mail_to(free_port())
     with mailbox(says="451 later") as (_, port), pytest.raises(NotDone, match="451"):
         mail_to(port)

@@ -17,11 +17,11 @@ NEVER = (401, 403, 407, 408, 425, 429)
 def again(client, shop) -> str:
     """What becomes of a retry."""
     before = shop.count
-    heard = client.ask()
+    response = client.ask()
     if shop.count > before:
-        assert not heard.replayed
+        assert not response.replayed
         return RUN
-    return REPLAYED if heard.replayed else heard.problem()["state"]
+    return REPLAYED if response.replayed else response.problem()["state"]
 
 
 TABLE = [
@@ -42,8 +42,8 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("keeps", "repeat", "status", "expected"), TABLE)
-def test_what_a_retry_does_after_each_status(door, shop, keeps, repeat, status, expected):
-    client = door(routes=[Route("/pay", keeps=keeps, repeat=repeat)])
+def test_what_a_retry_does_after_each_status(make_client, shop, keeps, repeat, status, expected):
+    client = make_client(routes=[Route("/pay", keeps=keeps, repeat=repeat)])
     shop.answer = lambda asked: (status, [], [b""])
     assert client.ask().status == status
     assert again(client, shop) == expected
@@ -63,8 +63,8 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("keeps", "repeat", "error", "expected"), ERRORS)
-def test_what_a_retry_does_after_an_error(door, shop, keeps, repeat, error, expected):
-    client = door(routes=[Route("/pay", keeps=keeps, repeat=repeat)])
+def test_what_a_retry_does_after_an_error(make_client, shop, keeps, repeat, error, expected):
+    client = make_client(routes=[Route("/pay", keeps=keeps, repeat=repeat)])
 
     def fail(asked):
         raise error("the till is stuck")
@@ -77,8 +77,8 @@ def test_what_a_retry_does_after_an_error(door, shop, keeps, repeat, error, expe
 
 
 @pytest.mark.parametrize(("second", "expected"), [(NotDone, RUN), (ConnectionRefusedError, REVIEW)])
-def test_of_several_errors_at_once_all_must_say_that_nothing_was_done(door, shop, second, expected):
-    client = door(routes=[Route("/pay")])
+def test_of_several_errors_at_once_all_must_say_that_nothing_was_done(make_client, shop, second, expected):
+    client = make_client(routes=[Route("/pay")])
 
     def fail(asked):
         raise ExceptionGroup("two tills", [NotDone("closed"), second("closed")])
@@ -90,8 +90,8 @@ def test_of_several_errors_at_once_all_must_say_that_nothing_was_done(door, shop
     assert again(client, shop) == expected
 
 
-def test_statuses_by_which_a_route_says_that_nothing_was_done_let_a_retry_run(door, shop):
-    client = door(routes=[Route("/pay", clean=(503,))])
+def test_statuses_by_which_a_route_says_that_nothing_was_done_let_a_retry_run(make_client, shop):
+    client = make_client(routes=[Route("/pay", clean=(503,))])
     shop.answer = lambda asked: (503 if asked.count == 1 else 201, [], [b""])
     assert [client.ask().status, client.ask().status] == [503, 201]
     shop.answer = lambda asked: (500, [], [b""])
@@ -117,8 +117,8 @@ def test_what_a_person_says_happened_is_replayed(client, shop, app):
         client.ask(key=f"k-{number}")
         claim = client.ask(key=f"k-{number}").problem()["claim"]
         app.settle(claim["operation"], claim["key"], "happened", by="ann", result=result)
-    heard = [client.ask(key=f"k-{number}") for number in range(3)]
-    assert [(one.status, one.body, one.replayed) for one in heard] == [
+    response = [client.ask(key=f"k-{number}") for number in range(3)]
+    assert [(one.status, one.body, one.replayed) for one in response] == [
         (200, b'{"id":7}', True),
         (201, b"made", True),
         (200, b"null", True),
@@ -153,9 +153,9 @@ def test_a_replay_has_the_status_the_headers_and_the_body_of_the_first_answer(cl
 def test_what_belongs_to_one_connection_or_one_caller_is_never_replayed(client, shop, header):
     shop.answer = lambda asked: (200, [(header, "canary"), ("x-kept", "yes")], [b"ok"])
     assert client.ask().header(header.lower()) == "canary"
-    heard = client.ask()
-    assert heard.header(header.lower()) is None
-    assert heard.header("x-kept") == "yes"
+    response = client.ask()
+    assert response.header(header.lower()) is None
+    assert response.header("x-kept") == "yes"
 
 
 def test_headers_that_the_connection_names_are_not_replayed(client, shop):
@@ -176,9 +176,9 @@ def test_cookies_are_not_even_in_the_ledger(client, shop, app):
 def test_a_body_comes_back_byte_for_byte(client, shop, body):
     shop.answer = lambda asked: (200, [], [body])
     assert client.ask().body == body
-    heard = client.ask()
-    assert (heard.body, heard.replayed) == (body, True)
-    assert heard.header("content-length") == str(len(body))
+    response = client.ask()
+    assert (response.body, response.replayed) == (body, True)
+    assert response.header("content-length") == str(len(body))
 
 
 def test_a_body_with_nul_is_kept_in_a_form_that_databases_take(client, shop, app):
@@ -199,16 +199,16 @@ def test_an_answer_without_a_body_is_replayed_without_a_length(client, shop):
 @pytest.mark.parametrize(
     "piece", [b"x" * 500_000, b"\x01" * 500_000, b"\xff" * 500_000], ids=["text", "escapes", "bytes"]
 )
-def test_a_large_answer_is_kept_beside_its_claim(door, shop, app, piece):
-    client = door()
+def test_a_large_answer_is_kept_beside_its_claim(make_client, shop, app, piece):
+    client = make_client()
     shop.answer = lambda asked: (200, [], [piece] * 10)
     assert client.ask().body == client.ask().body == piece * 10
     assert shop.count == 1
     assert len(app.store.scan("resource").block().records) == 1
 
 
-def test_an_answer_too_large_to_keep_never_loses_the_fact_that_it_was_done(door, shop):
-    client = door(routes=[Route("/pay", largest_answer=1000)])
+def test_an_answer_too_large_to_keep_never_loses_the_fact_that_it_was_done(make_client, shop):
+    client = make_client(routes=[Route("/pay", largest_answer=1000)])
     shop.answer = lambda asked: (201, [], [b"x" * 600, b"y" * 600])
     assert len(client.ask().body) == 1200
     told = client.ask().problem()
@@ -217,8 +217,8 @@ def test_an_answer_too_large_to_keep_never_loses_the_fact_that_it_was_done(door,
     assert shop.count == 1
 
 
-def test_an_answer_just_small_enough_is_kept(door, shop):
-    client = door(routes=[Route("/pay", largest_answer=1000)])
+def test_an_answer_just_small_enough_is_kept(make_client, shop):
+    client = make_client(routes=[Route("/pay", largest_answer=1000)])
     shop.answer = lambda asked: (201, [], [b"x" * 600, b"y" * 400])
     client.ask()
     assert client.ask().replayed
@@ -227,8 +227,8 @@ def test_an_answer_just_small_enough_is_kept(door, shop):
 # -- how long ------------------------------------------------------------------------------------
 
 
-def test_a_key_is_remembered_as_long_as_it_is_kept(door, clock, shop):
-    client = door(routes=[Route("/pay", keep="1h")])
+def test_a_key_is_remembered_as_long_as_it_is_kept(make_client, clock, shop):
+    client = make_client(routes=[Route("/pay", keep="1h")])
     client.ask()
     clock.advance(3_599)
     assert client.ask().replayed
@@ -236,8 +236,8 @@ def test_a_key_is_remembered_as_long_as_it_is_kept(door, clock, shop):
     assert not client.ask().replayed
 
 
-def test_an_answer_may_be_forgotten_sooner_than_its_key(door, clock, shop):
-    client = door(routes=[Route("/pay", keep="1h", keep_answer="1m")])
+def test_an_answer_may_be_forgotten_sooner_than_its_key(make_client, clock, shop):
+    client = make_client(routes=[Route("/pay", keep="1h", keep_answer="1m")])
     client.ask()
     clock.advance(61)
     assert client.ask().problem()["type"] == "urn:twiceproof:answer-not-kept"

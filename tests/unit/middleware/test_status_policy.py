@@ -88,7 +88,7 @@ MAKERS = {"fastapi": a_fastapi, "starlette": a_starlette, "litestar": a_litestar
 def framework(request, app, ran, shop):
     inner = MAKERS[request.param](ran)
     client = Client("wsgi" if request.param == "flask" else "asgi", shop, app=app)
-    client.door = (WsgiIdempotencyKey if request.param == "flask" else IdempotencyKey)(inner, app=app)
+    client.middleware = (WsgiIdempotencyKey if request.param == "flask" else IdempotencyKey)(inner, app=app)
     return client
 
 
@@ -98,8 +98,8 @@ def claims(app):
 
 def test_a_handler_runs_once(framework, ran):
     assert framework.ask(b'{"amount": 5}').status == 201
-    heard = framework.ask(b'{"amount": 5}')
-    assert (heard.status, heard.replayed, ran) == (201, True, [5])
+    response = framework.ask(b'{"amount": 5}')
+    assert (response.status, response.replayed, ran) == (201, True, [5])
 
 
 def test_what_the_handler_refused_is_kept(framework, ran):
@@ -117,7 +117,7 @@ def test_that_there_is_no_such_address_is_not_kept(framework, app):
 @pytest.mark.parametrize("make", [a_mounted_fastapi, a_mounted_starlette])
 def test_nor_that_an_app_that_is_mounted_has_no_such_address(app, ran, shop, make):
     client = Client("asgi", shop, app=app)
-    client.door = IdempotencyKey(make(ran), app=app)
+    client.middleware = IdempotencyKey(make(ran), app=app)
     assert client.ask(path="/shop/nowhere").status == 404
     assert claims(app) == []
     client.ask(b'{"amount": -5}', path="/shop/pay")

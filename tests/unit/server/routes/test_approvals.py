@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.unit.server.routes.knock import Knock
+from tests.unit.server.routes.client import Client
 from twiceproof import App, Misuse, PayloadMismatch, Waiting
 from twiceproof.flows.waits.approvals import ApprovalLink, create_link, decide, find_link, link_url
 from twiceproof.operations import block
@@ -72,46 +72,46 @@ def word(view, decision, **fields):
 # -- by link -------------------------------------------------------------------------------------
 
 
-def test_a_link_shows_what_is_asked_and_its_form_decides(app, knock, shop):
+def test_a_link_shows_what_is_asked_and_its_form_decides(app, client, shop):
     path = shop.ask()
-    page = knock("GET", path, status=200, **HTML)
+    page = client("GET", path, status=200, **HTML)
     assert "You decide as <b>ann</b>" in page.text and "700" in page.text
-    answer = knock("POST", path, form(page.text, "approve", note="fine"), 200, content_type=FORM, **HTML)
+    answer = client("POST", path, form(page.text, "approve", note="fine"), 200, content_type=FORM, **HTML)
     assert "<b>Approved</b> by ann" in answer.text
     assert shop.flow(1) == "ann"
 
 
-def test_opening_it_a_hundred_times_decides_nothing(app, knock, shop):
+def test_opening_it_a_hundred_times_decides_nothing(app, client, shop):
     path = shop.ask()
     for _ in range(100):
-        knock("GET", path, status=200, **HTML)
-        knock("HEAD", path, status=200)
+        client("GET", path, status=200, **HTML)
+        client("HEAD", path, status=200)
     assert [one.state for one in app.approvals()] == ["open"]
-    assert knock("GET", path).json["nonces"]
+    assert client("GET", path).json["nonces"]
 
 
-def test_pressing_the_button_without_choosing_decides_nothing(app, knock, shop):
+def test_pressing_the_button_without_choosing_decides_nothing(app, client, shop):
     path = shop.ask()
-    _, shown = choices(knock("GET", path, **HTML).text)
-    knock("POST", path, urlencode({"shown": shown}).encode(), 400, content_type=FORM, **HTML)
+    _, shown = choices(client("GET", path, **HTML).text)
+    client("POST", path, urlencode({"shown": shown}).encode(), 400, content_type=FORM, **HTML)
     assert app.approvals()
 
 
-def test_a_form_with_two_choices_decides_nothing(app, knock, shop):
+def test_a_form_with_two_choices_decides_nothing(app, client, shop):
     path = shop.ask()
-    page = knock("GET", path, **HTML).text
+    page = client("GET", path, **HTML).text
     both = form(page, "reject") + b"&" + form(page, "approve")
-    knock("POST", path, both, 400, content_type=FORM, **HTML)
+    client("POST", path, both, 400, content_type=FORM, **HTML)
     assert [one.state for one in app.approvals()] == ["open"]
 
 
-def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
+def test_a_page_runs_no_script_and_shows_text_as_text(app, client, shop):
     shop.show = {
         "<script>alert(1)</script>": '"><img src=x onerror=alert(2)>',
         "rtl": "a\u202eb",
         "n": {"x": ["</pre>"]},
     }
-    page = knock("GET", shop.ask(), status=200, **HTML)
+    page = client("GET", shop.ask(), status=200, **HTML)
     assert "<script" not in page.text and "<img" not in page.text and page.text.count("</pre>") == 3
     assert "\u202e" not in page.text and "\\u202e" in page.text
     policy = page.headers["content-security-policy"]
@@ -141,9 +141,9 @@ def test_a_page_runs_no_script_and_shows_text_as_text(app, knock, shop):
         "\U0001d173",
     ],
 )
-def test_what_cannot_be_seen_is_written_out_on_the_page(knock, shop, letter):
+def test_what_cannot_be_seen_is_written_out_on_the_page(client, shop, letter):
     shop.show = {"to": f"DE89{letter}3704", "note": "two\nlines"}
-    page = knock("GET", shop.ask(), status=200, **HTML)
+    page = client("GET", shop.ask(), status=200, **HTML)
     assert letter not in page.text and "two\nlines" in page.text
     assert f"DE89{ascii(letter)[1:-1]}3704" in page.text
 
@@ -153,7 +153,7 @@ def test_a_form_that_is_sent_again_does_not_answer_what_the_next_start_asks(app,
     def pay(order: int):
         return app.approve("charge", show={"total": 7}).by
 
-    ann = Knock(app, by="ann")
+    ann = Client(app, by="ann")
     with pytest.raises(Waiting):
         pay(1)
     address = f"/v1/approvals/{app.approvals()[0].id}"
@@ -178,109 +178,109 @@ def test_a_decision_that_comes_while_the_run_is_started_anew_is_none_about_the_n
     assert block(decide(app.store, shop.id, born=seat.born, **words)).first
 
 
-def test_what_was_decided_is_told_without_what_was_shown(knock, shop):
+def test_what_was_decided_is_told_without_what_was_shown(client, shop):
     path = shop.ask()
-    page = knock("GET", path, **HTML)
+    page = client("GET", path, **HTML)
     body = form(page.text, "reject")
-    knock("POST", path, body, 200, content_type=FORM, **HTML)
-    after = knock("GET", path, status=200, **HTML)
+    client("POST", path, body, 200, content_type=FORM, **HTML)
+    after = client("GET", path, status=200, **HTML)
     assert "Rejected" in after.text and "700" not in after.text and "<form" not in after.text
-    told = knock("GET", path, status=200)
+    told = client("GET", path, status=200)
     assert (told["approval"]["state"], told["approval"]["shown"], told["nonces"]) == ("decided", None, None)
-    looked_up = knock("GET", f"/v1/approvals/{told['approval']['id']}", status=200)  # with a token, by its id
+    looked_up = client("GET", f"/v1/approvals/{told['approval']['id']}", status=200)  # with a token, by its id
     assert looked_up["approval"]["shown"]["total"] == 700
 
 
-def test_a_second_post_changes_nothing_and_hears_what_stands(app, knock, shop):
+def test_a_second_post_changes_nothing_and_hears_what_stands(app, client, shop):
     path = shop.ask()
-    view = knock("GET", path, status=200)
-    assert knock("POST", path, word(view, "approve"), 200)["first"] is True
-    assert knock("POST", path, word(view, "approve"), 200)["first"] is False
-    told = knock("POST", path, word(view, "reject"), 409)
+    view = client("GET", path, status=200)
+    assert client("POST", path, word(view, "approve"), 200)["first"] is True
+    assert client("POST", path, word(view, "approve"), 200)["first"] is False
+    told = client("POST", path, word(view, "reject"), 409)
     assert told["decision"]["approved"] is True
 
 
-def test_what_changed_since_the_page_was_opened_is_not_decided(app, knock, shop, clock):
+def test_what_changed_since_the_page_was_opened_is_not_decided(app, client, shop, clock):
     """The run ends and is begun anew under the same key, asking for more."""
     path = shop.ask()
-    view = knock("GET", path, status=200)
+    view = client("GET", path, status=200)
     app.attach(flow="charge_order", key="order:1").cancel()
     app.worker().run(until_idle=True)
     clock.advance(31 * 86_400)
     shop.show = {"total": 70_000}
     newer = shop.ask()
-    knock("POST", path, word(view, "approve"), 404)
-    fresh = knock("GET", newer, status=200)
-    knock("POST", newer, {**word(fresh, "approve"), "shown": view["approval"]["digest"]}, 403)
+    client("POST", path, word(view, "approve"), 404)
+    fresh = client("GET", newer, status=200)
+    client("POST", newer, {**word(fresh, "approve"), "shown": view["approval"]["digest"]}, 403)
     assert [one.shown for one in app.approvals()] == [{"total": 70_000}]
-    knock("POST", newer, word(fresh, "approve"), 200)
+    client("POST", newer, word(fresh, "approve"), 200)
 
 
-def test_a_link_made_for_something_else_shows_nothing(knock, shop, app):
+def test_a_link_made_for_something_else_shows_nothing(client, shop, app):
     shop.ask()
     other = shop.links[-1].removeprefix("https://hooks.example.com")
     link = block(find_link(app.store, other.rsplit("/", 1)[1]))
     token = block(create_link(app.store, ApprovalLink(link.space, link.name, link.born, "1:0", "eve"), 60))
-    assert "new link" in knock("GET", f"/v1/approvals/link/{token}", status=422)["next"]
+    assert "new link" in client("GET", f"/v1/approvals/link/{token}", status=422)["next"]
 
 
-def test_a_link_is_over_when_its_time_is(knock, shop, clock):
+def test_a_link_is_over_when_its_time_is(client, shop, clock):
     path = shop.ask()
     clock.advance(86_399)
-    knock("GET", path, status=200)
+    client("GET", path, status=200)
     clock.advance(2)
-    knock("GET", path, status=404)
+    client("GET", path, status=404)
 
 
-def test_a_page_that_lay_open_too_long_decides_nothing(app, knock, shop, clock):
+def test_a_page_that_lay_open_too_long_decides_nothing(app, client, shop, clock):
     path = shop.ask()
-    view = knock("GET", path)
+    view = client("GET", path)
     clock.advance(VALID + 1)
-    assert "again" in knock("POST", path, word(view, "approve"), 403)["next"]
-    knock("POST", path, word(knock("GET", path), "approve"), 200)
+    assert "again" in client("POST", path, word(view, "approve"), 403)["next"]
+    client("POST", path, word(client("GET", path), "approve"), 200)
 
 
-def test_a_nonce_is_for_one_decision_one_way_in_and_one_approval(app, knock, shop):
+def test_a_nonce_is_for_one_decision_one_way_in_and_one_approval(app, client, shop):
     first, second = shop.ask(1), shop.ask(2)
-    view, other = knock("GET", first), knock("GET", second)
-    knock("POST", first, {**word(view, "approve"), "nonce": view["nonces"]["reject"]}, 403)
-    knock("POST", first, {**word(view, "approve"), "nonce": other["nonces"]["approve"]}, 403)
-    knock("POST", first, {**word(view, "approve"), "nonce": "0.0.0"}, 403)
-    knock("POST", f"/v1/approvals/{view['approval']['id']}", word(view, "approve", by="eve"), 403)
+    view, other = client("GET", first), client("GET", second)
+    client("POST", first, {**word(view, "approve"), "nonce": view["nonces"]["reject"]}, 403)
+    client("POST", first, {**word(view, "approve"), "nonce": other["nonces"]["approve"]}, 403)
+    client("POST", first, {**word(view, "approve"), "nonce": "0.0.0"}, 403)
+    client("POST", f"/v1/approvals/{view['approval']['id']}", word(view, "approve", by="eve"), 403)
     assert len(app.approvals()) == 2
 
 
-def test_a_link_is_one_persons(knock, shop):
+def test_a_link_is_one_persons(client, shop):
     path = shop.ask()
-    view = knock("GET", path)
-    knock("POST", path, word(view, "approve", by="eve"), 403)
-    assert knock("POST", path, word(view, "approve", by="ann"), 200)["decision"]["by"] == "ann"
+    view = client("GET", path)
+    client("POST", path, word(view, "approve", by="eve"), 403)
+    assert client("POST", path, word(view, "approve", by="ann"), 200)["decision"]["by"] == "ann"
 
 
-def test_a_link_for_anybody_asks_who_they_are(knock, shop):
+def test_a_link_for_anybody_asks_who_they_are(client, shop):
     shop.to = ""
     path = shop.ask()
-    view = knock("GET", path)
-    knock("POST", path, word(view, "approve"), 400)
-    page = knock("GET", path, **HTML).text
+    view = client("GET", path)
+    client("POST", path, word(view, "approve"), 400)
+    page = client("GET", path, **HTML).text
     assert 'name="by" required' in page
-    answer = knock("POST", path, form(page, "approve", by="bob", note=""), 200, content_type=FORM, **HTML)
+    answer = client("POST", path, form(page, "approve", by="bob", note=""), 200, content_type=FORM, **HTML)
     assert "by bob" in answer.text
 
 
-def test_a_form_on_another_sites_page_decides_nothing(app, knock, shop):
+def test_a_form_on_another_sites_page_decides_nothing(app, client, shop):
     path = shop.ask()
-    body = form(knock("GET", path, **HTML).text, "approve")
-    knock("POST", path, body, 403, content_type=FORM, sec_fetch_site="cross-site", **HTML)
+    body = form(client("GET", path, **HTML).text, "approve")
+    client("POST", path, body, 403, content_type=FORM, sec_fetch_site="cross-site", **HTML)
     assert app.approvals()
-    knock("POST", path, body, 200, content_type=FORM, sec_fetch_site="same-origin", **HTML)
+    client("POST", path, body, 200, content_type=FORM, sec_fetch_site="same-origin", **HTML)
 
 
 @pytest.mark.parametrize("token", ["nonsense", "x" * 5_000, "%00", "ünicode"])
-def test_a_link_that_was_never_made_leads_nowhere(knock, token):
-    knock("GET", f"/v1/approvals/link/{quote(token)}", status=404)
-    knock("GET", f"/v1/approvals/link/{quote(token)}", status=404, **HTML)
-    knock("POST", f"/v1/approvals/link/{quote(token)}", {"decision": "approve", "nonce": "", "shown": ""}, 404)
+def test_a_link_that_was_never_made_leads_nowhere(client, token):
+    client("GET", f"/v1/approvals/link/{quote(token)}", status=404)
+    client("GET", f"/v1/approvals/link/{quote(token)}", status=404, **HTML)
+    client("POST", f"/v1/approvals/link/{quote(token)}", {"decision": "approve", "nonce": "", "shown": ""}, 404)
 
 
 def test_the_store_never_sees_a_links_token(tmp_path):
@@ -311,75 +311,75 @@ def test_a_link_to_nowhere_known_is_refused():
 
 def test_a_program_looks_and_then_decides_under_its_tokens_name(app, shop):
     shop.ask()
-    knock = Knock(app, by="ops")
+    client = Client(app, by="ops")
     path = f"/v1/approvals/{shop.id}"
-    view = knock("GET", path, status=200)
+    view = client("GET", path, status=200)
     assert view["approval"]["shown"] == shop.show
-    assert knock("POST", path, word(view, "approve"), 200)["decision"]["by"] == "ops"
+    assert client("POST", path, word(view, "approve"), 200)["decision"]["by"] == "ops"
 
 
 def test_a_view_of_one_token_is_not_anothers(app, shop):
     shop.ask()
     path = f"/v1/approvals/{shop.id}"
-    view = Knock(app, by="ops")("GET", path)
-    Knock(app, by="eve")("POST", path, word(view, "approve"), 403)
+    view = Client(app, by="ops")("GET", path)
+    Client(app, by="eve")("POST", path, word(view, "approve"), 403)
 
 
-def test_without_a_token_who_decides_must_say_who_they_are(knock, shop):
+def test_without_a_token_who_decides_must_say_who_they_are(client, shop):
     shop.ask()
     path = f"/v1/approvals/{shop.id}"
-    view = knock("GET", path)
-    knock("POST", path, word(view, "approve"), 400)
-    assert knock("POST", path, word(view, "approve", by="ann"), 200)["decision"]["by"] == "ann"
+    view = client("GET", path)
+    client("POST", path, word(view, "approve"), 400)
+    assert client("POST", path, word(view, "approve", by="ann"), 200)["decision"]["by"] == "ann"
 
 
-def test_what_waits_is_listed(app, knock, shop):
+def test_what_waits_is_listed(app, client, shop):
     shop.ask(1)
     shop.ask(2)
-    assert {one["key"] for one in knock("GET", "/v1/approvals")["approvals"]} == {"order:1", "order:2"}
-    assert knock("GET", "/v1/approvals?flow=other")["approvals"] == []
+    assert {one["key"] for one in client("GET", "/v1/approvals")["approvals"]} == {"order:1", "order:2"}
+    assert client("GET", "/v1/approvals?flow=other")["approvals"] == []
 
 
-def test_a_run_that_was_cancelled_asks_nobody_any_more(app, knock, shop):
+def test_a_run_that_was_cancelled_asks_nobody_any_more(app, client, shop):
     path = shop.ask()
-    view = knock("GET", path)
+    view = client("GET", path)
     app.attach(flow="charge_order", key="order:1").cancel()
     app.worker().run(until_idle=True)
-    knock("POST", path, word(view, "approve"), 410)
+    client("POST", path, word(view, "approve"), 410)
 
 
-def test_another_tenants_approval_is_not_there(app, knock, shop):
-    theirs = Knock(app, tenant="acme")
+def test_another_tenants_approval_is_not_there(app, client, shop):
+    theirs = Client(app, tenant="acme")
     theirs("POST", "/v1/runs/charge_order", 1, 202)
     app.worker().run(until_idle=True)
     (foreign,) = theirs("GET", "/v1/approvals")["approvals"]
     view = theirs("GET", f"/v1/approvals/{foreign['id']}", status=200)
-    assert knock("GET", "/v1/approvals")["approvals"] == []
-    knock("GET", f"/v1/approvals/{foreign['id']}", status=404)
-    knock("POST", f"/v1/approvals/{foreign['id']}", word(view, "approve", by="eve"), 404)
-    knock("GET", "/v1/approvals/nonsense", status=404)
+    assert client("GET", "/v1/approvals")["approvals"] == []
+    client("GET", f"/v1/approvals/{foreign['id']}", status=404)
+    client("POST", f"/v1/approvals/{foreign['id']}", word(view, "approve", by="eve"), 404)
+    client("GET", "/v1/approvals/nonsense", status=404)
 
 
 # -- who asks does not approve -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("who", ["ann", "ANN"])
-def test_who_asks_cannot_approve_but_may_take_it_back(app, knock, who):
+def test_who_asks_cannot_approve_but_may_take_it_back(app, client, who):
     shop = Shop(app, requester=who)
     path = shop.ask()
-    view = knock("GET", path)
-    assert "somebody else" in knock("POST", path, word(view, "approve"), 403)["next"]
+    view = client("GET", path)
+    assert "another person" in client("POST", path, word(view, "approve"), 403)["next"]
     assert app.approvals()
-    knock("POST", path, word(view, "reject"), 200)
+    client("POST", path, word(view, "reject"), 200)
 
 
 def test_who_started_a_run_over_http_is_who_asks(app):
     shop = Shop(app)
     shop.to = "bob"
-    Knock(app, by="ann")("POST", "/v1/runs/charge_order", 1, 202)
+    Client(app, by="ann")("POST", "/v1/runs/charge_order", 1, 202)
     app.worker().run(until_idle=True)
     path = f"/v1/approvals/{shop.id}"
-    ann, bob = Knock(app, by="ann"), Knock(app, by="bob")
+    ann, bob = Client(app, by="ann"), Client(app, by="bob")
     assert ann("GET", path)["approval"]["requester"] == "ann"
     ann("POST", path, word(ann("GET", path), "approve"), 403)
     bob("POST", path, word(bob("GET", path), "approve"), 200)
@@ -388,10 +388,10 @@ def test_who_started_a_run_over_http_is_who_asks(app):
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "https://hooks.example.com.evil.example", "http://localhost:1"]
 )
-def test_an_older_browser_on_another_sites_page_decides_nothing_either(app, knock, shop, origin):
+def test_an_older_browser_on_another_sites_page_decides_nothing_either(app, client, shop, origin):
     path = shop.ask()
-    body = form(knock("GET", path, **HTML).text, "approve")
-    knock("POST", path, body, 403, content_type=FORM, origin=origin, **HTML)
+    body = form(client("GET", path, **HTML).text, "approve")
+    client("POST", path, body, 403, content_type=FORM, origin=origin, **HTML)
     assert app.approvals()
     for own in ("https://hooks.example.com", "http://localhost", "null"):
-        knock("POST", path, body, 200, content_type=FORM, origin=own, **HTML)
+        client("POST", path, body, 200, content_type=FORM, origin=own, **HTML)

@@ -12,8 +12,8 @@ from twiceproof.server.app import make_application
 from twiceproof.server.tokens import GRANTS, Principal
 
 
-class Heard:
-    """An answer. `heard.json` is its body; `heard["field"]` is one field of it."""
+class Response:
+    """An answer. `response.json` is its body; `response["field"]` is one field of it."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.status = status
@@ -32,8 +32,8 @@ class Heard:
         return self.json[field]
 
 
-class Knock:
-    """`knock("PUT", path, {...})`. `by` is the name of the caller's token; "" is nobody's."""
+class Client:
+    """`client("PUT", path, {...})`. `by` is the name of the caller's token; "" is nobody's."""
 
     def __init__(self, app: App, by: str = "", tenant: str | None = None) -> None:
         self.app = app
@@ -45,15 +45,15 @@ class Knock:
 
         self._application.access.principal = principal
 
-    def __call__(self, method: str, path: str, value: Any = None, status: int = 0, **headers: str) -> Heard:
+    def __call__(self, method: str, path: str, value: Any = None, status: int = 0, **headers: str) -> Response:
         body = value if isinstance(value, bytes) else b"" if value is None else msgspec.json.encode(value)
         if body:
             headers.setdefault("content_type", "application/json")
-        heard = asyncio.run(self._send(method, path, body, headers))
-        assert not status or heard.status == status, (heard.status, heard.body)
-        return heard
+        response = asyncio.run(self._send(method, path, body, headers))
+        assert not status or response.status == status, (response.status, response.body)
+        return response
 
-    async def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Heard:
+    async def _send(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Response:
         path, _, query = path.partition("?")
         named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         scope = {
@@ -76,4 +76,4 @@ class Knock:
 
         await self._application(scope, receive, send)
         found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return Heard(sent[0]["status"], found, b"".join(part.get("body", b"") for part in sent[1:]))
+        return Response(sent[0]["status"], found, b"".join(part.get("body", b"") for part in sent[1:]))

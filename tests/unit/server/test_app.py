@@ -11,30 +11,29 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from tests.unit.server.desk import Desk, Shop
+from tests.unit.server.local_server import LocalServer, Shop
 from twiceproof import StoreUnavailable
 from twiceproof.inbound.reply import Reply, json_reply
 from twiceproof.inbound.source import Poison
 from twiceproof.operations import Request
 from twiceproof.server import auth as policy
-from twiceproof.server import monitoring as station
+from twiceproof.server import monitoring
 from twiceproof.server.app import make_application
 from twiceproof.server.request import SECURITY, ApiRequest, split_root_path
 from twiceproof.server.routes import ROUTES
-from twiceproof.server.routes.params import body_of
 from twiceproof.server.routing import ApiRoute
-from twiceproof.server.tokens import Scope, anybody
+from twiceproof.server.tokens import Scope, anonymous
 
 SIGNED = [("x-secret", "s3cret")]
 
 
 @pytest.fixture
 def serving(app, monkeypatch):
-    """A desk with one more route."""
+    """A server with one more route."""
 
     def make(handle, method="POST", path="/v1/test/{name}"):
         monkeypatch.setitem(policy.POLICY, (method, path), Scope.OPEN)
-        return Desk(app, routes=(*ROUTES, ApiRoute(method, path, "test", handle, tolerant=True)))
+        return LocalServer(app, routes=(*ROUTES, ApiRoute(method, path, "test", handle, ignores_unknown_query=True)))
 
     return make
 
@@ -42,49 +41,49 @@ def serving(app, monkeypatch):
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/healthz"), ("GET", "/nowhere"), ("DELETE", "/healthz"), ("POST", "/hooks/shop")]
 )
-def test_every_answer_has_the_security_headers(desk, method, path):
-    headers = desk.call(method, path, b"{}").headers
+def test_every_answer_has_the_security_headers(server, method, path):
+    headers = server.call(method, path, b"{}").headers
     for name, value in SECURITY:
         assert headers[name] == value
 
 
-def test_an_address_that_does_not_exist_says_where_to_look(desk):
-    answer = desk.call("GET", "/nowhere")
+def test_an_address_that_does_not_exist_says_where_to_look(server):
+    answer = server.call("GET", "/nowhere")
     assert (answer.status, answer.kind) == (404, "not-found")
     assert "/openapi.json" in answer.json["next"]
     assert "percent-encoded" not in answer.json["next"]
 
 
 @pytest.mark.parametrize("path", ["/v1/claims/ship/2026/17", "/v1/claims/ship/", "/v1/claims/ship"])
-def test_an_address_with_a_slash_in_its_key_or_without_a_key_says_how_it_is_written(desk, path):
-    answer = desk.call("PUT", path)
+def test_an_address_with_a_slash_in_its_key_or_without_a_key_says_how_it_is_written(server, path):
+    answer = server.call("PUT", path)
     assert (answer.status, answer.kind) == (404, "not-found")
-    assert "/v1/claims/OPERATION/KEY, the key percent-encoded: a/b is a%2Fb" in answer.json["next"]
+    assert "/v1/claims/OPERATION/KEY, with the key percent-encoded: a/b is a%2Fb" in answer.json["next"]
 
 
-def test_a_method_that_an_address_does_not_take_says_which_it_does(desk):
-    answer = desk.call("PATCH", "/hooks/shop")
+def test_a_method_that_an_address_does_not_take_says_which_it_does(server):
+    answer = server.call("PATCH", "/hooks/shop")
     assert (answer.status, answer.kind) == (405, "method-not-allowed")
     assert answer.headers["allow"] == "OPTIONS, POST"
 
 
 def test_requests_under_way_are_told_while_they_are(serving):
-    heard = []
+    response = []
 
     async def ask(call):
-        heard.append((await call.station.text()).decode())
+        response.append((await call.server_status.text()).decode())
         return json_reply(200, {})
 
-    desk = serving(ask)
-    desk.call("POST", "/v1/test/x")
-    heard.append(desk.call("GET", "/metrics").body.decode())
-    assert ["twiceproof_requests_under_way 1.0" in text for text in heard] == [True, True]
-    assert desk.application.under_way == 0
+    server = serving(ask)
+    server.call("POST", "/v1/test/x")
+    response.append(server.call("GET", "/metrics").body.decode())
+    assert ["twiceproof_requests_under_way 1.0" in text for text in response] == [True, True]
+    assert server.application.active_requests == 0
 
 
-def test_head_is_get_without_the_body(desk):
-    assert desk.call("HEAD", "/healthz").status == 200
-    assert desk.call("HEAD", "/hooks/shop").status == 405
+def test_head_is_get_without_the_body(server):
+    assert server.call("HEAD", "/healthz").status == 200
+    assert server.call("HEAD", "/hooks/shop").status == 405
 
 
 def test_what_breaks_inside_stays_inside(serving, caplog):
@@ -92,7 +91,7 @@ def test_what_breaks_inside_stays_inside(serving, caplog):
         raise RuntimeError("password=hunter2")
 
     answer = serving(broken).call("POST", "/v1/test/x")
-    assert (answer.status, answer.kind) == (500, "broken")
+    assert (answer.status, answer.kind) == (500, "internal-error")
     assert b"hunter2" not in answer.body
     assert "hunter2" in caplog.text
 
@@ -120,15 +119,15 @@ def test_a_body_of_the_wrong_shape_says_what_is_wrong_with_it(serving):
         count: int
 
     async def take(call):
-        return json_reply(200, body_of(call, Wanted))
+        return json_reply(200, call.body_as(Wanted))
 
-    desk = serving(take)
+    server = serving(take)
     json = [("content-type", "application/json")]
-    assert desk.call("POST", "/v1/test/x", b'{"count":1}', headers=json).json == {"count": 1}
-    wrong = desk.call("POST", "/v1/test/x", b'{"count":"many"}', headers=json)
+    assert server.call("POST", "/v1/test/x", b'{"count":1}', headers=json).json == {"count": 1}
+    wrong = server.call("POST", "/v1/test/x", b'{"count":"many"}', headers=json)
     assert (wrong.status, wrong.kind) == (400, "wrong-body")
     assert "$.count" in wrong.json["detail"]
-    assert desk.call("POST", "/v1/test/x", b"{", headers=json).kind == "unreadable-body"
+    assert server.call("POST", "/v1/test/x", b"{", headers=json).kind == "unreadable-body"
 
 
 def test_a_routes_own_headers_go_before_everybodys(serving):
@@ -143,28 +142,28 @@ def test_a_routes_own_headers_go_before_everybodys(serving):
 # -- webhooks ------------------------------------------------------------------------------------
 
 
-def test_a_webhook_is_taken_in_once(desk):
-    answers = [desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json for _ in range(3)]
+def test_a_webhook_is_taken_in_once(server):
+    answers = [server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json for _ in range(3)]
     assert [answer["state"] for answer in answers] == ["new", "duplicate", "duplicate"]
     assert len({answer["run"] for answer in answers}) == 1
 
 
-def test_an_unknown_webhook_and_a_wrong_signature_are_told_the_same(desk):
-    unknown = desk.call("POST", "/hooks/nobody", b'{"id":"17"}', SIGNED)
-    wrong = desk.call("POST", "/hooks/shop", b'{"id":"17"}')
+def test_an_unknown_webhook_and_a_wrong_signature_are_told_the_same(server):
+    unknown = server.call("POST", "/hooks/nobody", b'{"id":"17"}', SIGNED)
+    wrong = server.call("POST", "/hooks/shop", b'{"id":"17"}')
     assert unknown.status == wrong.status == 401
     assert unknown.body == wrong.body
 
 
-def test_a_store_that_is_down_makes_a_sender_come_again(desk, monkeypatch):
+def test_a_store_that_is_down_makes_a_sender_come_again(server, monkeypatch):
     from twiceproof.errors import StoreUnavailable
 
     def down(*args, **kwargs):
         raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(desk.app.store, "write", down)
-    monkeypatch.setattr(desk.app.store, "read", down)
-    answer = desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED, host=("host", "shop.example"))
+    monkeypatch.setattr(server.app.store, "write", down)
+    monkeypatch.setattr(server.app.store, "read", down)
+    answer = server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED, host=("host", "shop.example"))
     assert answer.status == 503
     assert answer.headers["retry-after"]
 
@@ -172,19 +171,19 @@ def test_a_store_that_is_down_makes_a_sender_come_again(desk, monkeypatch):
 # -- what operators see --------------------------------------------------------------------------
 
 
-def test_ready_is_whether_the_store_answers(desk, clock, monkeypatch):
+def test_ready_is_whether_the_store_answers(server, clock, monkeypatch):
     from twiceproof.errors import StoreUnavailable
 
-    assert desk.call("GET", "/readyz").json == {"status": "ready"}
+    assert server.call("GET", "/readyz").json == {"status": "ready"}
 
     def down(at):
         raise StoreUnavailable("no answer")
 
-    monkeypatch.setattr(desk.app.store, "read", down)
-    assert desk.call("GET", "/readyz").status == 200  # what was heard a moment ago is believed: anybody may ask
+    monkeypatch.setattr(server.app.store, "read", down)
+    assert server.call("GET", "/readyz").status == 200  # what was response a moment ago is believed: anonymous may ask
     clock.advance(2)
-    assert desk.call("GET", "/readyz").kind == "store-unavailable"
-    assert desk.call("GET", "/healthz").status == 200
+    assert server.call("GET", "/readyz").kind == "store-unavailable"
+    assert server.call("GET", "/healthz").status == 200
 
 
 class Frozen(Request):
@@ -201,21 +200,21 @@ class Frozen(Request):
 
 
 @pytest.mark.parametrize("question", ["is_ready", "text"])
-def test_a_frozen_store_is_asked_once_and_nobody_waits_for_its_answer(desk, monkeypatch, question):
+def test_a_frozen_store_is_asked_once_and_nobody_waits_for_its_answer(server, monkeypatch, question):
     """`/readyz` says no within its two seconds, and `/metrics` leaves out what it could not count."""
     asked = []
 
     async def scene():
         thaw = asyncio.Event()
         for name in ("read", "scan"):
-            monkeypatch.setattr(desk.app.store, name, lambda *_, **__: asked.append(1) or Frozen(thaw))
+            monkeypatch.setattr(server.app.store, name, lambda *_, **__: asked.append(1) or Frozen(thaw))
         try:
-            ask = getattr(desk.application.station, question)
+            ask = getattr(server.application.server_status, question)
             return [bool(await asyncio.wait_for(ask(), 30)) for _ in range(3)]
         finally:
             thaw.set()
 
-    monkeypatch.setattr(station, "PATIENCE", 0.05)
+    monkeypatch.setattr(monitoring, "TIMEOUT", 0.05)
     assert asyncio.run(scene()) == [question == "text"] * 3
     assert len(asked) == 1
 
@@ -224,7 +223,7 @@ def other_flow(order):
     return order
 
 
-def test_a_delivery_that_could_not_be_taken_in_is_told(desk):
+def test_a_delivery_that_could_not_be_taken_in_is_told(server):
     class Unreadable(Shop):
         name = "unreadable"
 
@@ -232,34 +231,34 @@ def test_a_delivery_that_could_not_be_taken_in_is_told(desk):
             return Poison("it has no id")
 
     told = []
-    desk.app.webhook(Unreadable(), secret="s3cret", start=desk.app.flow(key="k:{order[id]}")(other_flow))
-    desk.app.notify(told.append, on="dead-letter")
-    desk.call("POST", "/hooks/unreadable", b"{}", SIGNED)
-    desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
-    desk.app.incidents[0].flush()
+    server.app.webhook(Unreadable(), secret="s3cret", start=server.app.flow(key="k:{order[id]}")(other_flow))
+    server.app.notify(told.append, on="dead-letter")
+    server.call("POST", "/hooks/unreadable", b"{}", SIGNED)
+    server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
+    server.app.incidents[0].flush()
     assert [(notice.event, notice.operation) for notice in told] == [("dead-letter", "unreadable")]
     assert "it has no id" in told[0].line and told[0].look == "twiceproof hooks dead-letters"
 
 
-def test_a_server_that_is_about_to_leave_is_not_ready(desk):
-    desk.application.station.draining = True
-    assert desk.call("GET", "/readyz").kind == "draining"
+def test_a_server_that_is_about_to_leave_is_not_ready(server):
+    server.application.server_status.draining = True
+    assert server.call("GET", "/readyz").kind == "draining"
 
 
-def test_a_server_that_is_about_to_leave_still_answers_and_ends_each_connection_with_it(desk):
-    assert "connection" not in desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).headers
-    desk.application.station.draining = True
-    answer = desk.call("POST", "/hooks/shop", b'{"id":"18"}', SIGNED)
+def test_a_server_that_is_about_to_leave_still_answers_and_ends_each_connection_with_it(server):
+    assert "connection" not in server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).headers
+    server.application.server_status.draining = True
+    answer = server.call("POST", "/hooks/shop", b'{"id":"18"}', SIGNED)
     assert (answer.status, answer.headers["connection"]) == (200, "close")
-    assert desk.call("GET", "/nowhere").headers["connection"] == "close"
+    assert server.call("GET", "/nowhere").headers["connection"] == "close"
 
 
-def test_counts_are_by_route_and_outcome_and_never_by_what_a_caller_sent(desk):
+def test_counts_are_by_route_and_outcome_and_never_by_what_a_caller_sent(server):
     for _ in range(2):
-        desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
-    desk.call("POST", "/hooks/secret-name-in-path", b"{}")
-    desk.call("GET", "/secret-address")
-    text = desk.call("GET", "/metrics").body.decode()
+        server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED)
+    server.call("POST", "/hooks/secret-name-in-path", b"{}")
+    server.call("GET", "/secret-address")
+    text = server.call("GET", "/metrics").body.decode()
     assert 'twiceproof_outcomes_total{door="shop",outcome="new"} 1.0' in text
     assert 'twiceproof_duplicates_blocked_total{door="shop"} 1.0' in text
     assert 'twiceproof_requests_total{route="receive_webhook",status="401"} 1.0' in text
@@ -268,11 +267,11 @@ def test_counts_are_by_route_and_outcome_and_never_by_what_a_caller_sent(desk):
     assert "secret" not in text
 
 
-def test_a_line_per_request_tells_key_and_run_and_no_secret(desk, caplog):
+def test_a_line_per_request_tells_key_and_run_and_no_secret(server, caplog):
     caplog.set_level(logging.INFO)
-    token = desk.token(Scope.INGEST, name="site")
-    run = desk.call("POST", "/hooks/shop?code=hunter2", b'{"id":"17"}', SIGNED, token=token).json["run"]
-    desk.call("GET", "/nowhere/hunter2")
+    token = server.token(Scope.INGEST, name="site")
+    run = server.call("POST", "/hooks/shop?code=hunter2", b'{"id":"17"}', SIGNED, token=token).json["run"]
+    server.call("GET", "/nowhere/hunter2")
     [line, other] = [record for record in caplog.records if record.name == "twiceproof.access"]
     assert "POST /hooks/{name} 200" in line.getMessage()
     assert "site@default" in line.getMessage()
@@ -283,21 +282,21 @@ def test_a_line_per_request_tells_key_and_run_and_no_secret(desk, caplog):
     assert run
 
 
-def test_key_and_run_are_fields_of_the_line(desk, monkeypatch):
+def test_key_and_run_are_fields_of_the_line(server, monkeypatch):
     from io import StringIO
 
     from twiceproof.flows.workers.log import JsonLines, RunFilter
 
-    heard = StringIO()
-    handler = logging.StreamHandler(heard)
+    response = StringIO()
+    handler = logging.StreamHandler(response)
     handler.setFormatter(JsonLines())
     handler.addFilter(RunFilter())
     access = logging.getLogger("twiceproof.access")
     monkeypatch.setattr(access, "handlers", [handler])
     monkeypatch.setattr(access, "level", logging.INFO)
     access.manager._clear_cache()
-    run = desk.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json["run"]
-    line = json.loads(heard.getvalue())
+    run = server.call("POST", "/hooks/shop", b'{"id":"17"}', SIGNED).json["run"]
+    line = json.loads(response.getvalue())
     assert (line["key"], line["run"]) == ("17", run)
     assert line["door"] == "shop" and "flow" not in line  # which has a flow's name of its own
 
@@ -316,10 +315,10 @@ def test_spans_are_named_for_the_route(app):
     provider.add_span_processor(SimpleSpanProcessor(kept))
     from opentelemetry import propagate
 
-    desk = Desk(app)
-    desk.application.traces = Traces(provider.get_tracer("test"), propagate, trace.SpanKind.SERVER)
+    server = LocalServer(app)
+    server.application.traces = Traces(provider.get_tracer("test"), propagate, trace.SpanKind.SERVER)
     parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-    desk.call("POST", "/hooks/shop?code=hunter2", b'{"id":"17"}', [*SIGNED, ("traceparent", parent)])
+    server.call("POST", "/hooks/shop?code=hunter2", b'{"id":"17"}', [*SIGNED, ("traceparent", parent)])
     [span] = kept.get_finished_spans()
     assert span.name == "POST /hooks/{name}"
     assert span.attributes["http.response.status_code"] == 200
@@ -348,6 +347,6 @@ def test_the_address_that_a_sender_signed_is_the_whole_one(app, root, raw):
     scope = {"root_path": root, "path": raw, "raw_path": raw.encode()}
     above, path = split_root_path(scope)
     call = ApiRequest(
-        app, anybody("default"), method="POST", path=path, root=above, params={}, raw_headers=[(b"host", b"h")]
+        app, anonymous("default"), method="POST", path=path, root=above, params={}, raw_headers=[(b"host", b"h")]
     )
     assert (path, call.url) == ("/hooks/shop", f"http://h{root.rstrip('/')}/hooks/shop")

@@ -49,7 +49,7 @@ class Answer:
         return self.json["type"].removeprefix("urn:twiceproof:")
 
 
-class Desk:
+class LocalServer:
     def __init__(self, app: App, **options: Any) -> None:
         self.app = app
         self.application: Application = make_application(app, **options)

@@ -112,7 +112,7 @@ def test_a_certificate_of_another_host_is_not_believed(tmp_path: Path) -> None:
     server_side, client_side = certificate(tmp_path, "other.shop.io")
     with trap(context=server_side) as server:
         sender = Outbound(allow=HERE, resolve=lambda host, port: ["127.0.0.1"], context=client_side)
-        with pytest.raises(NotDone, match="no safe connection"):
+        with pytest.raises(NotDone, match="TLS connection"):
             sender.post(url(server.port, "https"), b"secret", {})
     assert server.requests == []
 
@@ -180,7 +180,7 @@ def test_an_endless_body_is_left_unread() -> None:
 
 
 def test_endless_headers_are_no_answer() -> None:
-    with trap(endless_headers) as server, pytest.raises(ConnectionError, match="no answer that can be read"):
+    with trap(endless_headers) as server, pytest.raises(ConnectionError, match="invalid response"):
         here(timeout=5.0).post(url(server.port), b"{}", {})
 
 
@@ -215,7 +215,7 @@ def test_the_answers_body_is_told_to_nobody() -> None:
 def test_what_never_left_is_not_done_and_what_may_have_is_unknown() -> None:
     with pytest.raises(NotDone, match="could not be reached"):
         here().post(url(1), b"", {})
-    with pytest.raises(NotDone, match="no address"):
+    with pytest.raises(NotDone, match="could not be resolved"):
         Outbound(resolve=_no_name).post(f"https://{HOST}/", b"", {})
     with trap(lambda sock: None) as server, pytest.raises(ConnectionError):
         here().post(url(server.port), b"{}", {})
