@@ -162,7 +162,7 @@ def _facts(step: StepShape) -> Iterator[str]:
     yield step.state
     if step.repeat:
         yield f"repeat={step.repeat}"
-        yield f"started {step.starts}x"
+        yield f"{step.starts} attempt{'' if step.starts == 1 else 's'}"
     if step.took is not None:
         yield f"took {span(step.took)}"
     if step.not_before is not None and step.state != STEP_DONE:

@@ -132,9 +132,9 @@ def work(
 ) -> None:
     """Run a worker that executes queued and due runs.
 
-    It also recovers the runs of crashed workers. Start as many workers as you like, on any number of machines: they coordinate through the store. On SIGTERM or
-    Ctrl-C it takes no new runs, lets running steps end, and hands runs back before their next step; a second signal
-    stops it at once.
+    It also recovers the runs of crashed workers. Start as many workers as you like, on any number of machines: they
+    coordinate through the store. On SIGTERM or Ctrl-C it takes no new runs, lets running steps end, and hands runs
+    back before their next step; a second signal stops it at once.
     """
     timeout = seconds(drain, name="drain", positive=False)
     with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:

@@ -231,8 +231,8 @@ def test_a_run_is_named_by_its_id_or_by_flow_and_key(run_json, shop):
 
 def test_the_ledger_is_drawn_step_by_step(run):
     text = run("runs", "show", "buy/order:timeout").stdout
-    assert text.index("+ reserve  done, repeat=safe, started 1x") < text.index(
-        "? charge  unknown, repeat=never, started 1x, took"
+    assert text.index("+ reserve  done, repeat=safe, 1 attempt") < text.index(
+        "? charge  unknown, repeat=never, 1 attempt, took"
     )
     for word in ("TimeoutError: no answer", "correlation", "buy@1", "whether it was done is unknown", "+0.0 s"):
         assert word in text
