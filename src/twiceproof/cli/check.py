@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .failures import NEGATIVE, OK
-from .output import show_json, show_text
+from .output import counted, show_json, show_text
 from .target import LedgerTarget, json_option
 
 if TYPE_CHECKING:
@@ -46,19 +46,15 @@ def check(ctx: click.Context, app: str) -> None:
     if ctx.ensure_object(LedgerTarget).json:
         show_json({"app": app, "flows": flows, "guarded_functions": guarded, "findings": findings})
     else:
-        _show(findings, _several(flows, "flow") + (f" and {_several(guarded, 'guarded function')}" if guarded else ""))
+        _show(findings, counted(flows, "flow") + (f" and {counted(guarded, 'guarded function')}" if guarded else ""))
     ctx.exit(NEGATIVE if findings else OK)
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _show(findings: Sequence[ChecklistFinding], read: str) -> None:
     for one in findings:
         show_text(f"{_near(one.file)}:{one.line}: {one.rule}: {one.where}: {one.found}")
         show_text(f"    Why: {one.why}\n    Instead: {one.instead}\n")
-    show_text(f"Checked {read}: {_several(len(findings), 'finding') if findings else 'no findings'}.")
+    show_text(f"Checked {read}: {counted(len(findings), 'finding') if findings else 'no findings'}.")
 
 
 def _near(file: str) -> str:

@@ -35,7 +35,7 @@ from .claim_views import (
     short_shape,
 )
 from .doctor import clear_orphans
-from .output import Progress, clean, moment, show_json, show_moves, show_pairs, show_table, show_text, span
+from .output import Progress, clean, counted, moment, show_json, show_moves, show_pairs, show_table, show_text, span
 from .prompts import (
     after_option,
     by_option,
@@ -96,6 +96,8 @@ def _show_list(target: LedgerTarget, page: ClaimPage, state: str | None, operati
             for c in page.claims
         ]
         show_table(*_fitting(HEAD, rows))
+        first = page.claims[0]
+        show_text(f"To show one: {command(target, 'claims', 'show', about=(first.operation, first.key))}")
     else:
         show_text("No claims." if state in (None, "all") else f"No claims in state {state}.")
     same = ["--operation", operation] if operation else []
@@ -281,7 +283,7 @@ def _pairs(claim: LongClaimShape) -> Iterator[tuple[str, Any]]:
     yield "fingerprint", claim.fingerprint or "-"
     yield "fence", claim.fence
     yield "created", f"{moment(claim.created_at)} ({span(claim.age)} ago)"
-    yield "changed", moment(claim.updated_at)
+    yield "updated", moment(claim.updated_at)
     if claim.lease_left is not None:
         yield "lease", f"until {moment(claim.lease_until)} ({span(claim.lease_left)} left)"
     if claim.result_until is not None:
@@ -376,13 +378,15 @@ def sweep_(target: LedgerTarget, orphans: bool) -> None:
         if orphans:
             deleted_orphans = clear_orphans(store, from_environment(os.environ).resources, system_clock)
     shape = {"deleted_claims": total.forgotten, "trimmed_results": total.trimmed, "deleted_records": total.pieces}
+    if orphans:
+        shape["deleted_orphans"] = deleted_orphans
     if target.json:
-        show_json({**shape, "deleted_orphans": deleted_orphans} if orphans else shape)
+        show_json(shape)
     else:
-        show_text(
-            f"Deleted {total.forgotten} claims, the results of {total.trimmed} more, and {total.pieces} records "
-            f"beside them{f'; deleted {deleted_orphans} orphaned values' if orphans else ''}."
-        )
+        claims_, records = counted(total.forgotten, "claim"), counted(total.pieces, "record")
+        show_text(f"Deleted {claims_}, the results of {total.trimmed:,} more, and {records} beside them.")
+    if orphans and not target.json:
+        show_text(f"Deleted {counted(deleted_orphans, 'orphaned value')}.")
 
 
 def _count(swept: Swept) -> int:

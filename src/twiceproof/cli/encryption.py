@@ -13,7 +13,7 @@ from ..flows.history.key_rotation import RotationCount, keys_in_use
 from ..flows.history.key_rotation import rotate as rotate_all
 from ..stores.encryption import PLAIN, as_keyring
 from .failures import NEGATIVE
-from .output import Progress, show_json, show_table, show_text
+from .output import Progress, counted, show_json, show_table, show_text
 from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["encryption", "new_key", "rotate", "status"]
@@ -62,33 +62,33 @@ def rotate(target: LedgerTarget) -> None:
     are.
     """
     with opened(target) as store, Progress("re-encrypted", quiet=target.json) as bar:
-        counted = rotate_all(store, bar.show)
+        total = rotate_all(store, bar.show)
     if target.json:
-        show_json(_rotation_shape(counted))
+        show_json(_rotation_shape(total))
     else:
-        _show_rotation(target, counted)
-    if counted.left:
+        _show_rotation(target, total)
+    if total.left:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _rotation_shape(counted: RotationCount) -> dict[str, int]:
+def _rotation_shape(total: RotationCount) -> dict[str, int]:
     return {
-        "reencrypted": counted.sealed,
-        "already_current": counted.current,
-        "held": counted.held,
-        "changed": counted.changed,
-        "unreadable": counted.shut,
-        "remaining": counted.left,
+        "reencrypted": total.sealed,
+        "already_current": total.current,
+        "held": total.held,
+        "changed": total.changed,
+        "unreadable": total.shut,
+        "remaining": total.left,
     }
 
 
-def _show_rotation(target: LedgerTarget, counted: RotationCount) -> None:
-    show_text(f"{counted.sealed} rows re-encrypted; {counted.current} already had the current key.")
-    if counted.left > counted.shut:
+def _show_rotation(target: LedgerTarget, total: RotationCount) -> None:
+    show_text(f"{counted(total.sealed, 'row')} re-encrypted; {total.current:,} already had the current key.")
+    if total.left > total.shut:
         again = command(target, "encryption", "rotate")
-        show_text(f"{counted.left - counted.shut} rows are held or were just changed; run it again later: {again}")
-    if counted.shut:
-        show_text(f"{counted.shut} rows cannot be decrypted, as listed above; restore them from a backup.")
+        show_text(f"{counted(total.left - total.shut, 'row')} held or just changed; run it again later: {again}")
+    if total.shut:
+        show_text(f"{counted(total.shut, 'row')} cannot be decrypted, as listed above; restore from a backup.")
 
 
 HEAD = ("KEY ID", "ROWS", "STATUS")

@@ -374,7 +374,10 @@ def _show_response(sender: Source, response: DeliveryResponse, secret_env: str) 
         ]
     )
     if response.status == 401:
-        show_text(f"The signature was refused; check that the server has the secret of {secret_env} for this webhook.")
+        show_text(
+            "There is no such webhook, or the signature was refused; "
+            f"check the URL, and that the server has the secret in {secret_env}."
+        )
     elif response.status == 404:
         show_text("There is no webhook at this URL; list them with: twiceproof hooks list MODULE:APP")
     elif response.is_dead_letter:

@@ -19,6 +19,7 @@ __all__ = [
     "Progress",
     "clean",
     "clean_lines",
+    "counted",
     "escaped",
     "json_text",
     "moment",
@@ -207,6 +208,11 @@ def span(seconds: float | None) -> str:
         if abs(seconds) >= least:
             return f"{seconds / unit:.0f} {name}"
     return f"{seconds:.1f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`, `1,000 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def moment(at: float | None) -> str:

@@ -70,7 +70,7 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise NotConfirmed(
-            "This cannot be undone, and there is no terminal to confirm it on; nothing was done. "
+            f"Nothing was done, because there is no terminal to confirm this on: {question.rstrip('.')}. "
             "To do it without confirmation, add --yes."
         )
     if not click.confirm(clean(question), err=True):

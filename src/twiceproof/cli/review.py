@@ -19,7 +19,7 @@ from ..stores.base import Store
 from .claim_views import ReviewedClaimShape, reviewed_shape
 from .doctor import NOWHERE
 from .failures import NEGATIVE
-from .output import Progress, show_json, show_text, span
+from .output import Progress, counted, show_json, show_text, span
 from .prompts import (
     after_option,
     between,
@@ -112,7 +112,7 @@ def settle_many(target: LedgerTarget, bulk: BulkSettlement, word: Word) -> None:
         if bulk.dry_run or not runs:
             _show_many(target, len(runs), 0, [])
             return
-        confirm(f"Settle {len(runs)} runs of {bulk.flow} as {word.verdict}?", yes=bulk.yes)
+        confirm(f"Settle {counted(len(runs), 'run')} of {bulk.flow} as {word.verdict}?", yes=bulk.yes)
         refused = _settle(store, runs, word, quiet=target.json)
     _show_many(target, len(runs), len(runs) - len(refused), refused)
     if refused:
@@ -147,7 +147,7 @@ def _show_many(target: LedgerTarget, found: int, settled: int, refused: Sequence
     if target.json:
         show_json({"found": found, "settled": settled, "refused": refused})
         return
-    show_text(f"{found} runs in review: {settled} settled, {len(refused)} refused and not changed.")
+    show_text(f"{counted(found, 'run')} in review: {settled:,} settled, {len(refused):,} refused and not changed.")
     for one in refused[:SHOWN]:
         show_text(f"  {one['key']}: {one['reason']}")
     if len(refused) > SHOWN:

@@ -71,7 +71,7 @@ def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     if whole.forked_from:
         yield "forked from", whole.forked_from
     yield "created", f"{moment(run.created_at)} ({span(run.age)} ago)"
-    yield "changed", moment(run.updated_at)
+    yield "updated", moment(run.updated_at)
     if run.due_at is not None:
         due = run.due_at <= run.created_at + run.age
         yield "continues", "when a worker takes it, or with the next call" if due else moment(run.due_at)

@@ -10,7 +10,7 @@ from ..flows.workers.presence import WorkerShape, list_workers, stranded
 from ..operations import block
 from .doctor import NOWHERE
 from .failures import NEGATIVE
-from .output import moment, show_json, show_table, show_text, span
+from .output import counted, moment, show_json, show_table, show_text, span
 from .target import LedgerTarget, opened, target_options
 
 __all__ = ["workers"]
@@ -47,7 +47,7 @@ def list_(target: LedgerTarget) -> None:
     else:
         _show(found, now)
         for name, count in left.items():
-            show_text(f"{count} due runs of {name} have no live worker; start a worker that declares this flow.")
+            show_text(f"No live worker for {counted(count, 'due run')} of {name}; start one that declares this flow.")
     if left:
         raise click.exceptions.Exit(NEGATIVE)
 

@@ -47,7 +47,7 @@ def test_doctor_finds_what_no_run_knows_of_and_sweep_removes_it(url: str, tmp_pa
     found = findings(url)["resources"]
     assert (found["level"], found["found"]) == ("warn", "1 that no run refers to, older than a day")
     swept = CliRunner().invoke(cli, ["--store", url, "claims", "sweep", "--orphans"])
-    assert "deleted 1 orphaned values" in swept.output
+    assert "Deleted 1 orphaned value." in swept.output
     assert len(list((tmp_path / "resources").rglob("*.res"))) == 1
     assert findings(url)["resources"]["level"] == "ok"
 
