@@ -16,19 +16,19 @@ import pytest
 
 SIDE_KEYS = {
     "deliveries",
-    "repeats",
-    "given_up",
+    "recognised_duplicates",
+    "undelivered",
     "kills",
-    "answers_lost",
-    "billed_unasked",
+    "lost_responses",
+    "billed_without_approval",
     "invoices",
-    "invoices_twice",
-    "invoices_missing",
-    "billed_too_much",
+    "duplicate_invoices",
+    "missing_invoices",
+    "overbilled_eur",
     "mails",
-    "mails_twice",
-    "mails_missing",
-    "addresses_old",
+    "duplicate_mails",
+    "missing_mails",
+    "stale_addresses",
 }
 KEYS = {
     "orders",
@@ -38,7 +38,7 @@ KEYS = {
     "twiceproof",
     "approved",
     "settled",
-    "waiting",
+    "unresolved",
     "seconds",
     "ok",
     "ledger",
@@ -93,20 +93,20 @@ def check(report, folder):
     for side in ("naive", "twiceproof"):
         assert report[side]["invoices"] == book(folder, "invoices.jsonl", side).total()
         assert report[side]["kills"] >= 1
-        assert report[side]["answers_lost"] >= 1
+        assert report[side]["lost_responses"] >= 1
         assert report[side]["deliveries"] >= report["messages"]
     assert len(report["approved"]) == 1
     assert "send_mail" in {settled["step"] for settled in report["settled"]}
-    assert report["waiting"] == 0
+    assert report["unresolved"] == 0
 
 
 @pytest.mark.slow
 def test_a_small_demo_does_everything_once_where_the_naive_script_does_not(tmp_path):
     report = json.loads(run("demo", "--orders", 20, "--seed", 3, "--dir", tmp_path, "--json"))
     check(report, tmp_path)
-    assert report["naive"]["invoices_twice"] > 0
-    assert report["naive"]["mails_twice"] > 0
-    assert report["naive"]["billed_unasked"] == 1
+    assert report["naive"]["duplicate_invoices"] > 0
+    assert report["naive"]["duplicate_mails"] > 0
+    assert report["naive"]["billed_without_approval"] == 1
     listed = json.loads(run("--store", report["ledger"], "runs", "list", "--state", "all", "--json"))["runs"]
     assert {listed_run["state"] for listed_run in listed} == {"done"}
     assert sum(listed_run["flow"] == "bill_order" for listed_run in listed) == 20
@@ -120,7 +120,7 @@ def test_without_the_guard_the_demo_notices_what_is_done_twice(tmp_path, without
     words = ("demo", "--orders", 20, "--seed", 3, "--dir", tmp_path / "demo", "--json")
     report = json.loads(run(*words, code=1, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{PYTHONPATH}"}))
     made = book(tmp_path / "demo", "invoices.jsonl", "twiceproof")
-    assert report["twiceproof"]["invoices_twice"] == made.total() - len(made) > 0
+    assert report["twiceproof"]["duplicate_invoices"] == made.total() - len(made) > 0
     assert not report["ok"]
 
 

@@ -373,7 +373,7 @@ def test_a_step_that_does_not_end_is_left_to_others(start):
     until(lambda: server.effects() == ["17"])
     server.tell(signal.SIGTERM)
     assert server.wait() == 1
-    assert "1 still under way" in server.said()
+    assert "1 runs unfinished" in server.said()
 
 
 def test_told_to_leave_it_is_ready_no_more_but_goes_on_answering_for_a_while(start):

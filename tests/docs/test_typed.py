@@ -67,7 +67,7 @@ def test_a_line_that_could_not_be_run_is_found(line):
     "line",
     [
         "$ twiceproof --store sqlite:///a.db claims list --state review --json | jq .claims",
-        'export TWICEPROOF_KEYS="$(twiceproof keys new)"  # made here',
+        'export TWICEPROOF_KEYS="$(twiceproof encryption new-key)"  # made here',
         "TWICEPROOF_STORE=memory:// twiceproof claims show ship -- -17 &",
     ],
 )

@@ -1,11 +1,11 @@
-"""Approvals list|show|approve|reject|link."""
+"""`twiceproof approvals list|show|approve|reject|decide|link`."""
 
 from __future__ import annotations
 
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -22,8 +22,8 @@ from ..operations import Operation, block
 from ..settings import from_environment
 from ..stores.base import Store
 from .failures import NEGATIVE, NotFound
-from .output import moment, show_json, show_pairs, show_table, show_text
-from .prompts import login_name
+from .output import moment, show_json, show_moves, show_pairs, show_table, show_text
+from .prompts import by_option, limit_option, login_name, note_option
 from .target import LedgerTarget, command, opened, target_options
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "approvals",
     "approve",
     "decide",
-    "decision_words",
+    "decision_text",
     "link",
     "list_",
     "named_approval",
@@ -40,23 +40,24 @@ __all__ = [
 ]
 
 
-APPROVAL_HELP = "APPROVAL is an approval's id, or FLOW/KEY where that run asks for one thing."
+APPROVAL_HELP = "APPROVAL is an approval id, or FLOW/KEY of a run with one pending approval."
 MOST = 100
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def named_approval(target: LedgerTarget, store: Store, name: str) -> str:
-    """Its id. What is still open comes first: a run may have asked for other things before."""
+    """Return the id of an approval. A pending one is preferred: a run may have had others before."""
     if "/" not in name:
         return name
-    asked = store.scan(APPROVAL_KIND, space=address_of_run(target.tenant, name).space, limit=MOST).block().records
-    meant = [record for record in asked if record.state == OPEN] or asked
-    if not meant:
+    found = store.scan(APPROVAL_KIND, space=address_of_run(target.tenant, name).space, limit=MOST).block().records
+    candidates = [record for record in found if record.state == OPEN] or found
+    if not candidates:
         listed = command(target, "approvals", "list")
-        raise NotFound(f"{name} has asked for no approval; list what waits for one with: {listed}")
-    if len(meant) > 1:
-        several = ", ".join(f"{approval_id(record.at)} ({record.at.key})" for record in meant)
-        raise Misuse(f"{name} asks for several things; name one by its id: {several}")
-    return approval_id(meant[0].at)
+        raise NotFound(f"{name} has no approvals; list pending approvals: {listed}")
+    if len(candidates) > 1:
+        several = ", ".join(f"{approval_id(record.at)} ({record.at.key})" for record in candidates)
+        raise Misuse(f"{name} has several approvals; name one by its id: {several}")
+    return approval_id(candidates[0].at)
 
 
 SHOW_EPILOG = f"""\b
@@ -72,7 +73,7 @@ Examples:
 @target_options
 @click.pass_obj
 def show(target: LedgerTarget, approval: str) -> None:
-    """Show what is asked, what is shown, and how to decide."""
+    """Show one approval, its data, and the commands to decide it."""
     with opened(target) as store:
         found = block(look_up(store, named_approval(target, store, approval)))
     moves = list(_next_moves(target, found))
@@ -80,8 +81,7 @@ def show(target: LedgerTarget, approval: str) -> None:
         show_json({"approval": found, "next": [move for _, move in moves]})
         return
     show_pairs(list(_pairs(found)))
-    for why, move in moves:
-        show_text(f"\n{why}\n  {move}")
+    show_moves(moves)
 
 
 def _pairs(found: Approval) -> Iterator[tuple[str, Any]]:
@@ -90,154 +90,155 @@ def _pairs(found: Approval) -> Iterator[tuple[str, Any]]:
     yield "name", found.name
     yield "run", found.run
     yield "state", found.state
-    yield "asked", moment(found.asked_at) + (f", by {found.requester}" if found.requester else "")
-    yield "until", moment(found.until)
-    yield "shown", msgspec.json.format(msgspec.json.encode(found.shown), indent=2).decode()
+    yield "requested", moment(found.asked_at) + (f", by {found.requester}" if found.requester else "")
+    yield "expires", "never" if found.until is None else moment(found.until)
+    yield "data", msgspec.json.format(msgspec.json.encode(found.shown), indent=2).decode()
     yield "digest", found.digest
     if found.decision is not None:
-        yield "decision", decision_words(found)
+        yield "decision", decision_text(found)
 
 
-def decision_words(found: Approval) -> str:
+def decision_text(found: Approval) -> str:
     if found.decision is None:
-        return "nobody decided in time"
-    word = "approved" if found.decision.approved else "rejected"
-    who = f"{word}, by {found.decision.by or 'nobody'}, {moment(found.decision.at)}"
-    return f"{who}: {found.decision.note}" if found.decision.note else who
+        return "timed out without a decision"
+    decision = "approved" if found.decision.approved else "rejected"
+    by = f" by {found.decision.by}" if found.decision.by else ""
+    text = f"{decision}{by}, {moment(found.decision.at)}"
+    return f"{text}: {found.decision.note}" if found.decision.note else text
 
 
 def _next_moves(target: LedgerTarget, found: Approval) -> Iterator[tuple[str, str]]:
-    """Why, and what to type. The digest makes sure that the decision is about what was looked at."""
+    """Yield the commands to decide. The digest makes sure that the decision is about the data that was shown."""
     if found.state != OPEN:
         return
-    yield "To say yes:", command(target, "approvals", "approve", found.id, "--shown", found.digest)
-    yield "To say no:", command(target, "approvals", "reject", found.id, "--shown", found.digest, "--note", "WHY")
+    yield "To approve:", command(target, "approvals", "approve", found.id, "--digest", found.digest)
+    yield "To reject:", command(target, "approvals", "reject", found.id, "--digest", found.digest, "--note", "REASON")
 
 
-SHOWN_HELP = "Only if this is the digest of what is asked, as `show` tells it; another is refused."
+DIGEST_HELP = "Refuse the decision unless the data has this digest, as `show` prints it."
+FIRST_DECISION = "The first decision counts: if it was a different one, the exit code is 1."
 
-DECIDE_EPILOG = """\b
+ONE_DECISION_EPILOG = """\b
 Examples:
-  twiceproof approvals {word} sync_order/shop:order:17
-  twiceproof approvals {word} apr_ZGVmYXVsd… --shown 1:9f86d0… --note "asked the customer"
+  twiceproof approvals {name} sync_order/shop:order:17
+  twiceproof approvals {name} apr_ZGVmYXVsd… --digest 1:9f86d0… --note "asked the customer"
 {help}
-If somebody decided otherwise before, that stands, and the exit code is 1.
+{first}
 """
 
-DECIDE_EPILOG = """\b
+DECIDE_EPILOG = f"""\b
 Examples:
   twiceproof approvals decide sync_order/shop:order:17 reject --note "too much"
-  twiceproof approvals decide apr_ZGVmYXVsd… approve --shown 1:9f86d0…
-{help}
-If somebody decided otherwise before, that stands, and the exit code is 1.
+  twiceproof approvals decide apr_ZGVmYXVsd… approve --digest 1:9f86d0…
+{APPROVAL_HELP}
+{FIRST_DECISION}
 """
 
 
-def _deciding(function: Callable[..., None]) -> Callable[..., None]:
-    """What both commands take."""
-    for option in (
-        click.option("--shown", metavar="DIGEST", default="", help=SHOWN_HELP),
-        click.option("--note", default="", metavar="TEXT", help="Why: kept with the decision."),
-        click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name."),
-        click.argument("approval"),
-    ):
-        function = option(function)
-    return target_options(function)
+def _decision_options(function: F) -> F:
+    """Add what each command that decides takes."""
+    digest = click.option("--digest", metavar="DIGEST", default="", help=DIGEST_HELP)
+    return target_options(by_option(note_option("the decision")(digest(function))))
 
 
-@click.command(epilog=DECIDE_EPILOG.format(word="approve", help=APPROVAL_HELP))
-@_deciding
-@click.pass_obj
-def approve(target: LedgerTarget, approval: str, by: str | None, note: str, shown: str) -> None:
-    """Say yes: the run goes on."""
-    _decide(target, approval, approved=True, by=by, note=note, shown=shown)
+def _one_decision_epilog(name: str) -> str:
+    return ONE_DECISION_EPILOG.format(name=name, help=APPROVAL_HELP, first=FIRST_DECISION)
 
 
-@click.command(
-    epilog=DECIDE_EPILOG.format(word="reject", help=APPROVAL_HELP), short_help="Say no: the run undoes what it did."
-)
-@_deciding
-@click.pass_obj
-def reject(target: LedgerTarget, approval: str, by: str | None, note: str, shown: str) -> None:
-    """Say no: the run undoes what it did, unless its flow takes another way."""
-    _decide(target, approval, approved=False, by=by, note=note, shown=shown)
-
-
-@click.command(epilog=DECIDE_EPILOG.format(help=APPROVAL_HELP))
+@click.command(epilog=_one_decision_epilog("approve"))
 @click.argument("approval")
-@click.argument("word", type=click.Choice(["approve", "reject"]))
-@click.option("--shown", metavar="DIGEST", default="", help=SHOWN_HELP)
-@click.option("--note", default="", metavar="TEXT", help="Why: kept with the decision.")
-@click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
-@target_options
+@_decision_options
 @click.pass_obj
-def decide(target: LedgerTarget, approval: str, word: str, by: str | None, note: str, shown: str) -> None:
-    """Say yes or no, in one command: for scripts."""
-    _decide(target, approval, approved=word == "approve", by=by, note=note, shown=shown)
+def approve(target: LedgerTarget, approval: str, by: str | None, note: str, digest: str) -> None:
+    """Approve, so that the run continues."""
+    _decide(target, approval, approved=True, by=by, note=note, shown=digest)
+
+
+@click.command(epilog=_one_decision_epilog("reject"))
+@click.argument("approval")
+@_decision_options
+@click.pass_obj
+def reject(target: LedgerTarget, approval: str, by: str | None, note: str, digest: str) -> None:
+    """Reject, so that the run undoes its completed steps.
+
+    A flow that catches Rejected continues another way instead.
+    """
+    _decide(target, approval, approved=False, by=by, note=note, shown=digest)
+
+
+@click.command(epilog=DECIDE_EPILOG)
+@click.argument("approval")
+@click.argument("decision", type=click.Choice(["approve", "reject"]))
+@_decision_options
+@click.pass_obj
+def decide(target: LedgerTarget, approval: str, decision: str, by: str | None, note: str, digest: str) -> None:
+    """Approve or reject, with the decision as an argument, for scripts."""
+    _decide(target, approval, approved=decision == "approve", by=by, note=note, shown=digest)
 
 
 def _decide(target: LedgerTarget, approval: str, *, approved: bool, by: str | None, note: str, shown: str) -> None:
-    words = {"approved": approved, "by": validate_key(by or login_name()), "note": note, "shown": shown}
+    given = {"approved": approved, "by": validate_key(by or login_name()), "note": note, "shown": shown}
     with opened(target) as store:
-        told, found = block(_decide_and_look(store, named_approval(target, store, approval), words))
-    agreed = told.decision is not None and told.decision.approved is approved
+        decided, found = block(_decide_and_look(store, named_approval(target, store, approval), given))
+    agreed = decided.decision is not None and decided.decision.approved is approved
     if target.json:
-        show_json({"first": told.first, "approval": found})
+        show_json({"first": decided.first, "approval": found})
     else:
-        before = "" if told.first else "too late, "
-        show_text(f"{found.flow} {found.key}, {found.name}: {before}{decision_words(found)}")
+        before = "" if decided.first else "already "
+        show_text(f"{found.flow} {found.key}, {found.name}: {before}{decision_text(found)}")
     if not agreed:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _decide_and_look(store: Store, approval: str, words: dict[str, Any]) -> Operation[tuple[Decided, Approval]]:
-    told = yield from decide_approval(store, approval, mark=secrets.token_hex(8), **words)
+def _decide_and_look(store: Store, approval: str, given: dict[str, Any]) -> Operation[tuple[Decided, Approval]]:
+    decided = yield from decide_approval(store, approval, mark=secrets.token_hex(8), **given)
     found = yield from look_up(store, approval)
-    return told, found
+    return decided, found
 
 
 LINK_EPILOG = f"""\b
 Examples:
   twiceproof approvals link charge_order/order:2 --to ann@example.com
-  twiceproof approvals link apr_ZGVmYXVsd… --valid 2h --url https://hooks.example.com
+  twiceproof approvals link apr_ZGVmYXVsd… --expires 2h --url https://hooks.example.com
 {APPROVAL_HELP}
-Whoever has the link can decide: send it to one person. It is shown once, and
-only its hash is kept.
+Anyone who has the link can decide: send it to one person. It is printed once;
+only its hash is stored.
 """
 
 
 @click.command(epilog=LINK_EPILOG)
 @click.argument("approval")
-@click.option("--to", default="", metavar="NAME", help="Whose decision it will be. Default: they say who they are.")
-@click.option("--valid", default="7d", show_default=True, metavar="TIME", help="How long it can be used.")
-@click.option("--url", metavar="URL", help="Where the server is reached. Default: TWICEPROOF_URL.")
+@click.option("--to", default="", metavar="NAME", help="Name recorded as the decider. Default: the page asks for it.")
+@click.option("--expires", default="7d", show_default=True, metavar="TIME", help="Lifetime of the link.")
+@click.option("--url", metavar="URL", help="Public URL of the server. Default: TWICEPROOF_URL.")
 @target_options
 @click.pass_obj
-def link(target: LedgerTarget, approval: str, to: str, valid: str, url: str | None) -> None:
-    """Make a link to a page where one person can decide."""
+def link(target: LedgerTarget, approval: str, to: str, expires: str, url: str | None) -> None:
+    """Create a link to a web page where one person can decide."""
     base = from_environment(os.environ).url if url is None else url
-    span, who = seconds(valid, name="valid"), to and validate_key(to)
-    if not base.startswith(("http://", "https://")):  # before a token is drawn that nobody would get
-        raise Misuse("Nobody knows where a browser can reach the server; say --url https://… or set TWICEPROOF_URL.")
+    lifetime, name = seconds(expires, name="expires"), to and validate_key(to)
+    if not base.startswith(("http://", "https://")):  # checked before a token is created that could not be printed
+        raise Misuse("The public URL of the server is not known; use --url https://… or set TWICEPROOF_URL.")
     with opened(target) as store:
-        token = block(_drawn(store, named_approval(target, store, approval), who, span))
+        token = block(_new_link(target, store, named_approval(target, store, approval), name, lifetime))
     if target.json:
-        show_json({"url": link_url(base, token), "to": who, "valid": span})
+        show_json({"url": link_url(base, token), "to": name, "expires_in": lifetime})
     else:
         show_text(link_url(base, token))
 
 
-def _drawn(store: Store, approval: str, to: str, span: float) -> Operation[str]:
-    """About what is asked now: if the run asks for something else later, the link no longer fits."""
+def _new_link(target: LedgerTarget, store: Store, approval: str, to: str, lifetime: float) -> Operation[str]:
+    """Create a link for the data as it is now: if the run requests something else later, the link is refused."""
     at = request_address(approval)
     record = (yield from store.read(at)).record
     if record is None or record.state != OPEN:
-        raise Misuse("Nobody is asked about this any more; see what waits: twiceproof approvals list")
+        listed = command(target, "approvals", "list")
+        raise Misuse(f"This approval is not pending; list pending approvals: {listed}")
     request = request_of(record)
-    return (yield from create_link(store, ApprovalLink(at.space, at.key, request.born, request.digest, to), span))
+    return (yield from create_link(store, ApprovalLink(at.space, at.key, request.born, request.digest, to), lifetime))
 
 
-HEAD = ("FLOW", "KEY", "NAME", "ASKED", "UNTIL")
+HEAD = ("FLOW", "KEY", "NAME", "REQUESTED", "EXPIRES")
 
 LIST_EPILOG = """\b
 Examples:
@@ -248,11 +249,11 @@ Examples:
 
 @click.command("list", epilog=LIST_EPILOG)
 @click.option("--flow", metavar="NAME", help="Only approvals of this flow.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
+@limit_option()
 @target_options
 @click.pass_obj
 def list_(target: LedgerTarget, flow: str | None, limit: int) -> None:
-    """List what waits for somebody's word."""
+    """List pending approvals."""
     prefix = f"{validate_name('tenant', target.tenant)}/"
     if flow is not None:
         prefix += f"{validate_name('flow', flow)}/"
@@ -266,25 +267,26 @@ def list_(target: LedgerTarget, flow: str | None, limit: int) -> None:
 
 def _show(target: LedgerTarget, found: list[Approval], limit: int) -> None:
     if not found:
-        show_text("Nothing waits for approval.")
+        show_text("No pending approvals.")
         return
     shown = found[:limit]
     show_table(HEAD, [(a.flow, a.key, a.name, moment(a.asked_at), moment(a.until)) for a in shown])
     if len(found) > limit:
-        show_text(f"There is more: {command(target, 'approvals', 'list', '--limit', str(limit * 10))}")
-    show_text(f"See what one is about: {command(target, 'approvals', 'show', f'{shown[0].flow}/{shown[0].key}')}")
+        show_text(f"To list more: {command(target, 'approvals', 'list', '--limit', str(limit * 10))}")
+    show_text(f"To show one: {command(target, 'approvals', 'show', f'{shown[0].flow}/{shown[0].key}')}")
 
 
 EPILOG = """\b
 Examples:
-  twiceproof approvals list                      what waits for somebody's word
-  twiceproof approvals show charge_order/order:2  what it is about, and how to decide
+  twiceproof approvals list
+  twiceproof approvals show charge_order/order:2
+  twiceproof approvals approve charge_order/order:2
 """
 
 
 @click.group(epilog=EPILOG)
 def approvals() -> None:
-    """Look at what waits for somebody's word, and give it."""
+    """List pending approvals and decide them."""
 
 
 for _command in (list_, show, approve, reject, decide, link):

@@ -1,4 +1,4 @@
-"""`twiceproof check`: the design checklist over a user's own flows, read and not run."""
+"""`twiceproof check`: checks the source of an app's flows against the design checklist, without running them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .failures import NEGATIVE, OK
-from .output import show_json, show_text
+from .output import counted, show_json, show_text
 from .target import LedgerTarget, json_option
 
 if TYPE_CHECKING:
@@ -22,45 +22,42 @@ EPILOG = """\b
 Examples:
   twiceproof check shop:app
   twiceproof check shop:app --json
-A line that is meant as it is: # twiceproof: allow missing-undo
-Exit codes: 0 nothing found, 1 something to look at.
+To accept a line as it is, add: # twiceproof: allow missing-undo
+Exit codes: 0 no findings, 1 findings.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Read your flows for what would not survive a repeat.")
+@click.command(epilog=EPILOG)
 @click.argument("app", metavar="MODULE:APP")
 @json_option
 @click.pass_context
 def check(ctx: click.Context, app: str) -> None:
-    """Read your flows for what would not survive a repeat: keys, steps, order, undo, lifetimes.
+    """Check the source of flows for what is unsafe to repeat.
 
-    The module is imported, as a worker imports it; no flow and no step is called.
+    The rules are about keys, steps, their order, undo and retention. The module is imported, as a worker imports it;
+    no flow and no step is called.
     """
-    from ..prove.checklist import check_app  # what `version` and the like have no need of
+    from ..prove.checklist import check_app  # a late import: `check --help` does not need it
     from .load import load_app
 
     with load_app(app) as found:
         findings = check_app(found)
         flows, guarded = len(found.flows), len(found.operations)
     if ctx.ensure_object(LedgerTarget).json:
-        show_json({"app": app, "flows": flows, "guarded": guarded, "findings": findings})
+        show_json({"app": app, "flows": flows, "guarded_functions": guarded, "findings": findings})
     else:
-        _show(findings, _several(flows, "flow") + (f" and {_several(guarded, 'guarded function')}" if guarded else ""))
+        _show(findings, counted(flows, "flow") + (f" and {counted(guarded, 'guarded function')}" if guarded else ""))
     ctx.exit(NEGATIVE if findings else OK)
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _show(findings: Sequence[ChecklistFinding], read: str) -> None:
     for one in findings:
         show_text(f"{_near(one.file)}:{one.line}: {one.rule}: {one.where}: {one.found}")
         show_text(f"    Why: {one.why}\n    Instead: {one.instead}\n")
-    show_text(f"{read} read, {len(findings)} to look at." if findings else f"{read} read: nothing found.")
+    show_text(f"Checked {read}: {counted(len(findings), 'finding') if findings else 'no findings'}.")
 
 
 def _near(file: str) -> str:
-    """As an editor wants it: from here, where that is shorter."""
+    """Return the path relative to the current directory, if the file is below it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -1,4 +1,4 @@
-"""A claim as it is shown."""
+"""Claims as the command line shows them: the JSON shapes, and how they are read."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ClaimShape(Struct, frozen=True, kw_only=True):
     key: str
     tenant: str
     state: str
-    lapsed: bool  # held, but by nobody any more: the lease ran out
+    lapsed: bool  # held, but its lease has expired
     attempt: int
     owner: str
     run: str
@@ -63,28 +63,28 @@ class ClaimShape(Struct, frozen=True, kw_only=True):
 
 
 class LongClaimShape(ClaimShape, frozen=True, kw_only=True):
-    """One claim with everything."""
+    """One claim with all its fields."""
 
     fingerprint: str
     fence: int
     reason: str
-    result_kept: bool  # tells the result null from no result
+    result_kept: bool  # distinguishes the result null from no result
     result: Raw | None
     spill: dict[str, Any] | None
     fault: dict[str, Any] | None
     settled: dict[str, Any] | None
-    result_until: float | None  # when the result goes; null: with the claim
-    kept_until: float | None  # when the claim may be forgotten; null: never, or not before it has ended
+    result_until: float | None  # when the result is deleted; null: together with the claim
+    kept_until: float | None  # when the claim may be deleted; null: never, or not before it has ended
 
 
 class ReviewedClaimShape(ClaimShape, frozen=True, kw_only=True):
-    """One claim that waits for a person, and why."""
+    """One claim in review, with the reason."""
 
     reason: str
 
 
 class ClaimEvidenceShape(Struct, frozen=True, kw_only=True):
-    """What a late holder reported."""
+    """What a holder reported after it had lost the claim."""
 
     owner: str
     fence: int
@@ -160,16 +160,16 @@ def _raw(result: Raw | str) -> Raw | None:
 
 
 def _fields(struct: Struct | None) -> dict[str, Any] | None:
-    """Every field, also those that are left out where they are stored: a shape has the same keys each time."""
+    """Return every field, also those that are omitted in the store: a shape always has the same keys."""
     return None if struct is None else structs.asdict(struct)
 
 
-OPEN_STATES = (REVIEW, HELD, FAILED)  # what a person may have to do something about comes first
+OPEN_STATES = (REVIEW, HELD, FAILED)  # those that need a person come first
 EVERY_STATE = (*OPEN_STATES, DONE)
 
 
 class ClaimPage(Struct, frozen=True):
-    """Part of a list. `after` continues it; None means that this was the last part."""
+    """One page of a list. `after` is the cursor of the next page; None on the last one."""
 
     claims: Sequence[ClaimShape]
     after: str | None
@@ -178,7 +178,7 @@ class ClaimPage(Struct, frozen=True):
 def list_claims(
     store: Store, states: Sequence[str], prefix: str, *, limit: int, after: str | None = None
 ) -> Operation[ClaimPage]:
-    """Claims whose space begins with `prefix`, one state after the other."""
+    """Return claims whose space begins with `prefix`, ordered by state."""
     listed = yield from list_records(
         store,
         [(CLAIM, state) for state in states],
@@ -190,7 +190,7 @@ def list_claims(
 
 
 class Look(Struct, frozen=True):
-    claim: LongClaimShape | None  # None: released or forgotten since
+    claim: LongClaimShape | None  # None: released or deleted since
     evidence: Sequence[ClaimEvidenceShape]
     is_run: bool = False
 
@@ -200,7 +200,7 @@ def named_address(tenant: str, operation: str, key: str) -> Address:
 
 
 def look_at(target: LedgerTarget, store: Store, at: Address) -> Operation[Look]:
-    """What late holders reported is shown without a claim, too: their errors lead here, also after a release."""
+    """Read a claim and the evidence about it. Evidence is shown even if the claim was released: errors refer to it."""
     found = yield from run_or_claim(store, at.space)
     evidence = []
     for piece in (yield from evidence_of(store, at.space)):
@@ -216,13 +216,13 @@ def require_claim(target: LedgerTarget, found: Found) -> Record:
     if found.record is None or is_expired(found.record, found.now):
         raise NotFound(
             "There is no such claim (the operation comes first, then the key); "
-            f"list what is there with: {command(target, 'claims', 'list', '--state', 'all')}"
+            f"list all claims: {command(target, 'claims', 'list', '--state', 'all')}"
         )
     return found.record
 
 
 def _result_of(store: Store, record: Record, now: float) -> Operation[Raw | str]:
-    """Empty if it is nowhere, or if its time is over and it was only not swept yet."""
+    """Return the result; empty if there is none, or if it has expired and is not swept yet."""
     if record.queue == TRIM and record.due_at is not None and record.due_at <= now:
         return ""
     claim = claim_of(record)

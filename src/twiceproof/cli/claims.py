@@ -1,4 +1,4 @@
-"""Claims list|show|settle|release|sweep."""
+"""`twiceproof claims list|show|settle|release|sweep`."""
 
 from __future__ import annotations
 
@@ -35,15 +35,25 @@ from .claim_views import (
     short_shape,
 )
 from .doctor import clear_orphans
-from .output import Progress, clean, moment, show_json, show_pairs, show_table, show_text, span
-from .prompts import confirm, login_name, read_result
+from .output import Progress, clean, counted, moment, show_json, show_moves, show_pairs, show_table, show_text, span
+from .prompts import (
+    after_option,
+    by_option,
+    confirm,
+    limit_option,
+    login_name,
+    note_option,
+    read_result,
+    result_option,
+    yes_option,
+)
 from .target import LedgerTarget, command, load_record_kinds, opened, target_options
 
 __all__ = ["claims", "list_", "release", "settle", "settle_claim", "show", "sweep_"]
 
 
 HEAD = ("OPERATION", "KEY", "STATE", "ATTEMPT", "OWNER", "AGE", "LEASE LEFT", "RUN")
-LESS = ("RUN", "OWNER")  # left out, in this order, where a terminal is too narrow: `claims show` has them
+OPTIONAL = ("RUN", "OWNER")  # left out, in this order, on a narrow terminal: `claims show` has them
 GAP = 3  # between two columns, at most
 
 LIST_EPILOG = """\b
@@ -54,19 +64,19 @@ Examples:
 """
 
 
-@click.command("list", epilog=LIST_EPILOG, short_help="List claims: what is not done, reviews first.")
+@click.command("list", epilog=LIST_EPILOG)
 @click.option("--operation", metavar="NAME", help="Only claims of this operation.")
 @click.option(
     "--state",
     type=click.Choice([*EVERY_STATE, "all"]),
-    help="Only claims in this state. Default: all but done, those in review first.",
+    help="Only claims in this state. Default: review, held and failed.",
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer ended.")
+@limit_option()
+@after_option
 @target_options
 @click.pass_obj
 def list_(target: LedgerTarget, operation: str | None, state: str | None, limit: int, after: str | None) -> None:
-    """List claims: what is not done, reviews first; done ones if asked for."""
+    """List claims that are not done, those in review first."""
     prefix = f"{validate_name('tenant', target.tenant)}/"
     if operation is not None:
         prefix += f"{validate_name('operation', operation)}/"
@@ -86,21 +96,23 @@ def _show_list(target: LedgerTarget, page: ClaimPage, state: str | None, operati
             for c in page.claims
         ]
         show_table(*_fitting(HEAD, rows))
+        first = page.claims[0]
+        show_text(f"To show one: {command(target, 'claims', 'show', about=(first.operation, first.key))}")
     else:
-        show_text("No claims." if state else "No claims that are not done.")
+        show_text("No claims." if state in (None, "all") else f"No claims in state {state}.")
     same = ["--operation", operation] if operation else []
     if page.after is not None:
         chosen = [*(["--state", state] if state else []), "--limit", str(limit)]
-        show_text(f"There is more: {command(target, 'claims', 'list', *same, *chosen, '--after', page.after)}")
+        show_text(f"Next page: {command(target, 'claims', 'list', *same, *chosen, '--after', page.after)}")
     if state is None:
-        show_text(f"Done ones are not shown: {command(target, 'claims', 'list', *same, '--state', 'done')}")
+        show_text(f"To list claims that are done: {command(target, 'claims', 'list', *same, '--state', 'done')}")
 
 
 def _fitting(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
-    """Whole lines on a terminal: folded into three or four each, a list can no longer be read down. Pipes get all."""
+    """Drop optional columns until each row fits on one line of the terminal. Pipes get all columns."""
     columns = [[clean(cell) for cell in column] for column in zip(head, *rows, strict=True)]
     room = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    for name in LESS:
+    for name in OPTIONAL:
         if room is None or sum(GAP + max(map(len, column)) for column in columns) <= room:
             break
         columns = [column for column in columns if column[0] != name]
@@ -112,19 +124,19 @@ RELEASE_EPILOG = """\b
 Examples:
   twiceproof claims release ship order:17
   twiceproof claims release ship order:17 --force --yes
-If you know what happened, settle the claim instead: that leaves a trace.
+If you know what happened, settle the claim instead: that is recorded.
 """
 
 
-@click.command(epilog=RELEASE_EPILOG, short_help="Forget a claim and its result.")
+@click.command(epilog=RELEASE_EPILOG, short_help="Delete a claim and its result, so that the work can run again.")
 @click.argument("operation")
 @click.argument("key")
-@click.option("--force", is_flag=True, help="Even if somebody holds it: its work may then be done twice.")
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@click.option("--force", is_flag=True, help="Release it although a process holds it; the work may then be done twice.")
+@yes_option
 @target_options
 @click.pass_obj
 def release(target: LedgerTarget, operation: str, key: str, force: bool, yes: bool) -> None:
-    """Forget a claim and its result: the next delivery does the work again."""
+    """Delete a claim and its result; the next delivery does the work again."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         found = block(run_or_claim(store, at.space))
@@ -134,22 +146,22 @@ def release(target: LedgerTarget, operation: str, key: str, force: bool, yes: bo
     if target.json:
         show_json({"released": released, "operation": operation, "key": key, "tenant": target.tenant})
     else:
-        show_text(f"{operation} {key} is forgotten; the next delivery does the work.")
+        show_text(f"{operation} {key} is released; the next delivery does the work again.")
 
 
 def _question(claim: ClaimShape, *, is_run: bool) -> str:
-    steps = ": it is a run, and all its steps act again, also those declared never to be repeated" if is_run else ""
-    return f"Forget {claim.operation} {claim.key}, which is {claim.word}? The next delivery does its work again{steps}"
+    steps = ". It is a run: all its steps run again, including those declared repeat=never" if is_run else ""
+    return f"Release {claim.operation} {claim.key} (state: {claim.word})? The next delivery does its work again{steps}"
 
 
 VERDICTS = {
-    "happened": "is done; whoever delivers it again gets the recorded result.",
-    "did-not-happen": "may be tried again; the next delivery does the work.",
-    "abandon": "is failed for good; only .retry(…) or another settlement runs it again.",
+    "happened": "is done; further deliveries get the recorded result.",
+    "did-not-happen": "can be retried; the next delivery does the work.",
+    "abandon": "is failed; only .retry(…) or another settlement runs it again.",
 }
 NO_RESULT_GIVEN = (
-    "is done, without a result: whoever delivers it again is told that it is done and that its result is not kept. "
-    "Where nothing is returned, say --result null."
+    "is done, without a result: further deliveries raise ResultNotKept. "
+    "If the function returns nothing, settle it with --result null."
 )
 
 SETTLE_EPILOG = """\b
@@ -161,19 +173,15 @@ Examples:
 """
 
 
-@click.command(epilog=SETTLE_EPILOG, short_help="Say what happened, where a claim's outcome is unknown.")
+@click.command(epilog=SETTLE_EPILOG, short_help="Record what happened, for a claim whose outcome is unknown.")
 @click.argument("operation")
 @click.argument("key")
-@click.option("--happened", is_flag=True, help="It happened: record it as done.")
-@click.option("--did-not-happen", is_flag=True, help="It did not happen: let it be tried again.")
-@click.option("--abandon", is_flag=True, help="Leave it, whatever happened, and never try it again.")
-@click.option(
-    "--result",
-    metavar="JSON|@FILE|-",
-    help="With --happened: what the work returned; @FILE reads it from a file, `-` from stdin.",
-)
-@click.option("--note", default="", metavar="TEXT", help="Why: kept with the claim.")
-@click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
+@click.option("--happened", is_flag=True, help="The work was done: mark the claim as done.")
+@click.option("--did-not-happen", is_flag=True, help="The work was not done: allow another attempt.")
+@click.option("--abandon", is_flag=True, help="Mark the claim as failed, whatever happened, and do not retry it.")
+@result_option("--result", "With --happened: the return value")
+@note_option("the claim")
+@by_option
 @target_options
 @click.pass_obj
 def settle(
@@ -182,48 +190,49 @@ def settle(
     """Settle a claim whose outcome is unknown: it happened, it did not, or it is abandoned."""
     verdict = _one_verdict(flags)
     if result is not None and verdict != "happened":
-        raise click.UsageError("--result goes with --happened: what did not happen has no result.")
+        raise click.UsageError("--result requires --happened; remove it, or use --happened.")
     raw = NO_RESULT if result is None else read_result(result)
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
-        word = block(settle_claim(target, store, at, verdict, by=by or login_name(), note=note, result=raw))
-    _tell(target, {"operation": operation, "key": key, "tenant": target.tenant, **word})
+        settled = block(settle_claim(target, store, at, verdict, by=by or login_name(), note=note, result=raw))
+    _show_settled(target, {"operation": operation, "key": key, "tenant": target.tenant, **settled})
 
 
 def settle_claim(
     target: LedgerTarget, store: Store, at: Address, verdict: str, *, by: str, note: str = "", result: Raw = NO_RESULT
 ) -> Operation[dict[str, Any]]:
-    """Settle what is there; the settlement carries the store's time, as everything in the ledger does."""
+    """Settle a claim. The settlement carries the store's time, as everything in the ledger does."""
     found = yield from run_or_claim(store, at.space)
     require_claim(target, found)
-    word = Settlement(verdict, by, found.now, note)
-    outcome = yield from ClaimManager(store).settle(at, word, result=result, where=target.words())
+    settlement = Settlement(verdict, by, found.now, note)
+    outcome = yield from ClaimManager(store).settle(at, settlement, result=result, where=target.words())
     state = DONE if isinstance(outcome, Done) else FAILED
     return {"state": state, "verdict": verdict, "by": by, "note": note, "result_kept": bool(result)}
 
 
-def _tell(target: LedgerTarget, word: dict[str, Any]) -> None:
+def _show_settled(target: LedgerTarget, settled: dict[str, Any]) -> None:
     if target.json:
-        show_json({"settled": word})
+        show_json({"settled": settled})
         return
-    silent = word["verdict"] == "happened" and not word["result_kept"]
-    show_text(f"{word['operation']} {word['key']} {NO_RESULT_GIVEN if silent else VERDICTS[word['verdict']]}")
+    verdict = settled["verdict"]
+    text = NO_RESULT_GIVEN if verdict == "happened" and not settled["result_kept"] else VERDICTS[verdict]
+    show_text(f"{settled['operation']} {settled['key']} {text}")
 
 
 def _one_verdict(flags: dict[str, bool]) -> str:
-    given = [name.replace("_", "-") for name, said in flags.items() if said]
+    given = [name.replace("_", "-") for name, is_set in flags.items() if is_set]
     if len(given) != 1:
-        raise click.UsageError("Say what happened, with exactly one of --happened, --did-not-happen, --abandon.")
+        raise click.UsageError("Give exactly one of --happened, --did-not-happen, --abandon.")
     return given[0]
 
 
-LONGEST_RESULT = 2_000  # letters, for people; --json gives all of it
+LONGEST_RESULT = 2_000  # characters; --json prints all of them
 
 SHOW_EPILOG = """\b
 Examples:
   twiceproof claims show ship order:17
   twiceproof claims show ship order:17 --json
-A key that begins with a dash follows two: twiceproof claims show ship -- -17
+Write -- before a key that begins with a dash: twiceproof claims show ship -- -17
 """
 
 
@@ -233,7 +242,7 @@ A key that begins with a dash follows two: twiceproof claims show ship -- -17
 @target_options
 @click.pass_obj
 def show(target: LedgerTarget, operation: str, key: str) -> None:
-    """Show everything about one claim, and the next move."""
+    """Show one claim, the evidence about it, and the next move."""
     at = named_address(target.tenant, operation, key)
     with opened(target) as store:
         look = block(look_at(target, store, at))
@@ -251,14 +260,13 @@ def _moves(target: LedgerTarget, look: Look) -> Iterator[tuple[str, str]]:
 
 def _show_claim(look: Look, moves: list[tuple[str, str]]) -> None:
     if look.claim is None:
-        show_text("There is no claim any more: it was released, or its time is over. The next delivery does the work.")
+        show_text("The claim was released, or has expired: the next delivery does the work.")
     else:
         show_pairs(list(_pairs(look.claim)))
     for piece in look.evidence:
-        show_text("\nEvidence from a holder that had lost the claim:")
+        show_text("\nEvidence, reported by a holder after it had lost the claim:")
         show_pairs(list(_evidence_pairs(piece)))
-    for why, move in moves:
-        show_text(f"\n{why}\n  {move}")
+    show_moves(moves)
 
 
 def _pairs(claim: LongClaimShape) -> Iterator[tuple[str, Any]]:
@@ -275,7 +283,7 @@ def _pairs(claim: LongClaimShape) -> Iterator[tuple[str, Any]]:
     yield "fingerprint", claim.fingerprint or "-"
     yield "fence", claim.fence
     yield "created", f"{moment(claim.created_at)} ({span(claim.age)} ago)"
-    yield "changed", moment(claim.updated_at)
+    yield "updated", moment(claim.updated_at)
     if claim.lease_left is not None:
         yield "lease", f"until {moment(claim.lease_until)} ({span(claim.lease_left)} left)"
     if claim.result_until is not None:
@@ -284,10 +292,10 @@ def _pairs(claim: LongClaimShape) -> Iterator[tuple[str, Any]]:
         yield "kept until", moment(claim.kept_until)
     yield from _findings(claim)
     if claim.settled:
-        word = claim.settled
-        yield "settled", f"{word['verdict']}, by {word['by']}, {moment(word['at'])}"
-        if word["note"]:
-            yield "note", word["note"]
+        settled = claim.settled
+        yield "settled", f"{settled['verdict']}, by {settled['by']}, {moment(settled['at'])}"
+        if settled["note"]:
+            yield "note", settled["note"]
 
 
 def _evidence_pairs(piece: ClaimEvidenceShape) -> Iterator[tuple[str, Any]]:
@@ -298,85 +306,88 @@ def _evidence_pairs(piece: ClaimEvidenceShape) -> Iterator[tuple[str, Any]]:
 
 
 def _findings(found: LongClaimShape | ClaimEvidenceShape) -> Iterator[tuple[str, Any]]:
-    """A result and a fault, of the claim itself or of a late holder."""
+    """The result and the error, of the claim itself or of a late holder."""
     if found.result is not None:
         yield "result", _shortened(msgspec.json.format(bytes(found.result), indent=2).decode())
     elif found.spill:
         yield (
             "result",
-            f"not kept: {found.spill['reason'] or 'its time is over'} (sha256 {found.spill['digest'] or '-'})",
+            f"not kept: {found.spill['reason'] or 'it has expired'} (sha256 {found.spill['digest'] or '-'})",
         )
     elif getattr(found, "state", "") == DONE:
-        yield "result", "none was recorded, or its time is over"
+        yield "result", "not recorded, or expired"
     if found.fault:
-        retry = "may be tried again" if found.fault["retryable"] else "is not tried again by itself"
-        yield "fault", f"{found.fault['type']}: {found.fault['message']} ({retry})"
+        retry = "retryable" if found.fault["retryable"] else "not retryable"
+        yield "error", f"{found.fault['type']}: {found.fault['message']} ({retry})"
 
 
 def _shortened(text: str) -> str:
     if len(text) <= LONGEST_RESULT:
         return text
-    return f"{text[:LONGEST_RESULT]}\n… {len(text) - LONGEST_RESULT:,} letters more: --json gives all of it"
+    return f"{text[:LONGEST_RESULT]}\n… and {len(text) - LONGEST_RESULT:,} more characters; --json prints all"
 
 
 def _run_moves(target: LedgerTarget, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
-    """A run has steps, and each its own outcome."""
-    yield "This is a run. Its steps, and what to do next:", command(target, "runs", "show", about=(claim.run,))
+    """A run has steps, each with its own outcome: `runs show` has them."""
+    yield "This is a run. To see its steps and the next move:", command(target, "runs", "show", about=(claim.run,))
 
 
 def _next_moves(target: LedgerTarget, claim: LongClaimShape) -> Iterator[tuple[str, str]]:
-    """Why, and what to type."""
+    """Yield when a move applies, and its command."""
     about = (claim.operation, claim.key)
 
     def settle(*words: str) -> str:
         return command(target, "claims", "settle", *words, about=about)
 
     if claim.state == REVIEW or claim.lapsed:
-        yield "If it happened (with what it returned):", settle("--happened", "--result", "JSON")
-        yield "If it did not, and may be tried again:", settle("--did-not-happen")
-        yield "If it shall never be tried again:", settle("--abandon")
+        yield "If it happened (JSON is the return value):", settle("--happened", "--result", "JSON")
+        yield "If it did not happen, and can be retried:", settle("--did-not-happen")
+        yield "If it must not be retried:", settle("--abandon")
     elif claim.state == FAILED and not (claim.fault and claim.fault["retryable"]):
-        yield "To let the next delivery try again:", settle("--did-not-happen")
+        yield "To allow another attempt with the next delivery:", settle("--did-not-happen")
     elif claim.state == HELD:
         yield (
-            "Somebody is at work. If you know that it is gone:",
+            "A process holds it. If you know that this process is gone:",
             command(target, "claims", "release", "--force", about=about),
         )
 
 
 SWEEP_EPILOG = """\b
-Example:
+Examples:
   twiceproof claims sweep
   TWICEPROOF_RESOURCES=dir:///var/lib/shop twiceproof claims sweep --orphans
-Running apps sweep by themselves, a little at a time; this does all of it at once.
+Running apps sweep in the background; this command sweeps everything at once.
 """
 
 
-@click.command("sweep", epilog=SWEEP_EPILOG, short_help="Forget finished claims whose time is over.")
+@click.command("sweep", epilog=SWEEP_EPILOG)
 @target_options
 @click.option(
     "--orphans",
     is_flag=True,
-    help="Also remove large values that no run knows of, older than a day, from where TWICEPROOF_RESOURCES says.",
+    help="Also delete large values in TWICEPROOF_RESOURCES that no run refers to and that are older than a day.",
 )
 @click.pass_obj
 def sweep_(target: LedgerTarget, orphans: bool) -> None:
-    """Forget finished claims whose time to be kept is over, of all tenants."""
-    total, lost = Swept(), 0
+    """Delete claims whose retention has expired, of all tenants."""
+    total, deleted_orphans = Swept(), 0
     load_record_kinds()
     with opened(target) as store, Progress("swept", quiet=target.json) as progress:
         while _count(swept := block(sweep(store))):
             total = Swept(*(a + b for a, b in zip(structs.astuple(total), structs.astuple(swept), strict=True)))
             progress.show(_count(total))
         if orphans:
-            lost = clear_orphans(store, from_environment(os.environ).resources, system_clock)
+            deleted_orphans = clear_orphans(store, from_environment(os.environ).resources, system_clock)
+    shape = {"deleted_claims": total.forgotten, "trimmed_results": total.trimmed, "deleted_records": total.pieces}
+    if orphans:
+        shape["deleted_orphans"] = deleted_orphans
     if target.json:
-        show_json({**structs.asdict(total), "orphans": lost} if orphans else total)
+        show_json(shape)
     else:
-        show_text(
-            f"Forgot {total.forgotten} claims, dropped the results of {total.trimmed}, "
-            f"removed {total.pieces} pieces beside them{f' and {lost} orphans' if orphans else ''}."
-        )
+        claims_, records = counted(total.forgotten, "claim"), counted(total.pieces, "record")
+        show_text(f"Deleted {claims_}, the results of {total.trimmed:,} more, and {records} beside them.")
+    if orphans and not target.json:
+        show_text(f"Deleted {counted(deleted_orphans, 'orphaned value')}.")
 
 
 def _count(swept: Swept) -> int:
@@ -385,7 +396,7 @@ def _count(swept: Swept) -> int:
 
 @click.group()
 def claims() -> None:
-    """Look at claims, settle and forget them."""
+    """List, settle, release and sweep claims."""
 
 
 for _command in (list_, show, settle, release, sweep_):

@@ -1,4 +1,4 @@
-"""`twiceproof connector`: files that no-code tools import."""
+"""`twiceproof connector`: connector files for no-code tools."""
 
 from __future__ import annotations
 
@@ -29,27 +29,23 @@ Examples:
 
 @click.group(epilog=EPILOG)
 def connector() -> None:
-    """Write a file that a no-code tool imports."""
+    """Generate connector files for no-code tools."""
 
 
 def _options(function: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("-o", "--output", metavar="FILE", help="Write it there. Default: print it."),
-        click.option("--host", metavar="HOST", help="The same, as a host name: https://HOST."),
-        click.option("--url", metavar="URL", help="Where the tool reaches the server. Default: TWICEPROOF_URL."),
+        click.option("-o", "--output", metavar="FILE", help="File to write. Default: stdout."),
+        click.option("--host", metavar="HOST", help="Host name of the server, short for --url https://HOST."),
+        click.option("--url", metavar="URL", help="Public URL of the server. Default: TWICEPROOF_URL."),
     ):
         function = option(function)
     return function
 
 
-@connector.command(
-    "power-automate",
-    epilog=ONE.format(name="power-automate", file="twiceproof.swagger.json"),
-    short_help="A custom connector for Power Automate.",
-)
+@connector.command("power-automate", epilog=ONE.format(name="power-automate", file="twiceproof.swagger.json"))
 @_options
 def power_automate(host: str | None, url: str | None, output: str | None) -> None:
-    """A custom connector for Power Automate, Power Apps and Logic Apps."""
+    """Generate a custom connector for Power Automate."""
     from ..server.connectors import power_automate as made
 
     _write(made(_address(host, url)), output, "make.powerautomate.com, Custom connectors, Import an OpenAPI file")
@@ -58,7 +54,7 @@ def power_automate(host: str | None, url: str | None, output: str | None) -> Non
 @connector.command("n8n", epilog=ONE.format(name="n8n", file="twiceproof.n8n.json"))
 @_options
 def n8n(host: str | None, url: str | None, output: str | None) -> None:
-    """A workflow for n8n: claim, branch, work, mark as done."""
+    """Generate a workflow for n8n."""
     from ..server.connectors import n8n as made
 
     _write(made(_address(host, url)), output, "n8n, a new workflow, the three dots, Import from File")
@@ -66,10 +62,10 @@ def n8n(host: str | None, url: str | None, output: str | None) -> None:
 
 def _address(host: str | None, url: str | None) -> str:
     if host and url:
-        raise click.UsageError("--host and --url say the same; give one of them.")
+        raise click.UsageError("--host and --url exclude each other; use one of them.")
     found = f"https://{host}" if host else url or from_environment(os.environ).url
     if not found:
-        raise Misuse("Nobody knows where the tool reaches the server; say --url https://… or set TWICEPROOF_URL.")
+        raise Misuse("The public URL of the server is not known; use --url https://… or set TWICEPROOF_URL.")
     return found
 
 

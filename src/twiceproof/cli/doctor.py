@@ -1,4 +1,4 @@
-"""Doctor."""
+"""`twiceproof doctor`: checks the store and this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..records import Address, Record
 from ..safe_text import redacted, shown_url
 from ..settings import from_environment
 from ..stores.base import Finding, NoLedger, Store
-from ..stores.open import accept_server as take_as_it_is
+from ..stores.open import accept_server as accept_new_server
 from ..stores.open import open_store
 from ..stores.sql import migrations
 from ..stores.sqlite.doctor import refuse_unsafe
@@ -45,11 +45,11 @@ FEWEST_INODES = 1_000
 SAMPLE = 100  # claims
 DIALECTS = {"sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
 PACKAGES = ("msgspec", "click", "rich", "psycopg", "redis")
-NOWHERE = Address("doctor/doctor/doctor", "doctor", "doctor")  # read to see how fast and when; never written
+NOWHERE = Address("doctor/doctor/doctor", "doctor", "doctor")  # read for the store's time and latency; never written
 
 
 def check_machine(folder: Path | None) -> Iterator[Finding]:
-    """What is true of this machine, with or without a store."""
+    """Check this machine, with or without a store."""
     yield Finding("ok", "twiceproof", f"{__version__} on Python {platform.python_version()}")
     yield Finding("ok", "packages", ", ".join(_packages()))
     yield _open_files()
@@ -59,7 +59,7 @@ def check_machine(folder: Path | None) -> Iterator[Finding]:
 
 
 def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
-    """What can be asked of any store."""
+    """Check what applies to every store."""
     yield from _schema(scheme)
     yield from _sealing(store)
     sent, began = clock.now(), clock.monotonic()
@@ -73,15 +73,15 @@ def check_ledger(store: Store, scheme: str, clock: Clock) -> Iterator[Finding]:
 
 
 def _sealing(store: Store) -> Iterator[Finding]:
-    """A look at some claims: whoever works here opens them. How many rows each key seals, `keys status` counts."""
+    """Read some claims as a worker would. `encryption status` counts the rows per key."""
     try:
         raw = as_stored(store)
         for row in (row for kind in (CLAIM, RUN) for row in raw.scan(kind, limit=SAMPLE).block().records):
-            found = store.read(row.at).block().record  # by itself: a list leaves out what does not open
+            found = store.read(row.at).block().record  # one by one: a scan leaves out what cannot be decrypted
             if found is not None:
                 claim_of(found)
     except CannotOpen as error:
-        if "key_id" in error.data:  # otherwise it is no question of keys
+        if "key_id" in error.data:  # otherwise the cause is not a key
             yield Finding("refuse", "sealing", str(error))
 
 
@@ -96,60 +96,62 @@ def _packages() -> Iterator[str]:
 def _open_files() -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < FEWEST_FILES:
-        return Finding("warn", "open files", f"at most {soft}", f"Allow more: ulimit -n {FEWEST_FILES * 4}")
+        return Finding("warn", "open files", f"at most {soft}", f"Raise the limit: ulimit -n {FEWEST_FILES * 4}")
     return Finding("ok", "open files", "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft}")
 
 
 def _file_size() -> Iterator[Finding]:
     soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     if soft != resource.RLIM_INFINITY:
-        yield Finding("warn", "file size", f"at most {soft:,} bytes", "A ledger grows: ulimit -f unlimited")
+        yield Finding("warn", "file size", f"at most {soft:,} bytes", "Raise the limit: ulimit -f unlimited")
 
 
 def _inodes(folder: Path) -> Finding:
     about = os.statvfs(folder)
     if about.f_files and about.f_favail < FEWEST_INODES:
-        return Finding("warn", "free inodes", str(about.f_favail), "Remove files: SQLite needs room for its log.")
-    return Finding("ok", "free inodes", f"{about.f_favail:,}" if about.f_files else "not counted here")
+        return Finding("warn", "free inodes", str(about.f_favail), "Delete files: SQLite needs inodes for its log.")
+    return Finding("ok", "free inodes", f"{about.f_favail:,}" if about.f_files else "not counted by this file system")
 
 
 def _schema(scheme: str) -> Iterator[Finding]:
-    """Opening a store brings its schema up to date, and refuses a newer one: here it is current."""
+    """Opening a store migrates its schema, and refuses a newer one, so an open store has the current schema."""
     if scheme in DIALECTS:
-        yield Finding("ok", "schema", f"{len(migrations(DIALECTS[scheme]))}, current")
+        yield Finding("ok", "schema", f"version {len(migrations(DIALECTS[scheme]))}, current")
 
 
 def _skew(skew: float, *, own_clock: bool) -> Finding:
     if own_clock:
         return Finding("ok", "clock skew", "none: the store uses this machine's clock")
     if abs(skew) > MOST_SKEW:
-        return Finding("warn", "clock skew", f"the store is {skew:+.1f} s off", "Run a time service on both machines.")
+        advice = "Run a time service (NTP) on both machines."
+        return Finding("warn", "clock skew", f"the store's clock is {skew:+.1f} s off", advice)
     return Finding("ok", "clock skew", f"{skew * 1000:+.0f} ms")
 
 
 def _step(held: Sequence[Record], now: float, drift: float) -> Finding:
-    """A clock that was set back makes leases last too long; set forward, it ends them early."""
+    """Check for clock steps: a clock set back makes leases last too long, one set forward ends them early."""
     ahead = max((record.updated_at - now for record in held), default=0.0)
     if ahead > MOST_SKEW:
         return Finding(
             "warn",
             "clock step",
             f"a claim was written {ahead:.0f} s in the future: the clock was set back",
-            "Let the time service slew the clock, not step it.",
+            "Configure the time service to slew the clock instead of stepping it.",
         )
     if abs(drift) > MOST_SKEW:
-        return Finding("warn", "clock step", f"the clock jumped {drift:+.1f} s just now", "Look at the time service.")
-    return Finding("ok", "clock step", "none seen")
+        found = f"the clock jumped by {drift:+.1f} s during this check"
+        return Finding("warn", "clock step", found, "Check the time service (NTP).")
+    return Finding("ok", "clock step", "none detected")
 
 
 def _lease(held: Sequence[Record], answered: float) -> Finding:
-    """A lease is renewed when a third of it is over; an answer must fit into that third with room to spare."""
+    """Check the latency: a lease is renewed every third of it, and a response must fit well into that third."""
     leases = [record.lease_until - record.updated_at for record in held if record.lease_until is not None]
     shortest = min(leases, default=DEFAULT_LEASE)
     beat = shortest / BEATS_PER_LEASE
-    found = f"{shortest:g} s, renewed every {beat:.2g} s; the store answers in {answered * 1000:.1f} ms"
+    found = f"{shortest:g} s, renewed every {beat:.2g} s; the store responds in {answered * 1000:.1f} ms"
     if answered > beat / 2:
-        return Finding("warn", "lease", found, "Use longer leases (lease=…), or a nearer store.")
+        return Finding("warn", "lease", found, "Use longer leases (lease=…), or a store with less latency.")
     return Finding("ok", "lease", found)
 
 
@@ -163,16 +165,16 @@ def check_resources(store: Store, url: str, clock: Clock) -> Iterator[Finding]:
         yield Finding("refuse", "resources", str(error))
         return
     if lost:
-        advice = "If no other store uses this place: twiceproof claims sweep --orphans"
-        yield Finding("warn", "resources", f"{lost} that no run knows of, older than a day", advice)
+        advice = "If no other store uses this location: twiceproof claims sweep --orphans"
+        yield Finding("warn", "resources", f"{lost} that no run refers to, older than a day", advice)
     else:
         yield Finding("ok", "resources", f"in {url.partition('?')[0]}")
 
 
 def clear_orphans(store: Store, url: str, clock: Clock) -> int:
-    """How many went."""
+    """Delete orphaned large values, and return how many."""
     if not url:
-        raise Misuse("Resources are kept in the store, which has no orphans; set TWICEPROOF_RESOURCES to their place.")
+        raise Misuse("Large values are in the store, which has no orphans; set TWICEPROOF_RESOURCES to their location.")
     return block(remove_orphans(store, open_blob_store(url), clock.now()))
 
 
@@ -180,41 +182,41 @@ GIGABYTE = 1024**3
 LARGE = GIGABYTE // 2
 LEVELS = ("ok", "warn", "refuse")
 VERDICTS = {
-    "ok": "Fine: this store keeps what it acknowledges.",
-    "warn": "It can be used; the warnings say what it does not promise, or what could not be checked.",
-    "refuse": "Refused: this store would lose acknowledged writes, or cannot be used as it is.",
+    "ok": "OK: this store keeps the writes that it acknowledges.",
+    "warn": "Usable, with warnings: they say what the store does not guarantee, or what could not be checked.",
+    "refuse": "Refused: this store could lose acknowledged writes, or cannot be used as it is.",
 }
-TAKEN_OVER = ("failover", "server")  # refused by stores, or told by the doctor
-SILENT = "The store does not answer: what it promises could not be checked."
+TAKEN_OVER = ("failover", "server")  # names of findings about a failover
+NO_RESPONSE = "The store does not respond: its guarantees could not be checked."
 
 EPILOG = """\b
 Examples:
   twiceproof doctor
   twiceproof --store postgresql://db/app doctor --json
   twiceproof --store postgresql://db/app doctor --accept-server
-A server that took over may lack what its predecessor acknowledged last, and
-stores refuse it. --accept-server takes it as it is, for everybody; numbers skip
-ahead, so that no fence is drawn twice. After a planned switchover nothing is
-missing. It also ends the warning about a ledger that was restored or copied.
-Exit codes: 0 all is well, 1 warnings, 2 refused, 3 the store does not answer.
+After a failover the new server may lack the last acknowledged writes, so
+processes refuse it. --accept-server accepts it for all of them; fences skip
+ahead, so that none is used twice. After a planned switchover no writes are
+missing. It also ends the warning about a restored or copied ledger.
+Exit codes: 0 OK, 1 warnings, 2 refused, 3 the store does not respond.
 """
 
 
 @click.command(epilog=EPILOG)
 @target_options
 @click.option(
-    "--accept-server", is_flag=True, help="Accept the server that took over, or the restored ledger, as it is."
+    "--accept-server", is_flag=True, help="Accept the new server after a failover, or a restored ledger, as it is."
 )
-@click.option("--yes", is_flag=True, help="Accept it without asking.")
+@click.option("--yes", is_flag=True, help="With --accept-server: do not ask for confirmation.")
 @click.pass_context
 def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:
     """Check the store and this machine.
 
-    Says what is safe here, what is not, and what to change.
+    Prints what the store guarantees, what it does not, and what to change.
     """
     target = ctx.ensure_object(LedgerTarget)
     if yes and not accept_server:
-        raise click.UsageError("--yes is for --accept-server; say both, or neither.")
+        raise click.UsageError("--yes requires --accept-server; use both, or neither.")
     accepted = _accept(target, yes=yes) if accept_server else None
     examination = Examination(target.url)
     findings = [_without_password(finding, target.url) for finding in examination.findings()]
@@ -223,23 +225,23 @@ def doctor(ctx: click.Context, accept_server: bool, yes: bool) -> None:
         shape = {"store": shown_url(target.url), "verdict": worst, "findings": [structs.asdict(f) for f in findings]}
         show_json({**shape, "accepted": accepted} if accept_server else shape)
     else:
-        _show(shown_url(target.url), findings, SILENT if examination.code else VERDICTS[worst])
+        _show(shown_url(target.url), findings, NO_RESPONSE if examination.code else VERDICTS[worst])
     ctx.exit(examination.code or {"ok": OK, "warn": NEGATIVE, "refuse": REFUSED}[worst])
 
 
 def _accept(target: LedgerTarget, *, yes: bool) -> str | None:
-    """What was accepted, as it was found. None: nobody has taken over."""
+    """Accept a failover, and return its description; None if there was none."""
     found = None if sqlite_path(target.url) else _taken_over(Examination(target.url))
     if found is None:
         if not target.json:
-            show_text("Nothing to accept: no other server has taken over.\n")
+            show_text("Nothing to accept: there was no failover.\n")
         return None
-    told = redacted(found.found, target.url)
-    confirm(f"{told}: acknowledged writes may be missing there. Accept it as it is, for everybody?", yes=yes)
-    take_as_it_is(target.url)
+    failover = redacted(found.found, target.url)
+    confirm(f"{failover}: acknowledged writes may be missing. Accept it for all processes?", yes=yes)
+    accept_new_server(target.url)
     if not target.json:
-        show_text(f"Accepted: {told}.\n")
-    return told
+        show_text(f"Accepted: {failover}.\n")
+    return failover
 
 
 def _taken_over(examination: Examination) -> Finding | None:
@@ -248,7 +250,7 @@ def _taken_over(examination: Examination) -> Finding | None:
 
 def _show(url: str, findings: Sequence[Finding], verdict: str) -> None:
     show_text(f"Store: {url}\n")
-    show_table(("", "WHAT", "FOUND", "NEXT MOVE"), [(f.level, f.name, f.found, f.advice or "-") for f in findings])
+    show_table(("", "CHECK", "FOUND", "NEXT MOVE"), [(f.level, f.name, f.found, f.advice or "-") for f in findings])
     show_text(f"\n{verdict}")
 
 
@@ -257,11 +259,11 @@ def _without_password(finding: Finding, url: str) -> Finding:
 
 
 class Examination:
-    """One look at a store. A store that cannot be opened is a finding, not a failure of the doctor."""
+    """One examination of a store. A store that cannot be opened is a finding, not an error of the command."""
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self.code = OK  # an exit code that the findings do not tell
+        self.code = OK  # an exit code that does not follow from the findings
 
     def findings(self) -> Iterator[Finding]:
         path = sqlite_path(self.url)
@@ -296,10 +298,10 @@ class Examination:
 
 
 def _announce_if_large(path: Path | None) -> None:
-    """Said before: a doctor that says nothing for minutes is taken for one that hangs, and stopped."""
+    """Announce a long check: without a line, a command of minutes seems to hang and is stopped."""
     size = 0 if path is None else sqlite_size(path)
     if size >= LARGE:
-        click.echo(f"All {size / GIGABYTE:.1f} GiB of the file are read; this can take a while.", err=True)
+        click.echo(f"Reading all {size / GIGABYTE:.1f} GiB of the file; this can take a while.", err=True)
 
 
 def sqlite_size(path: Path) -> int:
@@ -310,10 +312,10 @@ def _no_ledger(error: NoLedger, path: Path | None) -> Finding:
     if path is not None and not path.resolve().parent.is_dir():
         return Finding("refuse", "ledger", "its directory does not exist", "Create it, or name another file.")
     if path is None or not path.exists():
-        return Finding("warn", "ledger", "there is none yet", "It is made when an App first opens it; look again then.")
+        return Finding("warn", "ledger", "does not exist yet", "Start the app, which creates it; then check again.")
     return Finding("refuse", "ledger", str(error))
 
 
 def _refusal(name: str, error: StoreError) -> Finding:
-    """Our messages end with the next move, so there is no more to advise."""
+    """Messages of errors end with the next move, so there is no further advice."""
     return Finding("refuse", name, str(error))

@@ -1,4 +1,4 @@
-"""`twiceproof duplicates`: the keys with most blocked repeats."""
+"""`twiceproof duplicates`: the keys with the most blocked duplicates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..claims.duplicates import most_blocked
 from ..operations import block
 from .doctor import NOWHERE
 from .output import moment, show_json, show_table, show_text
-from .prompts import between
+from .prompts import between, limit_option
 from .target import LedgerTarget, opened, target_options
 
 __all__ = ["duplicates"]
@@ -28,7 +28,7 @@ Examples:
 
 
 class DuplicateRow(Struct, frozen=True):
-    """One key, as it is shown. An empty key stands for those beyond the bound, counted together."""
+    """One key. An empty key stands for the keys beyond the limit per process and hour, counted together."""
 
     blocked: int
     source: str
@@ -38,15 +38,15 @@ class DuplicateRow(Struct, frozen=True):
     last_at: float
 
 
-@click.command("duplicates", epilog=EPILOG, short_help="The keys with most blocked repeats.")
-@click.option("--flow", metavar="NAME", default="", help="Only repeats of this flow or operation.")
-@click.option("--source", metavar="NAME", help="Only repeats that came in through this source.")
-@click.option("--since", metavar="TIME", help="Blocked since: so long ago (2h, 3d), or a date, to the hour.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="At most so many.")
+@click.command("duplicates", epilog=EPILOG)
+@click.option("--flow", metavar="NAME", default="", help="Only duplicates of this flow or operation.")
+@click.option("--source", metavar="NAME", help="Only duplicates received from this source.")
+@click.option("--since", metavar="TIME", help="Blocked since this time: an age (2h, 3d) or a UTC date, to the hour.")
+@limit_option(20)
 @target_options
 @click.pass_obj
 def duplicates(target: LedgerTarget, flow: str, source: str | None, since: str | None, limit: int) -> None:
-    """List the keys with most blocked repeats: how often each came again and was answered without doing the work."""
+    """List the keys with the most blocked duplicates."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
         begin, _ = between(since, None, store.read(NOWHERE).block().now)
@@ -57,7 +57,7 @@ def duplicates(target: LedgerTarget, flow: str, source: str | None, since: str |
     elif rows:
         show_table(HEAD, [_shown(row) for row in rows])
     else:
-        show_text("No repeats were blocked.")
+        show_text("No duplicates were blocked.")
 
 
 def _shown(row: DuplicateRow) -> tuple[object, ...]:

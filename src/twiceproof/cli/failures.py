@@ -1,4 +1,4 @@
-"""How a command ends when it does not end well: exit codes, and errors as one line and as JSON."""
+"""Exit codes, the errors of the command line itself, and how errors are reported: one line, or JSON."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ __all__ = [
 OK, NEGATIVE, REFUSED, UNAVAILABLE, INTERRUPTED, UNREAD = 0, 1, 2, 3, 130, 141
 
 EXIT_CODES = {
-    OK: "fine",
-    NEGATIVE: "a negative answer: no such claim or run, something was found, the doctor warns, “no” to a question",
-    REFUSED: "wrong use, or refused: a bad option or key, a claim that is held, nobody to confirm it, an unsafe store",
-    UNAVAILABLE: "the store cannot be used: it does not answer, is full, is of a newer release, or there is no ledger",
+    OK: "success",
+    NEGATIVE: "negative result: no such claim or run, problems found, warnings of the doctor, “no” to a question",
+    REFUSED: "usage error, or refused: a bad option or key, a claim that is held, no confirmation, an unsafe store",
+    UNAVAILABLE: "store unavailable: it does not respond, is full, is of a newer release, or there is no ledger",
     INTERRUPTED: "interrupted",
-    UNREAD: "nobody read the answer to its end: `| head -1` closed the pipe. What was asked for is done",
+    UNREAD: "output closed early: `| head -1` closed the pipe, and the command itself is complete",
 }
 
 
 class NotFound(TwiceproofError):
-    """There is no such claim."""
+    """There is no such claim, run or approval."""
 
 
 class NoAnswer(NotFound):
-    """Nobody answered there."""
+    """No server answered at this URL."""
 
 
 class NotConfirmed(Misuse):
-    """Something that cannot be undone was asked for, and nobody was there to confirm it."""
+    """The command cannot be undone, and there was no terminal on which to confirm it."""
 
 
 def exit_code(error: TwiceproofError) -> int:
@@ -58,7 +58,7 @@ def exit_code(error: TwiceproofError) -> int:
 
 
 def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
-    """Tell it: one line on stderr and, if asked for, a document on stdout. The answer is the exit code."""
+    """Print an error as one line on stderr, with --json also as a document on stdout; return the exit code."""
     code = exit_code(error)
     message = redacted(" ".join([str(error), *getattr(error, "__notes__", ())]), url)
     if as_json:
@@ -68,11 +68,11 @@ def report(error: TwiceproofError, *, url: str, as_json: bool) -> int:
 
 
 def report_usage(error: click.UsageError, *, as_json: bool) -> int:
-    """The line that was typed is wrong: said in one line as well. Ours have a next move, click's get one."""
+    """Print a usage error as one line. Messages of this package end with the next move; click's get one here."""
     command = error.ctx.command_path if error.ctx else "twiceproof"
     message = " ".join(error.format_message().split())
     if "; " not in message:
-        message = f"{message}{'' if message.endswith(('.', '?')) else '.'} See how it is used: {command} --help"
+        message = f"{message}{'' if message.endswith(('.', '?')) else '.'} See: {command} --help"
     if as_json:
         show_json(error_shape("Usage", message, REFUSED))
     click.echo(f"Error: {clean(message)}", err=True)

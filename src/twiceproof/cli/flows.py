@@ -1,10 +1,10 @@
-"""Flows list; ids show."""
+"""`twiceproof flows list` and `twiceproof ids show`."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 __all__ = ["flows", "ids", "list_", "show"]
 
 
-FLOWS_HEAD = ("FLOW", "VERSION", "HELD", "QUEUED", "WAITING", "REVIEW", "HERE")
+FLOWS_HEAD = ("FLOW", "VERSION", "HELD", "QUEUED", "WAITING", "REVIEW", "SUPPORTED")
 LIST_EPILOG = """\b
 Examples:
   twiceproof flows list
   twiceproof flows list shop:app
-With an app, HERE says whether its code carries out that version, and the exit
-code is 1 if runs are under way that it does not.
+With an app, SUPPORTED tells whether its code can run that version.
+Exit codes: 1 if there are runs that the app does not support.
 """
 
 
-@click.command("list", epilog=LIST_EPILOG, short_help="Count the runs under way by flow and version.")
-@click.argument("app", required=False, metavar="[MODULE:ATTR]")
+@click.command("list", epilog=LIST_EPILOG)
+@click.argument("app", required=False, metavar="[MODULE:APP]")
 @target_options
 @click.pass_obj
 def list_(target: LedgerTarget, app: str | None) -> None:
-    """Count the runs under way by flow and version; with an app, say what it declares."""
+    """Count unfinished runs by flow and version."""
     if app is None:
         with opened(target) as store:
             counts = _counts(store, target.tenant)
@@ -48,7 +48,7 @@ def list_(target: LedgerTarget, app: str | None) -> None:
 
         with load_app(app) as found:
             counts = _declared(found, _counts_of(target, found))
-    _tell(target, counts)
+    _show_counts(target, counts)
     if any(count.here is False and count.open for count in counts):
         raise click.exceptions.Exit(NEGATIVE)
 
@@ -58,7 +58,7 @@ def _counts(store: Store, tenant: str) -> list[FlowCount]:
 
 
 def _counts_of(target: LedgerTarget, app: App) -> list[FlowCount]:
-    """An app names its own store; another one only if it is named on the line."""
+    """Count in the app's own store, unless --store names another."""
     tenant = target.given_tenant or app.settings.tenant
     if target.given_store is None:
         return _counts(app.store, tenant)
@@ -73,62 +73,70 @@ def _declared(app: App, counts: Sequence[FlowCount]) -> list[FlowCount]:
     return [count.with_here((count.flow, count.version) in here) for count in counts] + idle
 
 
-def _tell(target: LedgerTarget, counts: Sequence[FlowCount]) -> None:
+def _show_counts(target: LedgerTarget, counts: Sequence[FlowCount]) -> None:
     if target.json:
-        show_json({"flows": [count.shape() for count in counts]})
+        show_json({"flows": [_count_shape(count) for count in counts]})
         return
     if not counts:
-        show_text("No runs under way.")
+        show_text("No unfinished runs.")
         return
     here = {True: "yes", False: "no", None: "-"}
     show_table(FLOWS_HEAD, [(c.flow, c.version, c.held, c.queued, c.waiting, c.review, here[c.here]) for c in counts])
     gone = [f"{count.flow}@{count.version}" for count in counts if count.here is False and count.open]
     if gone:
-        show_text(f'The app does not carry out {", ".join(gone)}; accept it (accepts=("…",)), or keep old workers on.')
+        show_text(
+            f'The app does not support {", ".join(gone)}; declare accepts=("…",), or keep workers with the old code.'
+        )
 
 
-@click.group(short_help="Look at which versions of flows have runs under way.")
+def _count_shape(count: FlowCount) -> dict[str, Any]:
+    shape = count.shape()
+    return {**{name: value for name, value in shape.items() if name != "here"}, "supported": count.here}
+
+
+@click.group()
 def flows() -> None:
-    """Look at which flows have runs under way, and in which versions."""
+    """Count unfinished runs by flow and version."""
 
 
 flows.add_command(list_)
 
 
-IDS_HEAD = ("ID", "FLOW", "KEY", "STEP", "RUN IS")
-MOST = 100  # runs with one key: as many as there are flows
+IDS_HEAD = ("EXTERNAL ID", "FLOW", "KEY", "STEP", "STATE")
+MOST = 100  # runs with one key: at most one per flow
 
 IDS_EPILOG = """\b
 Examples:
-  twiceproof ids show billing:invoice:inv_5530     which run made it
-  twiceproof ids show sync_order/shop:order:10492  what that run made
-  twiceproof ids show shop:order:10492             the same, whichever flow it was
+  twiceproof ids show billing:invoice:inv_5530     the run that created it
+  twiceproof ids show sync_order/shop:order:10492  what that run created
+  twiceproof ids show shop:order:10492             the same, for any flow
+ID is an external id, a run id, FLOW/KEY, or a key.
 """
 
 
-@click.command(epilog=IDS_EPILOG, short_help="Show what an id belongs to.")
+@click.command(epilog=IDS_EPILOG)
 @click.argument("id")
 @target_options
 @click.pass_obj
 def show(target: LedgerTarget, /, **given: str) -> None:
-    """Show what an id belongs to: a run's key or id, or an id that a step got outside."""
+    """Show the runs of an external id, or the external ids of a run."""
     with opened(target) as store:
         links = block(_links(store, validate_name("tenant", target.tenant), given["id"]))
     if not links:
         runs = command(target, "runs", "list", "--state", "all")
         raise NotFound(
-            "No outside id is known here: neither is this one, nor of a run with this key. Steps declare theirs with "
-            f"external=; list runs with: {runs}"
+            "There is no such external id, and no run of this name that has one; steps declare them with external=. "
+            f"List all runs: {runs}"
         )
     if target.json:
         show_json({"ids": links})
         return
     show_table(IDS_HEAD, [(link.external, link.flow, link.key, link.step, link.state) for link in links])
-    show_text(f"Look at a run: {command(target, 'runs', 'show', f'{links[0].flow}/{links[0].key}')}")
+    show_text(f"To show a run: {command(target, 'runs', 'show', f'{links[0].flow}/{links[0].key}')}")
 
 
 def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
-    """Outside ids have an index, and may look like a run's; a key without its flow has none and is looked for."""
+    """Look up external ids first: they have an index, and may look like a run's name. A bare key needs a scan."""
     links = yield from runs_by_external_id(store, tenant, name)
     if not links:
         with contextlib.suppress(Misuse):  # neither the id of a run, nor FLOW/KEY
@@ -141,7 +149,7 @@ def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
 
 @click.group()
 def ids() -> None:
-    """From a run to the ids that it got outside, and back."""
+    """Look up external ids by run, and runs by external id."""
 
 
 ids.add_command(show)

@@ -1,8 +1,9 @@
-"""`twiceproof`: the commands, loaded when they are asked for, and what happens to their errors."""
+"""The `twiceproof` command: imports each subcommand when it is called, and reports errors as one line."""
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from importlib import import_module
 from typing import Any
@@ -12,12 +13,13 @@ import click
 from ..errors import TwiceproofError
 from ..version import __version__
 from .failures import EXIT_CODES, INTERRUPTED, UNREAD, report, report_usage
-from .target import LedgerTarget, target_options
+from .output import show_json, show_text
+from .target import LedgerTarget, json_option, target_options
 
-__all__ = ["cli", "main"]
+__all__ = ["cli", "main", "version"]
 
 
-COMMANDS = {
+COMMANDS = {  # each with the module that defines it
     "claims": "claims",
     "runs": "runs",
     "review": "review",
@@ -29,7 +31,7 @@ COMMANDS = {
     "connector": "connector",
     "duplicates": "duplicates",
     "check": "check",
-    "keys": "keys",
+    "encryption": "encryption",
     "prove": "prove",
     "doctor": "doctor",
     "demo": "demo",
@@ -37,21 +39,20 @@ COMMANDS = {
     "workers": "workers",
     "serve": "serve",
     "tokens": "tokens",
-    "version": "version",
 }
 WANTS_JSON = "twiceproof.json"
-SAYS_NOTHING = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 the help was no error
+NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # before click 8.2 printing the help was no error
 
 EPILOG = f"""\b
 Examples:
-  twiceproof demo                              see it work, kills included
-  twiceproof work shop:app                     carry out runs
-  twiceproof serve shop:app                    take in webhooks, and carry out runs
-  twiceproof claims list                       what is not done yet, and why
-  twiceproof claims show ship order:17         everything about one claim
-  twiceproof runs show sync_order/order:17     one run, step by step
-  twiceproof review list                       what waits for a person
-  twiceproof check shop:app                    is it safe to repeat, as written?
+  twiceproof demo                           compare it with a script, under faults
+  twiceproof work shop:app                  run a worker
+  twiceproof serve shop:app                 run the HTTP server, with a worker
+  twiceproof claims list                    list claims that are not done
+  twiceproof claims show ship order:17      show one claim
+  twiceproof runs show sync_order/order:17  show one run, step by step
+  twiceproof review list                    list what needs a person's decision
+  twiceproof check shop:app                 check flows for unsafe repeats
   twiceproof prove shop:sync_order --event order.json --files out
   twiceproof --store postgresql://db/app doctor
 \b
@@ -60,24 +61,24 @@ Exit codes: {"; ".join(f"{code} {meaning.partition(':')[0]}" for code, meaning i
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is called, and tells errors as one line."""
+    """A group that imports a command when it is called, and reports errors as one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *super().list_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return super().get_command(ctx, cmd_name)
         found: click.Command = getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), cmd_name)
         return found
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # Looked for by hand: a line that cannot be parsed was still meant to be answered in JSON.
+        # Searched before parsing: a usage error must also be reported in JSON.
         ctx.meta[WANTS_JSON] = "--json" in (args[: args.index("--")] if "--" in args else args)
         try:
             return super().parse_args(ctx, args)
-        except SAYS_NOTHING:
-            raise  # nothing was said, and nothing is wrong: the help itself is the answer
+        except NO_ARGUMENTS:
+            raise  # a group without a subcommand prints its help; that is no usage error
         except click.UsageError as error:
             ctx.exit(report_usage(error, as_json=ctx.meta[WANTS_JSON]))
 
@@ -86,31 +87,45 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except TwiceproofError as error:
             ctx.exit(report(error, url=ctx.ensure_object(LedgerTarget).url, as_json=ctx.meta[WANTS_JSON]))
-        except SAYS_NOTHING:
+        except NO_ARGUMENTS:
             raise
         except click.UsageError as error:
             ctx.exit(report_usage(error, as_json=ctx.meta[WANTS_JSON]))
         except (KeyboardInterrupt, click.Abort):
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
-        except BrokenPipeError:  # click would end with 1, which is an answer here
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is flushed as Python ends
+        except BrokenPipeError:  # click would exit with 1, which means a negative result here
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes the rest on exit
             ctx.exit(UNREAD)
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, "--version", message="twiceproof %(version)s", help="Show the version and leave.")
+@click.version_option(__version__, "--version", message="twiceproof %(version)s", help="Show the version and exit.")
 @target_options
 def cli() -> None:
-    """Run it twice, it happens once: look at the ledger, settle what is unknown, check the store."""
+    """Run workers and the server, inspect the ledger, settle unknown outcomes, and check flows and stores."""
+
+
+@cli.command()
+@json_option
+@click.pass_obj
+def version(target: LedgerTarget) -> None:
+    """Show the versions of twiceproof and Python."""
+    python = platform.python_version()
+    if target.json:
+        show_json({"twiceproof": __version__, "python": python})
+    else:
+        show_text(f"twiceproof {__version__} (Python {python})")
 
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a letter must not turn an answer into a traceback.
+        # On a terminal that cannot encode a character, escape it; the default would raise.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    cli(prog_name="twiceproof", color=False if os.environ.get("NO_COLOR") else None)  # no-color.org; rich looks itself
+    cli(
+        prog_name="twiceproof", color=False if os.environ.get("NO_COLOR") else None
+    )  # no-color.org; rich checks it itself
 
 
 if __name__ == "__main__":

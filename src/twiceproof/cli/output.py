@@ -1,4 +1,4 @@
-"""Tables, JSON, progress, safe text, times."""
+"""What commands print: tables, JSON, progress, escaped text, times."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -19,11 +19,13 @@ __all__ = [
     "Progress",
     "clean",
     "clean_lines",
+    "counted",
     "escaped",
     "json_text",
     "moment",
     "set_up_logs",
     "show_json",
+    "show_moves",
     "show_pairs",
     "show_table",
     "show_text",
@@ -36,17 +38,17 @@ NOT_PLAIN = re.compile("[^\n -~]")
 
 
 def clean(value: Any) -> str:
-    """One line. What cannot be seen is written out: `\\x1b`."""
+    """Return one line, with invisible characters escaped: `\\x1b`."""
     return escape_invisible(str(value))
 
 
 def clean_lines(text: str) -> str:
-    """Several lines, each of them clean."""
+    """Return several lines, each with invisible characters escaped."""
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
 def escaped(document: str) -> str:
-    """A JSON document in plain ASCII. Outside strings JSON is ASCII anyway, so each escape is inside one."""
+    """Return a JSON document in plain ASCII. Outside strings JSON is ASCII anyway, so each escape is inside one."""
     return NOT_PLAIN.sub(_as_json, document)
 
 
@@ -59,7 +61,7 @@ def _as_json(found: re.Match[str]) -> str:
 
 
 def set_up_logs(*, as_json: bool) -> None:
-    """If the user's module has set up logging, its handlers stay, and can use the same fields."""
+    """Log to stderr. Handlers that the user's module has set up stay, and get the same fields."""
     from ..flows.workers.log import FORMAT, JsonLines, RunFilter, TextLines
 
     root = logging.getLogger()
@@ -79,7 +81,7 @@ COLOURS = {"ok": "green", "done": "green", "warn": "yellow", "review": "yellow",
 
 
 def json_text(shape: Any) -> str:
-    """Results keep their digits: they are passed through as they were stored, not parsed and written anew."""
+    """Return an indented JSON document. Results keep their digits: they are passed through as they were stored."""
     import msgspec
 
     return escaped(msgspec.json.format(msgspec.json.encode(shape, enc_hook=str), indent=2).decode())
@@ -94,12 +96,18 @@ def show_text(text: str = "") -> None:
 
 
 def show_pairs(pairs: Sequence[tuple[str, Any]]) -> None:
-    """Names and values, one below the other. A value of several lines is set below its name."""
+    """Print names and values, one pair per line. The lines of a longer value are indented."""
     width = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         text = clean_lines(str(value))
         indented = text.replace("\n", "\n" + " " * (width + 2))
         click.echo(f"{click.style(name.ljust(width), dim=True)}  {indented}")
+
+
+def show_moves(moves: Iterable[tuple[str, str]]) -> None:
+    """Print the possible next moves: when each applies, and its command if there is one."""
+    for why, move in moves:
+        show_text(f"\n{why}\n  {move}" if move else f"\n{why}")
 
 
 def show_table(head: Sequence[str], rows: Sequence[Row]) -> None:
@@ -130,18 +138,18 @@ def _show_rich(head: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     for name in head:
         table.add_column(name, overflow="fold")
     for row in cells:
-        # Text, not str: square brackets in a key would be read as markup.
+        # Text, not str: rich would read square brackets in a key as markup.
         table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
     Console().print(table)
 
 
-PARTS = 4  # lines for a whole, where nobody looks
+PARTS = 4  # progress lines in all, without a terminal
 
 
 class Progress:
-    """`show(done, total)` as often as you like. Written to stderr, so that answers stay clean.
+    """Progress on stderr, so that stdout has the results alone. `show(done, total)` may be called often.
 
-    `lines` asks for a line now and then also where there is no terminal: a log shall show that something goes on.
+    `lines` prints a few lines also without a terminal, so that a log shows that the command is not stuck.
     """
 
     def __init__(self, name: str, *, quiet: bool = False, lines: bool = False) -> None:
@@ -193,7 +201,7 @@ UNITS = ((86_400 * 2, 86_400, "d"), (3_600 * 2, 3_600, "h"), (60 * 2, 60, "min")
 
 
 def span(seconds: float | None) -> str:
-    """`12 s`, `4 min`, `2 h`, `30 d`; a dash for none."""
+    """Return `12 s`, `4 min`, `2 h`, `30 d`; a dash for None."""
     if seconds is None:
         return "-"
     for least, unit, name in UNITS:
@@ -202,6 +210,11 @@ def span(seconds: float | None) -> str:
     return f"{seconds:.1f} s" if abs(seconds) < 10 else f"{seconds:.0f} s"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return `1 run`, `2 runs`, `1,000 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def moment(at: float | None) -> str:
-    """`2026-03-01 09:30:00 UTC`; a dash for none."""
+    """Return `2026-03-01 09:30:00 UTC`; a dash for None."""
     return "-" if at is None else clock.moment(at)

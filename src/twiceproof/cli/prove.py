@@ -1,4 +1,4 @@
-"""Prove."""
+"""`twiceproof prove`: runs a flow under faults and compares its effects with those of one clean run."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ OPTIONS = (
         "--files",
         metavar="DIR",
         multiple=True,
-        help="A directory that the flow writes into; its contents are the outside, and are put back before each play.",
+        help="Directory that the flow writes into; its contents are compared, and restored before each run.",
     ),
     click.option(
         "--calls",
         metavar="MODULE:FUNCTION",
         multiple=True,
-        help="A function whose calls are the effect; looked up where it is called.",
+        help="Function whose calls are the effect; it is replaced where it is looked up.",
     ),
     click.option(
         "--http",
         metavar="HOST",
         multiple=True,
-        help="A host, or host:port, that a recording server stands in for, for `http://`.",
+        help="Host, or host:port, that is replaced by a recording HTTP server.",
     ),
-    click.option("--http-answers", metavar="FILE", help="What that server answers, as JSON."),
-    click.option("--http-keys", is_flag=True, help="That server honours Idempotency-Key."),
+    click.option("--http-answers", metavar="FILE", help="JSON file with the answers of that server."),
+    click.option("--http-keys", is_flag=True, help="Let that server honour Idempotency-Key."),
     click.option(
         "--http-counts",
         metavar="REQUEST",
         multiple=True,
-        help='That server counts these requests, such as "PUT /meters/*": the same PUT or DELETE again is an effect.',
+        help='Count each of these requests as an effect, such as "PUT /meters/*", also a repeated PUT or DELETE.',
     ),
     click.option(
-        "--smtp", metavar="HOST", multiple=True, help="A mail server, or host:port, that a sink stands in for."
+        "--smtp", metavar="HOST", multiple=True, help="Mail server, or host:port, that is replaced by a sink."
     ),
     click.option(
         "--table",
         metavar="URL#NAME",
         multiple=True,
-        help="A table that the flow writes into, in SQLite or PostgreSQL; @FILE reads the URL from a private file.",
+        help="Table in SQLite or PostgreSQL that the flow writes into; @FILE reads the URL from a private file.",
     ),
 )
 
@@ -75,6 +75,8 @@ def outside_options(command: F) -> F:
 
 
 class WorldOptions(Struct, frozen=True):
+    """The options that say where the effects of the flow are observed."""
+
     files: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
     http: tuple[str, ...] = ()
@@ -85,8 +87,8 @@ class WorldOptions(Struct, frozen=True):
     table: tuple[str, ...] = ()
 
     def open(self, stack: ExitStack) -> list[World]:
-        """Everything that was named; what stands in for others is ended with the stack."""
-        found: list[World] = self._still(stack)
+        """Open everything that was named; servers that replace others end with the stack."""
+        found: list[World] = self._without_servers(stack)
         if self.http:
             from ..prove.worlds.http import HttpWorld
 
@@ -101,12 +103,12 @@ class WorldOptions(Struct, frozen=True):
             found.append(stack.enter_context(SmtpWorld(list(self.smtp))))
         if not found:
             raise Misuse(
-                "Nothing is looked at; say what the effect is: --files DIR, --calls module:function, --http HOST, "
+                "No effect is observed; say where to look: --files DIR, --calls module:function, --http HOST, "
                 "--smtp HOST or --table URL#name."
             )
         return found
 
-    def _still(self, stack: ExitStack) -> list[World]:
+    def _without_servers(self, stack: ExitStack) -> list[World]:
         from ..prove.worlds.files import Files
         from ..prove.worlds.table import TableWorld
         from ..prove.worlds.world import CountedCalls
@@ -117,7 +119,7 @@ class WorldOptions(Struct, frozen=True):
         return [*found, CountedCalls(list(self.calls))] if self.calls else found
 
     def words(self) -> list[str]:
-        """The same on a command line, without passwords."""
+        """Return the options as words of a command line, without passwords."""
         several = {"--files": self.files, "--calls": self.calls, "--http": self.http, "--smtp": self.smtp}
         several["--table"] = tuple("@FILE" if has_password(name) else name for name in self.table)
         several["--http-counts"] = self.http_counts
@@ -148,12 +150,12 @@ def read_json(name: str, option: str) -> Any:
 
 
 EVENT_HELP = (
-    "What the flow is given, as JSON: passed whole to one parameter, otherwise spread by name. "
-    "Given again, a later event of the same object: they are delivered in every order."
+    "JSON file with the input: passed whole to a single parameter, otherwise by parameter name. "
+    "Further files are later events of the same object, and are delivered in every order."
 )
 STORE_HELP = (
-    "Keep the plays' ledgers here: memory://, a PostgreSQL database (a schema of its own for each play), or an empty "
-    "Redis database named by its number. Default: private SQLite files."
+    "Store for the ledgers of the scenes: memory://, a PostgreSQL database (with one schema per scene), or an "
+    "empty Redis database named by its number. Default: temporary SQLite files."
 )
 
 EPILOG = """\b
@@ -162,52 +164,48 @@ Examples:
   twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
   twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
   twiceproof prove shop:sync_order --event order.json --files out --scene lost-2
-Exit codes: 0 safe to repeat, 1 not, 2 one clean run proves nothing.
+Exit codes: 0 safe to repeat; 1 not; 2 the clean run is no basis for a comparison.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Show that a flow is safe to repeat, before it meets a customer.")
+@click.command(epilog=EPILOG)
 @click.argument("flow", metavar="MODULE:FLOW")
 @click.option("--event", metavar="FILE", required=True, multiple=True, help=EVENT_HELP)
 @outside_options
 @click.option(
-    "--callback", metavar="NAME=FILE", multiple=True, help="What comes for app.wait_for(NAME) or app.remote, as JSON."
+    "--callback", metavar="NAME=FILE", multiple=True, help="JSON payload for app.wait_for(NAME) or app.remote."
 )
-@click.option("--approve", metavar="NAME", multiple=True, help="Say yes to app.approve(NAME).")
+@click.option("--approve", metavar="NAME", multiple=True, help="Approve app.approve(NAME).")
 @click.option(
     "--real",
     metavar="HOST",
     multiple=True,
-    help="A host, host:port or socket path that every play may reach for real.",
+    help="Host, host:port or socket path that the flow may really connect to. Default: none.",
 )
 @click.option(
     "--ends",
     type=click.Choice(["done", "failed", "review"]),
     default="done",
     show_default=True,
-    help="What one clean run comes to.",
+    help="Expected state of the clean run.",
 )
 @click.option(
     "--time",
     "budget",
     metavar="TIME",
-    help="How long it may take, such as 60s; what was not reached is said, and counts as not played.",
+    help="Time limit, such as 60s; scenes not reached are reported as not run. Default: none.",
 )
 @click.option(
     "--depth",
     type=click.IntRange(1, 2),
     default=2,
     show_default=True,
-    help="2: a second kill at every point of every recovery. 1: none.",
+    help="Kills per scene: 1, or 2 with a second kill at every point of every recovery.",
 )
-@click.option(
-    "--processes",
-    is_flag=True,
-    help="Each process of a play is a real one, and a kill a SIGKILL; slower, for what lies outside of memory.",
-)
-@click.option("--scene", metavar="NAME", default="", help="Play this one alone.")
-@click.option("--all", "every", is_flag=True, help="A line for each scene, with what was expected and seen.")
-@click.option("--junit", metavar="FILE", help="Write the verdicts as JUnit XML.")
+@click.option("--processes", is_flag=True, help="Use real processes and SIGKILL; slower, and covers state on disk.")
+@click.option("--scene", metavar="NAME", default="", help="Run only this scene.")
+@click.option("--all", "every", is_flag=True, help="Print a line for each scene, with expected and actual effects.")
+@click.option("--junit", metavar="FILE", help="Write the verdicts to this file as JUnit XML.")
 @options_about(STORE_HELP)
 @click.pass_context
 def prove(
@@ -225,25 +223,27 @@ def prove(
     scene: str,
     every: bool,
     junit: str | None,
-    **looked_at: Any,
+    **observed: Any,
 ) -> None:
-    """Play a flow twice, eight times at once, killed at every point, paused, with answers lost; in private.
+    """Test under faults that a flow is safe to repeat.
 
-    After each play the outside must be as after one clean run, or the run must wait for a person.
+    The flow is run twice, eight times at once, killed at every point, paused, and with lost responses, each time with
+    a ledger of its own. After each scene its effects must equal those of one clean run, or the run must be in
+    review.
     """
     from msgspec import structs
 
     from ..prove.prover import Prover
     from ..prove.worlds.world import Worlds
 
-    outside = WorldOptions(**looked_at)
+    outside = WorldOptions(**observed)
     proved = structs.replace(_proved(flow, event, callback, approve), ends=ends, real=real)
     span = None if budget is None else seconds(budget, name="time")
     target = ctx.ensure_object(LedgerTarget)
     store = target.url if target.given_store else "sqlite"
     if junit:
         _write(junit, "")
-    with Progress("Playing", quiet=target.json) as progress, _ended_in_order(), ExitStack() as stack:
+    with Progress("Scenes", quiet=target.json) as progress, _clean_up_on_sigterm(), ExitStack() as stack:
         report = Prover(
             proved,
             Worlds(outside.open(stack)),
@@ -261,16 +261,16 @@ def prove(
     if target.json:
         show_json({"safe": report.good, "complete": report.complete, **_shape(report)})
     else:
-        said = _words({"--callback": callback, "--approve": approve, "--real": real})
-        said += [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
+        given = _words({"--callback": callback, "--approve": approve, "--real": real})
+        given += [*(["--processes"] if processes else []), *(["--ends", ends] if ends != "done" else [])]
         events = _words({"--event": event})
-        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *said], every)
+        _show(report, [*target.words(), "prove", flow, *events, *outside.words(), *given], every)
     ctx.exit(OK if report.good else NEGATIVE)
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Whoever ends it, the outside is put back as it was: a pipeline that runs out of time sends SIGTERM."""
+def _clean_up_on_sigterm() -> Iterator[None]:
+    """Restore the observed files and tables also on SIGTERM, which a pipeline sends at its time limit."""
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -283,7 +283,7 @@ def _ended_in_order() -> Iterator[None]:
 
 
 def _write(name: str, text: str) -> None:
-    """Tried before anything is played: a proof takes minutes."""
+    """Write a file. Also called before the first scene, to fail early: a proof takes minutes."""
     try:
         Path(name).write_text(text, "utf-8")
     except OSError as error:
@@ -320,32 +320,31 @@ def _shape(report: ProofReport) -> dict[str, Any]:
 
 
 def _show(report: ProofReport, words: list[str], every: bool) -> None:
-    """`words` are those of the command, to be given again."""
+    """Print the report. `words` are those of the command, to suggest it again."""
     from ..prove.report import all_rows, closing_line, group_rows
 
-    show_text(f"{report.flow}, {report.key}: one clean run does this to the outside:")
+    show_text(f"{report.flow}, {report.key}: the effects of one clean run:")
     for what, count in report.expected.items():
         show_text(f"  {count} × {what}")
     show_text()
     if every:
-        show_table(("SCENE", "WHAT WAS INJECTED", "EXPECTED", "SEEN", "THE RUN IS", "VERDICT"), all_rows(report))
+        show_table(("SCENE", "FAULT", "EXPECTED", "ACTUAL", "STATE", "VERDICT"), all_rows(report))
         show_text()
-    show_table(("WHAT WAS PLAYED", "SCENES", "CAME TO"), group_rows(report))
+    show_table(("FAULT", "SCENES", "OUTCOME"), group_rows(report))
     for step in report.unobserved:
-        show_text(f"\nNot observed: {step} acted, and nothing that was looked at changed.")
+        show_text(f"\nNot observed: {step} ran, and nothing that was observed changed.")
     for clock in report.clocks:
         show_text(
-            f"\nNot played: a delivery at another time. The key is made with {clock}(), and no play moves that: once "
-            "it says something else, the same event has another key, and all of this is done once more. Make the key "
-            "of what the event carries."
+            f"\nNot tested: a delivery at another time. The key is made with {clock}(), which no scene changes: "
+            "later the same event has another key, and all of this is done again. Make the key from the event's data."
         )
     if report.guard != "kernel":
         show_text(
-            "\nNot guarded: connections that go neither by way of Python's socket nor of psycopg. The kernel does not "
-            "help with them here; see that nothing else in this flow reaches the network."
+            "\nNot guarded: connections made neither with Python's socket nor with psycopg. The kernel cannot block "
+            "them here; make sure that nothing else in this flow uses the network."
         )
     if not report.compares_result:
-        show_text("\nNot compared: the result, which is another one in each clean run.")
+        show_text("\nNot compared: the result, which differs between clean runs.")
     if report.bad:
         _show_bad(report, words)
     show_text(f"\n{closing_line(report)}")
@@ -355,13 +354,13 @@ def _show_bad(report: ProofReport, words: list[str]) -> None:
     from ..prove.report import bad_rows, more_line, timeline, wrong_lines
 
     show_text()
-    show_table(("SCENE", "WHAT WAS INJECTED", "VERDICT", "BESIDE ONE CLEAN RUN"), bad_rows(report))
+    show_table(("SCENE", "FAULT", "VERDICT", "COMPARED WITH A CLEAN RUN"), bad_rows(report))
     if more := more_line(report):
         show_text(more)
-    show_text(f"\nThe worst of them, {report.worst_scene}:")
+    show_text(f"\nThe worst scene, {report.worst_scene}:")
     for line in timeline(report.worst):
         show_text(line)
-    show_text(f"\nPlay it again: {shlex.join(['twiceproof', *words, '--scene', report.worst_scene])}")
+    show_text(f"\nTo run it again: {shlex.join(['twiceproof', *words, '--scene', report.worst_scene])}")
     if report.wrong:
         show_text()
     for line in wrong_lines(report):

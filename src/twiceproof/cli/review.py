@@ -1,4 +1,4 @@
-"""Review list|show|settle."""
+"""`twiceproof review list|show|settle`: runs and claims that need a person's decision."""
 
 from __future__ import annotations
 
@@ -19,16 +19,27 @@ from ..stores.base import Store
 from .claim_views import ReviewedClaimShape, reviewed_shape
 from .doctor import NOWHERE
 from .failures import NEGATIVE
-from .output import Progress, show_json, show_text, span
-from .prompts import between, confirm, login_name, read_result, time_options
+from .output import Progress, counted, show_json, show_text, span
+from .prompts import (
+    after_option,
+    between,
+    by_option,
+    confirm,
+    limit_option,
+    login_name,
+    note_option,
+    read_result,
+    result_option,
+    time_options,
+)
 from .run_views import show_rows
-from .runs import named_run, show
+from .runs import RUN_HELP, named_run, show
 from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["list_", "review", "settle", "settle_many"]
 
 
-HEAD = ("FLOW OR OPERATION", "KEY", "KIND", "AGE", "WHY")
+HEAD = ("FLOW OR OPERATION", "KEY", "KIND", "AGE", "REASON")
 
 LIST_EPILOG = """\b
 Examples:
@@ -37,16 +48,15 @@ Examples:
 """
 
 
-@click.command("list", epilog=LIST_EPILOG, short_help="List what waits for a person: runs, and claims.")
+@click.command("list", epilog=LIST_EPILOG)
 @click.option("--flow", metavar="NAME", default="", help="Only runs of this flow, or claims of this operation.")
-@time_options[0]
-@time_options[1]
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer ended.")
+@time_options
+@limit_option()
+@after_option
 @target_options
 @click.pass_obj
 def list_(target: LedgerTarget, flow: str, since: str | None, until: str | None, limit: int, after: str | None) -> None:
-    """List what waits for a person: runs, and claims of guarded functions and of tools over HTTP."""
+    """List runs and claims that need a person's decision."""
     tenant = validate_name("tenant", target.tenant)
     with opened(target) as store:
         times = between(since, until, store.read(NOWHERE).block().now)
@@ -61,7 +71,7 @@ def list_(target: LedgerTarget, flow: str, since: str | None, until: str | None,
 
 
 class ReviewPage(Struct, frozen=True):
-    """Part of a list. `after` continues it; None means that this was the last part."""
+    """One page of a list. `after` is the cursor of the next page; None on the last one."""
 
     runs: Sequence[RunShape]
     claims: Sequence[ReviewedClaimShape]
@@ -81,35 +91,35 @@ def _show(target: LedgerTarget, page: ReviewPage) -> None:
     show_rows(HEAD, rows)
     if page.runs:
         run = page.runs[0]
-        show_text(f"Look at a run: {command(target, 'review', 'show', about=(f'{run.flow}/{run.key}',))}")
+        show_text(f"To show a run: {command(target, 'review', 'show', about=(f'{run.flow}/{run.key}',))}")
     if page.claims:
         claim = page.claims[0]
-        show_text(f"Look at a claim: {command(target, 'claims', 'show', about=(claim.operation, claim.key))}")
+        show_text(f"To show a claim: {command(target, 'claims', 'show', about=(claim.operation, claim.key))}")
     if page.after is not None:
-        show_text(f"There is more; say the same again with: --after {page.after}")
+        show_text(f"Next page: repeat the command with --after {page.after}")
 
 
 PAGE = 1_000
-SHOWN = 5  # refusals told one by one; --json gives all
+SHOWN = 5  # refusals that are printed; --json has all of them
 
 
-def settle_many(target: LedgerTarget, many: Many, word: ReviewDecision) -> None:
-    """Counted first: a word about many is hard to take back."""
+def settle_many(target: LedgerTarget, bulk: BulkSettlement, word: ReviewDecision) -> None:
+    """Settle all selected runs, after counting them: a settlement of many runs is hard to revert."""
     with opened(target) as store:
-        times = between(many.since, many.until, store.read(NOWHERE).block().now)
-        which = Filter(validate_name("tenant", target.tenant), validate_name("flow", many.flow), "", "", *times)
-        runs = block(_meant(store, which))
-        if many.dry_run or not runs:
-            _tell_many(target, len(runs), 0, [])
+        times = between(bulk.since, bulk.until, store.read(NOWHERE).block().now)
+        which = Filter(validate_name("tenant", target.tenant), validate_name("flow", bulk.flow), "", "", *times)
+        runs = block(_runs_in_review(store, which))
+        if bulk.dry_run or not runs:
+            _show_many(target, len(runs), 0, [])
             return
-        confirm(f"Settle {len(runs)} runs of {many.flow} as {word.verdict}?", yes=many.yes)
+        confirm(f"Settle {counted(len(runs), 'run')} of {bulk.flow} as {word.verdict}?", yes=bulk.yes)
         refused = _settle(store, runs, word, quiet=target.json)
-    _tell_many(target, len(runs), len(runs) - len(refused), refused)
+    _show_many(target, len(runs), len(runs) - len(refused), refused)
     if refused:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-def _meant(store: Store, which: Filter) -> Operation[list[RunShape]]:
+def _runs_in_review(store: Store, which: Filter) -> Operation[list[RunShape]]:
     found: list[RunShape] = []
     after: str | None = None
     while True:
@@ -121,48 +131,48 @@ def _meant(store: Store, which: Filter) -> Operation[list[RunShape]]:
 
 
 def _settle(store: Store, runs: Sequence[RunShape], word: ReviewDecision, *, quiet: bool) -> list[dict[str, str]]:
-    """One after the other: what the word does not fit is left as it is, and told."""
+    """Settle one run after the other. Runs that the verdict does not fit are not changed, and are returned."""
     refused = []
     with Progress("settled", quiet=quiet) as progress:
         for number, run in enumerate(runs, 1):
             try:
                 block(settle_run(store, address_of_run(run.tenant, run.run), word))
             except Misuse as error:
-                refused.append({"run": run.run, "key": run.key, "why": str(error)})
+                refused.append({"run": run.run, "key": run.key, "reason": str(error)})
             progress.show(number, len(runs))
     return refused
 
 
-def _tell_many(target: LedgerTarget, found: int, settled: int, refused: Sequence[dict[str, str]]) -> None:
+def _show_many(target: LedgerTarget, found: int, settled: int, refused: Sequence[dict[str, str]]) -> None:
     if target.json:
         show_json({"found": found, "settled": settled, "refused": refused})
         return
-    show_text(f"{found} in review, {settled} settled, {len(refused)} left as they are.")
+    show_text(f"{counted(found, 'run')} in review: {settled:,} settled, {len(refused):,} refused and not changed.")
     for one in refused[:SHOWN]:
-        show_text(f"  {one['key']}: {one['why']}")
+        show_text(f"  {one['key']}: {one['reason']}")
     if len(refused) > SHOWN:
-        show_text(f"  and {len(refused) - SHOWN} more; all of them: --json")
+        show_text(f"  and {len(refused) - SHOWN} more; --json lists all of them")
 
 
-SETTLE_EPILOG = """\b
+SETTLE_EPILOG = f"""\b
 Examples:
-  twiceproof review settle sync_order/shop:order:17 --happened --result '{"id": "ch_1"}'
+  twiceproof review settle sync_order/shop:order:17 --happened --result '{{"id": "ch_1"}}'
   twiceproof review settle sync_order/shop:order:17 --happened --evidence 12:charge
   twiceproof review settle sync_order/shop:order:17 --did-not-happen --note "asked the bank"
   twiceproof review settle sync_order/shop:order:17 --undo --did-not-happen
   twiceproof review settle --flow sync_order --since 2h --did-not-happen --dry-run
-RUN is a run's id, FLOW/KEY, or a KEY that only one run has;
-without it, all of a --flow are meant.
+{RUN_HELP}
+Without RUN, --flow settles all runs of a flow that are in review.
 """
-WORDS = {
-    QUEUED: "is queued: a worker goes on with it, or the next call.",
-    REVIEW: "waits for a word about another step: look at it again.",
-    FAILED: "is failed for good; nothing was undone.",
+SETTLED = {
+    QUEUED: "is queued; a worker, or the next call, continues it.",
+    REVIEW: "is still in review: the outcome of another step is unknown. Show it with `review show`.",
+    FAILED: "is failed; nothing was undone.",
 }
 
 
-class Many(Struct, frozen=True):
-    """Which runs are meant where none is named."""
+class BulkSettlement(Struct, frozen=True):
+    """Which runs to settle if none is named."""
 
     flow: str
     since: str | None
@@ -171,35 +181,26 @@ class Many(Struct, frozen=True):
     dry_run: bool
 
 
-@click.command(epilog=SETTLE_EPILOG, short_help="Say what happened, and have the run go on.")
+@click.command(epilog=SETTLE_EPILOG, short_help="Record what happened, so that a run in review can continue.")
 @click.argument("run", required=False)
-@click.option("--happened", is_flag=True, help="The step happened: the run goes on with its result.")
-@click.option("--did-not-happen", is_flag=True, help="The step did not happen: it is tried again.")
-@click.option(
-    "--retry", is_flag=True, help="What stopped the run is repaired: it goes on. Nothing about it is unknown."
-)
+@click.option("--happened", is_flag=True, help="The step was done: continue with its result.")
+@click.option("--did-not-happen", is_flag=True, help="The step was not done: run it again.")
+@click.option("--retry", is_flag=True, help="The cause is repaired and no outcome is unknown: continue the run.")
 @click.option(
     "--undo",
     is_flag=True,
-    help="Undo what is done, and stop. Where an outcome is unknown, together with --happened or --did-not-happen.",
+    help="Undo completed steps and stop; with --happened or --did-not-happen if an outcome is unknown.",
 )
-@click.option("--abandon", is_flag=True, help="Leave everything as it is: failed, and nothing is undone.")
-@click.option("--step", default="", metavar="STEP", help="Which step is meant, where several are unknown.")
-@click.option(
-    "--result",
-    metavar="JSON|@FILE|-",
-    help="With --happened: what the step returned; @FILE reads it from a file, `-` from stdin.",
-)
-@click.option(
-    "--evidence", default="", metavar="ID", help="With --happened: adopt what this piece of evidence says it returned."
-)
-@click.option("--note", default="", metavar="TEXT", help="Why: kept with the run and the step.")
-@click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
-@click.option("--flow", default="", metavar="NAME", help="In bulk: all runs of this flow that are in review.")
-@time_options[0]
-@time_options[1]
-@click.option("--dry-run", is_flag=True, help="In bulk: only count them.")
-@click.option("--yes", is_flag=True, help="In bulk: do not ask.")
+@click.option("--abandon", is_flag=True, help="Mark the run as failed and undo nothing.")
+@click.option("--step", default="", metavar="STEP", help="The step to settle; required if several are unknown.")
+@result_option("--result", "With --happened: the return value of the step")
+@click.option("--evidence", default="", metavar="ID", help="With --happened: take the return value from this evidence.")
+@note_option("the run and the step")
+@by_option
+@click.option("--flow", default="", metavar="NAME", help="In bulk: settle all runs of this flow that are in review.")
+@time_options
+@click.option("--dry-run", is_flag=True, help="In bulk: count the runs without settling them.")
+@click.option("--yes", is_flag=True, help="In bulk: do not ask for confirmation.")
 @target_options
 @click.pass_obj
 def settle(
@@ -213,18 +214,18 @@ def settle(
     dry_run: bool,
     **given: Any,
 ) -> None:
-    """Settle a run in review: what happened, what did not, undo it, or leave it."""
+    """Settle a run in review: record what happened, retry it, undo it or abandon it."""
     if bool(run) == bool(flow):
-        raise click.UsageError("Name one RUN, or say which are meant with --flow (and --since, --until).")
+        raise click.UsageError("Name one RUN, or select runs with --flow; not both.")
     word = _word(**given)
     if not run:
-        settle_many(target, Many(flow, since, until, yes, dry_run), word)
+        settle_many(target, BulkSettlement(flow, since, until, yes, dry_run), word)
         return
     if since or until or dry_run:
-        raise click.UsageError("--since, --until and --dry-run go with --flow, not with one RUN.")
+        raise click.UsageError("--since, --until and --dry-run require --flow; remove them, or use --flow.")
     with opened(target) as store:
         settled = block(settle_run(store, named_run(target, store, run), word, where=target.words()))
-    _tell_one(target, run, settled, word)
+    _show_one(target, run, settled, word)
 
 
 def _word(
@@ -242,19 +243,21 @@ def _word(
 ) -> ReviewDecision:
     alone = retry or abandon
     if (happened and did_not_happen) or (retry and abandon) or (alone and (happened or did_not_happen or undo)):
-        raise click.UsageError("These words contradict each other; say one of them.")
+        raise click.UsageError("These verdicts contradict each other; use one of them.")
     if not (happened or did_not_happen or undo or alone):
-        raise click.UsageError("Say what happened: --happened, --did-not-happen, --retry, --undo or --abandon.")
+        raise click.UsageError(
+            "The verdict is missing; use --happened, --did-not-happen, --retry, --undo or --abandon."
+        )
     if (result is not None or evidence) and not happened:
-        raise click.UsageError("--result and --evidence go with --happened: what did not happen has no result.")
-    words: dict[Verdict, bool] = {"undo": undo, "abandon": abandon, "retry": retry, "happened": happened}
-    verdict: Verdict = next((word for word, said in words.items() if said), "did-not-happen")
+        raise click.UsageError("--result and --evidence require --happened; remove them, or use --happened.")
+    flags: dict[Verdict, bool] = {"undo": undo, "abandon": abandon, "retry": retry, "happened": happened}
+    verdict: Verdict = next((name for name, is_set in flags.items() if is_set), "did-not-happen")
     did = True if happened else False if did_not_happen else None
     raw = NO_RESULT if result is None else read_result(result)
     return ReviewDecision(verdict, by or login_name(), note, step, raw, evidence, did if undo else None)
 
 
-def _tell_one(target: LedgerTarget, run: str, settled: SettledRun, word: ReviewDecision) -> None:
+def _show_one(target: LedgerTarget, run: str, settled: SettledRun, word: ReviewDecision) -> None:
     if target.json:
         show_json(
             {
@@ -269,12 +272,12 @@ def _tell_one(target: LedgerTarget, run: str, settled: SettledRun, word: ReviewD
             }
         )
     else:
-        show_text(f"{run} {WORDS[settled.state]}")
+        show_text(f"{run} {SETTLED[settled.state]}")
 
 
 @click.group()
 def review() -> None:
-    """Look at runs that wait for a person, and settle them."""
+    """List runs and claims that need a decision, and settle runs."""
 
 
 for _command in (list_, show, settle):

@@ -1,4 +1,4 @@
-"""A run drawn for people."""
+"""Runs as tables and as a timeline of their steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..claims.claim import HELD
 from ..flows.engine.ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, WAITS
 from ..flows.engine.step_identity import has_id, stem_of
 from ..flows.history.run_view import EvidenceShape, RunShape, StepShape, WholeRun
-from .output import clean, moment, show_pairs, show_table, show_text, span, with_rich
+from .output import clean, moment, show_moves, show_pairs, show_table, show_text, span, with_rich
 
 __all__ = ["shortened", "show_rows", "show_run", "show_runs"]
 
 
-HEAD = ("FLOW", "KEY", "STATE", "AGE", "WHY")
-LEAST = 16  # letters of a reason that are shown however wide the rest is
+HEAD = ("FLOW", "KEY", "STATE", "AGE", "REASON")
+LEAST = 16  # characters of a reason that are shown however wide the other columns are
 
 
 def show_runs(runs: Sequence[RunShape]) -> None:
@@ -27,7 +27,7 @@ def show_runs(runs: Sequence[RunShape]) -> None:
 
 
 def show_rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The last column is a reason. In a pipe or a file nothing is cut: `| grep timeout` must find it."""
+    """Print a table whose last column, a reason, is cut to the terminal. In a pipe nothing is cut, for `| grep`."""
     columns = list(zip(head, *rows, strict=True))[:4]
     gap, edges = (3, 2) if with_rich() else (2, 0)
     others = edges + sum(gap + max(len(clean(cell)) for cell in column) for column in columns)
@@ -42,19 +42,18 @@ def shortened(text: str, room: int) -> str:
 
 SIGNS = {STEP_DONE: "+", STEP_FAILED: "x", RETRY: "~", STARTED: ".", UNKNOWN: "?", WAITS: ":"}
 WIDTH = 80
-FEW_ITEMS = 10  # of one step: more are a batch, in which those that are done are counted
+FEW_ITEMS = 10  # items of one step that are shown one by one; of more, those that are done are counted
 SOME_DONE = 2
-LINE = 60  # letters of a result or an error beside a step
+LINE = 60  # characters of a result or an error beside a step
 
 
 def show_run(whole: WholeRun, moves: Sequence[dict[str, Any]], *, fold: bool = True) -> None:
     show_pairs(list(_pairs(whole)))
     if whole.steps or whole.pieces:
-        show_text("\nLedger (time since the run was first asked for):")
+        show_text("\nSteps (time since the run was created):")
         for line in _timeline(whole, fold=fold):
             show_text(line)
-    for move in moves:
-        show_text(f"\n{move['why']}" + (f"\n  {move['command']}" if move["command"] else ""))
+    show_moves((move["why"], move["command"]) for move in moves)
 
 
 def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
@@ -65,24 +64,24 @@ def _pairs(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     yield "tenant", run.tenant
     yield "state", run.word + (f", {_undoing(whole)}" if whole.undoing else "")
     if run.reason:
-        yield "why", run.reason
+        yield "reason", run.reason
     yield "attempt", f"{run.attempt}, by {run.owner}" if run.owner else run.attempt
     yield "correlation", run.correlation or "-"
     yield "link", run.link or "-"
     if whole.forked_from:
         yield "forked from", whole.forked_from
     yield "created", f"{moment(run.created_at)} ({span(run.age)} ago)"
-    yield "changed", moment(run.updated_at)
+    yield "updated", moment(run.updated_at)
     if run.due_at is not None:
         due = run.due_at <= run.created_at + run.age
-        yield "goes on", "as soon as a worker takes it up, or with the next call" if due else moment(run.due_at)
+        yield "continues", "when a worker takes it, or with the next call" if due else moment(run.due_at)
     if run.state == HELD:
         yield "lease", f"until {moment(whole.lease_until)}"
     yield from _ends(whole)
 
 
 def _undoing(whole: WholeRun) -> str:
-    """Of a run that has ended, only what was undone is called so."""
+    """Describe the undo. A run that has ended is called undone only if a step was undone."""
     if whole.run.state != STEP_FAILED:
         return f"being undone ({whole.undoing})"
     undone = any(step.is_undo and step.state == STEP_DONE for step in whole.steps)
@@ -95,12 +94,12 @@ def _ends(whole: WholeRun) -> Iterator[tuple[str, Any]]:
     if whole.result is not None:
         yield "result", _json(whole.result)
     elif whole.run.state == STEP_DONE:
-        yield "result", "not kept, or its time is over"
+        yield "result", "not kept, or expired"
     if whole.settled:
-        word = whole.settled
-        yield "settled", f"{word['verdict']}, by {word['by']}, {moment(word['at'])}"
-        if word["note"]:
-            yield "note", word["note"]
+        settled = whole.settled
+        yield "settled", f"{settled['verdict']}, by {settled['by']}, {moment(settled['at'])}"
+        if settled["note"]:
+            yield "note", settled["note"]
 
 
 def _timeline(whole: WholeRun, *, fold: bool) -> Iterator[str]:
@@ -120,7 +119,7 @@ def _timeline(whole: WholeRun, *, fold: bool) -> Iterator[str]:
 
 
 def _folded(steps: Sequence[StepShape]) -> Iterator[StepShape | str]:
-    """Items of a large batch: where its first one stands, those in trouble, a few that are done, and how many more."""
+    """Fold each large batch, in the place of its first item: items not done, a few that are done, and a count."""
     batches: dict[str, list[StepShape]] = {}
     for step in steps:
         if has_id(step.name):
@@ -139,7 +138,7 @@ def _batch(name: str, items: Sequence[StepShape]) -> Iterator[StepShape | str]:
     yield from (item for item in items if item not in fine)
     yield from fine[:SOME_DONE]
     if len(fine) > SOME_DONE:
-        yield f"{' ' * 11}+ and {len(fine) - SOME_DONE} more of {name}, all done; to see them, say --all"
+        yield f"{' ' * 11}+ and {len(fine) - SOME_DONE} more of {name}, all done; --all shows them"
 
 
 def _step_lines(step: StepShape, begun: float, evidence: Sequence[EvidenceShape]) -> Iterator[str]:
@@ -149,9 +148,9 @@ def _step_lines(step: StepShape, begun: float, evidence: Sequence[EvidenceShape]
     if step.fault:
         yield from _lines("error", f"{step.fault['type']}: {step.fault['message']}")
     if step.reason:
-        yield from _lines("why", step.reason)
+        yield from _lines("reason", step.reason)
     if step.external:
-        yield from _lines("outside", step.external)
+        yield from _lines("external id", step.external)
     if step.settled:
         note = f": {step.settled['note']}" if step.settled["note"] else ""
         yield from _lines("settled", f"{step.settled['verdict']}, by {step.settled['by']}{note}")
@@ -162,8 +161,8 @@ def _step_lines(step: StepShape, begun: float, evidence: Sequence[EvidenceShape]
 def _facts(step: StepShape) -> Iterator[str]:
     yield step.state
     if step.repeat:
-        yield step.repeat
-        yield f"{step.starts} start{'' if step.starts == 1 else 's'}"
+        yield f"repeat={step.repeat}"
+        yield f"{step.starts} attempt{'' if step.starts == 1 else 's'}"
     if step.took is not None:
         yield f"took {span(step.took)}"
     if step.not_before is not None and step.state != STEP_DONE:

@@ -1,4 +1,4 @@
-"""Runs list|show|retry|cancel|fork."""
+"""`twiceproof runs list|show|retry|cancel|fork`."""
 
 from __future__ import annotations
 
@@ -31,22 +31,31 @@ from ..stores.base import Store
 from .doctor import NOWHERE
 from .failures import NEGATIVE, NotFound
 from .output import show_json, show_text
-from .prompts import between, confirm, login_name, time_options
+from .prompts import (
+    after_option,
+    between,
+    by_option,
+    confirm,
+    limit_option,
+    login_name,
+    time_options,
+    yes_option,
+)
 from .run_views import show_run, show_runs
 from .target import LedgerTarget, command, opened, target_options
 
 __all__ = ["RUN_HELP", "cancel", "fork", "list_", "moves_shape", "named_run", "retry", "runs", "show"]
 
 
-RUN_HELP = "RUN is a run's id, FLOW/KEY, or a KEY that only one run has."
+RUN_HELP = "RUN is a run id, FLOW/KEY, or a KEY that only one run has."
 MOST_NAMED = 5
 
 
 def named_run(target: LedgerTarget, store: Store, name: str) -> Address:
-    """Where it is. A guarded function's claim is no run."""
+    """Return the address of a run. The claim of a guarded function is not a run."""
     try:
         at = address_of_run(target.tenant, name)
-    except Misuse:  # no id, and no flow's name before a slash
+    except Misuse:  # neither an id nor FLOW/KEY
         return _by_key(target, store, name, None)
     found = block(run_or_claim(store, at.space))
     if found.record is None or is_expired(found.record, found.now):
@@ -55,7 +64,7 @@ def named_run(target: LedgerTarget, store: Store, name: str) -> Address:
 
 
 def _by_key(target: LedgerTarget, store: Store, key: str, claim: Claim | None) -> Address:
-    """The one run that has this key. Read from the first claim to the last: an id, or FLOW/KEY, is found at once."""
+    """Return the one run that has this key. This scans all runs; an id, or FLOW/KEY, is read directly."""
     which = Filter(validate_name("tenant", target.tenant), key=key)
     runs = block(list_runs(store, which, limit=MOST_NAMED + 1)).runs
     if len(runs) == 1:
@@ -63,38 +72,39 @@ def _by_key(target: LedgerTarget, store: Store, key: str, claim: Claim | None) -
     if runs:
         names = ", ".join(f"{run.flow}/{run.key}" for run in runs[:MOST_NAMED])
         more = ", …" if len(runs) > MOST_NAMED else ""
-        raise NotFound(f"Several runs have this key; name one of them as FLOW/KEY: {names}{more}")
+        raise NotFound(f"Several runs have this key; name one as FLOW/KEY: {names}{more}")
     if claim is not None:
         show = command(target, "claims", "show", about=(claim.operation, claim.key))
-        raise NotFound(f"This is a claim, not a run; look at it with: {show}")
+        raise NotFound(f"This is a claim, not a run; show it with: {show}")
     listed = command(target, "runs", "list", "--state", "all")
-    raise NotFound(f"There is no such run; name it by its id, as FLOW/KEY, or by its key. List them with: {listed}")
+    raise NotFound(f"There is no such run; name it by its id, as FLOW/KEY, or by its key. List all runs: {listed}")
 
 
 def moves_shape(target: LedgerTarget, moves: Sequence[MoveShape]) -> list[dict[str, Any]]:
-    """What is safe to do next: why, and what to type ("" where nothing is)."""
+    """Return the next moves: when each applies, and its command ("" if there is none)."""
     return [{"why": move.why, "command": command(target, *move.words) if move.words else ""} for move in moves]
 
 
-CANCEL_EPILOG = """\b
-Example:
+CANCEL_EPILOG = f"""\b
+Examples:
   twiceproof runs cancel sync_order/shop:order:17 --by ann
-RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
+{RUN_HELP}
+Exit codes: 1 if the run had already ended.
 """
-WORDS = {
-    QUEUED: "is cancelled; a worker undoes what has an undo, or the next call.",
-    HELD: "is told to stop; whoever is at it stops before the next step and undoes what has an undo.",
-    FAILED: "is cancelled; nothing had to be undone.",
+CANCELLED = {
+    QUEUED: "is cancelled; a worker, or the next call, runs the undo of each completed step.",
+    HELD: "is being cancelled; the process that holds it stops before the next step and runs the undo of each step.",
+    FAILED: "is cancelled; there was nothing to undo.",
 }
 
 
 @click.command(epilog=CANCEL_EPILOG)
 @click.argument("run")
-@click.option("--by", metavar="NAME", help="Whose word this is. Default: your login name.")
+@by_option
 @target_options
 @click.pass_obj
 def cancel(target: LedgerTarget, run: str, by: str | None) -> None:
-    """Stop a run before its next step, and have undone what it did."""
+    """Cancel a run before its next step, and undo its completed steps."""
     with opened(target) as store:
         at = named_run(target, store, run)
         before = store.read(at).block().record
@@ -103,36 +113,36 @@ def cancel(target: LedgerTarget, run: str, by: str | None) -> None:
     if target.json:
         show_json({"run": run, "state": state, "cancelled": not ended})
     else:
-        show_text(f"{run} had ended before: it is {state}." if ended else f"{run} {WORDS[state]}")
+        show_text(f"{run} had already ended; its state is {state}." if ended else f"{run} {CANCELLED[state]}")
     if ended:
         raise click.exceptions.Exit(NEGATIVE)
 
 
-FORK_EPILOG = """\b
+FORK_EPILOG = f"""\b
 Examples:
   twiceproof runs fork sync_order/shop:order:17 --key shop:order:17:again
   twiceproof runs fork sync_order/shop:order:17 --key shop:order:17:b --from ship
-RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
-A fork is something new: its steps act again,
-with effect keys of their own, also those declared never to be repeated.
+{RUN_HELP}
+The steps of the new run have effect keys of their own and run again, including
+those declared repeat=never.
 """
 
 
-@click.command(epilog=FORK_EPILOG, short_help="Start a run's input once more, under a new key.")
+@click.command(epilog=FORK_EPILOG, short_help="Start a new run with the same input, under a new key.")
 @click.argument("run")
-@click.option("--key", required=True, metavar="KEY", help="The new run's key; one that is not there yet.")
+@click.option("--key", required=True, metavar="KEY", help="Key of the new run; no run may have it yet.")
 @click.option(
     "--from",
     "step",
     default="",
     metavar="STEP",
-    help="Take as done what was done before this step came to its end, with the results it had.",
+    help="Keep the steps that were done before this one ended, with their results. Default: keep none.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask. Needed where there is no terminal to ask on.")
+@yes_option
 @target_options
 @click.pass_obj
 def fork(target: LedgerTarget, run: str, key: str, step: str, yes: bool) -> None:
-    """Start a run's input once more under a new key; the first run stays as it is."""
+    """Start a new run with the same input, under a new key; the first run is not changed."""
     with opened(target) as store:
         at = named_run(target, store, run)
         plan = block(plan_fork(store, at, key, step))
@@ -140,37 +150,37 @@ def fork(target: LedgerTarget, run: str, key: str, step: str, yes: bool) -> None
             confirm(_question(plan), yes=yes)
         plan = block(fork_run(store, at, key, step))
     if target.json:
-        show_json({"forked": {"run": plan.run, "key": plan.key, "kept": plan.kept, "again": plan.again}})
+        steps = {"kept_steps": plan.kept, "repeated_steps": plan.again}
+        show_json({"forked": {"run": plan.run, "key": plan.key, **steps}})
     else:
-        kept = f" {', '.join(plan.kept)} taken as done." if plan.kept else ""
-        show_text(f"{plan.run} is queued under {plan.key}.{kept} A worker goes on with it.")
+        kept = f" Kept: {', '.join(plan.kept)}." if plan.kept else ""
+        show_text(f"{plan.run} is queued with the key {plan.key}; a worker runs it.{kept}")
 
 
 def _question(plan: Forked) -> str:
-    return f"Start it as something new, {plan.key}? These act once more: {', '.join(plan.again)}"
+    return f"Start a new run with the key {plan.key}? These steps run again: {', '.join(plan.again)}"
 
 
 LIST_EPILOG = """\b
 Examples:
   twiceproof runs list
   twiceproof runs list --flow sync_order --state failed --since 2h
-  twiceproof runs list --prefix shop:order: --state all --json
+  twiceproof runs list --key-prefix shop:order: --state all --json
 """
 
 
-@click.command("list", epilog=LIST_EPILOG, short_help="List runs: what is not done, reviews first.")
+@click.command("list", epilog=LIST_EPILOG)
 @click.option("--flow", metavar="NAME", default="", help="Only runs of this flow.")
 @click.option(
     "--state",
     type=click.Choice([*EVERY_STATE, ALL]),
-    help="Only runs in this state. Default: all but done, those in review first.",
+    help="Only runs in this state. Default: all states but done.",
 )
 @click.option("--key", metavar="KEY", default="", help="Only runs with exactly this key.")
-@click.option("--prefix", metavar="TEXT", default="", help="Only runs whose key begins like this.")
-@time_options[0]
-@time_options[1]
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="At most so many.")
-@click.option("--after", metavar="CURSOR", help="Go on where an earlier answer ended.")
+@click.option("--key-prefix", "prefix", metavar="TEXT", default="", help="Only runs whose key begins with this text.")
+@time_options
+@limit_option()
+@after_option
 @target_options
 @click.pass_obj
 def list_(
@@ -184,7 +194,7 @@ def list_(
     limit: int,
     after: str | None,
 ) -> None:
-    """List runs: what is not done, reviews first; done ones if asked for."""
+    """List runs that are not done, those in review first."""
     tenant = validate_name("tenant", target.tenant)
     states = EVERY_STATE if state == ALL else (state,) if state else (*OPEN_STATES, FAILED)
     with opened(target) as store:
@@ -194,64 +204,64 @@ def list_(
     if target.json:
         show_json(page)
     else:
-        given = {"--flow": flow, "--key": key, "--prefix": prefix, "--since": since, "--until": until}
+        given = {"--flow": flow, "--key": key, "--key-prefix": prefix, "--since": since, "--until": until}
         _show(target, page, state, [word for name, value in given.items() if value for word in (name, value)])
 
 
-def _show(target: LedgerTarget, page: RunPage, state: str | None, asked: Sequence[str]) -> None:
+def _show(target: LedgerTarget, page: RunPage, state: str | None, filters: Sequence[str]) -> None:
     if page.runs:
         show_runs(page.runs)
         first = page.runs[0]
-        show_text(f"Look at one: {command(target, 'runs', 'show', about=(f'{first.flow}/{first.key}',))}")
+        show_text(f"To show one: {command(target, 'runs', 'show', about=(f'{first.flow}/{first.key}',))}")
     else:
-        show_text("No runs." if state else "No runs that are not done.")
+        show_text("No runs." if state in (None, ALL) else f"No runs in state {state}.")
     if page.after is not None:
-        show_text(f"There is more; say the same again with: --after {page.after}")
+        show_text(f"Next page: repeat the command with --after {page.after}")
     if state is None:
-        show_text(f"Done ones are not shown: {command(target, 'runs', 'list', *asked, '--state', 'done')}")
+        show_text(f"To list runs that are done: {command(target, 'runs', 'list', *filters, '--state', 'done')}")
 
 
-RETRY_EPILOG = """\b
-Example:
+RETRY_EPILOG = f"""\b
+Examples:
   twiceproof runs retry sync_order/shop:order:17
-RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
-A worker goes on with it, or the next call.
-A run that was cancelled or undone stays so: twiceproof runs fork RUN --key KEY
+{RUN_HELP}
+A worker, or the next call, continues it.
+A run that was cancelled or undone is not retried: twiceproof runs fork RUN --key KEY
 """
 
 
-@click.command(epilog=RETRY_EPILOG)
+@click.command(epilog=RETRY_EPILOG, short_help="Retry a run that failed, or whose flow had changed.")
 @click.argument("run")
 @target_options
 @click.pass_obj
 def retry(target: LedgerTarget, run: str) -> None:
-    """Queue a run that failed, or whose flow had changed under it."""
+    """Retry a run that failed, or that stopped because its flow had changed."""
     with opened(target) as store:
         state = block(retry_run(store, named_run(target, store, run), target.words()))
     if target.json:
         show_json({"run": run, "state": state})
     else:
-        show_text(f"{run} is {state}; a worker goes on with it, or the next call. What is done stays done.")
+        show_text(f"{run} is {state}; a worker, or the next call, continues it. Steps that are done are not repeated.")
 
 
-SHOW_EPILOG = """\b
+SHOW_EPILOG = f"""\b
 Examples:
   twiceproof runs show sync_order/shop:order:17
   twiceproof runs show run_ZGVmYXVsdC9idXkvb3JkZXI6MQ --json
-RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
-A name that begins with a dash follows two.
+{RUN_HELP}
+Write -- before a name that begins with a dash.
 """
 
 
-@click.command(epilog=SHOW_EPILOG, short_help="Show one run, step by step, and the next move.")
+@click.command(epilog=SHOW_EPILOG)
 @click.argument("run")
-@click.option("--all", "whole_batch", is_flag=True, help="Show every item of a batch, also all that are done.")
+@click.option("--all", "whole_batch", is_flag=True, help="Show every item of a batch, also those that are done.")
 @target_options
 @click.pass_obj
 def show(target: LedgerTarget, run: str, *, whole_batch: bool) -> None:
-    """Show everything about one run: its steps, what is known of each, and the next move.
+    """Show one run, its steps with their outcomes, and the next move.
 
-    Of a batch, the items that are not done come first, and most of the others are counted.
+    Of a batch, items that are not done come first; of those that are done, most are only counted.
     """
     with opened(target) as store:
         whole = block(look_at_run(store, named_run(target, store, run)))
@@ -264,7 +274,7 @@ def show(target: LedgerTarget, run: str, *, whole_batch: bool) -> None:
 
 @click.group()
 def runs() -> None:
-    """Look at runs; try again, cancel or fork them."""
+    """List runs, and retry, cancel or fork them."""
 
 
 for _command in (list_, show, retry, cancel, fork):

@@ -1,13 +1,13 @@
-"""Serve and work."""
+"""`twiceproof work` and `twiceproof serve`: processes that run until a signal stops them."""
 
 from __future__ import annotations
 
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -25,6 +25,62 @@ if TYPE_CHECKING:
 __all__ = ["serve", "take_json", "work"]
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.ensure_object(LedgerTarget).json |= value
+
+
+def _process_options(*, drain: str, json: str) -> Callable[[F], F]:
+    """Add what both commands take: the app, --concurrency, --drain, --json. The texts are the options' helps."""
+    options = (
+        click.argument("app", metavar="MODULE:APP"),
+        click.option(
+            "--concurrency",
+            metavar="N",
+            type=click.IntRange(1, 10_000),
+            default=10,
+            show_default=True,
+            help="Maximum number of runs at the same time.",
+        ),
+        click.option("--drain", metavar="TIME", default="30s", show_default=True, help=drain),
+        click.option("--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help=json),
+    )
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return no_target(function)
+
+    return decorate
+
+
+def _start(app: str, *, as_json: bool) -> App:
+    """Import the app, and set up logging."""
+    from .load import load_app  # late imports: `--help` does not need them
+    from .output import set_up_logs
+
+    found = load_app(app, announce=False)
+    set_up_logs(as_json=as_json)
+    return found
+
+
+def _log_new_ledger(log: logging.Logger, app: App) -> None:
+    from ..app.app import NEW_LEDGER
+
+    if app.new_ledger is not None:
+        log.warning(NEW_LEDGER, app.new_ledger)
+
+
+def _exit_with_runs_left(log: logging.Logger, left: int) -> None:
+    """End the process with exit code 1 if runs are left. Steps that still run cannot be ended in another way."""
+    if left:
+        log.warning("stopped with %d runs unfinished; other workers recover them when their leases expire", left)
+        logging.shutdown()
+        os._exit(NEGATIVE)
+
+
 work_log = logging.getLogger("twiceproof.work")
 
 WORK_EPILOG = """\b
@@ -33,57 +89,36 @@ Examples:
   twiceproof work shop:app --concurrency 50 --drain 2m
   twiceproof work shop:app --flow sync_order --flow refund
   twiceproof work shop:app --until-idle
-Exit codes: 0 drained, or nothing left to do; 1 stopped with runs under way,
-which others recover when their leases are over.
+Exit codes: 0 drained, or idle with --until-idle; 1 stopped with runs unfinished,
+which other workers recover when their leases expire.
 """
 
 
-def take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.ensure_object(LedgerTarget).json |= value
-
-
-@click.command(epilog=WORK_EPILOG, short_help="Carry out runs, until told to stop.")
-@click.argument("app", metavar="MODULE:APP")
-@click.option(
-    "--concurrency",
-    metavar="N",
-    type=click.IntRange(1, 10_000),
-    default=10,
-    show_default=True,
-    help="How many runs at once.",
-)
-@click.option(
-    "--drain",
-    metavar="TIME",
-    default="30s",
-    show_default=True,
-    help="How long running steps may take to end after SIGTERM or Ctrl-C.",
+@click.command(epilog=WORK_EPILOG)
+@_process_options(
+    drain="Time that running steps have to end after SIGTERM or Ctrl-C.", json="Log JSON lines to stderr."
 )
 @click.option(
     "--flow",
     "flows",
     metavar="NAME",
     multiple=True,
-    help="Serve only this flow, its schedules and polls; may be given several times. Default: all of the app's.",
+    help="Run only this flow, with its schedules and polls. Default: all flows of the app.",
 )
-@click.option("--until-idle", is_flag=True, help="End when nothing is due or running.")
+@click.option("--until-idle", is_flag=True, help="Exit when no run is due or running.")
 @click.option(
     "--metrics-port",
     metavar="N",
     type=click.IntRange(0, 65535),
-    help="Serve /metrics for Prometheus there; 0 takes any that is free, and the log says which.",
+    help="Port for Prometheus metrics at /metrics; 0 picks a free one and logs it. Default: no metrics.",
 )
 @click.option(
     "--metrics-host",
     metavar="HOST",
     default="127.0.0.1",
     show_default=True,
-    help="Where /metrics is served; whoever reaches it may read the counts.",
+    help="Address for /metrics; every client that reaches it can read the metrics.",
 )
-@click.option(
-    "--json", is_flag=True, expose_value=False, is_eager=True, callback=take_json, help="Log in JSON lines, on stderr."
-)
-@no_target
 @click.pass_context
 def work(
     ctx: click.Context,
@@ -95,28 +130,21 @@ def work(
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
-    """Carry out runs: what was started, has slept long enough, or was left behind.
+    """Run a worker that executes queued and due runs.
 
-    Run as many of these as you like, on as many machines: they meet in the store. On SIGTERM or Ctrl-C nothing new is
-    begun, running steps may end, and runs are given back before their next step; a second one stops it at once.
+    It also recovers the runs of crashed workers. Start as many workers as you like, on any number of machines: they
+    coordinate through the store. On SIGTERM or Ctrl-C it takes no new runs, lets running steps end, and hands runs
+    back before their next step; a second signal stops it at once.
     """
-    from ..app.app import NEW_LEDGER  # what `version` and the like have no need of
-    from .load import load_app
-    from .output import set_up_logs
-
-    target = ctx.ensure_object(LedgerTarget)
-    patience = seconds(drain, name="drain", positive=False)
-    found = load_app(app, tell=False)
-    set_up_logs(as_json=target.json)
-    with found:
+    timeout = seconds(drain, name="drain", positive=False)
+    with _start(app, as_json=ctx.ensure_object(LedgerTarget).json) as found:
         if not any(duty.queues() for duty in found.duties):
-            raise Misuse(f"{app} declares no flows; a worker would wait for ever. Put @app.flow(key=…) on a function.")
+            raise Misuse(f"{app} declares no flows, so a worker has nothing to do; put @app.flow(key=…) on a function.")
         worker = found.worker(concurrency=concurrency, flows=flows)
         with _metrics(found, worker, metrics_host, metrics_port):
-            work_log.info("serving %s on %s, %d at once", _served(found, flows), _store(found), concurrency)
-            if found.new_ledger is not None:
-                work_log.warning(NEW_LEDGER, found.new_ledger)
-            _serve(found, worker, patience, until_idle=until_idle)
+            work_log.info("running %s on %s, %d at once", _flow_names(found, flows), _store(found), concurrency)
+            _log_new_ledger(work_log, found)
+            _run(found, worker, timeout, until_idle=until_idle)
 
 
 @contextmanager
@@ -136,33 +164,32 @@ def _metrics(app: App, worker: Worker, host: str, port: int | None) -> Iterator[
         served.close()
 
 
-def _serve(app: App, worker: Worker, patience: float, *, until_idle: bool) -> None:
+def _run(app: App, worker: Worker, timeout: float, *, until_idle: bool) -> None:
     if app.settings.store.startswith("memory:"):
-        work_log.warning("memory:// is this process's alone: runs that are started elsewhere do not arrive here")
-    with _heeding_signals(worker):
-        left = worker.run(until_idle=until_idle, patience=patience)
-    if left:
-        work_log.warning("stopped with %d still under way; others recover what is left when its lease is over", left)
-        logging.shutdown()
-        os._exit(NEGATIVE)  # steps that still run cannot be ended otherwise
-    work_log.info("stopped; %d taken up, nothing left under way", worker.begun)
+        work_log.warning("a memory:// store exists only within this process: it gets no runs of other processes")
+    with _draining_on_signals(worker):
+        left = worker.run(until_idle=until_idle, patience=timeout)
+    _exit_with_runs_left(work_log, left)
+    work_log.info("stopped after %d runs, none unfinished", worker.begun)
 
 
-def _served(app: App, only: tuple[str, ...]) -> str:
+def _flow_names(app: App, only: tuple[str, ...]) -> str:
     flows = [flow for flow in app.flows.values() if not only or flow.name in only]
-    return ", ".join(f"{flow.name}@{version}" for flow in flows for version in flow.versions) or "what is due"
+    return ", ".join(f"{flow.name}@{version}" for flow in flows for version in flow.versions) or "due work"
 
 
 def _store(app: App) -> str:
-    return clean(shown_url(app.settings.store)) if app.settings.store else "a store of its own"
+    return clean(shown_url(app.settings.store)) if app.settings.store else "a store object"
 
 
 @contextmanager
-def _heeding_signals(worker: Worker) -> Iterator[None]:
-    def heed(number: int, frame: Any) -> None:
+def _draining_on_signals(worker: Worker) -> Iterator[None]:
+    """Drain the worker on the first SIGTERM or SIGINT, and stop it on the second."""
+
+    def handle(number: int, frame: Any) -> None:
         (worker.stop if worker.draining else worker.drain)()
 
-    before = {sign: signal.signal(sign, heed) for sign in (signal.SIGTERM, signal.SIGINT)}
+    before = {sign: signal.signal(sign, handle) for sign in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -172,60 +199,48 @@ def _heeding_signals(worker: Worker) -> Iterator[None]:
 
 server_log = logging.getLogger("twiceproof.server")
 
-EPILOG = """\b
+SERVE_EPILOG = """\b
 Examples:
   twiceproof serve shop:app
   twiceproof serve shop:app --port 0 --no-worker
   twiceproof serve shop:app --host 0.0.0.0 --behind-proxy
-Exit codes: 0 drained; 1 stopped with runs under way, which others recover
-when their leases are over; 2 refused to start.
+Exit codes: 0 drained; 1 stopped with runs unfinished, which other workers recover
+when their leases expire; 2 refused to start.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Serve webhooks, claims and runs over HTTP.")
-@click.argument("app", metavar="MODULE:APP")
+@click.command(epilog=SERVE_EPILOG)
+@_process_options(
+    drain="Time that requests, then running steps, have to end after SIGTERM or Ctrl-C.",
+    json="Print the URL as one JSON line on stdout, and log JSON lines to stderr.",
+)
 @click.option(
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Where to listen; beyond this machine only with a token, or --open.",
+    help="Address to listen on; other machines need a token, or --open.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8000,
     show_default=True,
-    help="0 takes any that is free, and the address is printed.",
+    help="Port to listen on; 0 picks a free one. The URL is printed.",
 )
-@click.option("--no-worker", is_flag=True, help="Leave runs to `twiceproof work`.")
-@click.option(
-    "--concurrency",
-    metavar="N",
-    type=click.IntRange(1, 10_000),
-    default=10,
-    show_default=True,
-    help="How many runs at once.",
-)
-@click.option(
-    "--drain",
-    metavar="TIME",
-    default="30s",
-    show_default=True,
-    help="How long requests, and then steps, may take to end after SIGTERM or Ctrl-C.",
-)
+@click.option("--no-worker", is_flag=True, help="Do not run a worker; start `twiceproof work` for that.")
 @click.option(
     "--lame-duck",
     metavar="TIME",
     default="5s",
     show_default=True,
-    help="How long requests are still taken after SIGTERM, while /readyz says no: until balancers look elsewhere.",
+    help="Time to accept requests after SIGTERM, while /readyz fails, until load balancers have noticed.",
 )
 @click.option(
     "--deadline",
     metavar="TIME",
     default="10s",
     show_default=True,
-    help="In which a request's head and body must be here.",
+    help="Time limit for receiving a request's headers and body.",
 )
 @click.option(
     "--rate",
@@ -233,29 +248,27 @@ when their leases are over; 2 refused to start.
     type=click.IntRange(0),
     default=1000,
     show_default=True,
-    help="Requests per second of one token, and of one address without. 0: no limit.",
+    help="Requests per second per token, and per address without a token; 0 for no limit.",
 )
 @click.option(
-    "--connections", metavar="N", type=click.IntRange(1), default=2000, show_default=True, help="Connections at once."
+    "--connections",
+    metavar="N",
+    type=click.IntRange(1),
+    default=2000,
+    show_default=True,
+    help="Maximum open connections.",
 )
-@click.option("--behind-proxy", is_flag=True, help="Believe the last address in X-Forwarded-For; needs a token, too.")
-@click.option("--no-access-log", is_flag=True, help="No line per request.")
+@click.option(
+    "--behind-proxy", is_flag=True, help="Take the client address from the last X-Forwarded-For; requires a token."
+)
+@click.option("--no-access-log", is_flag=True, help="Do not log requests.")
 @click.option(
     "--open",
     "--insecure",
     "everybody",
     is_flag=True,
-    help="Without any token, whoever reaches it may do everything, from elsewhere and through proxies, too.",
+    help="Allow every request without a token while no token exists, also from other machines and through proxies.",
 )
-@click.option(
-    "--json",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=take_json,
-    help="Tell the address as one JSON line on stdout, log in JSON lines on stderr.",
-)
-@no_target
 @click.pass_context
 def serve(
     ctx: click.Context,
@@ -273,48 +286,37 @@ def serve(
     no_access_log: bool,
     everybody: bool,
 ) -> None:
-    """Serve an app over HTTP: webhooks, claims, runs, callbacks and approvals, with a worker inside.
+    """Run the HTTP server of an app, with a worker.
 
-    While no token exists, only calls straight from this machine are believed: make one with `twiceproof tokens create`
-    before you put a proxy or a tunnel before it.
+    It serves webhooks, claims, runs, callbacks and approvals. While no token exists, only requests from this machine
+    are accepted: run `twiceproof tokens create` before you put a proxy or a tunnel in front of it.
 
-    On SIGTERM /readyz says no, and requests are still taken for the time of --lame-duck. Then, or on Ctrl-C, nothing
-    new is accepted, requests may end, and runs are given back before their next step; a second signal stops it at once.
+    On SIGTERM /readyz fails, and requests are accepted for the time of --lame-duck. Then, or on Ctrl-C, it accepts no
+    new requests, lets requests and steps end, and hands runs back before their next step; a second signal stops it at
+    once.
     """
     _require_extra()
-    from ..app.app import NEW_LEDGER
     from ..server.limits import ServerLimits
     from ..server.serve import Options
     from ..server.serve import serve as run
-    from .load import load_app
-    from .output import set_up_logs
 
-    target = ctx.ensure_object(LedgerTarget)
-    patience = seconds(drain, name="drain", positive=False)
+    as_json = ctx.ensure_object(LedgerTarget).json
+    timeout = seconds(drain, name="drain", positive=False)
     duck = seconds(lame_duck, name="lame-duck", positive=False)
     limits = ServerLimits(
         connections=connections, deadline=seconds(deadline, name="deadline"), per_token=rate, per_source=rate
     )
-    options = Options(host, port, 0 if no_worker else concurrency, patience, duck, everybody, behind_proxy, limits)
-    found = load_app(app, tell=False)
-    set_up_logs(as_json=target.json)
-    if found.new_ledger is not None:
-        server_log.warning(NEW_LEDGER, found.new_ledger)
-    if no_access_log:
-        logging.getLogger("twiceproof.access").setLevel(logging.WARNING)
-    with found:
-        left = run(found, options, lambda url: _announce(url, as_json=target.json))
-        if left:
-            server_log.warning(
-                "stopped with %d still under way; others recover what is left when its lease is over", left
-            )
-            logging.shutdown()
-            os._exit(NEGATIVE)  # steps that still run cannot be ended otherwise
-    server_log.info("stopped, nothing left under way")
+    options = Options(host, port, 0 if no_worker else concurrency, timeout, duck, everybody, behind_proxy, limits)
+    with _start(app, as_json=as_json) as found:
+        _log_new_ledger(server_log, found)
+        if no_access_log:
+            logging.getLogger("twiceproof.access").setLevel(logging.WARNING)
+        _exit_with_runs_left(server_log, run(found, options, lambda url: _announce(url, as_json=as_json)))
+    server_log.info("stopped, no runs unfinished")
 
 
 def _announce(url: str, *, as_json: bool) -> None:
-    """One line on stdout: whoever started us with port 0 reads it."""
+    """Print the URL as one line on stdout: a parent process that passed --port 0 reads it."""
     import msgspec
 
     show_text(msgspec.json.encode({"url": url}).decode() if as_json else f"Serving at {url}")

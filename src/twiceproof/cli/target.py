@@ -1,4 +1,4 @@
-"""Which ledger, which output: common options; opening it."""
+"""The options common to all commands (--store, --tenant, --json), and how the ledger they name is opened."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 STORE_HELP = (
-    "The ledger: sqlite:///file.db, postgresql://…, redis://…, or @FILE to read the URL from a private file. "
+    "URL of the ledger: sqlite:///file.db, postgresql://…, redis://…, or @FILE to read the URL from a private file. "
     "Default: TWICEPROOF_STORE, then sqlite:///twiceproof.db."
 )
-TENANT_HELP = "Whose ledger entries: the tenant. Default: TWICEPROOF_TENANT, then “default”."
-JSON_HELP = "Answer with one JSON document on stdout."
+TENANT_HELP = "Tenant whose entries are meant. Default: TWICEPROOF_TENANT, then “default”."
+JSON_HELP = "Print one JSON document on stdout."
 
 
 class LedgerTarget:
-    """Filled by the options, wherever they stand on the line: before the command or after it."""
+    """The values of the common options, given before the command or after it."""
 
     def __init__(self) -> None:
         self.json = False
@@ -66,12 +66,12 @@ class LedgerTarget:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody said which ledger: neither an option nor the environment."""
+        """Whether neither an option nor the environment names a ledger."""
         return self._url is None and not os.environ.get("TWICEPROOF_STORE")
 
     @property
     def keys(self) -> str:
-        """Never an option: everybody on the machine can read a command line."""
+        """The encryption keys. Never an option: every user of the machine can read a command line."""
         return _environment().keys
 
     @property
@@ -83,43 +83,45 @@ class LedgerTarget:
         self._url = read_private(Path(store[1:])) if store.startswith("@") else store
         if not store.startswith("@") and has_password(store):
             click.echo(
-                "Warning: a password on the command line is seen by everybody on this machine; "
+                "Warning: every user of this machine can read a password on the command line; "
                 "use TWICEPROOF_STORE, or --store @FILE.",
                 err=True,
             )
 
     def words(self) -> list[str]:
-        """What must stand before a command that we suggest, so that it is about the same ledger."""
+        """The options that a suggested command needs to address the same ledger."""
         shown = list(store_words(self.given_store)) if self.given_store else []
         return [*shown, "--tenant", self.tenant] if self.given_tenant else shown
 
 
 def _environment() -> Settings:
-    from ..settings import from_environment  # here, because `version` has no need of it
+    from ..settings import from_environment  # a late import: `version` does not need it
 
     return from_environment(os.environ)
 
 
 def read_private(path: Path, option: str = "--store") -> str:
-    """A URL kept in a file. Others must not be able to read it: it holds a password."""
+    """Read a URL from a file. The file holds a password, so it is refused if other users can read it."""
     try:
         mode = path.stat().st_mode
         text = path.read_text("utf-8").strip()
     except OSError as error:
-        raise click.BadParameter(f"{path} cannot be read ({error.strerror}).", param_hint=option) from None
+        raise click.BadParameter(
+            f"{path} cannot be read ({error.strerror}); name a file that holds the URL.", param_hint=option
+        ) from None
     except UnicodeDecodeError:
         raise click.BadParameter(f"{path} is not text; write the URL into it.", param_hint=option) from None
     if stat.S_IMODE(mode) & 0o077:
-        raise click.BadParameter(f"others may read {path}; run: chmod 600 {quoted(str(path))}", param_hint=option)
+        raise click.BadParameter(f"other users can read {path}; run: chmod 600 {quoted(str(path))}", param_hint=option)
     if not text:
         raise click.BadParameter(f"{path} is empty; write the URL into it.", param_hint=option)
     return text
 
 
 def _refuse_empty(option: str, value: str | None) -> None:
-    """A variable that a script did not set: what stands in for it is the default, another ledger than was meant."""
+    """Refuse the value of an unset variable: the default would take its place, a ledger that was not meant."""
     if value == "":
-        raise click.BadParameter("it is empty; say which is meant, or leave the option out.", param_hint=option)
+        raise click.BadParameter("the value is empty; give one, or leave the option out.", param_hint=option)
 
 
 def _take_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
@@ -151,7 +153,7 @@ def tenant_option(command: F) -> F:
 
 
 def options_about(store_help: str) -> Callable[[F], F]:
-    """`--store`, `--tenant` and `--json`, where `--store` means something of its own."""
+    """Add `--store`, `--tenant` and `--json`, with a help text of the command's own for `--store`."""
 
     def decorate(command: F) -> F:
         store = click.option("--store", metavar="URL", expose_value=False, callback=_take_store, help=store_help)
@@ -165,29 +167,36 @@ target_options = options_about(STORE_HELP)
 
 def _refuse_store(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     if value or ctx.ensure_object(LedgerTarget).given_store:
-        raise Misuse("An app names its own store; set TWICEPROOF_STORE for App().")
+        raise Misuse("The app names its own store, so --store is refused here; set TWICEPROOF_STORE for App().")
 
 
 def _refuse_target(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
     target = ctx.ensure_object(LedgerTarget)
     if value or target.given_store or target.given_tenant:
-        raise Misuse("An app names its own store and tenant; set TWICEPROOF_STORE or TWICEPROOF_TENANT for App().")
+        raise Misuse(
+            "The app names its own store and tenant, so --store and --tenant are refused here; "
+            "set TWICEPROOF_STORE or TWICEPROOF_TENANT for App()."
+        )
 
 
 def no_store(command: F) -> F:
-    """For what works on an app's own store. Wherever it stands on the line: another one would be passed over."""
+    """Refuse `--store`, before or after the command: the command works on the app's store and would ignore it."""
     return click.option("--store", hidden=True, expose_value=False, callback=_refuse_store)(command)
 
 
 def no_target(command: F) -> F:
-    """And for every tenant of the app."""
+    """Refuse `--store` and `--tenant`: the command works on the app's store, for every tenant of the app."""
     tenant = click.option("--tenant", hidden=True, expose_value=False, callback=_refuse_target)
     return click.option("--store", hidden=True, expose_value=False, callback=_refuse_target)(tenant(command))
 
 
 @contextlib.contextmanager
 def opened(target: LedgerTarget, *, create: bool = False) -> Iterator[GroupedStore]:
-    """The one way in: what opens it without the keys would write rows that others refuse, or believe unsealed."""
+    """Open the ledger, with the encryption keys.
+
+    Every command goes through here: opened without the keys, a store would write rows that other processes refuse,
+    or accept rows that are not encrypted.
+    """
     if not create:
         require_ledger(target.url)
     from ..stores.open import open_store  # `version` and `--help` load no store
@@ -207,12 +216,12 @@ def load_record_kinds() -> None:
 
 
 def require_ledger(url: str) -> None:
-    """Of a file it is known before anything is opened. What a server has, `open_store(create=False)` asks it."""
+    """Refuse a file without a ledger before anything is opened. On a server, `open_store(create=False)` checks it."""
     from ..stores.base import POINT
     from ..stores.sqlite import schema
 
     if scheme_of(url) == "memory":
-        raise Misuse(f"A memory:// ledger lives and dies with its own process; {POINT}.")
+        raise Misuse(f"A memory:// ledger exists only within its own process; {POINT}.")
     path = sqlite_path(url)
     if path is not None:
         schema.require_ledger(path)
@@ -226,7 +235,7 @@ def scheme_of(url: str) -> str:
 
 
 def sqlite_path(url: str) -> Path | None:
-    """The file of a SQLite URL; None for every other store, and for a URL that the store will refuse."""
+    """Return the file of a SQLite URL; None for any other store, and for a URL that the store will refuse."""
     from ..stores.open import sqlite_file
 
     return sqlite_file(url) if scheme_of(url) == "sqlite" else None
@@ -237,11 +246,12 @@ def sqlite_url(path: Path) -> str:
 
 
 def command(target: LedgerTarget, *words: str, about: Sequence[str] = ()) -> str:
+    """Return a `twiceproof` command to suggest, with the options that address the same ledger."""
     return suggested_command(*target.words(), *words, about=about)
 
 
 def program() -> str:
-    """What to type for us here: our name, or the path we were started by where the name would not be found."""
+    """Return what to type to run twiceproof here: its name, or its path where the name is not on the PATH."""
     started_as = Path(sys.argv[0])
     if shutil.which("twiceproof") or started_as.name != "twiceproof":
         return "twiceproof"

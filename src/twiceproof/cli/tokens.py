@@ -1,4 +1,4 @@
-"""Tokens create|list|revoke."""
+"""`twiceproof tokens create|list|revoke`: API tokens of the server."""
 
 from __future__ import annotations
 
@@ -43,23 +43,25 @@ Examples:
     type=click.Choice([scope.value for scope in GRANTS]),
     multiple=True,
     required=True,
-    help="What it may do; several times for several. admin is all of them.",
+    help="What the token may do; admin includes all others.",
 )
-@click.option("--expires", metavar="TIME", help="For how long it is good: 90d. Default: until it is revoked.")
+@click.option("--expires", metavar="TIME", help="Lifetime, such as 90d. Default: until it is revoked.")
 @target_options
 @click.pass_obj
 def create(target: LedgerTarget, name: str, scopes: tuple[str, ...], expires: str | None) -> None:
-    """Make a token for a tenant (--tenant). It is shown once: only its hash is kept.
+    """Create an API token for a tenant, and print it once.
 
-    From the first token on, every route but health and webhooks needs one. Point to the server's own ledger
-    (--store): servers on another do not know it.
+    Only the token's hash is stored. Once there is a token, every route but health and webhooks requires one. --store
+    must name the ledger of the server.
     """
     if scheme_of(target.url) == "memory":
-        raise Misuse("A memory:// ledger lives and dies with its own process; point to the server's with --store URL.")
-    if target.is_default:  # a mistaken ledger would be made here, and the server would stay open to everybody
+        raise Misuse(
+            "A memory:// ledger exists only within its own process; name the server's ledger with --store URL."
+        )
+    if target.is_default:  # otherwise a new ledger would be created here, and the server would stay unprotected
         require_ledger(target.url)
     lasts = None if expires is None else seconds(expires, name="expires")
-    with opened(target, create=True) as store:  # the first token may come before the first claim
+    with opened(target, create=True) as store:  # a token may be created before the first claim
         secret, token = block(create_token(store, name, target.tenant, [Scope(scope) for scope in scopes], lasts))
     if target.json:
         show_json({**token_shape(token), "token": secret})
@@ -74,7 +76,7 @@ def create(target: LedgerTarget, name: str, scopes: tuple[str, ...], expires: st
             ("expires", shown_time(token.expires_at)),
         ]
     )
-    show_text("Keep it now: it cannot be shown again. Callers send it as  Authorization: Bearer TOKEN")
+    show_text("Save the token now: it is not shown again. Clients send it as: Authorization: Bearer TOKEN")
 
 
 LIST_EPILOG = """\b
@@ -85,11 +87,14 @@ Examples:
 HEAD = ("ID", "NAME", "TENANT", "SCOPES", "STATE", "CREATED", "EXPIRES")
 
 
-@click.command("list", epilog=LIST_EPILOG, short_help="List the tokens, revoked ones too.")
+@click.command("list", epilog=LIST_EPILOG)
 @target_options
 @click.pass_obj
 def list_(target: LedgerTarget) -> None:
-    """List the tokens of all tenants, revoked ones too; with --tenant, those of one."""
+    """List API tokens, including revoked ones.
+
+    Lists the tokens of all tenants, or with --tenant those of one.
+    """
     with opened(target) as store:
         found = block(list_tokens(store))
     if target.given_tenant:
@@ -97,23 +102,15 @@ def list_(target: LedgerTarget) -> None:
     if target.json:
         show_json({"tokens": [token_shape(token) for token in found]})
     elif found:
-        show_table(
-            HEAD,
-            [
-                (
-                    t.id,
-                    t.name,
-                    t.tenant,
-                    " ".join(t.scopes),
-                    t.state,
-                    shown_time(t.created_at),
-                    shown_time(t.expires_at),
-                )
-                for t in found
-            ],
-        )
+        show_table(HEAD, [_row(token) for token in found])
     else:
-        show_text("No tokens. On loopback everybody may do everything; make one with: twiceproof tokens create")
+        show_text("No tokens: a server accepts requests from its own machine only, unless started with --open.")
+        show_text("To create one: twiceproof tokens create NAME --scope SCOPE")
+
+
+def _row(token: ApiToken) -> tuple[str, ...]:
+    times = shown_time(token.created_at), shown_time(token.expires_at)
+    return (token.id, token.name, token.tenant, " ".join(token.scopes), token.state, *times)
 
 
 REVOKE_EPILOG = """\b
@@ -128,13 +125,13 @@ Examples:
 @target_options
 @click.pass_obj
 def revoke(target: LedgerTarget, token: str) -> None:
-    """Make a token worthless, within three seconds on every server."""
+    """Revoke an API token."""
     with opened(target) as store:
         revoked = block(revoke_token(store, token))
     if target.json:
         show_json(token_shape(revoked))
     else:
-        show_text(f"Revoked {revoked.name} ({revoked.id}) of {revoked.tenant}; servers refuse it within 3 s.")
+        show_text(f"Revoked {revoked.name} ({revoked.id}) of {revoked.tenant}; all servers refuse it within 3 s.")
 
 
 EPILOG = """\b
@@ -147,7 +144,7 @@ Examples:
 
 @click.group(epilog=EPILOG)
 def tokens() -> None:
-    """Make, list and revoke what callers of the server show."""
+    """Create, list and revoke API tokens."""
 
 
 for _command in (create, list_, revoke):

@@ -1,4 +1,4 @@
-"""`twiceproof workers`: who carries out runs, and which runs nobody does."""
+"""`twiceproof workers list`: the workers of a ledger, and due runs that none of them can run."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from ..flows.workers.presence import WorkerShape, list_workers, stranded
 from ..operations import block
 from .doctor import NOWHERE
 from .failures import NEGATIVE
-from .output import moment, show_json, show_table, show_text, span
+from .output import counted, moment, show_json, show_table, show_text, span
 from .target import LedgerTarget, opened, target_options
 
 __all__ = ["workers"]
 
 
-HEAD = ("WORKER", "STATE", "SINCE", "LAST HEARTBEAT", "AT ONCE", "RELEASE", "FLOWS")
+HEAD = ("WORKER", "STATE", "STARTED", "LAST HEARTBEAT", "CONCURRENCY", "RELEASE", "FLOWS")
 EPILOG = """\b
 Examples:
   twiceproof workers list
   twiceproof workers list --json
 """
-LIST_EPILOG = f"{EPILOG}Exit codes: 1 if runs are due that no living worker carries out.\n"
+LIST_EPILOG = f"{EPILOG}Exit codes: 1 if runs are due that no live worker supports.\n"
 
 
 @click.group(epilog=EPILOG)
 def workers() -> None:
-    """See who carries out runs."""
+    """List workers, and due runs that none of them supports."""
 
 
-@workers.command("list", epilog=LIST_EPILOG, short_help="List workers, and runs that none of them carries out.")
+@workers.command("list", epilog=LIST_EPILOG)
 @target_options
 @click.pass_obj
 def list_(target: LedgerTarget) -> None:
-    """List the workers on this ledger, of all tenants: since when, which flows and versions, their last heartbeat.
+    """List workers, and due runs that none of them supports.
 
-    One that ended in good order is listed no more; one that went without a word is listed as gone for a day. Workers
-    that end when they are idle are not listed.
+    Lists the workers of all tenants. A worker that has stopped is removed from the list; one that has crashed is
+    listed as gone for a day. Workers started with --until-idle are not listed.
     """
     with opened(target) as store:
         found, left = block(list_workers(store)), block(stranded(store))
@@ -47,7 +47,7 @@ def list_(target: LedgerTarget) -> None:
     else:
         _show(found, now)
         for name, count in left.items():
-            show_text(f"{count} due runs of {name} are carried out by no living worker; start one that declares it.")
+            show_text(f"No live worker for {counted(count, 'due run')} of {name}; start one that declares this flow.")
     if left:
         raise click.exceptions.Exit(NEGATIVE)
 

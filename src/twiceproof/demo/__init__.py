@@ -1,1 +1,1 @@
-"""The demo: a shop, an accounting service and a mail server as processes, and two programs between them."""
+"""The demo: a shop, an accounting service and a mail server as processes, and two programs that serve them."""

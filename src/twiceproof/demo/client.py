@@ -1,4 +1,4 @@
-"""How both programs speak to the outside: the same calls, in the same words."""
+"""The client that both programs use to call the accounting service and the mail server."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 __all__ = ["OutsideClient"]
 
 
-PATIENCE = 10.0  # seconds: the weather is bad enough without time-outs of ours
+TIMEOUT = 10.0  # seconds: long, so that the only timeouts are the planned ones
 
 
 class OutsideClient:
-    """The accounting service and the mail server, as one of the two programs has them."""
+    """Calls of one program to the accounting service and the mail server."""
 
     def __init__(self, side: str) -> None:
         self.side = side
@@ -41,15 +41,15 @@ class OutsideClient:
         if message_id:
             mail["Message-ID"] = f"<{message_id}@{self.side}.example>"
         mail.set_content(f"Your invoice is {invoice}.")
-        with smtplib.SMTP("127.0.0.1", self._mail, local_hostname="localhost", timeout=PATIENCE) as server:
+        with smtplib.SMTP("127.0.0.1", self._mail, local_hostname="localhost", timeout=TIMEOUT) as server:
             server.send_message(mail)
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
-        connection = HTTPConnection("127.0.0.1", self._accounting, timeout=PATIENCE)
+        connection = HTTPConnection("127.0.0.1", self._accounting, timeout=TIMEOUT)
         try:
             given = b"" if body is None else json.dumps(body).encode()
             connection.request(method, f"/{self.side}/{path}", given, {"x-process": str(os.getpid())})
-            answer = connection.getresponse()
-            return json.loads(answer.read())
+            response = connection.getresponse()
+            return json.loads(response.read())
         finally:
             connection.close()

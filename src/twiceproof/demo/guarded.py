@@ -1,4 +1,4 @@
-"""The same job with Twiceproof: webhooks that claim each event, and flows whose steps say how they may be repeated."""
+"""The same job with Twiceproof: webhooks that claim each event, and flows whose steps declare how to repeat them."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 
 from .. import Absent, App, Happened, Retry, Unknown, by, check, env
 from .client import OutsideClient
-from .processes import stay, tell
+from .processes import report, wait_for_parent
 from .scenario import LIMIT
-from .services import Handler, open_front
+from .services import Handler, serve_http
 
 outside = OutsideClient("twiceproof")
 app = App(os.environ["DEMO_LEDGER"], tenant="default")
-LEASE = 2.0  # seconds: short, so that the demo need not wait long for what a killed process was at
+LEASE = 2.0  # seconds: short, so that the work of a killed process is soon recovered
 SOON = Retry(first=0.1, most=1.0)
 
 
 def find_invoice(order: dict[str, Any]) -> Happened | Absent | Unknown:
-    """Ask the accounting service, before anything is tried again."""
+    """Ask the accounting service whether the invoice exists, before another attempt."""
     found = outside.find_invoices(order["order"])
     return Happened(found[0]) if found else Absent()
 
 
-@app.step(repeat=check(find_invoice, settling=0.5), timeout=2.5, retry=SOON)  # unknown? look there first
+@app.step(repeat=check(find_invoice, settling=0.5), timeout=2.5, retry=SOON)  # outcome unknown: check first
 def make_invoice(order: dict[str, Any]) -> str:
     return outside.make_invoice(order["order"], order["total"])
 
 
-@app.step(repeat="never", retry=SOON)  # unknown? ask a person: nobody can look into a customer's mailbox
+@app.step(repeat="never", retry=SOON)  # outcome unknown: a person decides, as a mailbox cannot be queried
 def send_mail(order: dict[str, Any], invoice: str) -> None:
     outside.send_mail(order["order"], order["mail"], invoice, app.effect_key())
 
 
-@app.step(repeat="safe", retry=SOON)  # unknown? do it again: it does no harm
+@app.step(repeat="safe", retry=SOON)  # outcome unknown: repeat it, which does no harm
 def put_address(change: dict[str, Any]) -> None:
     outside.put_address(change["order"], change["address"], change["version"])
 
@@ -70,8 +70,8 @@ if __name__ == "__main__":
     worker = app.worker(concurrency=2)
     working = threading.Thread(target=worker.run)
     working.start()
-    tell(port=open_front(GuardedHook, int(sys.argv[1])))
-    stay()
+    report(port=serve_http(GuardedHook, int(sys.argv[1])))
+    wait_for_parent()
     worker.drain()
     working.join()
     app.close()

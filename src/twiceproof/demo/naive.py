@@ -1,4 +1,4 @@
-"""The naive script: careful, as most are. It checks signatures, tries again, and remembers what it has finished."""
+"""The naive script of the demo: it checks signatures, retries after errors, and records the orders it has finished."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from email.message import Message
 from typing import Any
 
 from .client import OutsideClient
-from .processes import stay, tell
-from .services import Handler, open_front
+from .processes import report, wait_for_parent
+from .services import Handler, serve_http
 
 __all__ = ["handle"]
 
@@ -27,7 +27,7 @@ DATABASE = os.environ["DEMO_NAIVE_DATABASE"]
 
 
 def handle(path: str, data: dict[str, Any]) -> bool:
-    """Whether there was anything left to do."""
+    """Do the work of a message; return False if the order was finished before."""
     if path == "/hooks/addresses":
         outside.put_address(data["order"], data["address"], data["version"])
         return True
@@ -40,7 +40,7 @@ def handle(path: str, data: dict[str, Any]) -> bool:
 
 
 def with_retries(work: Callable[[], Any]) -> Any:
-    """Three times, with a pause: what everybody writes."""
+    """Try three times, with a pause, as most scripts do."""
     for pause in (0.1, 0.2):
         try:
             return work()
@@ -80,11 +80,11 @@ class NaiveHook(Handler):
         try:
             new = handle(self.path, json.loads(body))
         except OSError:
-            self.answer(500)  # so that the shop sends it again
+            self.answer(500)  # the shop sends it again
         else:
             self.answer_json(200, {"duplicate": not new})
 
 
 if __name__ == "__main__":
-    tell(port=open_front(NaiveHook, int(sys.argv[1])))
-    stay()
+    report(port=serve_http(NaiveHook, int(sys.argv[1])))
+    wait_for_parent()

@@ -1,4 +1,4 @@
-"""Plays the scenario, asks the person, counts the books."""
+"""Runs the demo: sends the messages, decides what needs a person, and counts what the services recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .. import App
 from ..clock import Clock, system_clock
 from ..flows.engine.ledger import STARTED, STEP_DONE, UNKNOWN
 from ..flows.history.run_view import StepShape
-from .processes import Book, DemoProcesses
+from .processes import DemoProcesses, EffectLog
 from .scenario import LIMIT, SIDES, DemoPlan
 from .services import ADDRESSES, INVOICES, MAILS
 
@@ -24,7 +24,7 @@ __all__ = [
     "DemoReport",
     "DemoRun",
     "DemoSettled",
-    "KnownStep",
+    "DemoStep",
     "Person",
     "Side",
     "count",
@@ -35,21 +35,25 @@ __all__ = [
 
 
 class Count(Struct, frozen=True):
-    """What one program did outside. Each extra invoice or mail counts."""
+    """The effects of one program, as the services recorded them. Each extra invoice or mail is a duplicate."""
 
     invoices: int
-    invoices_twice: int
-    invoices_missing: int
-    billed_too_much: int  # EUR
+    duplicate_invoices: int
+    missing_invoices: int
+    overbilled_eur: int  # EUR
     mails: int
-    mails_twice: int
-    mails_missing: int
-    addresses_old: int
+    duplicate_mails: int
+    missing_mails: int
+    stale_addresses: int
 
     @property
     def flawless(self) -> bool:
         return not (
-            self.invoices_twice or self.invoices_missing or self.mails_twice or self.mails_missing or self.addresses_old
+            self.duplicate_invoices
+            or self.missing_invoices
+            or self.duplicate_mails
+            or self.missing_mails
+            or self.stale_addresses
         )
 
 
@@ -58,13 +62,13 @@ def count(place: Path, plan: DemoPlan, side: str) -> Count:
     mails = Counter(line["order"] for line in _lines(place / MAILS, side))
     return Count(
         invoices=invoices.total(),
-        invoices_twice=_twice(invoices),
-        invoices_missing=_missing(invoices, plan),
-        billed_too_much=sum((invoices[order.id] - 1) * order.total for order in plan.orders if invoices[order.id]),
+        duplicate_invoices=_twice(invoices),
+        missing_invoices=_missing(invoices, plan),
+        overbilled_eur=sum((invoices[order.id] - 1) * order.total for order in plan.orders if invoices[order.id]),
         mails=mails.total(),
-        mails_twice=_twice(mails),
-        mails_missing=_missing(mails, plan),
-        addresses_old=_old_addresses(place, plan, side),
+        duplicate_mails=_twice(mails),
+        missing_mails=_missing(mails, plan),
+        stale_addresses=_old_addresses(place, plan, side),
     )
 
 
@@ -81,7 +85,7 @@ def was_mailed(place: Path, side: str, order: int) -> bool:
 
 
 def _lines(path: Path, side: str) -> list[dict[str, Any]]:
-    return [line for line in Book.read(path) if line["side"] == side]
+    return [line for line in EffectLog.read(path) if line["side"] == side]
 
 
 def _twice(found: Counter[int]) -> int:
@@ -93,7 +97,7 @@ def _missing(found: Counter[int], plan: DemoPlan) -> int:
 
 
 def _old_addresses(place: Path, plan: DemoPlan, side: str) -> int:
-    """What was written last is what the accounting service has."""
+    """Count orders whose last recorded address is not the newest one."""
     last = {line["order"]: line["version"] for line in _lines(place / ADDRESSES, side)}
     return sum(last.get(order.id, 0) != order.addresses for order in plan.orders)
 
@@ -101,54 +105,56 @@ def _old_addresses(place: Path, plan: DemoPlan, side: str) -> int:
 SIDE = "twiceproof"
 OPEN = ("held", "queued", "waiting")
 MOST = 1_000
-NOTE = "looked it up in the books outside"
+NOTE = "looked it up in the records of the service"
 
 
 class Approved(Struct, frozen=True):
-    """An order that waited for a yes, and got it."""
+    """An order that was approved."""
 
     run: str
     order: int
     total: int
 
 
-class KnownStep(Struct, frozen=True):
-    """What the ledger knew of a step when the person looked."""
+class DemoStep(Struct, frozen=True):
+    """A step of a run in review: its state, and its result or the reason for the review."""
 
     name: str
     state: str
-    known: str
+    detail: str
 
 
 class DemoSettled(Struct, frozen=True):
-    """A run whose outcome nobody knew, and what a look at the outside told."""
+    """A run whose outcome was unknown, and the verdict that the records of the services gave."""
 
     run: str
     order: int
     step: str
     verdict: str
-    known: list[KnownStep]
+    steps: list[DemoStep]
 
 
 class Person:
+    """Does what a person would do: approves large orders, and settles runs in review."""
+
     def __init__(self, app: App, place: Path) -> None:
         self._app = app
         self._place = place
 
     def open_runs(self) -> int:
-        """Those that go on by themselves: neither done, nor waiting for us."""
-        ours = {(approval.flow, approval.key) for approval in self._app.approvals()}
+        """Count the runs that continue by themselves: neither ended, nor waiting for an approval."""
+        pending = {(approval.flow, approval.key) for approval in self._app.approvals()}
         found = [run for state in OPEN for run in self._app.runs(state=state, limit=MOST)]
-        return sum((run.flow, run.key) not in ours for run in found)
+        return sum((run.flow, run.key) not in pending for run in found)
 
     def approve(self) -> Iterator[Approved]:
-        for asked in self._app.approvals():
-            self._app.decide(asked.id, True, by="you", shown=asked.digest, note="a customer of many years")
-            yield Approved(f"{asked.flow}/{asked.key}", asked.shown["order"], asked.shown["total"])
+        for pending in self._app.approvals():
+            self._app.decide(pending.id, True, by="you", shown=pending.digest, note="a customer of many years")
+            yield Approved(f"{pending.flow}/{pending.key}", pending.shown["order"], pending.shown["total"])
 
     def settle(self) -> Iterator[DemoSettled]:
-        for waiting in self._app.review():
-            run = f"{waiting.flow}/{waiting.key}"
+        for reviewed in self._app.review():
+            run = f"{reviewed.flow}/{reviewed.key}"
             whole = self._app.history(run)
             step = next(step for step in whole.steps if step.state in (STARTED, UNKNOWN))
             order: int = msgspec.json.decode(whole.input or b"{}")["order"]["order"]
@@ -157,38 +163,38 @@ class Person:
                 self._app.settle_run(run, "happened", by="you", step=step.name, result=result, note=NOTE)
             else:
                 self._app.settle_run(run, "did-not-happen", by="you", step=step.name, note=NOTE)
-            known = [KnownStep(each.name, each.state, _known(each)) for each in whole.steps]
-            yield DemoSettled(run, order, step.name, "happened" if happened else "did-not-happen", known)
+            steps = [DemoStep(each.name, each.state, _detail(each)) for each in whole.steps]
+            yield DemoSettled(run, order, step.name, "happened" if happened else "did-not-happen", steps)
 
     def _look(self, step: str, order: int) -> tuple[bool, Any]:
-        """Into the mail server's log, or the accounting service's books."""
+        """Look up the effect in the records of the mail server or the accounting service."""
         if step == "make_invoice":
             invoice = invoice_of(self._place, SIDE, order)
             return invoice is not None, invoice
         return was_mailed(self._place, SIDE, order), None
 
 
-def _known(step: StepShape) -> str:
+def _detail(step: StepShape) -> str:
     if step.state == STEP_DONE and step.result:
         return str(msgspec.json.decode(step.result))
     return step.reason
 
 
 LOOK_EVERY = 0.1
-PATIENCE = 60.0  # seconds for what is under way to come to its end
+TIMEOUT = 60.0  # seconds for unfinished runs to end
 
 Show = Callable[[int, int, str], None]
 
 
 class Side(Struct, frozen=True):
-    """What befell one program, and what it did."""
+    """The messages and faults that one program received, and its effects."""
 
     deliveries: int
-    repeats: int  # answered as known, without doing anything
-    given_up: int  # messages that the shop stopped sending without ever hearing a yes
+    recognised_duplicates: int  # acknowledged as duplicates, without any work
+    undelivered: int  # messages that the shop gave up on, without an acknowledgement
     kills: int
-    answers_lost: int
-    billed_unasked: int
+    lost_responses: int
+    billed_without_approval: int
     did: Count
 
 
@@ -197,89 +203,89 @@ class DemoReport(Struct, frozen=True):
     sides: dict[str, Side]
     approved: list[Approved]
     settled: list[DemoSettled]
-    waiting: int
+    unresolved: int
     seconds: float
 
     @property
     def ok(self) -> bool:
         ours = self.sides["twiceproof"]
-        return ours.did.flawless and not (ours.billed_unasked or ours.given_up or self.waiting)
+        return ours.did.flawless and not (ours.billed_without_approval or ours.undelivered or self.unresolved)
 
 
 class DemoRun:
-    """`messages`, then `approve`, then `settle`, then `report`: each shows how far it is."""
+    """One run of the demo: call `messages`, then `approve`, then `settle`, then `report`."""
 
     def __init__(self, place: Path, ledger: str, plan: DemoPlan, *, clock: Clock = system_clock) -> None:
         self._place, self._plan, self._ledger, self._clock = place, plan, ledger, clock
         self._began = clock.monotonic()
         self._approved: list[Approved] = []
         self._settled: list[DemoSettled] = []
-        self._unasked = dict.fromkeys(SIDES, 0)
+        self._billed_without_approval = dict.fromkeys(SIDES, 0)
 
     def __enter__(self) -> DemoRun:
         self._plan.save(self._place)
         self._app = App(self._ledger, tenant="default")
         self._person = Person(self._app, self._place)
-        self._stage = DemoProcesses(self._place, self._ledger)
+        self._processes = DemoProcesses(self._place, self._ledger)
         return self
 
     def __exit__(self, *error: object) -> None:
         try:
-            self._stage.__exit__(*error)  # type: ignore[arg-type]
+            self._processes.__exit__(*error)  # type: ignore[arg-type]
         finally:
             self._app.close()
 
     def messages(self, show: Show) -> None:
-        """Until the shop has had a yes for everything, and what it started has come to its end."""
+        """Return when every message is acknowledged, and the runs that it started have ended."""
         total = len(SIDES) * len(self._plan.deliveries)
-        show(0, total, "(everything is being started)")
-        self._stage.open()
-        while not self._stage.finished:
-            self._stage.hear(LOOK_EVERY)
+        show(0, total, "(starting processes)")
+        self._processes.open()
+        while not self._processes.finished:
+            self._processes.receive(LOOK_EVERY)
             self._show(show)
-        show(total, total, "(taking up again what was cut off)")
-        self._calm()
-        self._unasked = {side: large_orders_billed(self._place, side) for side in SIDES}
+        show(total, total, "(recovering interrupted runs)")
+        self._wait_until_idle()
+        self._billed_without_approval = {side: large_orders_billed(self._place, side) for side in SIDES}
 
     def approve(self) -> list[Approved]:
         self._approved = list(self._person.approve())
-        self._calm()
+        self._wait_until_idle()
         return self._approved
 
     def settle(self) -> list[DemoSettled]:
-        """Also what came in later: a mail that is tried again may get no answer again."""
+        """Settle until no run is in review: a mail that is sent again may lose its response again."""
         while found := list(self._person.settle()):
             self._settled += found
-            self._calm()
+            self._wait_until_idle()
         return self._settled
 
     def report(self) -> DemoReport:
-        stage = self._stage
+        processes = self._processes
         sides = {
             side: Side(
-                deliveries=stage.shop[side]["sent"],
-                repeats=stage.shop[side]["repeats"],
-                given_up=stage.shop[side]["given_up"],
-                kills=stage.kills[side],
-                answers_lost=stage.lost[side],
-                billed_unasked=self._unasked[side],
+                deliveries=processes.shop[side]["sent"],
+                recognised_duplicates=processes.shop[side]["duplicates"],
+                undelivered=processes.shop[side]["undelivered"],
+                kills=processes.kills[side],
+                lost_responses=processes.lost[side],
+                billed_without_approval=self._billed_without_approval[side],
                 did=count(self._place, self._plan, side),
             )
             for side in SIDES
         }
-        waiting = len(self._app.review()) + len(self._app.approvals()) + self._person.open_runs()
+        unresolved = len(self._app.review()) + len(self._app.approvals()) + self._person.open_runs()
         seconds = round(self._clock.monotonic() - self._began, 2)
-        return DemoReport(self._plan, sides, self._approved, self._settled, waiting, seconds)
+        return DemoReport(self._plan, sides, self._approved, self._settled, unresolved, seconds)
 
     def _show(self, show: Show) -> None:
-        shop, stage = self._stage.shop, self._stage
+        shop, processes = self._processes.shop, self._processes
         total = len(SIDES) * len(self._plan.deliveries)
         done = total - sum(side["open"] for side in shop.values()) if shop else 0
-        show(done, total, f"({stage.kills.total()} programs killed, {stage.lost.total()} answers lost)")
+        show(done, total, f"({processes.kills.total()} processes killed, {processes.lost.total()} responses lost)")
 
-    def _calm(self) -> None:
-        until = self._clock.monotonic() + PATIENCE
+    def _wait_until_idle(self) -> None:
+        until = self._clock.monotonic() + TIMEOUT
         while self._person.open_runs():
-            self._stage.hear(LOOK_EVERY)
+            self._processes.receive(LOOK_EVERY)
             if self._clock.monotonic() > until:
-                raise RuntimeError(f"the demo's runs have not come to their end within {PATIENCE:g} s")
+                raise RuntimeError(f"the runs of the demo have not ended within {TIMEOUT:g} s")

@@ -1,4 +1,4 @@
-"""Processes of the demo: started, killed, heard."""
+"""The processes of the demo: how they are started and killed, and the messages they send to their parent."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from typing import Any, TypeAlias
 
 from .scenario import SIDES
 
-__all__ = ["Book", "DemoProcess", "DemoProcesses", "Heard", "stay", "tell"]
+__all__ = ["DemoProcess", "DemoProcesses", "EffectLog", "Messages", "report", "wait_for_parent"]
 
 
-_speaking = threading.Lock()
+_stdout = threading.Lock()
 
 
-def tell(**what: Any) -> None:
-    """One line to the parent."""
-    with _speaking:
-        sys.stdout.write(json.dumps(what) + "\n")
+def report(**message: Any) -> None:
+    """Send one line of JSON to the parent."""
+    with _stdout:
+        sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
 
-def stay() -> None:
-    """Until the parent closes our input, or is gone: nobody is left behind, whatever it died of."""
+def wait_for_parent() -> None:
+    """Wait until the parent closes this process's input, or dies: no process is left behind."""
     sys.stdin.buffer.read()
 
 
-class Book:
-    """What a service of the outside world remembers: a file that it alone writes, a line for each thing done."""
+class EffectLog:
+    """The effects that a service recorded: a file that it alone writes, one line per effect."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8", buffering=1)
@@ -58,52 +58,55 @@ class Book:
         return [json.loads(line) for line in lines]
 
 
-Heard: TypeAlias = "queue.Queue[tuple[DemoProcess, dict[str, Any] | None]]"
-LAST_WORDS = 2_000  # letters of a log
+Messages: TypeAlias = "queue.Queue[tuple[DemoProcess, dict[str, Any] | None]]"
+LOG_TAIL = 2_000  # characters
 
 
 class DemoProcess:
-    """It reads the end of its input when we die, and ends too. What it says goes to `heard`; None is its end."""
+    """A child process. Its messages go to `messages`; None means that it has ended by itself.
 
-    def __init__(self, name: str, module: str, words: list[str], log: Path, heard: Heard) -> None:
+    When this process dies, the child's input ends, and the child ends, too.
+    """
+
+    def __init__(self, name: str, module: str, arguments: list[str], log: Path, messages: Messages) -> None:
         self.name = name
         self.port = 0
         self._command = [sys.executable, "-m", f"twiceproof.demo.{module}"]
-        self._words = words
+        self._arguments = arguments
         self._log = log
-        self._heard = heard
+        self._messages = messages
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, environment: Mapping[str, str]) -> None:
-        """Again: where it was before, for those who call it."""
-        words = [str(self.port)] if self.port else self._words
+        """Start it. A second start uses the same port, so that its clients find it again."""
+        arguments = [str(self.port)] if self.port else self._arguments
         with self._log.open("ab") as log:
-            # A session of its own: Ctrl-C is for us, and we end our children ourselves.
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, with our own words
-                [*self._command, *words],
+            # In a session of its own: Ctrl-C reaches only the parent, which ends its children itself.
+            self._process = subprocess.Popen(  # noqa: S603 - a module of this package, with fixed arguments
+                [*self._command, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-        threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
+        threading.Thread(target=self._receive, args=(self._process,), daemon=True).start()
 
-    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+    def _receive(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout  # noqa: S101 - a pipe
         for line in process.stdout:
-            with contextlib.suppress(ValueError):  # killed while it was speaking
-                self._heard.put((self, json.loads(line)))
+            with contextlib.suppress(ValueError):  # killed while it was writing the line
+                self._messages.put((self, json.loads(line)))
         process.stdout.close()
-        if self._process is process:  # otherwise it was killed by us, and another has taken its place
-            self._heard.put((self, None))
+        if self._process is process:  # otherwise the demo killed it, and has started another in its place
+            self._messages.put((self, None))
 
     @property
     def pid(self) -> int:
         return self._process.pid if self._process else 0
 
     def kill(self) -> None:
-        """SIGKILL: no handler, no clean-up, no last word."""
+        """Kill it with SIGKILL: no signal handler and no clean-up runs."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -111,8 +114,8 @@ class DemoProcess:
             assert process.stdin  # noqa: S101 - a pipe
             process.stdin.close()
 
-    def end(self, patience: float) -> None:
-        """Let it come to its end by itself; if it does not, kill it."""
+    def end(self, timeout: float) -> None:
+        """Let it end by itself; kill it after the timeout."""
         process = self._process
         if process is None:
             return
@@ -120,28 +123,28 @@ class DemoProcess:
         assert process.stdin  # noqa: S101 - a pipe
         process.stdin.close()
         try:
-            process.wait(patience)
+            process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
-    def last_words(self) -> str:
-        return self._log.read_text("utf-8", "replace")[-LAST_WORDS:] if self._log.exists() else ""
+    def log_tail(self) -> str:
+        return self._log.read_text("utf-8", "replace")[-LOG_TAIL:] if self._log.exists() else ""
 
 
 MODULES = {"naive": "naive", "twiceproof": "guarded"}
 EACH = 2  # processes of each program
-PATIENCE = 60.0  # seconds without a word from anybody
-LAST = 5.0  # seconds to come to an end
+START_TIMEOUT = 60.0  # seconds without a message from any process
+END_TIMEOUT = 5.0  # seconds
 
 
 class DemoProcesses:
-    """The outside world first, then both programs, then the shop that sends to them."""
+    """All processes: the services are started first, then both programs, then the shop that sends to them."""
 
     def __init__(self, place: Path, ledger: str) -> None:
         self._place = place
-        self._heard: Heard = queue.Queue()
-        self._members: list[DemoProcess] = []
+        self._messages: Messages = queue.Queue()
+        self._processes: list[DemoProcess] = []
         self._environment = {
             "DEMO_LEDGER": ledger,
             "DEMO_NAIVE_DATABASE": str(place / "naive.db"),
@@ -151,8 +154,6 @@ class DemoProcesses:
         self.lost: Counter[str] = Counter()
         self.shop: dict[str, dict[str, int]] = {}
         self.finished = False
-
-    # -- life ------------------------------------------------------------------------------------
 
     def __enter__(self) -> DemoProcesses:
         return self
@@ -166,58 +167,57 @@ class DemoProcesses:
             side: [self._start(f"{side}-{number}", MODULES[side], ["0"]) for number in range(1, EACH + 1)]
             for side in SIDES
         }
-        self._wait_for([member for members in programs.values() for member in members])
-        ports = {side: [member.port for member in members] for side, members in programs.items()}
+        self._wait_for([process for processes in programs.values() for process in processes])
+        ports = {side: [process.port for process in processes] for side, processes in programs.items()}
         self._start("shop", "shop", [str(self._place), json.dumps(ports)])
 
-    def _start(self, name: str, module: str, words: list[str]) -> DemoProcess:
-        member = DemoProcess(name, module, words, self._place / f"{name}.log", self._heard)
-        self._members.append(member)
-        member.start(self._environment)
-        return member
+    def _start(self, name: str, module: str, arguments: list[str]) -> DemoProcess:
+        process = DemoProcess(name, module, arguments, self._place / f"{name}.log", self._messages)
+        self._processes.append(process)
+        process.start(self._environment)
+        return process
 
-    def _wait_for(self, members: list[DemoProcess]) -> None:
-        while not all(member.port for member in members):
-            if not self.hear(PATIENCE):
-                silent = ", ".join(member.name for member in members if not member.port)
-                raise RuntimeError(f"{silent} of the demo did not start within {PATIENCE:g} s")
+    def _wait_for(self, processes: list[DemoProcess]) -> None:
+        while not all(process.port for process in processes):
+            if not self.receive(START_TIMEOUT):
+                missing = ", ".join(process.name for process in processes if not process.port)
+                raise RuntimeError(f"{missing} of the demo did not start within {START_TIMEOUT:g} s")
 
-    def close(self, patience: float = LAST) -> None:
-        for member in reversed(self._members):
-            member.end(patience)
+    def close(self, timeout: float = END_TIMEOUT) -> None:
+        for process in reversed(self._processes):
+            process.end(timeout)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(LAST if error is None else 0.0)
+        self.close(END_TIMEOUT if error is None else 0.0)
 
-    # -- what is said ----------------------------------------------------------------------------
-
-    def hear(self, timeout: float) -> bool:
-        """One thing that somebody says; False: nobody did."""
+    def receive(self, timeout: float) -> bool:
+        """Handle one message of any process; return False if none came in time."""
         try:
-            member, said = self._heard.get(timeout=timeout)
+            process, message = self._messages.get(timeout=timeout)
         except queue.Empty:
             return False
-        if said is None:
-            raise RuntimeError(f"{member.name} of the demo ended by itself:\n{member.last_words()}")
-        self._take(member, said)
+        if message is None:
+            raise RuntimeError(f"{process.name} of the demo ended by itself:\n{process.log_tail()}")
+        self._handle(process, message)
         return True
 
-    def _take(self, member: DemoProcess, said: dict[str, Any]) -> None:
-        if "port" in said:
-            member.port = said["port"]
-        elif "kill" in said:
-            self._kill(said["kill"], said["side"])
-        elif "lost" in said:
-            self.lost[said["lost"]] += 1
+    def _handle(self, process: DemoProcess, message: dict[str, Any]) -> None:
+        if "port" in message:
+            process.port = message["port"]
+        elif "kill" in message:
+            self._kill(message["kill"], message["side"])
+        elif "lost" in message:
+            self.lost[message["lost"]] += 1
         else:
-            self.shop = said["shop"]
-            self.finished = said.get("finished", False)
+            self.shop = message["shop"]
+            self.finished = message.get("finished", False)
 
     def _kill(self, pid: int, side: str) -> None:
-        for member in self._members:
-            if member.pid == pid:
-                member.kill()
+        """Kill the process, and start it again."""
+        for process in self._processes:
+            if process.pid == pid:
+                process.kill()
                 self.kills[side] += 1
-                member.start(self._environment)
+                process.start(self._environment)

@@ -1,4 +1,4 @@
-"""Accounting service, mail server."""
+"""The accounting service and the mail server of the demo, with their faults."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from .processes import Book, stay, tell
+from .processes import EffectLog, report, wait_for_parent
 from .scenario import SIDES, read_plan
 
-__all__ = ["ADDRESSES", "INVOICES", "MAILS", "SLOW", "Handler", "open_front"]
+__all__ = ["ADDRESSES", "INVOICES", "MAILS", "SLOW", "Handler", "serve_http"]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Subclasses say what to do for `do_POST` and the like."""
+    """Base of the HTTP handlers; subclasses define `do_POST` and the like."""
 
     def body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("content-length") or 0))
@@ -40,38 +40,39 @@ class Handler(BaseHTTPRequestHandler):
         """No line per request."""
 
 
-class _Front(ThreadingHTTPServer):
+class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that was killed or has lost its patience is part of the weather."""
+        """Do not log: clients that were killed or timed out are part of the demo."""
 
 
-def open_front(handler: type[Handler], port: int = 0) -> int:
-    """Serve on loopback, in threads of its own; the port."""
-    front = _Front(("127.0.0.1", port), handler)
-    threading.Thread(target=front.serve_forever, daemon=True).start()
-    return int(front.server_address[1])
+def serve_http(handler: type[Handler], port: int = 0) -> int:
+    """Serve on loopback, in background threads, and return the port."""
+    server = _HttpServer(("127.0.0.1", port), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])
 
 
 INVOICES, ADDRESSES = "invoices.jsonl", "addresses.jsonl"
-SLOW = 1.9  # seconds: longer than the shop waits for an answer
-LONGEST_WAIT = 10.0  # for a kill
+SLOW = 1.9  # seconds: longer than the shop waits for a response
+LONGEST_WAIT = 10.0  # seconds to wait for a kill
 
 
 class Accounting:
-    """Both programs are its customers, with books of their own; the same weather waits for both."""
+    """The accounting service. It records the effects of each program apart, and gives both the same faults."""
 
     def __init__(self, place: Path) -> None:
-        weather = read_plan(place).accounting
-        self.invoices, self.addresses = Book(place / INVOICES), Book(place / ADDRESSES)
-        self._weather = {side: dict(weather) for side in SIDES}
+        faults = read_plan(place).accounting
+        self.invoices, self.addresses = EffectLog(place / INVOICES), EffectLog(place / ADDRESSES)
+        self._faults = {side: dict(faults) for side in SIDES}
         self._numbering = threading.Lock()
         self._number = 0
 
-    def weather(self, side: str, order: int) -> str:
-        return self._weather[side].pop(order, "")
+    def fault(self, side: str, order: int) -> str:
+        """Return the fault of the next request for an order, once; empty for none."""
+        return self._faults[side].pop(order, "")
 
     def make_invoice(self, side: str, order: int, total: int) -> str:
         with self._numbering:
@@ -87,19 +88,19 @@ class Accounting:
 def accounting_handler(accounting: Accounting) -> type[Handler]:
     class AccountingHandler(Handler):
         def do_POST(self) -> None:
-            side, asked = self.path.split("/")[1], json.loads(self.body())
-            weather = accounting.weather(side, asked["order"])
-            if weather == "killed-before":
-                self._be_killed(side)
+            side, request = self.path.split("/")[1], json.loads(self.body())
+            fault = accounting.fault(side, request["order"])
+            if fault == "killed-before":
+                self._kill_client(side)
                 return
-            invoice = accounting.make_invoice(side, asked["order"], asked["total"])
-            match weather:
+            invoice = accounting.make_invoice(side, request["order"], request["total"])
+            match fault:
                 case "killed-after":
-                    self._be_killed(side)
+                    self._kill_client(side)
                 case "lost":
-                    tell(lost=side)  # done, and nobody hears of it
+                    report(lost=side)  # the invoice is made, and no response is sent
                 case _:
-                    time.sleep(SLOW if weather == "slow" else 0.0)
+                    time.sleep(SLOW if fault == "slow" else 0.0)
                     self.answer_json(201, {"invoice": invoice})
 
         def do_GET(self) -> None:
@@ -112,9 +113,9 @@ def accounting_handler(accounting: Accounting) -> type[Handler]:
             accounting.addresses.write(side=side, order=int(order), **json.loads(self.body()))
             self.answer(200)
 
-        def _be_killed(self, side: str) -> None:
-            """Hold the line until whoever asks is dead."""
-            tell(kill=int(self.headers["x-process"]), side=side)
+        def _kill_client(self, side: str) -> None:
+            """Have the client process killed, and keep the connection open until it is dead."""
+            report(kill=int(self.headers["x-process"]), side=side)
             self.connection.settimeout(LONGEST_WAIT)
             self.connection.recv(1)
 
@@ -126,18 +127,20 @@ SENDER = re.compile(r"FROM:<orders@(\w+)\.example>", re.IGNORECASE)
 
 
 class Mails:
+    """The mails that were sent, and the faults of the mail server."""
+
     def __init__(self, place: Path) -> None:
-        self.book = Book(place / MAILS)
-        self._weather = {side: dict(read_plan(place).mail) for side in SIDES}
+        self.log = EffectLog(place / MAILS)
+        self._faults = {side: dict(read_plan(place).mail) for side in SIDES}
 
     def take(self, side: str, data: bytes) -> bool:
-        """Whether the sender shall hear of it."""
+        """Record a mail; return whether the sender gets a response."""
         mail = message_from_bytes(data)
         order = int(mail["X-Order"])
-        self.book.write(side=side, order=order, to=mail["To"], subject=mail["Subject"])
-        lost = self._weather[side].pop(order, "") == "lost"
+        self.log.write(side=side, order=order, to=mail["To"], subject=mail["Subject"])
+        lost = self._faults[side].pop(order, "") == "lost"
         if lost:
-            tell(lost=side)
+            report(lost=side)
         return not lost
 
 
@@ -145,18 +148,18 @@ def mail_handler(mails: Mails) -> type[socketserver.StreamRequestHandler]:
     class MailHandler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             side = ""
-            self._say("220 mail.example")
+            self._send("220 mail.example")
             while line := self.rfile.readline().decode().strip():
                 verb = line.split(" ")[0].upper()
                 if verb == "DATA":
-                    self._say("354 go on")
+                    self._send("354 go on")
                     if not mails.take(side, self._data()):
-                        return  # taken, and nobody hears of it
+                        return  # the mail is accepted, and no response is sent
                 elif found := SENDER.search(line):
                     side = found[1]
-                self._say("221 bye" if verb == "QUIT" else "250 OK")
+                self._send("221 bye" if verb == "QUIT" else "250 OK")
 
-        def _say(self, line: str) -> None:
+        def _send(self, line: str) -> None:
             self.wfile.write(f"{line}\r\n".encode())
 
         def _data(self) -> bytes:
@@ -168,24 +171,24 @@ def mail_handler(mails: Mails) -> type[socketserver.StreamRequestHandler]:
     return MailHandler
 
 
-class _Server(socketserver.ThreadingTCPServer):
+class _MailServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A sender that was killed is part of the weather."""
+        """Do not log: clients that were killed are part of the demo."""
 
 
 def _serve_mail(place: Path) -> int:
-    server = _Server(("127.0.0.1", 0), mail_handler(Mails(place)))
+    server = _MailServer(("127.0.0.1", 0), mail_handler(Mails(place)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return int(server.server_address[1])
 
 
 def main(service: str, place: Path) -> None:
-    """Serve `accounting` or `mail`, tell the port, and stay until the demo ends."""
-    tell(port=open_front(accounting_handler(Accounting(place))) if service == "accounting" else _serve_mail(place))
-    stay()
+    """Serve `accounting` or `mail`, report the port, and wait until the demo ends."""
+    report(port=serve_http(accounting_handler(Accounting(place))) if service == "accounting" else _serve_mail(place))
+    wait_for_parent()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The shop: sends its signed messages as planned to both programs, and again until they are acknowledged."""
+"""The shop of the demo: sends the planned, signed messages to both programs, and repeats them until acknowledged."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from itertools import cycle
 from pathlib import Path
 
 from ..effects.http import signed_headers
-from .processes import stay, tell
+from .processes import report, wait_for_parent
 from .scenario import SIDES, Delivery, read_plan
 
 __all__ = ["Sender"]
 
 
-PATIENCE = 1.5  # seconds that the shop waits for an answer; real ones wait five to fifteen
+TIMEOUT = 1.5  # seconds that the shop waits for a response; real senders wait five to fifteen
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 2.0
-MOST_TRIES = 40
-LINES = 8  # messages under way at once, to each program
+MOST_ATTEMPTS = 40
+THREADS = 8  # per program
 
 
 class Sender:
-    """Sends to one program, at whichever of its ports comes next."""
+    """Sends messages to one program, to its ports in turn."""
 
     def __init__(self, side: str, ports: list[int], deliveries: list[Delivery]) -> None:
         self.side = side
-        self._ports, self._places = cycle(ports), len(ports)
+        self._ports, self._processes = cycle(ports), len(ports)
         self._queue = [(delivery.at, number, 0, delivery) for number, delivery in enumerate(deliveries)]
         self._waiting = threading.Condition()
         self.open = len(deliveries)
-        self.sent = self.acknowledged = self.repeats = self.given_up = 0
+        self.sent = self.acknowledged = self.duplicates = self.undelivered = 0
 
     def run(self, began: float) -> None:
-        lines = [threading.Thread(target=self._line, args=(began,), daemon=True) for _ in range(LINES)]
-        for line in lines:
-            line.start()
-        for line in lines:
-            line.join()
+        threads = [threading.Thread(target=self._work, args=(began,), daemon=True) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
 
-    def _line(self, began: float) -> None:
+    def _work(self, began: float) -> None:
         while (due := self._next(began)) is not None:
-            _, number, tries, delivery = due
-            answer = self._send(delivery)
-            self._take(answer, (number, tries + 1, delivery), time.monotonic() - began)
+            _, number, attempts, delivery = due
+            response = self._send(delivery)
+            self._count(response, (number, attempts + 1, delivery), time.monotonic() - began)
 
     def _send(self, delivery: Delivery) -> bytes | None:
-        """To whichever process is there."""
-        for _ in range(self._places):
+        """Send to the first process that accepts the connection."""
+        for _ in range(self._processes):
             with self._waiting:
                 port = next(self._ports)
             with suppress(ConnectionRefusedError):
-                answer = post(port, delivery)
+                response = post(port, delivery)
                 with self._waiting:
                     self.sent += 1
-                return answer
+                return response
         return None
 
     def _next(self, began: float) -> tuple[float, int, int, Delivery] | None:
@@ -71,39 +71,40 @@ class Sender:
                 self._waiting.wait(self._queue[0][0] - now if self._queue else None)
             return None
 
-    def _take(self, answer: bytes | None, sent: tuple[int, int, Delivery], now: float) -> None:
-        number, tries, delivery = sent
+    def _count(self, response: bytes | None, sent: tuple[int, int, Delivery], now: float) -> None:
+        """Count a delivery, or queue it again if it was not acknowledged."""
+        number, attempts, delivery = sent
         with self._waiting:
-            if answer is None and tries < MOST_TRIES:
-                pause = min(FIRST_PAUSE * 2 ** (tries - 1), LONGEST_PAUSE)
-                heapq.heappush(self._queue, (now + pause, number, tries, delivery))
+            if response is None and attempts < MOST_ATTEMPTS:
+                pause = min(FIRST_PAUSE * 2 ** (attempts - 1), LONGEST_PAUSE)
+                heapq.heappush(self._queue, (now + pause, number, attempts, delivery))
             else:
                 self.open -= 1
-                self.acknowledged += answer is not None
-                self.given_up += answer is None
-                self.repeats += answer is not None and json.loads(answer).get("duplicate") is True
+                self.acknowledged += response is not None
+                self.undelivered += response is None
+                self.duplicates += response is not None and json.loads(response).get("duplicate") is True
             self._waiting.notify_all()
 
-    def count(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         return {
             "open": self.open,
             "sent": self.sent,
             "acknowledged": self.acknowledged,
-            "repeats": self.repeats,
-            "given_up": self.given_up,
+            "duplicates": self.duplicates,
+            "undelivered": self.undelivered,
         }
 
 
 def post(port: int, delivery: Delivery) -> bytes | None:
-    """The answer; None: not acknowledged, for whatever reason. `ConnectionRefusedError`: nobody is there."""
+    """Return the response; None if the message was not acknowledged. Raise `ConnectionRefusedError` if none listens."""
     body = json.dumps(delivery.data).encode()
     headers = signed_headers(delivery.event, time.time(), body, [os.environ["DEMO_SECRET"]])
-    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     try:
         connection.request("POST", f"/hooks/{delivery.path}", body, {"content-type": "application/json", **headers})
-        answer = connection.getresponse()
-        read = answer.read()
-        return read if answer.status == 200 else None
+        response = connection.getresponse()
+        body = response.read()
+        return body if response.status == 200 else None
     except ConnectionRefusedError:
         raise
     except (OSError, HTTPException):
@@ -121,11 +122,11 @@ def main(place: Path, ports: dict[str, list[int]]) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         threads[0].join(0.2)
-        tell(shop={sender.side: sender.count() for sender in senders})
+        report(shop={sender.side: sender.counts() for sender in senders})
         time.sleep(0 if threads[0].is_alive() else 0.2)
-    tell(shop={sender.side: sender.count() for sender in senders}, finished=True)
+    report(shop={sender.side: sender.counts() for sender in senders}, finished=True)
 
 
 if __name__ == "__main__":
     threading.Thread(target=main, args=(Path(sys.argv[1]), json.loads(sys.argv[2])), daemon=True).start()
-    stay()
+    wait_for_parent()

@@ -39,11 +39,12 @@ class Keyring:
         self, keys: Mapping[str, bytes], *, plain: bool = True, entropy: Callable[[int], bytes] = os.urandom
     ) -> None:
         if not keys:
-            raise Misuse("A keyring needs a key; make one with: twiceproof keys new")
+            raise Misuse("A keyring needs a key; make one with: twiceproof encryption new-key")
         for name, key in keys.items():
             if not _ID.fullmatch(name) or len(key) not in SIZES:
                 raise Misuse(
-                    "A key is an id (letters, digits, _ . -) and 16, 24 or 32 bytes; make one with: twiceproof keys new"
+                    "A key is an id (letters, digits, _ . -) and 16, 24 or 32 bytes; "
+                    "make one with: twiceproof encryption new-key"
                 )
         self._ciphers = {name: _cipher(key) for name, key in keys.items()}
         self.current = next(iter(keys))
@@ -67,7 +68,8 @@ class Keyring:
         if name == PLAIN:
             raise CannotOpen(
                 f"{_named(at)} is not sealed, and TWICEPROOF_KEYS says {SEALED_ONLY}; find out who wrote it. If it is "
-                "your own, from before there were keys: leave that word out, run twiceproof keys rotate, put it back.",
+                "your own, from before there were keys: leave that word out, "
+                "run twiceproof encryption rotate, put it back.",
                 at=at,
                 key_id=name,
             )
@@ -126,11 +128,11 @@ def as_keyring(keys: str | Keyring | None) -> Keyring | None:
         if not _ID.fullmatch(name) or len(key) not in SIZES or name in found:
             raise Misuse(
                 f"Key number {number} cannot be used: write id:base64 of 16, 24 or 32 bytes, each id once; make one "
-                "with: twiceproof keys new"
+                "with: twiceproof encryption new-key"
             )
         found[name] = key
     if words and not found:
-        raise Misuse(f"{SEALED_ONLY} needs a key to seal with; make one with: twiceproof keys new")
+        raise Misuse(f"{SEALED_ONLY} needs a key to seal with; make one with: twiceproof encryption new-key")
     return Keyring(found, plain=SEALED_ONLY not in words) if found else None
 
 
@@ -258,7 +260,8 @@ class EncryptedEngine:
     def examine(self) -> Sequence[Finding]:
         keys = f"stored values are sealed with the key {self.keyring.current!r}"
         others = self.keyring.ids[1:]
-        advice = f"Opens also {', '.join(others)}; rewrite what is left with: twiceproof keys rotate" if others else ""
+        move = "rewrite what is left with: twiceproof encryption rotate"
+        advice = f"Opens also {', '.join(others)}; {move}" if others else ""
         if not self.keyring.plain:
             keys += ", and nothing else is believed"
         return [*self.inner.examine(), Finding("ok", "sealing", keys, advice)]

@@ -300,7 +300,7 @@ def test_a_ledger_from_before_there_were_keys_is_moved_over(tmp_path: Path) -> N
 
     with App(url) as plain:
         first = plain.once(key="order:{n}")(charge)(1)
-    with App(url, keys=only) as app, pytest.raises(CannotOpen, match="run twiceproof keys rotate"):
+    with App(url, keys=only) as app, pytest.raises(CannotOpen, match="run twiceproof encryption rotate"):
         app.once(key="order:{n}")(charge)(1)
     store = open_store(url, keys=TEXT)
     assert rotate(store).left == 0

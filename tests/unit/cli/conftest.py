@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import time
 
 import pytest
@@ -156,3 +157,36 @@ class Shop:
 @pytest.fixture
 def shop(ledger):
     return Shop(ledger.app)
+
+
+@pytest.fixture
+def waiting(ledger):
+    """Runs that wait: for a word, for two words, for an arrival, for a time."""
+    app = ledger.app
+
+    @app.flow(key="{what}", name="wait")
+    def wait(what: str):
+        if what == "two":
+            app.gather(lambda: app.approve("a"), lambda: app.approve("b"))
+        if what == "one":
+            app.approve("charge", timeout="2d")
+        if what == "call":
+            app.wait_for("paid", timeout="7d")
+        app.sleep("1h")
+
+    for what in ("one", "two", "call", "time"):
+        with contextlib.suppress(Waiting):
+            wait(what)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A directory of one's own; the modules in it are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TWICEPROOF_STORE", raising=False)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("workshop"):
+            del sys.modules[name]

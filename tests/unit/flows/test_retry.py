@@ -61,3 +61,19 @@ def test_an_error_is_given_up_on_by_its_class_and_in_a_group() -> None:
     policy = Retry(never_on=LookupError)
     assert policy.gives_up_on(KeyError("a")) and policy.gives_up_on(ExceptionGroup("two", [ValueError(), KeyError()]))
     assert not policy.gives_up_on(ValueError()) and not Retry().gives_up_on(KeyError())
+
+
+@pytest.mark.parametrize("retry", [3, 0, "3"])
+def test_a_bare_number_is_no_retry_policy(tmp_path, retry):
+    with App(f"sqlite:///{tmp_path}/ledger.db") as app:
+        for declare in (app.step, app.transaction):
+            with pytest.raises(Misuse, match=r"write retry=Retry\(attempts=3\)"):
+                declare(retry=retry)
+
+
+def test_no_policy_is_the_usual_one():
+    with App("memory://") as app:
+        assert app.step(retry=None)(_nothing).step.plan.retry == Retry()
+
+
+def _nothing(): ...

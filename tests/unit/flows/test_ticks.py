@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from twiceproof import Misuse
+from twiceproof import App, Misuse
 from twiceproof.flows.triggers.schedule import latest_tick, make_ticks, ticks_passed
+from twiceproof.prove.clocks import ManualClock
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=UTC).timestamp()
 
@@ -149,3 +150,19 @@ def test_a_time_zone_is_refused_where_it_would_mean_nothing() -> None:
 def test_an_unknown_time_zone_is_refused() -> None:
     with pytest.raises(Misuse, match="not a time zone"):
         make_ticks("0 2 * * *", "Europe/Atlantis")
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_key_of_a_schedule_is_no_cause_for_a_warning():
+    clock = ManualClock()
+    with App("memory://", clock=clock) as app:
+        ticks = []
+
+        @app.every("5s")
+        def refresh():
+            ticks.append(1)
+
+        app.worker().run(until_idle=True)
+        clock.advance(6)
+        app.worker().run(until_idle=True)
+        assert ticks == [1]

@@ -95,7 +95,7 @@ def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "Nothing is looked at"),
+        ((), "No effect is observed"),
         (("--files", "nowhere"), "is not a directory"),
         (("--calls", "nobody:knows"), "module:function"),
         (("--files", "out", "--scene", "nonsense"), "there are: twice, at-once"),
@@ -117,8 +117,8 @@ def test_what_cannot_be_played_is_refused_with_a_next_move(shop: Path, words: tu
 
 def test_every_scene_can_be_listed_with_what_was_expected_and_seen(shop: Path) -> None:
     done = run("--files", "out", "--scene", "lost-2", "--all")
-    assert done.output.splitlines()[4].split()[4:6] == ["EXPECTED", "SEEN"]
-    assert "lost-2  send_mail is done, and its answer is lost  2         3     done        twice" in done.output
+    assert done.output.splitlines()[4].split()[2:4] == ["EXPECTED", "ACTUAL"]
+    assert "lost-2  send_mail is done, and its answer is lost  2         3       done   twice" in done.output
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_a_key_that_is_cut_by_the_clock_is_said_to_hold_only_so_long(shop: Path,
     (shop / "shop.py").write_text(helper + CODE.replace('key="order:{order[id]}"', f"key=lambda order: {made}"))
     done = run("--files", "out", "--depth", "1")
     assert (f"The key is made with {clock}()" in done.output) is bool(clock)
-    assert ("Not played: a delivery at another time" in done.output) is bool(clock)
+    assert ("Not tested: a delivery at another time" in done.output) is bool(clock)
     report = msgspec.json.decode(run("--files", "out", "--depth", "1", "--json").stdout)
     assert report["clocks"] == ([clock] if clock else [])
 
@@ -279,8 +279,8 @@ def test_everything_that_a_flow_reaches_can_be_looked_at_together(wired: Path, r
 def test_without_keys_the_same_flow_is_not_safe_and_its_command_can_be_given_again(wired: Path) -> None:
     done = run(*WORDS, "--http-answers", "answers.json", "--scene", "answer-lost-1")
     assert done.exit_code == 1
-    again = next(line for line in done.output.splitlines() if line.startswith("Play it again: twiceproof "))
-    words = shlex.split(again.removeprefix("Play it again: twiceproof "))
+    again = next(line for line in done.output.splitlines() if line.startswith("To run it again: twiceproof "))
+    words = shlex.split(again.removeprefix("To run it again: twiceproof "))
     repeated = CliRunner().invoke(cli, words)
     assert (repeated.exit_code, repeated.output) == (1, done.output)
     assert 'charge is declared "keyed", and the destination did not know' in done.output

@@ -236,7 +236,7 @@ def test_workers_list_shows_them_and_ends_with_1_if_runs_have_nobody(tmp_path: A
         assert "pay@1" in shown.output
         block(Presence(app.store, "host:1:a-1", lambda: ("pay@2",), 10).beat())
         shown = told(url)
-        assert shown.exit_code == 1 and "1 due runs of pay@1 are carried out by no living worker" in shown.output
+        assert shown.exit_code == 1 and "No live worker for 1 due run of pay@1" in shown.output
         shape = json.loads(told(url, "--json").output)
         assert shape["stranded"] == {"pay@1": 1}
         assert [(one["name"], one["flows"], one["gone"]) for one in shape["workers"]] == [

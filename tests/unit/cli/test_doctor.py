@@ -75,7 +75,7 @@ def test_a_good_store_is_fine(run, run_json, ledger):
     assert {"clock skew", "clock step", "lease", "schema", "open files", "packages", "integrity"} <= set(levels(answer))
     text = run("doctor").stdout
     assert f"Store: {ledger.url}" in text
-    assert "Fine" in text
+    assert "OK: this store" in text
 
 
 def test_a_warning_is_told_with_its_advice_and_exit_code_1(run, run_json, ledger):

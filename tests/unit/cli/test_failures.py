@@ -188,7 +188,7 @@ def test_a_private_file_that_holds_no_url_does_not_lead_to_another_ledger(run, l
 def test_an_option_that_a_script_left_empty_does_not_lead_to_another_ledger(run, ledger, option):
     env = {"TWICEPROOF_STORE": ledger.url}
     for words in ((option, "", "claims", "list"), ("claims", "list", option, "")):
-        assert f"{option}: it is empty" in run(*words, store=None, env=env, code=2).stderr
+        assert f"{option}: the value is empty" in run(*words, store=None, env=env, code=2).stderr
 
 
 def test_a_suggested_command_never_holds_the_password(run, run_json, ledger, monkeypatch):
@@ -230,7 +230,7 @@ def test_a_line_that_is_wrong_is_told_in_one_line_with_where_its_usage_stands(wo
     (line,) = result.stderr.splitlines()
     assert line.startswith("Error: ")
     assert said in line
-    assert line.endswith(f"See how it is used: {command} --help")
+    assert line.endswith(f"See: {command} --help")
     assert result.stdout == ""
     told = CliRunner().invoke(cli, [*words, "--json"], prog_name="twiceproof")
     assert json.loads(told.stdout)["error"] == {"type": "Usage", "message": line[7:], "exit_code": 2}

@@ -50,7 +50,8 @@ def test_a_claim_in_review_is_listed_shown_settled_and_released(url):
         assert ship("a") == {"parcel": 1}
         assert answer(url, "claims", "release", "ship", "order:b", "--yes")["released"]
         assert run(url, "claims", "show", "ship", "order:b").exit_code == 1
-        assert answer(url, "claims", "sweep") == {"forgotten": 0, "trimmed": 0, "pieces": 0}
+        swept = {"deleted_claims": 0, "trimmed_results": 0, "deleted_records": 0}
+        assert answer(url, "claims", "sweep") == swept
 
 
 def traces(url):
@@ -62,7 +63,7 @@ def traces(url):
         return db.execute("SELECT relname FROM pg_class WHERE relname LIKE 'twiceproof%'").fetchall()
 
 
-@pytest.mark.parametrize("words", [("claims", "list"), ("claims", "sweep"), ("runs", "list"), ("keys", "status")])
+@pytest.mark.parametrize("words", [("claims", "list"), ("claims", "sweep"), ("runs", "list"), ("encryption", "status")])
 def test_looking_makes_no_ledger(url, words):
     result = run(url, *words)
     assert (result.exit_code, traces(url)) == (3, [])
@@ -74,7 +75,7 @@ def test_the_doctor_makes_no_ledger_and_checks_what_can_be_checked_without_one(u
     result = run(url, "doctor")
     findings = {finding["name"]: finding for finding in json.loads(result.stdout)["findings"]}
     assert (result.exit_code, traces(url)) == (1, [])
-    assert (findings["ledger"]["level"], findings["ledger"]["found"]) == ("warn", "there is none yet")
+    assert (findings["ledger"]["level"], findings["ledger"]["found"]) == ("warn", "does not exist yet")
     assert {"fsync", "synchronous_commit", "max_connections"} <= set(findings) or {"persistence", "memory"} <= set(
         findings
     )

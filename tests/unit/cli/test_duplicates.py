@@ -35,4 +35,4 @@ def test_they_can_be_chosen_by_flow_source_and_time(ledger, run_json):
 def test_tenants_do_not_see_each_others(ledger, run_json, run):
     block_some(ledger.app)
     assert run_json("--tenant", "acme", "duplicates")["duplicates"] == []
-    assert "No repeats" in run("--tenant", "acme", "duplicates").stdout
+    assert "No duplicates" in run("--tenant", "acme", "duplicates").stdout

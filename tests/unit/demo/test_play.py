@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from twiceproof.demo.play import count, invoice_of, large_orders_billed, was_mailed
-from twiceproof.demo.processes import Book
+from twiceproof.demo.processes import EffectLog
 from twiceproof.demo.scenario import DemoPlan, Order
 from twiceproof.demo.services import ADDRESSES, INVOICES, MAILS
 
@@ -15,7 +15,7 @@ PLAN = DemoPlan(1, [Order(1, 70), Order(2, 30, addresses=2), Order(3, 6_000)], [
 class Outside:
     def __init__(self, place):
         self.place = place
-        self.books = {name: Book(place / name) for name in (INVOICES, ADDRESSES, MAILS)}
+        self.books = {name: EffectLog(place / name) for name in (INVOICES, ADDRESSES, MAILS)}
 
     def invoice(self, order, side="twiceproof"):
         total = PLAN.orders[order - 1].total
@@ -57,13 +57,13 @@ def test_a_second_invoice_is_noticed_with_its_money(done):
     done.invoice(1)
     done.invoice(1)
     found = done.count()
-    assert (found.invoices, found.invoices_twice, found.billed_too_much, found.flawless) == (5, 2, 140, False)
+    assert (found.invoices, found.duplicate_invoices, found.overbilled_eur, found.flawless) == (5, 2, 140, False)
 
 
 def test_a_second_mail_is_noticed(done):
     done.mail(3)
     found = done.count()
-    assert (found.mails, found.mails_twice, found.flawless) == (4, 1, False)
+    assert (found.mails, found.duplicate_mails, found.flawless) == (4, 1, False)
 
 
 def test_what_is_missing_is_noticed(outside):
@@ -71,15 +71,15 @@ def test_what_is_missing_is_noticed(outside):
     outside.invoice(1)
     outside.mail(2)
     found = outside.count()
-    assert (found.invoices_missing, found.mails_missing, found.addresses_old) == (2, 2, 1)
-    assert found.billed_too_much == 70
+    assert (found.missing_invoices, found.missing_mails, found.stale_addresses) == (2, 2, 1)
+    assert found.overbilled_eur == 70
     assert not found.flawless
 
 
 def test_an_older_address_written_last_is_noticed(done):
     done.address(2, 1)
     found = done.count()
-    assert (found.addresses_old, found.flawless) == (1, False)
+    assert (found.stale_addresses, found.flawless) == (1, False)
 
 
 def test_each_program_has_its_own_count(done):

@@ -6,11 +6,14 @@ import os
 import pty
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import twiceproof
+from twiceproof.cli import failures
 from twiceproof.cli.main import COMMANDS, cli
 
 HEAVY = ("msgspec", "sqlite3", "asyncio", "twiceproof.app.app", "twiceproof.claims.manager", "rich")
@@ -99,7 +102,7 @@ def on_terminal(*words, typed=b"", env=None):
 def test_on_a_terminal_a_release_is_asked_about(ledger, typed, code, forgotten):
     ledger.fill()
     shown, ended = on_terminal("--store", ledger.url, "claims", "release", "ship", "order:done", typed=typed)
-    assert "Forget ship order:done, which is done?" in shown
+    assert "Release ship order:done (state: done)?" in shown
     assert ended == code
     assert (ledger.ship.look("done") is None) == forgotten
 
@@ -127,7 +130,7 @@ def test_on_a_terminal_a_table_of_runs_fits_into_eighty_columns(shop, ledger, no
     shop.call("timeout" + "x" * 20)
     shown, code = on_terminal("--store", ledger.url, "runs", "list", env={**no_rich, "COLUMNS": "80"})
     head, row, *_ = shown.splitlines()
-    assert (code, head.split()) == (0, ["FLOW", "KEY", "STATE", "AGE", "WHY"])
+    assert (code, head.split()) == (0, ["FLOW", "KEY", "STATE", "AGE", "REASON"])
     assert len(row) <= 80 and row.endswith("…")
 
 
@@ -146,14 +149,14 @@ def test_a_long_command_shows_on_a_terminal_how_far_it_is(ledger, no_rich, rich)
     shown, code = on_terminal("--store", ledger.url, "claims", "sweep", env={} if rich else no_rich)
     assert code == 0
     assert "swept" in shown
-    assert "Forgot 1 claims" in shown
+    assert "Deleted 1 claim," in shown
 
 
 @pytest.mark.parametrize("rich", [True, False])
 def test_on_a_narrow_terminal_a_claim_is_one_line(ledger, no_rich, rich):
     ledger.call("timeout")
     narrow, _ = on_terminal("--store", ledger.url, "claims", "list", env={**({} if rich else no_rich), "COLUMNS": "80"})
-    (line,) = [line for line in narrow.splitlines() if "order:timeout" in line]
+    (line,) = [line for line in narrow.partition("To show one")[0].splitlines() if "order:timeout" in line]
     assert "review" in line and "run_" not in narrow and "OWNER" not in narrow
     wide, _ = on_terminal("--store", ledger.url, "claims", "list", env={} if rich else no_rich)
     assert "run_" in wide and "OWNER" in wide
@@ -171,7 +174,7 @@ def test_on_a_terminal_of_80_columns_a_run_is_one_line(shop, ledger, no_rich, ri
     shop.call("timeout", "timeout-again")
     env = {**({} if rich else no_rich), "COLUMNS": "80"}
     shown, _ = on_terminal("--store", ledger.url, "review", "list", env=env)
-    lines = shown.partition("KEY")[2].partition("Look at")[0].splitlines()[1:]
+    lines = shown.partition("KEY")[2].partition("To show")[0].splitlines()[1:]
     runs = [line for line in lines if line.strip(" ─")]
     assert runs and all("order:timeout" in line for line in runs)
     assert max(map(len, runs)) <= 80 + len("\x1b[33m\x1b[0m")
@@ -184,3 +187,44 @@ def test_no_line_of_a_list_of_commands_is_cut_off(monkeypatch):
     for words in ([], *([name] for name in groups)):
         told = CliRunner().invoke(cli, [*words, "--help"], prog_name="twiceproof").stdout
         assert "..." not in told.replace("[ARGS]...", ""), (words, told)
+
+
+PAGE = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text("utf-8")
+
+
+def commands(group=cli, path=("twiceproof",)):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+COMMANDS_BY_NAME = dict(commands())
+
+
+def section(name):
+    _, _, rest = PAGE.partition(f"\n## `{name}")
+    return rest.partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("name", COMMANDS_BY_NAME)
+def test_every_command_has_a_section_in_the_reference(name):
+    assert section(name)
+
+
+@pytest.mark.parametrize("name", COMMANDS_BY_NAME)
+def test_every_option_is_in_its_commands_section_or_among_those_for_all(name):
+    everywhere = section("twiceproof` — options")
+    assert everywhere
+    for parameter in COMMANDS_BY_NAME[name].params:
+        for word in (*parameter.opts, *parameter.secondary_opts):
+            shown = word if word.startswith("-") else word.upper()
+            assert shown in section(name) or f"`{shown}" in everywhere, shown
+
+
+def test_every_exit_code_is_told():
+    for code in ("OK", "NEGATIVE", "REFUSED", "UNAVAILABLE", "INTERRUPTED", "UNREAD"):
+        assert f"| {getattr(failures, code)} |" in PAGE

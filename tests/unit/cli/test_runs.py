@@ -1,13 +1,12 @@
-"""`twiceproof runs`, `flows` and `ids`."""
+"""`twiceproof runs`: list, show, retry, cancel, fork."""
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import pytest
 
-from twiceproof import NotDone, Retry
+from twiceproof import NotDone, Retry, Stale, by
 
 RUN_KEYS = {
     "run",
@@ -168,7 +167,7 @@ def test_claims_of_guarded_functions_are_no_runs(run_json, ledger):
     ("words", "found"),
     [
         (["--key", "order:bug"], ["bug"]),
-        (["--prefix", "order:s"], ["sleep"]),
+        (["--key-prefix", "order:s"], ["sleep"]),
         (["--flow", "buy", "--state", "done"], ["done"]),
         (["--flow", "bu"], []),
         (["--since", "1h", "--state", "done"], ["done"]),
@@ -182,7 +181,7 @@ def test_runs_are_filtered(run_json, words, found):
 
 
 def test_a_time_that_is_none_is_refused(run):
-    assert "is no time" in run("runs", "list", "--since", "yesterday", code=2).stderr
+    assert "is not a time" in run("runs", "list", "--since", "yesterday", code=2).stderr
 
 
 def test_pages_meet_every_run_once(run_json):
@@ -192,17 +191,17 @@ def test_pages_meet_every_run_once(run_json):
 
 
 @pytest.mark.parametrize(
-    "words", [(), ("--flow", "buy", "--prefix", "order:s"), ("--key", "an order", "--since", "2h")]
+    "words", [(), ("--flow", "buy", "--key-prefix", "order:s"), ("--key", "an order", "--since", "2h")]
 )
 def test_the_list_of_done_ones_that_it_suggests_is_about_the_same_runs(run, words):
-    said = run("runs", "list", *words).stdout.partition("Done ones are not shown: ")[2].splitlines()[0]
+    said = run("runs", "list", *words).stdout.partition("To list runs that are done: ")[2].splitlines()[0]
     assert shlex.split(said)[3:] == ["runs", "list", *words, "--state", "done"]
 
 
 def test_in_a_pipe_a_table_of_runs_has_the_whole_reason(run, shop):
     shop.call("timeout" + "x" * 20)
     text = run("runs", "list").stdout
-    assert text.splitlines()[0].split() == ["FLOW", "KEY", "STATE", "AGE", "WHY"]
+    assert text.splitlines()[0].split() == ["FLOW", "KEY", "STATE", "AGE", "REASON"]
     assert text.count("charge: no answer came: whether it was done is unknown (TimeoutError: no answer)\n") == 2
     assert "runs show buy/order:timeout" in text
 
@@ -232,7 +231,9 @@ def test_a_run_is_named_by_its_id_or_by_flow_and_key(run_json, shop):
 
 def test_the_ledger_is_drawn_step_by_step(run):
     text = run("runs", "show", "buy/order:timeout").stdout
-    assert text.index("+ reserve  done, safe, 1 start") < text.index("? charge  unknown, never, 1 start, took")
+    assert text.index("+ reserve  done, repeat=safe, 1 attempt") < text.index(
+        "? charge  unknown, repeat=never, 1 attempt, took"
+    )
     for word in ("TimeoutError: no answer", "correlation", "buy@1", "whether it was done is unknown", "+0.0 s"):
         assert word in text
 
@@ -285,7 +286,7 @@ def test_a_run_is_cancelled(run_json, run):
         "state": "queued",
         "cancelled": True,
     }
-    assert "had ended before" in run("runs", "cancel", "buy/order:done", code=1).stdout
+    assert "had already ended" in run("runs", "cancel", "buy/order:done", code=1).stdout
     assert "settle it instead" in run("runs", "cancel", "buy/order:timeout", code=2).stderr
 
 
@@ -293,7 +294,7 @@ def test_a_fork_is_asked_about_and_named(run, run_json):
     refused = run("runs", "fork", "buy/order:done", "--key", "order:2", code=2).stderr
     assert "--yes" in refused
     answer = run_json("runs", "fork", "buy/order:done", "--key", "order:2", "--from", "charge", "--yes")["forked"]
-    assert (answer["key"], answer["kept"], answer["again"]) == ("order:2", ["reserve"], ["charge"])
+    assert (answer["key"], answer["kept_steps"], answer["repeated_steps"]) == ("order:2", ["reserve"], ["charge"])
     forked = run_json("runs", "show", "buy/order:2")
     assert (forked["run"]["state"], forked["input"]) == ("queued", {"order": "done"})
 
@@ -301,74 +302,7 @@ def test_a_fork_is_asked_about_and_named(run, run_json):
 # -- flows -----------------------------------------------------------------------------------------
 
 
-def test_runs_under_way_are_counted_by_version(run_json):
-    (count,) = run_json("flows", "list")["flows"]
-    assert count == {
-        "flow": "buy",
-        "version": "1",
-        "held": 0,
-        "queued": 1,
-        "waiting": 1,
-        "review": 1,
-        "open": 3,
-        "here": None,
-    }
-
-
-APP = """
-from twiceproof import App
-app = App("{url}")
-
-@app.flow(key="o:{{n}}", name="buy", version="2", accepts={accepts})
-def buy(n: int) -> int:
-    return n
-"""
-
-
-def write_app(ledger, name, accepts):
-    """Each under its own name: a module is imported once, and the command closes its app."""
-    (ledger.path.parent / f"{name}.py").write_text(APP.format(url=ledger.url, accepts=accepts))
-    return f"{name}:app"
-
-
-@pytest.mark.parametrize(("accepts", "code"), [('("1",)', 0), ("()", 1)])
-def test_an_app_says_which_versions_it_carries_out(run, ledger, accepts, code):
-    shown = run("flows", "list", write_app(ledger, f"json_{code}", accepts), "--json", store=None, code=code).stdout
-    found = {(count["version"], count["here"]) for count in json.loads(shown)["flows"]}
-    assert found == {("1", code == 0), ("2", True)}
-    text = run("flows", "list", write_app(ledger, f"text_{code}", accepts), store=None, code=code).stdout
-    assert ("does not carry out buy@1" in text) == bool(code)
-
-
 # -- ids -------------------------------------------------------------------------------------------
-
-
-def test_an_outside_id_leads_to_its_run_and_back(run, run_json):
-    (link,) = run_json("ids", "show", "bank:ch_done")["ids"]
-    assert set(link) == {"external", "flow", "key", "run", "step", "state"}
-    assert (link["flow"], link["key"], link["step"]) == ("buy", "order:done", "charge")
-    for name in (link["run"], "buy/order:done", "order:done"):
-        assert run_json("ids", "show", name)["ids"] == [link]
-    assert "order:done" in run("ids", "show", "bank:ch_done").stdout
-
-
-@pytest.mark.parametrize("name", ["bank:nothing", "run_abc123", "buy/nothing", "no flow/x"])
-def test_an_id_that_nobody_knows_is_a_negative_answer(run, name):
-    assert "external=" in run("ids", "show", name, code=1).stderr
-
-
-@pytest.mark.parametrize("external", ["run_abc123", "buy/55", "no flow/x"])
-def test_an_id_of_the_outside_may_look_like_a_run(run_json, shop, external):
-    @shop.app.step(repeat="safe", external="{external}")
-    def make(external: str) -> None: ...
-
-    @shop.app.flow(key="made:{external}")
-    def making(external: str) -> None:
-        make(external)
-
-    making(external)
-    (link,) = run_json("ids", "show", external)["ids"]
-    assert (link["flow"], link["external"]) == ("making", external)
 
 
 def test_a_run_that_is_to_be_undone_is_shown_so_and_afterwards_as_what_became_of_it(run, shop):
@@ -386,3 +320,46 @@ def test_a_cancelled_run_is_not_revived(run, shop):
     refused = run("runs", "retry", "buy/order:sleep", code=2).stderr
     assert "cancelled by ann" in refused
     assert "runs fork" in refused
+
+
+def test_errors_about_runs_name_whole_commands(run):
+    assert "twiceproof --store" in run("runs", "show", "buy/nope", code=1).stderr
+    assert "as FLOW/KEY, or by its key" in run("runs", "show", "order:nope", code=1).stderr
+    assert "--result" in run("review", "settle", "buy/order:timeout", "--happened", code=2).stderr
+    assert "--undo --did-not-happen" in run("review", "settle", "buy/order:timeout", "--undo", code=2).stderr
+    told = run("review", "settle", "buy/order:timeout", "--happened", "--evidence", "1:x", code=2).stderr
+    assert "twiceproof --store" in told and " review show run_" in told
+    told = run("review", "settle", "buy/order:done", "--abandon", code=2).stderr
+    assert "twiceproof --store" in told and " runs show run_" in told
+    told = run("runs", "retry", "buy/order:done", code=2).stderr
+    assert "twiceproof --store" in told and " runs show run_" in told
+    assert " review show run_" in run("claims", "settle", "buy", "order:timeout", "--happened", code=2).stderr
+
+
+def next_of(run_json, what):
+    return [(move["why"], move["command"]) for move in run_json("runs", "show", f"wait/{what}")["next"]]
+
+
+def test_a_run_that_waits_for_somebody_does_not_go_on_by_itself(run_json, waiting):
+    (asked, show), (until, _) = next_of(run_json, "one")
+    assert "approve charge" in asked and "approvals show apr_" in show
+    assert "has arrived, or its time is over" in until
+    assert [why.partition(".")[0] for why, _ in next_of(run_json, "call")] == [
+        "It goes on when what it waits for has arrived, or its time is over"
+    ]
+    assert next_of(run_json, "time")[0][0].startswith("It goes on by itself.")
+
+
+def test_a_stale_run_is_done_and_says_why(ledger, run, run_json):
+    @ledger.app.flow(key="{order}", name="sync", order=by(object="{order}", version="{v}"))
+    def sync(order: str, v: int) -> None: ...
+
+    sync("o1", 3)
+    with pytest.raises(Stale):
+        sync("o1", 2)
+    shown = run("runs", "show", "sync/o1:2").stdout
+    assert "stale: version 3 of o1 was let through before" in shown
+    (row,) = [one for one in run_json("runs", "list", "--state", "done")["runs"] if one["key"] == "o1:2"]
+    assert row["reason"].startswith("stale")
+    result = run_json("runs", "show", "sync/o1:2")["result"]
+    assert (result["stale"], result["version"], result["newest"]) == (True, "2", "3")

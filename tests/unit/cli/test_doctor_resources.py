@@ -45,9 +45,9 @@ def findings(url: str) -> dict[str, dict[str, str]]:
 
 def test_doctor_finds_what_no_run_knows_of_and_sweep_removes_it(url: str, tmp_path: Path) -> None:
     found = findings(url)["resources"]
-    assert (found["level"], found["found"]) == ("warn", "1 that no run knows of, older than a day")
+    assert (found["level"], found["found"]) == ("warn", "1 that no run refers to, older than a day")
     swept = CliRunner().invoke(cli, ["--store", url, "claims", "sweep", "--orphans"])
-    assert "and 1 orphans" in swept.output
+    assert "Deleted 1 orphaned value." in swept.output
     assert len(list((tmp_path / "resources").rglob("*.res"))) == 1
     assert findings(url)["resources"]["level"] == "ok"
 

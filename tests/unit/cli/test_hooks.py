@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.contracts.sources.listener import Listener
 
+from tests.contracts.sources.listener import Listener
 from twiceproof import App
 from twiceproof.cli.load import load_app
 from twiceproof.cli.main import cli
@@ -96,7 +96,7 @@ def test_the_webhooks_of_an_app_are_listed_without_their_secrets(here):
     told = hooks("list", "hookshop:app", code=1).stdout
     assert "/hooks/stripe" in told and "/hooks/code" in told
     assert "MISSING" in told and "ever" in told
-    assert "Nothing that code sends can be believed" in told
+    assert "code has no secret" in told
 
 
 def test_a_listed_webhook_has_a_stable_shape(here):
@@ -111,9 +111,9 @@ def test_a_listed_webhook_has_a_stable_shape(here):
         "retry_window": 259200.0,
         "keep": 2592000.0,
         "kept_long_enough": True,
-        "secret": True,
+        "secret_set": True,
     }
-    assert (code["secret"], code["keep"], code["kept_long_enough"]) == (False, None, True)
+    assert (code["secret_set"], code["keep"], code["kept_long_enough"]) == (False, None, True)
 
 
 def test_with_all_secrets_set_the_answer_is_positive(here, monkeypatch):
@@ -141,8 +141,8 @@ def test_a_sample_is_believed_by_a_running_server_and_is_then_a_duplicate(listen
 
 def test_a_test_has_a_stable_shape(listener):
     told = json.loads(sample(listener, "stripe", "--json").stdout)["test"]
-    assert set(told) == {"source", "url", "sent", "status", "seconds", "answer"}
-    assert (told["source"], told["status"], json.loads(told["answer"])["state"]) == ("stripe", 200, "new")
+    assert set(told) == {"source", "url", "sent_bytes", "status", "seconds", "response"}
+    assert (told["source"], told["status"], json.loads(told["response"])["state"]) == ("stripe", 200, "new")
 
 
 def test_an_event_of_ones_own_is_sent(listener, here):
@@ -177,7 +177,7 @@ def test_a_sample_that_is_kept_aside_is_a_negative_answer_with_the_next_move(lis
 def test_a_secret_that_is_not_set_is_asked_for(here, monkeypatch):
     monkeypatch.delenv("STRIPE_SECRET")
     told = hooks("test", "stripe", "--url", "http://127.0.0.1:1/", "--secret-env", "STRIPE_SECRET", code=2)
-    assert "export it" in told.stderr
+    assert "set it to the secret" in told.stderr
 
 
 def test_where_no_server_answers_the_next_move_is_told(here):
@@ -190,12 +190,12 @@ def test_where_no_server_answers_the_next_move_is_told(here):
     ("words", "told"),
     [
         (("stirpe", "--url", "http://127.0.0.1:1/"), "There is no source"),
-        (("stripe", "--url", "ftp://127.0.0.1/"), "no URL to send to"),
-        (("stripe", "--url", "http://[::1/"), "no URL to send to"),
-        (("stripe", "--url", "http://127.0.0.1:99999/"), "no URL to send to"),
-        (("stripe", "--url", "http://127.0.0.1:1/hooks/straße"), "no URL to send to"),
-        (("stripe", "--url", "http://127.0.0.1:1/hooks/a b"), "no URL to send to"),
-        (("stripe", "--url", f"http://{'a' * 64}.test/"), "no URL to send to"),
+        (("stripe", "--url", "ftp://127.0.0.1/"), "not an HTTP URL"),
+        (("stripe", "--url", "http://[::1/"), "not an HTTP URL"),
+        (("stripe", "--url", "http://127.0.0.1:99999/"), "not an HTTP URL"),
+        (("stripe", "--url", "http://127.0.0.1:1/hooks/straße"), "not an HTTP URL"),
+        (("stripe", "--url", "http://127.0.0.1:1/hooks/a b"), "not an HTTP URL"),
+        (("stripe", "--url", f"http://{'a' * 64}.test/"), "not an HTTP URL"),
         (("stripe", "--url", "http://127.0.0.1:1/", "--event", "nowhere.json"), "cannot be read"),
         (("stripe", "--url", "http://127.0.0.1:1/", "--event", "spoilt.json"), "correct the file"),
         (("stripe", "--url", "http://127.0.0.1:1/", "--option", "x"), "NAME=VALUE"),
@@ -238,8 +238,8 @@ def test_what_was_kept_aside_is_listed_with_its_reason(letter):
 
 def test_a_letter_is_replayed_once_its_cause_is_gone(letter):
     (told,) = hooks_json("replay", "hookshop:app", letter)["replayed"]
-    assert (told["letter"], told["outcome"]) == (letter, "new") and told["run"]
-    assert "Nothing was kept aside" in hooks("dead-letters").stdout
+    assert (told["dead_letter"], told["outcome"]) == (letter, "new") and told["run"]
+    assert "No dead letters" in hooks("dead-letters").stdout
 
 
 def test_a_letter_that_still_cannot_be_taken_in_is_kept(letter):
@@ -251,7 +251,7 @@ def test_a_letter_that_still_cannot_be_taken_in_is_kept(letter):
 
 def test_all_letters_are_replayed_together(letter):
     assert "new" in hooks("replay", "hookshop:app", "--all").stdout
-    assert "Nothing was kept aside" in hooks("replay", "hookshop:app", "--all", "--hook", "stripe").stdout
+    assert "No dead letters" in hooks("replay", "hookshop:app", "--all", "--hook", "stripe").stdout
 
 
 def test_an_unknown_letter_does_not_stop_the_others(letter):
@@ -268,7 +268,7 @@ def test_letters_are_replayed_where_the_app_keeps_them_and_nowhere_else(letter):
         ["hooks", "replay", "hookshop:app", "--all", "--store", "other"],
     ):
         told = CliRunner().invoke(cli, words)
-        assert told.exit_code == 2 and "An app names its own store" in told.output
+        assert told.exit_code == 2 and "The app names its own store" in told.output
     assert hooks_json("dead-letters")["dead_letters"][0]["id"] == letter
 
 
@@ -299,7 +299,7 @@ def test_a_tenants_letter_is_replayed_for_that_tenant(acmes, before):
 
 def test_all_letters_are_those_of_the_tenant_that_is_named(acmes):
     assert replayed(["hookshop:app", "--all"], []) == []
-    assert [one["letter"] for one in replayed(["hookshop:app", "--all"], ["--tenant", "acme"])] == [acmes]
+    assert [one["dead_letter"] for one in replayed(["hookshop:app", "--all"], ["--tenant", "acme"])] == [acmes]
 
 
 def test_a_ledger_that_is_not_the_apps_own_is_refused(letter):

@@ -19,7 +19,7 @@ def key(run, monkeypatch):
     """Made by the command, and put where it belongs."""
 
     def make(*older):
-        made = run("keys", "new").stdout.strip()
+        made = run("encryption", "new-key").stdout.strip()
         monkeypatch.setenv("TWICEPROOF_KEYS", " ".join((made, *older)))
         return made
 
@@ -32,45 +32,45 @@ def charge(ledger, n):
 
 
 def test_a_key_that_is_made_can_be_used(run):
-    first, second = (run("keys", "new").stdout.strip() for _ in range(2))
+    first, second = (run("encryption", "new-key").stdout.strip() for _ in range(2))
     assert first != second
     assert as_keyring(f"{first} {second}").ids == (first.partition(":")[0], second.partition(":")[0])
 
 
 def test_rotation_from_plain_by_way_of_two_keys(ledger, run, run_json, key):
     charge(ledger, 1)
-    assert run_json("keys", "status") == {"keys": [{"key": "", "rows": 1, "here": "-"}]}
+    assert run_json("encryption", "status") == {"keys": [{"key_id": "", "rows": 1, "status": "accepted"}]}
     old = key()
     charge(ledger, 2)
-    assert run_json("keys", "rotate")["sealed"] == 1
+    assert run_json("encryption", "rotate")["reencrypted"] == 1
     new = key(old)
     charge(ledger, 3)
-    here = {row["here"]: row["rows"] for row in run_json("keys", "status")["keys"]}
-    assert here == {"current": 1, "opens": 2}
-    assert "2 sealed anew, 1 were already." in run("keys", "rotate").stdout
-    key_here = {row["here"]: row["rows"] for row in run_json("keys", "status")["keys"]}
-    assert key_here == {"current": 3, "opens": 0}
-    assert new.partition(":")[0] in run("keys", "status").stdout
+    here = {row["status"]: row["rows"] for row in run_json("encryption", "status")["keys"]}
+    assert here == {"current": 1, "decrypts": 2}
+    assert "2 rows re-encrypted; 1 already had the current key." in run("encryption", "rotate").stdout
+    key_here = {row["status"]: row["rows"] for row in run_json("encryption", "status")["keys"]}
+    assert key_here == {"current": 3, "decrypts": 0}
+    assert new.partition(":")[0] in run("encryption", "status").stdout
 
 
 def test_a_missing_key_is_shown_and_ends_with_1(ledger, run, run_json, key):
     key()
     charge(ledger, 1)
     key()
-    assert [row["here"] for row in run_json("keys", "status", code=1)["keys"]] == ["current", "missing"]
-    assert "missing" in run("keys", "status", code=1).stdout
+    assert [row["status"] for row in run_json("encryption", "status", code=1)["keys"]] == ["current", "missing"]
+    assert "missing" in run("encryption", "status", code=1).stdout
 
 
 def test_plain_rows_are_shown_as_refused_where_only_sealed_ones_are_believed(ledger, run, run_json, key, monkeypatch):
     charge(ledger, 1)
     keys = key()
     monkeypatch.setenv("TWICEPROOF_KEYS", f"{keys} sealed-only")
-    assert [row["here"] for row in run_json("keys", "status", code=1)["keys"]] == ["current", "refused"]
-    assert "put it back" in run("keys", "rotate", code=3).stderr
+    assert [row["status"] for row in run_json("encryption", "status", code=1)["keys"]] == ["current", "refused"]
+    assert "put it back" in run("encryption", "rotate", code=3).stderr
     monkeypatch.setenv("TWICEPROOF_KEYS", keys)
-    run("keys", "rotate")
+    run("encryption", "rotate")
     monkeypatch.setenv("TWICEPROOF_KEYS", f"{keys} sealed-only")
-    assert [(row["here"], row["rows"]) for row in run_json("keys", "status")["keys"]] == [("current", 1)]
+    assert [(row["status"], row["rows"]) for row in run_json("encryption", "status")["keys"]] == [("current", 1)]
 
 
 def test_a_token_is_sealed_like_everything_else_and_good_where_only_sealed_rows_are_believed(
@@ -116,12 +116,14 @@ def test_what_is_sealed_is_shown_to_who_has_the_key_and_told_to_who_has_not(ledg
 def test_keys_are_never_printed(ledger, run, key):
     made = key()
     charge(ledger, 1)
-    said = "".join(run(*words).output for words in (["keys", "status"], ["keys", "rotate"], ["claims", "list"]))
+    said = "".join(
+        run(*words).output for words in (["encryption", "status"], ["encryption", "rotate"], ["claims", "list"])
+    )
     assert made.partition(":")[2] not in said
 
 
 def test_a_key_is_also_made_as_a_document(run_json):
-    made = run_json("keys", "new")
+    made = run_json("encryption", "new-key")
     assert as_keyring(made["key"]).ids == (made["key"].partition(":")[0],)
 
 
@@ -131,6 +133,6 @@ def test_the_doctor_refuses_a_ledger_that_cannot_be_opened_here(ledger, run, run
     key()
     charge(ledger, 1)
     assert run("doctor").exit_code == 0
-    monkeypatch.setenv("TWICEPROOF_KEYS", run("keys", "new").stdout.strip() if left else "")
+    monkeypatch.setenv("TWICEPROOF_KEYS", run("encryption", "new-key").stdout.strip() if left else "")
     report = run_json("doctor", code=2)
     assert [finding["name"] for finding in report["findings"] if finding["level"] == "refuse"] == ["sealing"]

@@ -88,17 +88,17 @@ def test_every_next_move_that_needs_no_answer_can_be_typed(run, run_json, shop):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ([], "Say what happened"),
+        ([], "The verdict is missing"),
         (["--happened"], "Say what charge returned"),
         (["--happened", "--did-not-happen"], "contradict"),
         (["--abandon", "--undo"], "contradict"),
         (["--undo"], "while an outcome is unknown"),
-        (["--did-not-happen", "--result", "1"], "go with --happened"),
-        (["--happened", "--result", "nonsense"], "not JSON"),
+        (["--did-not-happen", "--result", "1"], "require --happened"),
+        (["--happened", "--result", "nonsense"], "not valid JSON"),
         (["--happened", "--result", '{"paid": 1, "paid": 900}'], "'paid' twice"),
         (["--happened", "--evidence", "1:charge"], "no evidence"),
         (["--abandon", "--flow", "buy"], "Name one RUN"),
-        (["--abandon", "--since", "1h"], "go with --flow"),
+        (["--abandon", "--since", "1h"], "require --flow"),
     ],
 )
 def test_what_makes_no_sense_is_refused(run, words, why):
@@ -135,16 +135,16 @@ def test_of_many_that_the_word_does_not_fit_it_is_said_how_many_are_not_told(run
     for number in range(6):
         shop.call(f"timeout-{number}")
     said = run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout
-    assert "7 in review, 0 settled, 7 left as they are." in said
+    assert "7 runs in review: 0 settled, 7 refused and not changed." in said
     assert said.count("Say what charge returned") == 5
-    assert "and 2 more; all of them: --json" in said
+    assert "and 2 more; --json lists all of them" in said
 
 
 def test_what_the_word_does_not_fit_is_left_and_told(run, run_json, shop):
     answer = run_json("review", "settle", "--flow", "buy", "--happened", "--yes", code=1)
     assert (answer["found"], answer["settled"]) == (1, 0)
-    assert "Say what charge returned" in answer["refused"][0]["why"]
-    assert "1 left as they are" in run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout
+    assert "Say what charge returned" in answer["refused"][0]["reason"]
+    assert "1 refused and not changed" in run("review", "settle", "--flow", "buy", "--happened", "--yes", code=1).stdout
 
 
 def test_a_run_whose_code_broke_off_goes_on_by_the_move_that_is_named_first(run, run_json, ledger):

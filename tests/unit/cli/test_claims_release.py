@@ -15,7 +15,7 @@ def release(*words):
 
 
 def test_a_released_key_is_taken_again(run, ledger):
-    assert "forgotten" in run(*release("order:done", "--yes")).stdout
+    assert "is released" in run(*release("order:done", "--yes")).stdout
     assert ledger.ship.look("done") is None
 
 
@@ -55,13 +55,13 @@ def test_sweep_forgets_all_whose_time_is_over_and_nothing_else(run_json, ledger)
     for n in range(450):
         ledger.call(n)
     ledger.back = 0.0
-    assert run_json("claims", "sweep") == {"forgotten": 450, "trimmed": 0, "pieces": 0}
-    assert run_json("claims", "sweep") == {"forgotten": 0, "trimmed": 0, "pieces": 0}
+    assert run_json("claims", "sweep") == {"deleted_claims": 450, "trimmed_results": 0, "deleted_records": 0}
+    assert run_json("claims", "sweep") == {"deleted_claims": 0, "trimmed_results": 0, "deleted_records": 0}
     assert len(run_json("claims", "list", "--state", "all")["claims"]) == 6
 
 
 def test_people_are_told_what_was_swept(run):
-    assert "Forgot 0 claims" in run("claims", "sweep").stdout
+    assert "Deleted 0 claims" in run("claims", "sweep").stdout
 
 
 def test_what_has_expired_is_not_shown_even_before_it_is_swept(run, run_json, ledger):
@@ -69,3 +69,12 @@ def test_what_has_expired_is_not_shown_even_before_it_is_swept(run, run_json, le
     ledger.call("old")
     assert "order:old" not in run("claims", "list", "--state", "all").stdout
     run("claims", "show", "ship", "order:old", code=1)
+
+
+def test_before_a_run_is_forgotten_it_is_told_that_its_steps_act_again(run, shop, monkeypatch):
+    shop.fill()
+    asked = []
+    monkeypatch.setattr("twiceproof.cli.claims.confirm", lambda question, yes: asked.append(question))
+    for operation in ("buy", "ship"):
+        run("claims", "release", operation, "order:done")
+    assert ["all its steps run again" in question for question in asked] == [True, False]

@@ -10,22 +10,24 @@ import pytest
 from msgspec import structs
 
 from twiceproof.cli import demo
-from twiceproof.cli.demo import DONE, WEATHER, WRONG
+from twiceproof.cli.demo import DONE, FAULTS, WRONG
 from twiceproof.cli.output import Progress
-from twiceproof.demo.play import Approved, Count, DemoReport, DemoSettled, KnownStep, Side
+from twiceproof.demo.play import Approved, Count, DemoReport, DemoSettled, DemoStep, Side
 from twiceproof.demo.scenario import make_plan
 
 README = (Path(__file__).parents[3] / "README.md").read_text("utf-8")
 GOOD = Side(25, 8, 0, 2, 3, 0, Count(10, 0, 0, 0, 10, 0, 0, 0))
-NAIVE = structs.replace(GOOD, did=structs.replace(GOOD.did, invoices=14, invoices_twice=4, mails=12, mails_twice=2))
-UNKNOWN = [KnownStep("make_invoice", "done", "INV-7"), KnownStep("send_mail", "unknown", "no answer came " * 10)]
+NAIVE = structs.replace(
+    GOOD, did=structs.replace(GOOD.did, invoices=14, duplicate_invoices=4, mails=12, duplicate_mails=2)
+)
+UNKNOWN = [DemoStep("make_invoice", "done", "INV-7"), DemoStep("send_mail", "unknown", "no answer came " * 10)]
 
 
 def report_with(ours=GOOD, **others):
     words = {
         "approved": [Approved("bill_order/order:3", 3, 7_000)],
         "settled": [DemoSettled("bill_order/order:7", 7, "send_mail", "happened", UNKNOWN)],
-        "waiting": 0,
+        "unresolved": 0,
         "seconds": 11.6,
     }
     return DemoReport(make_plan(10, 1), {"naive": NAIVE, "twiceproof": ours}, **(words | others))
@@ -49,20 +51,20 @@ def worse(**counts):
 def test_all_done_once_is_exit_code_0(run, played):
     text = run("demo").stdout
     assert "made every invoice once and sent every e-mail once" in text
-    assert "4 invoices and sent 2 e-mails too many" in text
+    assert "4 duplicate invoices and sent 2 duplicate e-mails" in text
 
 
 @pytest.mark.parametrize(
     "report",
     [
-        report_with(worse(invoices_twice=1)),
-        report_with(worse(invoices_missing=1)),
-        report_with(worse(mails_twice=1)),
-        report_with(worse(mails_missing=1)),
-        report_with(worse(addresses_old=1)),
-        report_with(structs.replace(GOOD, billed_unasked=1)),
-        report_with(structs.replace(GOOD, given_up=1)),
-        report_with(waiting=1),
+        report_with(worse(duplicate_invoices=1)),
+        report_with(worse(missing_invoices=1)),
+        report_with(worse(duplicate_mails=1)),
+        report_with(worse(missing_mails=1)),
+        report_with(worse(stale_addresses=1)),
+        report_with(structs.replace(GOOD, billed_without_approval=1)),
+        report_with(structs.replace(GOOD, undelivered=1)),
+        report_with(unresolved=1),
     ],
 )
 def test_anything_wrong_is_exit_code_1(run, played, report):
@@ -72,13 +74,13 @@ def test_anything_wrong_is_exit_code_1(run, played, report):
 
 
 def test_what_the_naive_script_does_wrong_is_no_fault_of_ours(run, played):
-    assert json.loads(run("demo", "--json").stdout)["naive"]["invoices_twice"] == 4
+    assert json.loads(run("demo", "--json").stdout)["naive"]["duplicate_invoices"] == 4
 
 
 def test_json_alone_is_on_stdout(run, played):
     found = json.loads(run("demo", "--json").stdout)
     assert (found["orders"], found["seconds"], found["ledger"]) == (10, 11.6, None)
-    assert found["settled"][0]["known"][0] == {"name": "make_invoice", "state": "done", "known": "INV-7"}
+    assert found["settled"][0]["steps"][0] == {"name": "make_invoice", "state": "done", "detail": "INV-7"}
 
 
 def test_without_keep_nothing_is_left_and_it_says_so(run, played, monkeypatch, tmp_path):
@@ -112,11 +114,11 @@ def test_fewer_orders_than_there_are_kinds_of_weather_are_refused(run):
 
 
 def test_the_person_is_told_what_is_known_and_what_was_found_out(capsys):
-    from twiceproof.cli.demo import tell_approved, tell_settled
+    from twiceproof.cli.demo import show_approved, show_settled
 
     report = report_with()
-    tell_approved(report.approved)
-    tell_settled(report.settled)
+    show_approved(report.approved)
+    show_settled(report.settled)
     text = capsys.readouterr().out
     assert "approvals approve bill_order/order:3" in text
     assert "review settle bill_order/order:7 --happened --result null" in text
@@ -146,5 +148,5 @@ def test_other_commands_stay_silent_there(capsys, words):
 def test_the_readme_shows_every_row_of_the_table():
     _, _, rest = README.partition("NAIVE SCRIPT  TWICEPROOF\n")
     shown = [re.split(r"  +", line.strip())[0] for line in rest.partition("```")[0].splitlines() if line.strip()]
-    rows = [words.strip() for rows in (WEATHER, DONE) for words, _ in rows]
-    assert shown == ["orders", *rows, "questions to a person", *(words for words, _ in WRONG)]
+    rows = [words.strip() for rows in (FAULTS, DONE) for words, _ in rows]
+    assert shown == ["orders", *rows, "decisions by a person", *(words for words, _ in WRONG)]
