@@ -15,7 +15,7 @@ from twiceproof import App, NeedsReview, Waiting
 from twiceproof.claims.claim import address_of
 from twiceproof.claims.states import ClaimRequest
 from twiceproof.safe_text import quoted, store_words, suggested_command
-from twiceproof.server.services.claim_messages import settling
+from twiceproof.server.services.claim_messages import how_to_settle
 
 KEYS = [
     "order:17",
@@ -85,7 +85,7 @@ def test_another_tenants_claim_is_shown_to_that_tenant(tmp_path: Path) -> None:
 def test_the_claim_service_suggests_a_command_that_can_be_pasted() -> None:
     key = "o'$(touch PWNED)"
     ask = ClaimRequest(at=address_of("default", "pay", key), operation="pay", key=key, owner="ann", lease=30.0)
-    assert f"twiceproof claims settle --happened pay {shlex.quote(key)} " in settling(ask)
+    assert f"twiceproof claims settle --happened pay {shlex.quote(key)} " in how_to_settle(ask)
 
 
 def test_a_parked_run_is_looked_at_in_a_ledger_whose_path_has_a_blank(tmp_path: Path) -> None:
