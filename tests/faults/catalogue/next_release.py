@@ -12,7 +12,7 @@ from twiceproof import App, InProgress
 from twiceproof.errors import TwiceproofError
 from twiceproof.stores.sql import Migration, migrations
 
-__all__ = ["SideBySide", "known_as"]
+__all__ = ["SideBySide", "known_as", "upgrade"]
 
 MORE = (
     "ALTER TABLE {schema}.twiceproof_records ADD COLUMN remark text;\nCREATE TABLE {schema}.twiceproof_more (x int);\n"

@@ -44,7 +44,7 @@ __all__ = [
 
 
 META_KEY = "twiceproof:meta"
-SCHEMA = 4  # 1 kept a record as a hash, 2 had no heads, and up to 3 a run was a record of the kind "claim"
+SCHEMA = 1
 
 
 class Lane:
@@ -87,11 +87,8 @@ class Meta(msgspec.Struct, frozen=True):
                 f"The Redis store was written by a newer release (schema {meta.schema}, this one knows {SCHEMA}); "
                 "upgrade twiceproof."
             )
-        if meta.schema < SCHEMA:
-            raise SchemaMismatch(
-                f"The Redis store was written by an older release (schema {meta.schema}, this one knows {SCHEMA}), "
-                "and its records cannot be carried over; use another database."
-            )
+        if meta.schema != SCHEMA:
+            raise SchemaMismatch(f"The Redis store has the unknown schema {meta.schema}; use another database.")
         return meta
 
     def text(self) -> bytes:
