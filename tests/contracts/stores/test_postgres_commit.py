@@ -155,7 +155,7 @@ def one_more(monkeypatch):
         "ALTER TABLE {schema}.twiceproof_records ADD COLUMN remark text;\n"
         "CREATE TABLE {schema}.twiceproof_more (x int);\n",
     )
-    monkeypatch.setattr("twiceproof.stores.postgres.primary.migrations", lambda dialect: [*migrations(dialect), more])
+    monkeypatch.setattr("twiceproof.stores.postgres.schema.migrations", lambda dialect: [*migrations(dialect), more])
     return more
 
 
@@ -177,7 +177,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(engine, postgres_d
     before = applied(postgres_dsn)
     bad = Migration(len(before) + 1, "bad.sql", "CREATE TABLE {schema}.twiceproof_half (x int);\nCREATE NONSENSE;\n")
     with monkeypatch.context() as newer:
-        newer.setattr("twiceproof.stores.postgres.primary.migrations", lambda dialect: [*migrations(dialect), bad])
+        newer.setattr("twiceproof.stores.postgres.schema.migrations", lambda dialect: [*migrations(dialect), bad])
         with pytest.raises(StoreError, match="NONSENSE"):
             PostgresEngine(postgres_dsn)
     assert applied(postgres_dsn) == before

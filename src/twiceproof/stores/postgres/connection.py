@@ -16,12 +16,10 @@ from ...errors import SchemaMismatch, StoreError, StoreFull, StoreUnavailable, S
 from ...threads import AdaptiveSpin, reraise_signal_exception
 from ..base import Disconnected
 from ..user_drivers import shut
-from .primary import EQ
+from .schema import EQ, SCHEMA
 
 __all__ = ["LostSession", "PostgresConnection", "StatementRefused", "named", "session_of", "terminate"]
 
-
-SCHEMA = "twiceproof"
 
 CONNECTION_LOST = ("08", "57P")
 TRANSIENT = ("40001", "40P01", "23505")

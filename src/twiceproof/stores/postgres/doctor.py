@@ -11,7 +11,8 @@ import psycopg
 from ...clock import Clock
 from ...errors import StoreUnsafe
 from ..base import Finding
-from .primary import APPLIED, EQ, LOOK, TEXT, Ask, Server, in_schema
+from .primary import LOOK, Ask, Server
+from .schema import APPLIED, EQ, TEXT, in_schema
 
 __all__ = [
     "FACTS",

@@ -32,7 +32,8 @@ from .connection import PostgresConnection
 from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, PostgresSettings, examine, examine_server, refuse_unsafe
 from .join import PostgresJoins
 from .notify import OnChange, PostgresListener, PostgresNotifier
-from .primary import EQ, SCHEMA, TEXT, Primary, in_schema, is_current, migrate, split_schema
+from .primary import Primary
+from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
 __all__ = ["PostgresEngine", "PostgresScan", "look"]
 

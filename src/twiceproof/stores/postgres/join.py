@@ -17,7 +17,7 @@ from ..user_drivers import Driver, Pause
 from ..user_transaction import Torn
 from ..waiting import held_elsewhere
 from .codec import COMMIT_TYPES, commit_values, outcomes
-from .primary import EQ, TEXT, in_schema
+from .schema import EQ, TEXT, in_schema
 
 __all__ = ["PostgresJoins"]
 
