@@ -53,7 +53,7 @@ Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 class Server(Struct, frozen=True):
     system: str
     timeline: int
-    commits: str = ""  # "synchronous" or "asynchronous"; "" if nobody has noted it
+    commits: str = ""  # "synchronous" or "asynchronous"; "" if it was not noted
 
     @classmethod
     def read(cls, text: str) -> Server:
@@ -87,7 +87,7 @@ class Primary:
         """
         try:
             now, noted = self._look(ask)
-        except (StoreError, psycopg.Error):  # a server that does not say who it is cannot be watched
+        except (StoreError, psycopg.Error):  # a server without an identity cannot be watched
             with contextlib.suppress(psycopg.Error):
                 self.advance(ask)
             return
@@ -95,7 +95,7 @@ class Primary:
         self.advance(ask)
 
     def accept(self, ask: Ask) -> None:
-        """Whoever is there, and what was restored, by a person's word."""
+        """Accept this server, and a restored ledger, because an operator said so."""
         now, noted = self._look(ask)
         ask(in_schema(SKIP, self._schema), ())
         ask(in_schema(ACCEPT_RESTORED, self._schema), ())
@@ -115,13 +115,13 @@ class Primary:
             ask(in_schema(ADVANCE, self._schema), ())
 
     def look_again(self, ask: Ask) -> None:
-        """A number was drawn that is smaller than one before: somebody put an older ledger in place of this one."""
+        """A number was drawn that is smaller than one before: an older ledger was put in place of this one."""
         with contextlib.suppress(StoreError):
             self._look(ask)
             ask(in_schema(SKIP, self._schema), ())
 
     def guard(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[bytes, Sequence[bytes | None]]:
-        """The same question, answered only on the timeline that we know: others say nothing, and do nothing.
+        """The same question, answered only on the known timeline: on others it returns no rows and does nothing.
 
         For a connection to a pooler, behind which every question may meet another server.
         """
@@ -132,7 +132,7 @@ class Primary:
         return sql + asked.encode(), [*values, known]
 
     def _judge(self, ask: Ask, now: Server, noted: Server, known: Server) -> None:
-        if now.follows(known) and now.name == noted.name:  # as before, or accepted by somebody's word
+        if now.follows(known) and now.name == noted.name:  # as before, or accepted by an operator
             if now != noted:
                 self._note(ask, NOTE, noted, now)
         elif now.name != known.name:

@@ -32,7 +32,7 @@ __all__ = ["RedisCluster", "ScriptCall", "commit_answers", "opening", "settled",
 
 
 EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and lost
-OURS = (Broken, NotNow, Elsewhere, StoreError)  # anything else is no word of a server's: a signal's, or a bug
+OURS = (Broken, NotNow, Elsewhere, StoreError)  # others do not come from a server: a signal handler's, or a bug
 REFUSED = 0  # epoch.lua's answer for a replica that took over
 
 UnderWay = tuple[RedisServer, RedisConnection, Sequence[int], Broken | None]
@@ -334,7 +334,7 @@ def _fill(replies: list[Any], places: Sequence[int], error: Exception) -> None:
 
 
 def settled(replies: list[Any]) -> list[Any]:
-    """The replies, if every server's word is known; else the group must be tried again.
+    """The replies, if those of all servers are known; else the group must be tried again.
 
     A server that is away for longer must not hold up the callers of the others: once nothing was sent to
     it any more, its part alone fails.

@@ -135,7 +135,7 @@ def record_key(lane: str, at: Address) -> str:
 
 
 def seconds(micros: int) -> float:
-    """The server's time, as the scripts tell it."""
+    """The server's time, as the scripts return it."""
     return micros / 1_000_000
 
 

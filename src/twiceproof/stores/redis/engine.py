@@ -60,7 +60,7 @@ class DueHead(Struct, order=True, frozen=True):
 
 
 class Heads(Struct):
-    """What the servers have waiting. `missed`: some server did not say all."""
+    """Heads of the servers' queues. `missed`: some server did not return all."""
 
     ripe: list[DueHead]
     later: list[float]
@@ -265,7 +265,7 @@ class RedisEngine:
         return commit_answers(settled([reply])[0], [batch])[0]
 
     def _packed(self, batch: Batch) -> Arguments:
-        """With what to tell waiters elsewhere. In a cluster each word would go to every server: there, they look."""
+        """With the names to notify. In a cluster each message would go to every server: there, callers poll."""
         marks = "" if self.target.cluster else ",".join(map(mark, names_to_notify(batch)))
         return arguments(batch, self._lane(batch.space).prefix, marks or None)
 
@@ -295,7 +295,7 @@ class RedisEngine:
         return hand_out(self._nodes, self._scripts, self._others, kind, queues, limit, hide)
 
     def listen(self, on_change: OnChange) -> float | None:
-        """From now on, tell which spaces changed in other processes."""
+        """Notify of changes by other processes from now on."""
         return UNRELIABLE if self.target.cluster else self._listener.start(on_change)
 
     # -- reads -----------------------------------------------------------------------------------

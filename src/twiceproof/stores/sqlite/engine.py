@@ -30,12 +30,14 @@ __all__ = ["SqliteEngine", "look"]
 SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
 WRITER_CACHE, READER_CACHE = 32_768, 32_768 // READERS  # KiB of pages: 64 MB for all connections of a store together
 COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
-FORK_PATIENCE = 1.0  # for those who read or write; who is at it for longer makes the file unusable in the child
+FORK_PATIENCE = (
+    1.0  # seconds to wait for readers and writers; one that takes longer makes the file unusable in the child
+)
 
 
 # -- what is due: found without the write lock, which is taken if there is something ---------------
 
-# Of one queue alone the smallest time is where the index begins; of several together, all of it would be read.
+# For one queue alone the smallest time is the first entry of the index; for several together, all would be read.
 FIRST = (
     "SELECT min(r.due_at) FROM twiceproof_records AS r INDEXED BY twiceproof_records_due"
     " WHERE r.kind={kind} AND r.due_at IS NOT NULL AND r.queue = {queue}"
@@ -44,7 +46,7 @@ NAMED = (
     f"SELECT column1 AS queue, ({FIRST.format(kind='?1', queue='column1')}) AS first FROM (VALUES {{names}})"  # noqa: S608
     " WHERE first IS NOT NULL ORDER BY first"
 )
-# From each queue in which something waits to the next: the index has them in this order, and the first due first.
+# From each queue with due records to the next: the index has them in this order, the first due first.
 ALL = f"""
 WITH RECURSIVE heads (queue) AS (
     SELECT min(queue) FROM twiceproof_records INDEXED BY twiceproof_records_due WHERE kind=:kind AND due_at IS NOT NULL
@@ -107,7 +109,7 @@ def _marks(queues: Collection[str]) -> str:
 
 
 class SqliteEngine:
-    """One writing connection, used by whoever leads a commit, and some reading ones."""
+    """One writing connection, used by the leader of a commit, and some reading ones."""
 
     batch_limit = 500
     group_limit = 500
@@ -118,7 +120,7 @@ class SqliteEngine:
     def __init__(
         self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0
     ) -> None:
-        self.path = path = path.absolute()  # whoever changes the directory later, a daemon or a test, keeps this file
+        self.path = path = path.absolute()  # a daemon or a test that changes the directory later keeps this file
         self.durability = durability
         self._clock = clock
         self._patience = patience
@@ -239,7 +241,7 @@ class SqliteEngine:
     # -- other processes -------------------------------------------------------------------------
 
     def listen(self, on_change: OnChange) -> float | None:
-        """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
+        """Notify of writes by other processes from now on. SQLite cannot say what they wrote."""
         return None if self._watch.start(on_change) else UNRELIABLE
 
     def _data_version(self) -> tuple[int, int] | None:
@@ -325,7 +327,7 @@ class SqliteEngine:
         self._watch.reset()
 
     def _notice_fork(self) -> None:
-        """Also one of which Python was not told, as some servers make them."""
+        """Also a fork that did not run Python's hooks, as in some servers."""
         if self._process != os.getpid():
             self.in_child()
 

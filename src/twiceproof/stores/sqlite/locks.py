@@ -62,7 +62,7 @@ class OpenFile:
         return self._held
 
     def hold(self) -> None:
-        """Once a connection has read from it, and so has SQLite's own locks: until then nobody is shut out."""
+        """Once a connection has read from it, and so has SQLite's own locks: until then no process is locked out."""
         with _files.mutex:
             if SET_LOCK is not None and not self._held:
                 for span in IN_USE:
@@ -152,7 +152,7 @@ _files = _Files()
 def opening(path: Path) -> OpenFile | None:
     """Before a connection to it is opened; None where there is no such file yet."""
     if _files.process != os.getpid():
-        _files.reset()  # a fork of which Python was not told, as some servers make them
+        _files.reset()  # a fork that did not run Python's hooks, as in some servers
     try:
         inode = _inode(path.stat())
     except OSError:
@@ -193,7 +193,7 @@ def _lock(descriptor: int, kind: int, span: _Span) -> None:
 
 
 def _close(descriptor: int, known: Inode) -> None:
-    """Unless somebody else closed it, and its number is another's by now."""
+    """Unless other code closed it, and its number belongs to another file by now."""
     if _inode_of(descriptor) == known:
         with contextlib.suppress(OSError):
             os.close(descriptor)

@@ -72,7 +72,7 @@ def _make_empty(path: Path) -> None:
     """Without a descriptor where that can be had: another thread may have opened it before ours is closed."""
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
-    except PermissionError:  # not everybody may do that everywhere
+    except PermissionError:  # not permitted to every user, nor on every system
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
