@@ -1,4 +1,4 @@
-"""One libpq connection; ending a lost session; error meanings."""
+"""One connection by libpq; ends lost sessions; maps server errors to ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who serves which lane; sending scripts, collecting replies."""
+"""Which server has which lane; sends scripts and collects their replies."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class RedisCluster:
         return list({node.name: node for _, _, node in self._by_slot or self.refresh()}.values())
 
     def refresh(self) -> list[tuple[int, int, RedisServer]]:
-        """Ask the servers, until one answers, who serves what."""
+        """Ask the servers for the map of the slots, until one of them replies."""
         last: Exception = NotNow("No server of the cluster is known")
         for node in list(self._nodes.values()):
             try:
@@ -242,7 +242,7 @@ class RedisCluster:
         node.give_back(link)
         return replies
 
-    # -- greeting --------------------------------------------------------------------------------
+    # -- checking a server before its first call -------------------------------------------------
 
     def _borrow(self, node: RedisServer, lanes: Sequence[Lane]) -> RedisConnection:
         """A link to a server that is known to serve these lanes in this epoch."""
@@ -291,7 +291,7 @@ class RedisCluster:
         return ScriptCall(lanes[0], self._scripts.epoch, [encode(asked)])
 
     def greet(self) -> None:
-        """Before anything is asked: a server that must be refused is refused when the store is opened."""
+        """Check the server when the store is opened, so that one that must be refused is refused then."""
         if not self.target.cluster:
             self._seed.give_back(self._borrow(self._seed, self.lanes))
 

@@ -143,7 +143,7 @@ def micros(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
-# -- what is asked -------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def arguments(batch: Batch, lane: str, mark: str | None) -> Arguments:
@@ -225,7 +225,7 @@ def too_large() -> BadWrite:
     )
 
 
-# -- what is answered ----------------------------------------------------------------------------
+# -- replies -------------------------------------------------------------------------------------
 
 
 def outcome(batch: Batch, answer: Any, now: float) -> Outcome | Exception:

@@ -122,7 +122,7 @@ UNKNOWN = "Redis refused: {text}. This is a bug in twiceproof or in the server; 
 Command = Sequence[bytes | str | int]
 
 READ_SIZE = 65_536
-GLANCES = 100  # a command beside us takes a hundred microseconds, with the way there and back
+GLANCES = 100  # a round trip to a server on this machine takes a hundred microseconds
 
 
 class RedisConnection:
@@ -217,7 +217,7 @@ class RedisServer:
         self.port = port
         self.server = ""  # the process that answered last
         self.former = ""  # the same process before it was promoted; "" if it was never a replica
-        self.trusted = ""  # the process that was greeted last
+        self.trusted = ""  # the server process that was checked last
         self.greeted: set[int] = set()  # lanes that this process is known to serve
         self.sick_until = 0.0  # by the monotonic clock: not worth a try before
         self._target = target
@@ -277,7 +277,7 @@ class RedisServer:
         return link
 
     def _learn(self, link: RedisConnection) -> None:
-        """Who is there? A replica's answers may be old: it is never asked."""
+        """Learn which server this is. A replica is refused: its replies may be old."""
         number, text = link.ask(("CLIENT", "ID"), ("INFO",))
         if isinstance(text, Exception):
             raise understood(text)

@@ -127,7 +127,7 @@ class FileIdentity:
         """Now and then."""
         if not 0.0 <= now - self._looked_at < LOOK_EVERY:
             self.insist()
-            self._looked_at = now  # not before: what is refused is refused the next time, too
+            self._looked_at = now  # not before: a refused file is refused the next time, too
 
     def _identity(self) -> tuple[int, int]:
         try:

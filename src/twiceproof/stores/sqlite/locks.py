@@ -43,7 +43,7 @@ class _Span(NamedTuple):
 
 IN_USE = (
     _Span("", 0x4000_0002, 510),  # shared by all users; the last one to close asks for it alone, then removes the log
-    _Span("-shm", 128, 1),  # likewise; who finds it free begins the shared memory anew
+    _Span("-shm", 128, 1),  # likewise; a process that finds it free initialises the shared memory
 )
 ANY_USE = (IN_USE[0], _Span("-shm", 120, 9))  # every lock that a connection can have in a file with a log
 

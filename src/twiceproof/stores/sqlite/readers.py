@@ -68,7 +68,7 @@ class Readers:
 
     def _wait(self) -> QuietConnection:
         with self._changed:
-            self._waiting += 1  # and then a look at the list: who gives one back does it the other way round
+            self._waiting += 1  # and then look at the list: a caller that returns one does it in the opposite order
             try:
                 while (found := self._idle_one()) is None and not self._may_open():
                     if not self._changed.wait(LOST):
