@@ -203,7 +203,7 @@ class SchemaLedgers:
             raise Misuse(
                 "This store needs psycopg, which is not installed; run: pip install 'twiceproof[postgres]'"
             ) from None
-        from ..stores.postgres.primary import split_schema
+        from ..stores.postgres.schema import split_schema
 
         self._url, _ = split_schema(url)
         try:
@@ -222,7 +222,7 @@ class SchemaLedgers:
 
     def prepare(self) -> str:
         """Schema, tables and clock in one transaction."""
-        from ..stores.postgres.primary import in_schema, migrate
+        from ..stores.postgres.schema import in_schema, migrate
 
         name = PREFIX + token_hex(8)
         with self._db.transaction():
@@ -263,6 +263,6 @@ def _with(url: str, **options: str) -> str:
 
 
 def _tell(db: Any, schema: str, now: float) -> None:
-    from ..stores.postgres.primary import in_schema
+    from ..stores.postgres.schema import in_schema
 
     db.execute(in_schema("UPDATE {schema}.twiceproof_prove_clock SET at = %s", schema), (now,))

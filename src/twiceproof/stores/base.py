@@ -78,7 +78,7 @@ class Store(Protocol):
         """Wait until something in this space may have changed, at most so long. A hint, never a promise."""
 
     def watch(self, places: Collection[str]) -> Subscription:
-        """A standing wait for spaces (by name) and queues (by `rings.queue_place`)."""
+        """A standing wait for spaces (by name) and queues (by `notifications.queue_channel`)."""
 
     def examine(self) -> Sequence[Finding]:
         """What this store can and cannot promise here: the substance of `twiceproof doctor`."""
@@ -91,17 +91,17 @@ class Engine(Protocol):
     """What a backend implements. Blocking; `commit` is never called twice at once.
 
     `fetch`, `scan` and `due` may be called from several threads, also while `commit` runs. Any method may
-    raise `Disconnected`, and is then called again. An engine that hears of changes in other processes may also
-    have `listen(ring)`: called when somebody waits, it passes on which spaces are meant, and answers for how long
-    one may wait without looking (None: it hears of every change). One whose records can be seen before they are as safe
-    as acknowledged ones has `confirm()`, which returns when all that could be seen before is. And it may say, for
-    speed alone, how to look into many spaces at once (`beside(spaces, kinds, limit)`), that it is `instant` (a commit
-    waits for nobody, so that even an event loop may do it on the spot) or `remote` (a commit is mostly a server's work,
-    and ours is done meanwhile).
+    raise `Disconnected`, and is then called again. An engine that is notified of changes in other processes may also
+    have `listen(on_change)`: called when a caller begins to wait, it passes on which names changed, and returns for how
+    long callers may wait without looking (None: it is notified of every change). One whose records can be read before
+    they are as durable as acknowledged ones has `confirm()`, which returns when all that could be read is. For speed
+    alone, an engine may have `beside(spaces, kinds, limit)`, which reads many spaces at once, and may be `instant` (a
+    commit waits for no server or disk, so that even an event loop may do it itself) or `remote` (a commit is mostly a
+    server's work, and the callers run meanwhile).
     """
 
     batch_limit: int
-    reads_first: bool  # reads are local and take microseconds: callers do them on the spot
+    reads_first: bool  # reads are local and take microseconds: callers do them themselves
     best_effort: bool
     group_limit: int  # batches that `commit` takes at once
     one_per_space: bool  # `commit` must not be given two batches of one space
@@ -135,14 +135,14 @@ def all_beside(engine: Engine, spaces: Sequence[str], kinds: Sequence[str], limi
 
 
 class Again(Struct, frozen=True):
-    """An engine's answer for a batch that could not be tried yet: somebody else holds its space."""
+    """An engine's answer for a batch that could not be tried yet: another transaction holds its space."""
 
 
 AGAIN = Again()
 
 
 class Disconnected(Exception):
-    """The connection broke. `sent` says whether the work may have reached the server. Never seen outside."""
+    """The connection broke. `sent`: whether the work may have reached the server. Internal to the stores."""
 
     def __init__(self, cause: BaseException, *, sent: bool) -> None:
         super().__init__(str(cause))

@@ -1,4 +1,4 @@
-"""Django: the thread's own connection, in an `atomic` block that nobody but us leaves."""
+"""Django: the thread's own connection, in an `atomic` block that only this driver leaves."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class DjangoDriver:
         return self.handle.connection
 
     def flush(self) -> Operation[None]:
-        """Django would leave a spoilt block with a rollback and without a word: the entry must not count as written."""
+        """Django would silently roll a broken block back: the entry must not count as written."""
         if self.handle.needs_rollback or self.handle.closed_in_transaction:
             from django.db.transaction import TransactionManagementError
 

@@ -61,7 +61,7 @@ class Keyring:
         return f"{PREFIX}{self.current}:{b64encode(nonce + sealed).decode()}"
 
     def open(self, at: Address, body: str) -> str:
-        """Plain rows, written before there were keys, are read as they are, until somebody says that there are none."""
+        """Plain rows, written before there were keys, are read as they are, unless `sealed-only` is set."""
         name = key_id_of(body)
         if name == PLAIN and self.plain:
             return body
@@ -93,7 +93,7 @@ class Keyring:
             ) from None
 
     def misses(self, error: CannotOpen) -> bool:
-        """Whether a key is wanting, for whoever runs this to add. Otherwise it is the row that is bad."""
+        """Whether a key is missing, which the operator can add. Otherwise the row itself is damaged."""
         return error.data.get("key_id", PLAIN) not in (PLAIN, *self.ids)
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ def bound_to(at: Address) -> bytes:
 def as_keyring(keys: str | Keyring | None) -> Keyring | None:
     """From `id:base64`, several apart by space or comma, the one that seals first. Never repeats what it was given.
 
-    The word `sealed-only` among them: rows that are not sealed are not believed.
+    With `sealed-only` among them, rows that are not encrypted are refused.
     """
     if keys is None or isinstance(keys, Keyring):
         return keys

@@ -22,7 +22,7 @@ ACCEPT = "Then accept this server as it is, for everybody: twiceproof doctor --a
 
 
 def accept_server(url: str, *, clock: Clock = system_clock) -> None:
-    """From now on this server is the one, for everybody; numbers skip ahead, so that none is drawn twice."""
+    """Accept this server for all processes; numbers skip ahead, so that none is drawn twice."""
     scheme = urlsplit(url).scheme
     if scheme in ("postgresql", "postgres"):
         from .postgres.engine import PostgresEngine
@@ -75,7 +75,7 @@ def refuse_driver(url: str) -> None:
 def _split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
-    except ValueError:  # whose words may quote the password, as may those of whatever was being dealt with
+    except ValueError:  # its text may quote the password, as may that of its context
         raise Misuse(
             "The store's URL cannot be read; write it like postgresql://user:password@host/database, "
             "with special characters percent-encoded."
@@ -83,7 +83,7 @@ def _split(url: str) -> SplitResult:
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file that a SQLite URL names. None where slashes are missing: it would lead to another file than it says."""
+    """The file that a SQLite URL names. None where slashes are missing: it would name another file."""
     path = urlsplit(url).path
     return Path(unquote(path[1:])) if url.partition(":")[2].startswith("///") and len(path) > 1 else None
 

@@ -1,4 +1,4 @@
-"""What SQL stores share: migrations loader, scan cursors."""
+"""What SQL stores share: their migrations, and cursors of scans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def after_id(cursor: str | None) -> int:
 
 
 def after_key(cursor: str | None) -> str:
-    """No key is empty, so all of them come after the empty one."""
+    """No key is empty, so that all of them come after the empty one."""
     if cursor is None or cursor.startswith(KEY):
         return (cursor or KEY).removeprefix(KEY)
     raise _foreign(cursor)
@@ -42,7 +42,7 @@ class Migration(Struct, frozen=True):
 
 
 def migrations(dialect: str) -> list[Migration]:
-    """The dialect's migrations in order: `0001_records.sql` is number 1."""
+    """The dialect's migrations in order: `0001_schema.sql` is number 1."""
     found = [
         Migration(int(file.name[:4]), file.name, file.read_text("utf-8"))
         for file in files(__package__).joinpath(dialect, "migrations").iterdir()

@@ -75,7 +75,7 @@ class Driver(Protocol):
     handle: Any
 
     def begin(self) -> Operation[None]:
-        """Open a transaction that nobody but us commits. One that is open already is refused."""
+        """Open a transaction that only this driver commits. One that is open already is refused."""
 
     def adopt(self) -> Operation[None]:
         """The user has opened it, and will end it."""
@@ -94,14 +94,14 @@ class Driver(Protocol):
     def rollback(self) -> Operation[None]: ...
 
     def drop(self) -> None:
-        """Without a word and without waiting: the server takes it for a rollback."""
+        """Without a message and without waiting: the server takes it for a rollback."""
 
     def cut(self) -> None:
-        """Called on another thread than the one that uses the connection: whoever waits on it hears an error."""
+        """Called on another thread than the one that uses the connection, which then gets an error."""
 
 
 def shut(descriptor: int) -> None:
-    """Ends a socket that somebody else owns and may be waiting on. It stays theirs to close."""
+    """Shut down a socket that another owner may be waiting on. The owner closes it."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as ours:
         ours.shutdown(socket.SHUT_RDWR)
 
@@ -298,7 +298,7 @@ SQLITE = "pysqlite"
 
 
 class SqlalchemyDriver:
-    """Talks past SQLAlchemy's own SQL, in the words of the driver underneath."""
+    """Bypasses SQLAlchemy's own SQL, with the placeholders of the driver underneath."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle

@@ -18,7 +18,7 @@ __all__ = ["Join", "JoinedStore", "Joins", "Opened", "Torn", "open_from"]
 
 
 class Torn(Exception):
-    """The transaction that was opened is no longer there: somebody ended it. Never seen outside."""
+    """The transaction that was opened has been ended by other code. Internal to the stores."""
 
 
 class Joins(Protocol):
@@ -45,10 +45,10 @@ class Joins(Protocol):
         """Before the transaction is ended by us."""
 
     def end(self, session: str) -> None:
-        """The transaction that `check` told of was given up: the server need not keep it for anybody."""
+        """The transaction that `check` reported was given up: the server need not keep it."""
 
     def explain(self, error: BaseException) -> BaseException:
-        """An error of the user's work, in clearer words where there are any."""
+        """An error of the user's work, with a clearer message where there is one."""
 
 
 class JoinedStore(Protocol):
@@ -117,7 +117,7 @@ class Join:
         self._driver.drop()
 
     def cut(self) -> None:
-        """From another thread: whoever waits on the connection hears that it is broken."""
+        """From another thread: a caller that waits on the connection gets an error."""
         self._driver.cut()
         if self._session:
             self._joins.end(self._session)
@@ -173,4 +173,4 @@ def _lent(made: Any) -> Operation[Opened]:
     if hasattr(kind, "__enter__"):
         connection = yield from MaybeAwait(lambda: kind.__enter__(made))
         return Opened(connection, lambda: kind.__exit__(made, None, None, None))
-    return Opened(made, lambda: None)  # whoever looks at it says what is wrong with it
+    return Opened(made, lambda: None)  # `driver_of` refuses it if it is no connection

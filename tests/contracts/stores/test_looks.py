@@ -14,7 +14,7 @@ from twiceproof.stores.base import FEW, chosen
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.postgres import engine as postgres
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.sqlite import due as sqlite_due
+from twiceproof.stores.sqlite import engine as sqlite_engine
 from twiceproof.stores.sqlite.engine import SqliteEngine
 
 MANY = [f"t{nth}/sync@1" for nth in range(40_000)]  # more values than most builds of SQLite take in a statement
@@ -52,7 +52,7 @@ class Looks(DueRecords, HiddenRecords):
 
 
 class TestSqliteLooks(Looks):
-    module = sqlite_due
+    module = sqlite_engine
 
     @pytest.fixture(autouse=True)
     def file(self, tmp_path):
@@ -107,7 +107,7 @@ def test_on_sqlite_a_look_costs_the_same_however_much_waits_in_a_queue(tmp_path,
         taken = []
         with closing(sqlite3.connect(path)) as db:
             db.set_progress_handler(lambda: taken.append(1) and 0, 1)
-            assert sqlite_due.look(db, "claim", queues, 0.0, 10)[0] == []
+            assert sqlite_engine.look(db, "claim", queues, 0.0, 10)[0] == []
         return len(taken)
 
     schedule(store, "first", 1_000, queue=MANY[0])

@@ -1,4 +1,4 @@
-"""Commits of this release and of the one before, by two functions side by side: they must land the same."""
+"""PostgreSQL's commit function: it lands what the memory store lands, also beside a next release."""
 
 import random
 
@@ -6,13 +6,13 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.contracts.stores.older_postgres import older_call
-from twiceproof.errors import StoreUnsafe
+from twiceproof.errors import StoreError, StoreUnsafe
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores.base import AGAIN
+from twiceproof.stores.memory import MemoryEngine
 from twiceproof.stores.postgres.codec import commit_call, outcomes
 from twiceproof.stores.postgres.engine import PostgresEngine
-from twiceproof.stores.sql import migrations
+from twiceproof.stores.sql import Migration, migrations
 
 pytestmark = pytest.mark.server
 
@@ -26,8 +26,9 @@ def engine(postgres_dsn):
     engine.close()
 
 
-def commit_older(engine, batches):
-    return outcomes(batches, engine._commits.ask(*older_call(batches))[0][0])
+def commit_as_group(engine, batches):
+    """By the function for groups, also where there is a function for a single write."""
+    return outcomes(batches, engine._commits.ask(*commit_call(engine._calls, batches))[0][0])
 
 
 def at(space, key="self"):
@@ -47,11 +48,11 @@ def end(space, fence, key, nonce="end"):
     return Batch([done, Insert(at(space, key), "a step", state="done")], nonce)
 
 
-# -- the same, by both -----------------------------------------------------------------------------
+# -- the same as the memory store ------------------------------------------------------------------
 
 
 def shape(record, side):
-    """A record without what differs from side to side: its space's name, its numbers, its times."""
+    """A record without what differs between stores: its space's name, its numbers, its times."""
     if record is None:
         return None
     spans = [
@@ -63,7 +64,7 @@ def shape(record, side):
 
 
 class Side:
-    """One of two copies of everything, written to by one of the two functions."""
+    """One of two stores that the same groups are written to."""
 
     def __init__(self, engine, name, commit):
         self.engine = engine
@@ -127,42 +128,74 @@ def random_write(dice, key):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_both_functions_land_the_same(engine, seed):
-    """Groups at random, each landed by this release in one half of the store, by the one before in the other."""
+def test_random_groups_land_as_in_the_memory_store(engine, seed):
     dice = random.Random(seed)
-    now = Side(
-        engine,
-        "now ",
-        lambda engine, batches: outcomes(batches, engine._commits.ask(*commit_call(engine._calls, batches))[0][0]),
-    )
-    before = Side(engine, "before ", commit_older)
+    postgres = Side(engine, "postgres ", commit_as_group)
+    memory = Side(MemoryEngine(), "memory ", MemoryEngine.commit)
+    memory.engine._number = 1_000  # a condition that must not fit names 1
     seen = set()
     for _ in range(60):
         group = random_group(dice)
-        told = now.land(group)
-        assert told == before.land(group)
-        seen |= {outcome if outcome is Written else Conflict for outcome in told}
-        assert now.everything() == before.everything()
+        outcomes_of_group = postgres.land(group)
+        assert outcomes_of_group == memory.land(group)
+        seen |= {outcome if outcome is Written else Conflict for outcome in outcomes_of_group}
+        assert postgres.everything() == memory.everything()
     assert seen == {Written, Conflict}
 
 
-# -- one beside the other --------------------------------------------------------------------------
+# -- beside the next release -----------------------------------------------------------------------
 
 
-def test_a_process_of_the_release_before_goes_on_while_a_newer_one_migrates(postgres_dsn, monkeypatch):
-    with monkeypatch.context() as then:
-        then.setattr("twiceproof.stores.postgres.primary.migrations", lambda dialect: migrations(dialect)[:4])
-        older = PostgresEngine(postgres_dsn)
-    (first,) = commit_older(older, [claim("a")])
+@pytest.fixture
+def one_more(monkeypatch):
+    """As the next release would see it: one migration more."""
+    more = Migration(
+        len(migrations("postgres")) + 1,
+        "9999_more.sql",
+        "ALTER TABLE {schema}.twiceproof_records ADD COLUMN remark text;\n"
+        "CREATE TABLE {schema}.twiceproof_more (x int);\n",
+    )
+    monkeypatch.setattr("twiceproof.stores.postgres.schema.migrations", lambda dialect: [*migrations(dialect), more])
+    return more
+
+
+def applied(dsn):
+    with psycopg.connect(dsn) as db:
+        return db.execute("SELECT number, name FROM twiceproof.twiceproof_migrations ORDER BY number").fetchall()
+
+
+def test_an_older_database_is_brought_up_to_date_with_its_records(engine, postgres_dsn, one_more):
+    (first,) = engine.commit([claim("a")])
     newer = PostgresEngine(postgres_dsn)
-    steps = [newer.commit([step("a", first.fence, "one")]), commit_older(older, [step("a", first.fence, "two")])]
+    assert newer.fetch([at("a")])[0].record.fence == first.fence
+    assert applied(postgres_dsn)[-1] == (one_more.number, one_more.name)
+    assert [number for number, _ in applied(postgres_dsn)] == list(range(1, one_more.number + 1))
+    newer.close()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(engine, postgres_dsn, monkeypatch):
+    before = applied(postgres_dsn)
+    bad = Migration(len(before) + 1, "bad.sql", "CREATE TABLE {schema}.twiceproof_half (x int);\nCREATE NONSENSE;\n")
+    with monkeypatch.context() as newer:
+        newer.setattr("twiceproof.stores.postgres.schema.migrations", lambda dialect: [*migrations(dialect), bad])
+        with pytest.raises(StoreError, match="NONSENSE"):
+            PostgresEngine(postgres_dsn)
+    assert applied(postgres_dsn) == before
+    with psycopg.connect(postgres_dsn) as db:
+        assert db.execute("SELECT to_regclass('twiceproof.twiceproof_half')").fetchone() == (None,)
+
+
+def test_a_process_of_this_release_goes_on_after_a_newer_one_migrated(engine, postgres_dsn, one_more):
+    older = engine
+    (first,) = older.commit([claim("a")])
+    newer = PostgresEngine(postgres_dsn)
+    steps = [newer.commit([step("a", first.fence, "one")]), older.commit([step("a", first.fence, "two")])]
     assert all(isinstance(landed, Written) for (landed,) in steps)
     (ended,) = newer.commit([end("a", first.fence, "three")])
     assert isinstance(ended, Written)
-    (late,) = commit_older(older, [step("a", first.fence, "four")])
+    (late,) = older.commit([step("a", first.fence, "four")])
     assert isinstance(late, Conflict)
     assert late.found.fence == ended.fence
-    older.close()
     newer.close()
 
 

@@ -82,7 +82,8 @@ def test_the_commit_function_itself_refuses_an_old_snapshot(engine, postgres_dsn
         db.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         with pytest.raises(psycopg.errors.RaiseException, match="READ COMMITTED"):
             db.execute(
-                "SELECT twiceproof.twiceproof_commit('', '', '{}', '{}', '', '', '', '', '', '', '{}', '{}', '{}', '')"
+                "SELECT twiceproof.twiceproof_commit("
+                "'', '', '', '', '{}', '{}', '', '', '{}', '', '', '{}', '{}', '{}', '')"
             )
 
 

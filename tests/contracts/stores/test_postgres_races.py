@@ -13,7 +13,7 @@ from twiceproof.errors import SchemaMismatch, StoreUnavailable
 from twiceproof.records import Address, Batch, Check, Conflict, Insert, Remove, Replace, Written
 from twiceproof.stores.base import AGAIN
 from twiceproof.stores.grouped import GroupedStore
-from twiceproof.stores.postgres import primary as postgres_schema
+from twiceproof.stores.postgres import schema as postgres_schema
 from twiceproof.stores.postgres.codec import ServerFunctions, commit_call, due_of, due_values, fetch_values
 from twiceproof.stores.postgres.engine import PostgresEngine
 from twiceproof.stores.sql import migrations

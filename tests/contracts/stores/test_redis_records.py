@@ -8,7 +8,7 @@ from twiceproof.errors import BadWrite, SchemaMismatch
 from twiceproof.records import Address, Batch, Check, Insert, Remove, Replace, Written
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.redis import codec as redis_rows
-from twiceproof.stores.redis.codec import META_KEY, Lane, Meta, lane_of
+from twiceproof.stores.redis.codec import META_KEY, SCHEMA, Lane, Meta, lane_of
 from twiceproof.stores.redis.engine import RedisEngine
 
 pytestmark = pytest.mark.server
@@ -123,9 +123,9 @@ def test_a_store_of_a_newer_release_is_refused(valkey_server, redis_url):
         RedisEngine(redis_url)
 
 
-def test_a_store_of_an_older_layout_is_refused(valkey_server, redis_url):
-    valkey_server.call("SET", META_KEY, Meta(schema=1, lanes=16).text())
-    with pytest.raises(SchemaMismatch, match="another database"):
+def test_a_store_of_a_newer_layout_is_refused(valkey_server, redis_url):
+    valkey_server.call("SET", META_KEY, Meta(schema=SCHEMA + 1, lanes=16).text())
+    with pytest.raises(SchemaMismatch, match="newer release"):
         RedisEngine(redis_url)
 
 

@@ -12,7 +12,7 @@ from twiceproof import App, InProgress
 from twiceproof.errors import TwiceproofError
 from twiceproof.stores.sql import Migration, migrations
 
-__all__ = ["SideBySide", "known_as"]
+__all__ = ["SideBySide", "known_as", "upgrade"]
 
 MORE = (
     "ALTER TABLE {schema}.twiceproof_records ADD COLUMN remark text;\nCREATE TABLE {schema}.twiceproof_more (x int);\n"
@@ -21,8 +21,7 @@ MORE = (
 
 def upgrade(store: str) -> None:
     """This process is the next release's from now on."""
-    module = "sqlite.schema" if store == "sqlite" else "postgres.primary"
-    schema: Any = importlib.import_module(f"twiceproof.stores.{module}")
+    schema: Any = importlib.import_module(f"twiceproof.stores.{store}.schema")
     known = migrations(store)
     more = MORE if store == "postgres" else MORE.replace("{schema}.", "")
     schema.migrations = lambda dialect: [*known, Migration(len(known) + 1, "9999_more.sql", more)]

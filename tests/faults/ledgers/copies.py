@@ -14,7 +14,7 @@ import psycopg
 import redis
 
 from tests.acceptance.places import Place
-from twiceproof.stores.postgres.primary import migration_sql
+from twiceproof.stores.postgres.schema import migration_sql
 from twiceproof.stores.sql import migrations
 
 __all__ = ["FILES", "load", "save"]

@@ -9,7 +9,7 @@ import msgspec
 
 from ...records import Address, Batch, Conflict, Due, Found, Insert, Outcome, Record, Remove, Replace, Write, Written
 from ..base import AGAIN, Again
-from .primary import TEXT, in_schema
+from .schema import TEXT, in_schema
 
 __all__ = [
     "COMMIT_TYPES",

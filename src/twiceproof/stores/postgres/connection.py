@@ -1,4 +1,4 @@
-"""One libpq connection; ending a lost session; error meanings."""
+"""One connection by libpq; ends lost sessions; maps server errors to ours."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from ...errors import SchemaMismatch, StoreError, StoreFull, StoreUnavailable, S
 from ...threads import AdaptiveSpin, reraise_signal_exception
 from ..base import Disconnected
 from ..user_drivers import shut
-from .primary import EQ
+from .schema import EQ, SCHEMA
 
 __all__ = ["LostSession", "PostgresConnection", "StatementRefused", "named", "session_of", "terminate"]
 
-
-SCHEMA = "twiceproof"
 
 CONNECTION_LOST = ("08", "57P")
 TRANSIENT = ("40001", "40P01", "23505")
@@ -100,13 +98,13 @@ def _ours_to_fix(code: str, text: str) -> StoreError:
 SESSION = f"""
 SELECT pid, backend_start FROM pg_catalog.pg_stat_activity WHERE pid {EQ} pg_catalog.pg_backend_pid()""".encode()  # noqa: S608 - constants
 # One that waits for a synchronous standby has committed, and holds back what it wrote until the standby has it. If it
-# were ended, everybody would see what no standby may have.
+# were ended, all sessions would see what no standby may have.
 END = f"""
 SELECT CASE WHEN coalesce(wait_event {EQ} 'SyncRep', false) THEN NULL ELSE pg_catalog.pg_terminate_backend(pid) END
 FROM pg_catalog.pg_stat_activity
 WHERE pid {EQ} $1::int AND backend_start {EQ} $2::pg_catalog.timestamptz""".encode()  # noqa: S608 - constants
 PAUSE = 0.005
-PATIENCE = 2.0  # for a session that does not go; whoever asks for us waits, and so does everybody behind
+PATIENCE = 2.0  # seconds for a session to end; the caller waits, and so do all behind it
 
 AskServer = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 
@@ -140,8 +138,8 @@ TRANSIENT_TRIES = 20
 TRANSIENT_PAUSE = 0.005
 GLANCE = 0.2  # while no answer comes, so often is looked whether we were closed
 GLANCES = 600  # what is answered without a sync, as a duplicate is, takes a quarter of a millisecond on this machine
-SESSION_PATIENCE = 300.0  # with migrations, which wait for a minute for whoever uses a table of ours
-GRACE = 1.0  # how long closing waits for whoever is still asking
+SESSION_PATIENCE = 300.0  # seconds, with migrations, which wait a minute for sessions that use a table
+GRACE = 1.0  # seconds that closing waits for a question under way
 
 Rows = list[list[bytes | None]]
 Ask = Callable[[bytes, Sequence[bytes]], Rows]
@@ -167,7 +165,7 @@ class PostgresConnection:
         writes: bool = False,
     ) -> None:
         self._connect = connect
-        self._greet = greet  # whoever is there, before anything else is asked
+        self._greet = greet  # the server, before any other question
         self._clock = clock
         self._patience = patience
         self._guard = guard  # for what is asked behind a pooler
@@ -176,7 +174,7 @@ class PostgresConnection:
         self._session: LostSession | None = None
         self._ghost: LostSession | None = None
         self._mutex = threading.Lock()
-        self._closings = 0  # whoever asks remembers the number: if it has changed, nobody wants the answer any more
+        self._closings = 0  # a caller remembers the number: if it has changed, the answer is no longer wanted
         self._asked_after = 0
         self._leaked: list[object] = []
         self._glances = AdaptiveSpin(GLANCES)
@@ -184,7 +182,7 @@ class PostgresConnection:
     def ask(self, sql: bytes, values: Sequence[bytes | None] = (), *, alone: bool = False) -> Rows:
         """The rows of the answer. What is asked must be one statement, and harmless if rolled back.
 
-        `alone`: nobody else is at work here.
+        `alone`: no other caller is at work here.
         """
         came_after = self._closings
         with self._mutex:
@@ -223,11 +221,11 @@ class PostgresConnection:
                 end.cancel()
 
     def cancel_waiters(self) -> None:
-        """Whoever is asking hears that there will be no answer."""
+        """Callers that wait for an answer get an error."""
         self._closings += 1
 
     def close(self) -> None:
-        """Waits for nobody for long."""
+        """Close it, waiting at most `GRACE` seconds."""
         self.cancel_waiters()
         if not self._mutex.acquire(timeout=GRACE):
             return  # still connecting: dropped when that is over
@@ -245,7 +243,7 @@ class PostgresConnection:
         return self._closings != self._asked_after
 
     def abandon(self) -> None:
-        """In a forked child: closing would say goodbye on the parent's socket."""
+        """In a forked child: closing would end the session on the parent's socket."""
         self._leaked.append(self._db)
         self._db = self._session = self._ghost = None
         self._mutex = threading.Lock()

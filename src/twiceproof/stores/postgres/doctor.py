@@ -11,7 +11,8 @@ import psycopg
 from ...clock import Clock
 from ...errors import StoreUnsafe
 from ..base import Finding
-from .primary import APPLIED, EQ, LOOK, TEXT, Ask, Server, in_schema
+from .primary import LOOK, Ask, Server
+from .schema import APPLIED, EQ, TEXT, in_schema
 
 __all__ = [
     "FACTS",
@@ -298,7 +299,7 @@ def _foreign(catalogue: str, prefix: str, shown: str) -> str:
             SELECT FROM pg_catalog.pg_depend AS d WHERE d.objid {EQ} o.oid AND d.deptype {EQ} 'e')"""  # noqa: S608 - constants
 
 
-# An index or a sequence is told with its table.
+# An index or a sequence is reported with its table.
 _RELATIONS = _foreign("pg_class", "rel", "'relation ', o.relname") + f" AND o.relkind {EQ} ANY ('{{r,p,v,m,f}}')"
 STRANGERS = f"""
 WITH ledger AS (

@@ -32,7 +32,8 @@ from .connection import PostgresConnection
 from .doctor import SETTINGS, SETTINGS_OF_AN_EMPTY_DATABASE, PostgresSettings, examine, examine_server, refuse_unsafe
 from .join import PostgresJoins
 from .notify import OnChange, PostgresListener, PostgresNotifier
-from .primary import EQ, SCHEMA, TEXT, Primary, in_schema, is_current, migrate, split_schema
+from .primary import Primary
+from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
 __all__ = ["PostgresEngine", "PostgresScan", "look"]
 
@@ -156,7 +157,7 @@ CONFIRM = b"""
 SELECT CASE WHEN pg_catalog.length(pg_catalog.current_setting('synchronous_standby_names')) OPERATOR(pg_catalog.>) 0
     THEN pg_catalog.pg_logical_emit_message(true, 'twiceproof', ''::pg_catalog.text) END"""
 
-# A connection whose other end is gone without a word must not hang us: known within about ten seconds.
+# A connection whose other end is gone silently must not block us: noticed within about ten seconds.
 DEFAULTS: dict[str, Any] = {
     "application_name": "twiceproof",
     "connect_timeout": 5,
@@ -260,14 +261,14 @@ class PostgresEngine:
         return answers
 
     def _watch_numbers(self, answers: Sequence[Outcome | Again]) -> None:
-        """They only grow, as long as it is the same ledger. On a connection that never broke nobody else would see."""
+        """They only grow, as long as it is the same ledger. A connection that never broke shows no other sign."""
         newest = max((answer.fence for answer in answers if type(answer) is Written), default=self._newest)
         if newest < self._newest:
             self._primary.look_again(self._side.ask)
         self._newest = newest
 
     def confirm(self) -> None:
-        """A restart, or whoever ends a session that waits for a standby, lets all see what no standby may have."""
+        """A restart, or ending a session that waits for a standby, lets all see what no standby may have."""
         self._commits.ask(CONFIRM)
 
     def fetch(self, addresses: Sequence[Address]) -> Sequence[Found]:
@@ -293,7 +294,7 @@ class PostgresEngine:
         return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))
 
     def listen(self, on_change: OnChange) -> float | None:
-        """From now on, tell which spaces changed in other processes."""
+        """Notify of changes by other processes from now on."""
         return self._listener.start(on_change)
 
     # -- life ------------------------------------------------------------------------------------

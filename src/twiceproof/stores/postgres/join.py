@@ -17,7 +17,7 @@ from ..user_drivers import Driver, Pause
 from ..user_transaction import Torn
 from ..waiting import held_elsewhere
 from .codec import COMMIT_TYPES, commit_values, outcomes
-from .primary import EQ, TEXT, in_schema
+from .schema import EQ, TEXT, in_schema
 
 __all__ = ["PostgresJoins"]
 
@@ -69,8 +69,8 @@ class PostgresJoins:
         return (where or b"").decode()
 
     def learn(self) -> None:
-        """Before anybody has a transaction open: behind a pooler there may be no second connection for asking."""
-        with contextlib.suppress(StoreError):  # whoever has no transactions does not need to know
+        """Before a transaction is open: behind a pooler there may be no second connection to ask on."""
+        with contextlib.suppress(StoreError):  # needed by users with transactions only
             self._where = self._ask_where()
 
     def connect(self, *, awaited: bool) -> Any:
@@ -100,7 +100,7 @@ class PostgresJoins:
         return str(session)
 
     def end(self, session: str) -> None:
-        """Its connection was cut here, but a network that has gone silent tells the server nothing of it."""
+        """Its connection was cut here, but with a silent network the server does not learn of it."""
         pid, _, began = session.partition("/")
         with contextlib.suppress(Exception):  # a user's own role may be one that we may not end
             self._ask(END, [pid.encode(), began.encode()])

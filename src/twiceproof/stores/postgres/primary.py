@@ -1,124 +1,19 @@
-"""Which server holds the ledger; schema migration."""
+"""Which server holds the ledger: notices when another one has taken over, and numbers that may be drawn twice."""
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Sequence
-from urllib.parse import unquote
 
 import psycopg
 from msgspec import Struct
 
-from ...errors import Misuse, SchemaMismatch, StoreError, StoreUnsafe
+from ...errors import StoreError, StoreUnsafe
 from ..base import Finding
 from ..open import ACCEPT, BEFORE_ACCEPTING
-from ..sql import Migration, migrations
+from .schema import EQ, TEXT, in_schema
 
-__all__ = [
-    "APPLIED",
-    "EQ",
-    "LOOK",
-    "SCHEMA",
-    "TEXT",
-    "Ask",
-    "Primary",
-    "Server",
-    "in_schema",
-    "is_current",
-    "migrate",
-    "migration_sql",
-    "split_schema",
-]
-
-
-SCHEMA = "twiceproof"  # where the URL names no other
-NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-EQ = "OPERATOR(pg_catalog.=)"
-TEXT = "pg_catalog.text"
-
-APPLIED = "SELECT coalesce(pg_catalog.max(number), 0) FROM {schema}.twiceproof_migrations"
-LEDGER = "CREATE TABLE IF NOT EXISTS {schema}.twiceproof_migrations (number int PRIMARY KEY, name text NOT NULL)"
-NOT_OURS = """
-SELECT tableowner FROM pg_tables WHERE schemaname = %s AND tablename = 'twiceproof_migrations'
-    AND NOT pg_has_role(current_user, tableowner, 'USAGE')"""
-MIGRATING = 0x7477696365  # "twice"
-PATIENCE = 60.0  # with a process that has stopped in the middle of it, or a transaction that uses a table of ours
-
-
-def split_schema(url: str) -> tuple[str, str | None]:
-    """The URL for libpq, which knows no `schema=`, and the schema that it names."""
-    front, _, query = url.partition("?")
-    options = query.split("&") if query else []
-    named = [option for option in options if option.partition("=")[0] == "schema"]
-    rest = "&".join(option for option in options if option not in named)
-    return f"{front}?{rest}" if rest else front, _checked(unquote(named[-1].partition("=")[2])) if named else None
-
-
-def _checked(name: str) -> str:
-    if not NAME.fullmatch(name) or name.startswith("pg_") or name == "information_schema":
-        raise Misuse(
-            f"schema={name!r} cannot be the ledger's; use small letters, digits and underscores, as in {SCHEMA}."
-        )
-    return name
-
-
-def in_schema(sql: str, schema: str) -> bytes:
-    """The statement with the ledger's schema in every `{schema}`."""
-    return sql.replace("{schema}", f'"{schema}"').encode()
-
-
-def migration_sql(migration: Migration, schema: str = SCHEMA) -> bytes:
-    return in_schema(migration.sql, schema)
-
-
-def is_current(applied: int) -> bool:
-    """Whether nothing is left to apply. A newer release's schema is refused."""
-    known = len(migrations("postgres"))
-    if applied > known:
-        raise SchemaMismatch(
-            f"The database was written by a newer release (schema {applied}, this one knows {known}); "
-            "upgrade twiceproof."
-        )
-    return applied == known
-
-
-def migrate(db: psycopg.Connection, schema: str) -> None:
-    """Apply what is missing, all or nothing. The lock makes others queue, and they find it done."""
-    with db.transaction():
-        db.execute("SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true)")
-        db.execute("SELECT set_config('lock_timeout', %s, true)", (f"{PATIENCE * 1000:.0f}",))
-        db.execute("SELECT pg_advisory_xact_lock(%s)", (MIGRATING,))
-        if db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone() is None:
-            db.execute(in_schema("CREATE SCHEMA {schema}", schema))
-        _refuse_anothers(db, schema)
-        db.execute(in_schema(LEDGER, schema))
-        done = _applied(db, schema)
-        is_current(done)
-        for migration in migrations("postgres")[done:]:
-            db.execute(migration_sql(migration, schema))
-            noted = in_schema("INSERT INTO {schema}.twiceproof_migrations VALUES (%s, %s)", schema)
-            db.execute(noted, (migration.number, migration.name))
-
-
-def _refuse_anothers(db: psycopg.Connection, schema: str) -> None:
-    """A table that somebody laid out for us may have a trigger of theirs, which would run with our rights."""
-    row = db.execute(NOT_OURS, (schema,)).fetchone()
-    if row is not None:
-        finding = Finding(
-            "refuse",
-            "owner",
-            f"{schema}.twiceproof_migrations belongs to {row[0]}",
-            f"Open the store with the role {row[0]}, or drop the table if it is not the ledger's.",
-        )
-        raise StoreUnsafe(
-            f"{finding.found}, so that it cannot be brought up to date. {finding.advice}", findings=[finding]
-        )
-
-
-def _applied(db: psycopg.Connection, schema: str) -> int:
-    row = db.execute(in_schema(APPLIED, schema)).fetchone()
-    return int(row[0]) if row else 0
+__all__ = ["LOOK", "Ask", "Primary", "Server"]
 
 
 # Above what another server can have drawn and lost: up to its time, and some minutes more if the clocks differ.
@@ -158,7 +53,7 @@ Ask = Callable[[bytes, Sequence[bytes]], Sequence[Sequence[bytes | None]]]
 class Server(Struct, frozen=True):
     system: str
     timeline: int
-    commits: str = ""  # "synchronous" or "asynchronous"; "" if nobody has noted it
+    commits: str = ""  # "synchronous" or "asynchronous"; "" if it was not noted
 
     @classmethod
     def read(cls, text: str) -> Server:
@@ -192,7 +87,7 @@ class Primary:
         """
         try:
             now, noted = self._look(ask)
-        except (StoreError, psycopg.Error):  # a server that does not say who it is cannot be watched
+        except (StoreError, psycopg.Error):  # a server without an identity cannot be watched
             with contextlib.suppress(psycopg.Error):
                 self.advance(ask)
             return
@@ -200,7 +95,7 @@ class Primary:
         self.advance(ask)
 
     def accept(self, ask: Ask) -> None:
-        """Whoever is there, and what was restored, by a person's word."""
+        """Accept this server, and a restored ledger, because an operator said so."""
         now, noted = self._look(ask)
         ask(in_schema(SKIP, self._schema), ())
         ask(in_schema(ACCEPT_RESTORED, self._schema), ())
@@ -220,13 +115,13 @@ class Primary:
             ask(in_schema(ADVANCE, self._schema), ())
 
     def look_again(self, ask: Ask) -> None:
-        """A number was drawn that is smaller than one before: somebody put an older ledger in place of this one."""
+        """A number was drawn that is smaller than one before: an older ledger was put in place of this one."""
         with contextlib.suppress(StoreError):
             self._look(ask)
             ask(in_schema(SKIP, self._schema), ())
 
     def guard(self, sql: bytes, values: Sequence[bytes | None]) -> tuple[bytes, Sequence[bytes | None]]:
-        """The same question, answered only on the timeline that we know: others say nothing, and do nothing.
+        """The same question, answered only on the known timeline: on others it returns no rows and does nothing.
 
         For a connection to a pooler, behind which every question may meet another server.
         """
@@ -237,7 +132,7 @@ class Primary:
         return sql + asked.encode(), [*values, known]
 
     def _judge(self, ask: Ask, now: Server, noted: Server, known: Server) -> None:
-        if now.follows(known) and now.name == noted.name:  # as before, or accepted by somebody's word
+        if now.follows(known) and now.name == noted.name:  # as before, or accepted by an operator
             if now != noted:
                 self._note(ask, NOTE, noted, now)
         elif now.name != known.name:

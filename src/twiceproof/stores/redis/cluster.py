@@ -1,4 +1,4 @@
-"""Who serves which lane; sending scripts, collecting replies."""
+"""Which server has which lane; sends scripts and collects their replies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["RedisCluster", "ScriptCall", "commit_answers", "opening", "settled",
 
 
 EPOCH_STRIDE = 1_000_000  # more numbers than a lane can have handed out and lost
-OURS = (Broken, NotNow, Elsewhere, StoreError)  # anything else is no word of a server's: a signal's, or a bug
+OURS = (Broken, NotNow, Elsewhere, StoreError)  # others do not come from a server: a signal handler's, or a bug
 REFUSED = 0  # epoch.lua's answer for a replica that took over
 
 UnderWay = tuple[RedisServer, RedisConnection, Sequence[int], Broken | None]
@@ -89,7 +89,7 @@ class RedisCluster:
         return list({node.name: node for _, _, node in self._by_slot or self.refresh()}.values())
 
     def refresh(self) -> list[tuple[int, int, RedisServer]]:
-        """Ask the servers, until one answers, who serves what."""
+        """Ask the servers for the map of the slots, until one of them replies."""
         last: Exception = NotNow("No server of the cluster is known")
         for node in list(self._nodes.values()):
             try:
@@ -242,7 +242,7 @@ class RedisCluster:
         node.give_back(link)
         return replies
 
-    # -- greeting --------------------------------------------------------------------------------
+    # -- checking a server before its first call -------------------------------------------------
 
     def _borrow(self, node: RedisServer, lanes: Sequence[Lane]) -> RedisConnection:
         """A link to a server that is known to serve these lanes in this epoch."""
@@ -291,7 +291,7 @@ class RedisCluster:
         return ScriptCall(lanes[0], self._scripts.epoch, [encode(asked)])
 
     def greet(self) -> None:
-        """Before anything is asked: a server that must be refused is refused when the store is opened."""
+        """Check the server when the store is opened, so that one that must be refused is refused then."""
         if not self.target.cluster:
             self._seed.give_back(self._borrow(self._seed, self.lanes))
 
@@ -334,7 +334,7 @@ def _fill(replies: list[Any], places: Sequence[int], error: Exception) -> None:
 
 
 def settled(replies: list[Any]) -> list[Any]:
-    """The replies, if every server's word is known; else the group must be tried again.
+    """The replies, if those of all servers are known; else the group must be tried again.
 
     A server that is away for longer must not hold up the callers of the others: once nothing was sent to
     it any more, its part alone fails.

@@ -44,7 +44,7 @@ __all__ = [
 
 
 META_KEY = "twiceproof:meta"
-SCHEMA = 4  # 1 kept a record as a hash, 2 had no heads, and up to 3 a run was a record of the kind "claim"
+SCHEMA = 1
 
 
 class Lane:
@@ -87,11 +87,8 @@ class Meta(msgspec.Struct, frozen=True):
                 f"The Redis store was written by a newer release (schema {meta.schema}, this one knows {SCHEMA}); "
                 "upgrade twiceproof."
             )
-        if meta.schema < SCHEMA:
-            raise SchemaMismatch(
-                f"The Redis store was written by an older release (schema {meta.schema}, this one knows {SCHEMA}), "
-                "and its records cannot be carried over; use another database."
-            )
+        if meta.schema != SCHEMA:
+            raise SchemaMismatch(f"The Redis store has the unknown schema {meta.schema}; use another database.")
         return meta
 
     def text(self) -> bytes:
@@ -138,7 +135,7 @@ def record_key(lane: str, at: Address) -> str:
 
 
 def seconds(micros: int) -> float:
-    """The server's time, as the scripts tell it."""
+    """The server's time, as the scripts return it."""
     return micros / 1_000_000
 
 
@@ -146,7 +143,7 @@ def micros(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1_000_000)
 
 
-# -- what is asked -------------------------------------------------------------------------------
+# -- requests ------------------------------------------------------------------------------------
 
 
 def arguments(batch: Batch, lane: str, mark: str | None) -> Arguments:
@@ -228,7 +225,7 @@ def too_large() -> BadWrite:
     )
 
 
-# -- what is answered ----------------------------------------------------------------------------
+# -- replies -------------------------------------------------------------------------------------
 
 
 def outcome(batch: Batch, answer: Any, now: float) -> Outcome | Exception:

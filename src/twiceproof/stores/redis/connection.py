@@ -122,7 +122,7 @@ UNKNOWN = "Redis refused: {text}. This is a bug in twiceproof or in the server; 
 Command = Sequence[bytes | str | int]
 
 READ_SIZE = 65_536
-GLANCES = 100  # a command beside us takes a hundred microseconds, with the way there and back
+GLANCES = 100  # a round trip to a server on this machine takes a hundred microseconds
 
 
 class RedisConnection:
@@ -153,7 +153,7 @@ class RedisConnection:
             raise Broken(_told(error), sent=True) from error  # part of it may have left
 
     def receive(self, *, alone: bool = False) -> Any:
-        """The next reply; an error of the server's is returned, not raised. `alone`: nobody else is at work here."""
+        """The next reply; an error of the server's is returned, not raised. `alone`: no other caller is at work."""
         replies = self._replies
         try:
             if alone and self._glances is not None:
@@ -175,7 +175,7 @@ class RedisConnection:
             data = self._sock.recv(READ_SIZE, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
-        if data:  # otherwise it is over, as whoever reads on will find
+        if data:  # otherwise it was closed, which the next read finds
             self._replies.feed(data)
         return True
 
@@ -184,7 +184,7 @@ class RedisConnection:
         return [self.receive() for _ in commands]
 
     def wait_for_ever(self) -> None:
-        """For whoever is told things instead of asking. Not before all was asked: an answer can get lost."""
+        """For a subscription. Not before the last command: its reply can get lost."""
         self._sock.settimeout(None)
         if type(self._sock) is socket.socket and sys.platform == "linux":
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
@@ -204,7 +204,7 @@ def _leave_waiting_to_the_kernel(sock: socket.socket) -> None:
 
 
 def _told(error: Exception) -> Exception:
-    """The kernel's word for a time that has run out is not one for people."""
+    """The kernel reports a timeout as BlockingIOError, which means nothing to a reader."""
     return TimeoutError("no answer in time") if isinstance(error, BlockingIOError) else error
 
 
@@ -217,7 +217,7 @@ class RedisServer:
         self.port = port
         self.server = ""  # the process that answered last
         self.former = ""  # the same process before it was promoted; "" if it was never a replica
-        self.trusted = ""  # the process that was greeted last
+        self.trusted = ""  # the server process that was checked last
         self.greeted: set[int] = set()  # lanes that this process is known to serve
         self.sick_until = 0.0  # by the monotonic clock: not worth a try before
         self._target = target
@@ -277,7 +277,7 @@ class RedisServer:
         return link
 
     def _learn(self, link: RedisConnection) -> None:
-        """Who is there? A replica's answers may be old: it is never asked."""
+        """Learn which server this is. A replica is refused: its replies may be old."""
         number, text = link.ask(("CLIENT", "ID"), ("INFO",))
         if isinstance(text, Exception):
             raise understood(text)

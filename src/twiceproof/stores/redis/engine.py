@@ -1,4 +1,4 @@
-"""RedisEngine; handing out what is due."""
+"""RedisEngine: commits, reads and scans by scripts; hands out due records."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ __all__ = ["Others", "RedisEngine", "hand_out"]
 
 
 UNSERVED_PAUSE = 1.0
-MOST_NAMES = 1_000  # of others' queues that are remembered
-ROUNDS, FOR_THE_NEXT = 20, 3  # in which a look finds its way past others' queues, and past those that come later
+MOST_NAMES = 1_000  # of other workers' queues that are remembered
+ROUNDS, FOR_THE_NEXT = 20, 3  # tries to get past other workers' queues, and past those that are due later
 
 
 class DueHead(Struct, order=True, frozen=True):
@@ -60,7 +60,7 @@ class DueHead(Struct, order=True, frozen=True):
 
 
 class Heads(Struct):
-    """What the servers have waiting. `missed`: some server did not say all."""
+    """Heads of the servers' queues. `missed`: some server did not return all."""
 
     ripe: list[DueHead]
     later: list[float]
@@ -69,7 +69,7 @@ class Heads(Struct):
 
 
 class Others:
-    """Queues that were met and not asked for, by kind: of another worker's flows, or of what is swept."""
+    """Queues that were found but not requested, by kind: of other workers' flows, or of retention."""
 
     def __init__(self) -> None:
         self._names: dict[str, dict[str, None]] = {}
@@ -81,7 +81,7 @@ class Others:
         known = self._names.setdefault(kind, {})
         known.update(dict.fromkeys(names))
         if len(known) > MOST_NAMES:
-            self._names[kind] = {}  # they are met again
+            self._names[kind] = {}  # they are found again
 
 
 def hand_out(
@@ -104,7 +104,7 @@ def hand_out(
 def _peek(
     nodes: RedisCluster, scripts: Scripts, others: Others, kind: str, asked: Collection[str], limit: int
 ) -> Heads:
-    """Until each lane has said what comes first of what is asked for, or that there is nothing."""
+    """Ask until each lane has returned the first due records of the requested queues, or that there are none."""
     heads = Heads([], [], 0.0, missed=False)
     few = len(asked) <= FEW
     names = list(asked) if few else others.beside(kind, asked)
@@ -256,7 +256,7 @@ class RedisEngine:
         return self._sure(answers)
 
     def _put(self, batch: Batch) -> Outcome | Again | Exception:
-        """One write of one caller, on one server: a script and a way of their own, as this is what most commits are."""
+        """One write of one caller, on one server: with its own script, because most commits are of this kind."""
         reply = self._nodes.ask_one(ScriptCall(self.lanes[0], self._scripts.put, self._packed(batch)))
         if type(reply) is list:
             return outcome(batch, reply[1], seconds(reply[0]))
@@ -265,7 +265,7 @@ class RedisEngine:
         return commit_answers(settled([reply])[0], [batch])[0]
 
     def _packed(self, batch: Batch) -> Arguments:
-        """With what to tell waiters elsewhere. In a cluster each word would go to every server: there, they look."""
+        """With the names to notify. In a cluster each message would go to every server: there, callers poll."""
         marks = "" if self.target.cluster else ",".join(map(mark, names_to_notify(batch)))
         return arguments(batch, self._lane(batch.space).prefix, marks or None)
 
@@ -295,7 +295,7 @@ class RedisEngine:
         return hand_out(self._nodes, self._scripts, self._others, kind, queues, limit, hide)
 
     def listen(self, on_change: OnChange) -> float | None:
-        """From now on, tell which spaces changed in other processes."""
+        """Notify of changes by other processes from now on."""
         return UNRELIABLE if self.target.cluster else self._listener.start(on_change)
 
     # -- reads -----------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ LANES = 16
 MOST_LANES = 1024
 TLS_OPTIONS = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
 OURS = {"lanes", "durability"}
-# A firewall forgets an idle connection without a word: who listens on it must not go on believing that it hears. Known
+# A firewall drops an idle connection silently: a listener must not go on relying on it. Noticed
 # within about ten seconds; where redis-py leaves it to the kernel (before 8), after two hours. macOS has another name.
 IDLE = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
 KEEPALIVE = {IDLE: 5, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3} if IDLE is not None else {}

@@ -78,7 +78,7 @@ def translated(on_broken: Callable[[], None] = lambda: None) -> Iterator[None]:
 
 
 def translate(error: sqlite3.Error) -> Exception:
-    """A failed fsync leaves the outcome open: whoever wrote comes back with a fresh handle and looks."""
+    """A failed fsync leaves the outcome unknown: the caller looks again with a fresh handle."""
     code = _code(error)
     return Disconnected(error, sent=True) if code == IO_ERROR else _named(code, error)
 
@@ -127,7 +127,7 @@ class FileIdentity:
         """Now and then."""
         if not 0.0 <= now - self._looked_at < LOOK_EVERY:
             self.insist()
-            self._looked_at = now  # not before: what is refused is refused the next time, too
+            self._looked_at = now  # not before: a refused file is refused the next time, too
 
     def _identity(self) -> tuple[int, int]:
         try:
@@ -140,10 +140,10 @@ class FileIdentity:
 
 
 class QuietConnection(sqlite3.Connection):
-    """Closed when nobody has it any more, without a word; never in a forked child of the process that opened it.
+    """Closed when it is collected, without a warning; never in a forked child of the process that opened it.
 
     `App()` at the top of a module is never closed, and need not be. From 3.13 on Python warns of such a connection,
-    which fails the tests of everybody who treats warnings as errors.
+    which fails the tests of users who treat warnings as errors.
     """
 
     _process = 0

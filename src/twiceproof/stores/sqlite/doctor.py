@@ -65,7 +65,7 @@ def _file_system(path: Path) -> Finding:
 
 
 def mount_kind(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """The type of the file system that holds the path, as the kernel tells it; "unknown" elsewhere."""
+    """The type of the file system that holds the path, as the kernel reports it; "unknown" elsewhere."""
     try:
         lines = mounts.read_text("utf-8", "surrogateescape").splitlines()
     except OSError:

@@ -14,10 +14,9 @@ from ...clock import Clock, system_clock
 from ...errors import StoreError
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record
 from ...threads import at_fork
-from ..base import Finding
+from ..base import FEW, Finding, chosen
 from .connection import FileIdentity, QuietConnection, begin_immediate, open_handle, translate, translated
 from .doctor import examine, note_host, refuse_unsafe
-from .due import hand_out, look
 from .join import SqliteJoins
 from .locks import carried_over
 from .notify import UNRELIABLE, FileWatch, OnChange
@@ -25,17 +24,92 @@ from .readers import READERS, Readers
 from .rows import COLUMNS, READ, SqliteScan, VersionCounter, catch_up, land_counted, record_of
 from .schema import create_private, migrate
 
-__all__ = ["SqliteEngine"]
+__all__ = ["SqliteEngine", "look"]
 
 
 SHORTEST_LOG, LONGEST_LOG = 1_000, 8_000  # pages; 4 and 32 MB
 WRITER_CACHE, READER_CACHE = 32_768, 32_768 // READERS  # KiB of pages: 64 MB for all connections of a store together
 COMMITS_BETWEEN_FITS = 4_096  # a file that outgrows its log is noticed
-FORK_PATIENCE = 1.0  # for those who read or write; who is at it for longer makes the file unusable in the child
+FORK_PATIENCE = (
+    1.0  # seconds to wait for readers and writers; one that takes longer makes the file unusable in the child
+)
+
+
+# -- what is due: found without the write lock, which is taken if there is something ---------------
+
+# For one queue alone the smallest time is the first entry of the index; for several together, all would be read.
+FIRST = (
+    "SELECT min(r.due_at) FROM twiceproof_records AS r INDEXED BY twiceproof_records_due"
+    " WHERE r.kind={kind} AND r.due_at IS NOT NULL AND r.queue = {queue}"
+)
+NAMED = (
+    f"SELECT column1 AS queue, ({FIRST.format(kind='?1', queue='column1')}) AS first FROM (VALUES {{names}})"  # noqa: S608
+    " WHERE first IS NOT NULL ORDER BY first"
+)
+# From each queue with due records to the next: the index has them in this order, the first due first.
+ALL = f"""
+WITH RECURSIVE heads (queue) AS (
+    SELECT min(queue) FROM twiceproof_records INDEXED BY twiceproof_records_due WHERE kind=:kind AND due_at IS NOT NULL
+    UNION ALL
+    SELECT (
+        SELECT min(r.queue) FROM twiceproof_records AS r INDEXED BY twiceproof_records_due
+        WHERE r.kind=:kind AND r.due_at IS NOT NULL AND r.queue > heads.queue
+    ) FROM heads WHERE heads.queue IS NOT NULL
+)
+SELECT queue, ({FIRST.format(kind=":kind", queue="heads.queue")}) AS first FROM heads
+WHERE queue IS NOT NULL ORDER BY first"""  # noqa: S608
+
+
+def look(
+    db: sqlite3.Connection, kind: str, queues: Collection[str], now: float, limit: int
+) -> tuple[list[str], float | None]:
+    """The queues in which something is due, and when the first of the others is."""
+    asked = frozenset(queues)
+    if not asked:
+        return [], None
+    heads = _named(db, kind, asked) if len(asked) <= FEW else db.execute(ALL, {"kind": kind})
+    try:
+        return chosen(heads, asked, now, limit)
+    finally:
+        heads.close()
+
+
+def hand_out(
+    db: sqlite3.Connection,
+    kind: str,
+    queues: Sequence[str],
+    limit: int,
+    times: tuple[float, float],
+    numbers: VersionCounter,
+) -> tuple[list[Record], float | None]:
+    """Within a write transaction: what is due in these queues, hidden, and when the first of them is due next.
+    `times`: now, and until when to hide."""
+    now, until = times
+    waiting = f"FROM twiceproof_records WHERE kind=? AND queue IN ({_marks(queues)}) AND due_at"
+    rows = db.execute(
+        f"SELECT {COLUMNS} {waiting} <= ? ORDER BY due_at, id LIMIT ?", (kind, *queues, now, limit)
+    ).fetchall()
+    number = numbers.next(db)
+    if rows:
+        db.executemany(
+            "UPDATE twiceproof_records SET due_at=?, version=? WHERE id=?",
+            [(until, number, row[0]) for row in rows],
+        )
+        numbers.use(db, 1)
+    _, later = _named(db, kind, queues).fetchone() or ("", None)
+    return [record_of((*row[:5], number, *row[6:12], until, row[13])) for row in rows], later
+
+
+def _named(db: sqlite3.Connection, kind: str, queues: Collection[str]) -> sqlite3.Cursor:
+    return db.execute(NAMED.format(names=",".join(["(?)"] * len(queues))), (kind, *queues))
+
+
+def _marks(queues: Collection[str]) -> str:
+    return ",".join("?" * len(queues))
 
 
 class SqliteEngine:
-    """One writing connection, used by whoever leads a commit, and some reading ones."""
+    """One writing connection, used by the leader of a commit, and some reading ones."""
 
     batch_limit = 500
     group_limit = 500
@@ -46,7 +120,7 @@ class SqliteEngine:
     def __init__(
         self, path: Path, *, clock: Clock = system_clock, durability: str = "power", patience: float = 10.0
     ) -> None:
-        self.path = path = path.absolute()  # whoever changes the directory later, a daemon or a test, keeps this file
+        self.path = path = path.absolute()  # a daemon or a test that changes the directory later keeps this file
         self.durability = durability
         self._clock = clock
         self._patience = patience
@@ -167,7 +241,7 @@ class SqliteEngine:
     # -- other processes -------------------------------------------------------------------------
 
     def listen(self, on_change: OnChange) -> float | None:
-        """From now on, tell when another process wrote. Who wrote what, SQLite does not say."""
+        """Notify of writes by other processes from now on. SQLite cannot say what they wrote."""
         return None if self._watch.start(on_change) else UNRELIABLE
 
     def _data_version(self) -> tuple[int, int] | None:
@@ -253,7 +327,7 @@ class SqliteEngine:
         self._watch.reset()
 
     def _notice_fork(self) -> None:
-        """Also one of which Python was not told, as some servers make them."""
+        """Also a fork that did not run Python's hooks, as in some servers."""
         if self._process != os.getpid():
             self.in_child()
 

@@ -40,7 +40,7 @@ class SqliteJoins:
         return open_handle(self._path)
 
     def under_way(self) -> bool:
-        """Whether somebody is in the middle of a transaction, also on a connection that we did not open."""
+        """Whether a transaction is open, also on a connection that we did not open."""
         for driver in list(self._joined):
             with contextlib.suppress(Exception):  # a driver's own: it was closed
                 if driver.raw().in_transaction:

@@ -43,7 +43,7 @@ class _Span(NamedTuple):
 
 IN_USE = (
     _Span("", 0x4000_0002, 510),  # shared by all users; the last one to close asks for it alone, then removes the log
-    _Span("-shm", 128, 1),  # likewise; who finds it free begins the shared memory anew
+    _Span("-shm", 128, 1),  # likewise; a process that finds it free initialises the shared memory
 )
 ANY_USE = (IN_USE[0], _Span("-shm", 120, 9))  # every lock that a connection can have in a file with a log
 
@@ -62,7 +62,7 @@ class OpenFile:
         return self._held
 
     def hold(self) -> None:
-        """Once a connection has read from it, and so has SQLite's own locks: until then nobody is shut out."""
+        """Once a connection has read from it, and so has SQLite's own locks: until then no process is locked out."""
         with _files.mutex:
             if SET_LOCK is not None and not self._held:
                 for span in IN_USE:
@@ -152,7 +152,7 @@ _files = _Files()
 def opening(path: Path) -> OpenFile | None:
     """Before a connection to it is opened; None where there is no such file yet."""
     if _files.process != os.getpid():
-        _files.reset()  # a fork of which Python was not told, as some servers make them
+        _files.reset()  # a fork that did not run Python's hooks, as in some servers
     try:
         inode = _inode(path.stat())
     except OSError:
@@ -193,7 +193,7 @@ def _lock(descriptor: int, kind: int, span: _Span) -> None:
 
 
 def _close(descriptor: int, known: Inode) -> None:
-    """Unless somebody else closed it, and its number is another's by now."""
+    """Unless other code closed it, and its number belongs to another file by now."""
     if _inode_of(descriptor) == known:
         with contextlib.suppress(OSError):
             os.close(descriptor)

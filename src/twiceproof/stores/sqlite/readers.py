@@ -17,7 +17,7 @@ LOST = 1.0  # seconds: then we look for connections that an interrupt kept from 
 
 
 class Readers:
-    """Whoever comes when all are lent waits for one. The last one given back is lent first: its cache is warm."""
+    """A caller that comes when all are lent waits for one. The last one returned is lent first: its cache is warm."""
 
     def __init__(self, open_: Callable[[], QuietConnection]) -> None:
         self._open = open_
@@ -37,7 +37,7 @@ class Readers:
         return len(self._living) + self._opening
 
     def borrow(self) -> QuietConnection:
-        """One that nobody else uses now. It is given back, or dropped if it failed."""
+        """One that no other caller uses now. It is returned, or dropped if it failed."""
         try:
             return self.idle.pop()
         except IndexError:
@@ -68,7 +68,7 @@ class Readers:
 
     def _wait(self) -> QuietConnection:
         with self._changed:
-            self._waiting += 1  # and then a look at the list: who gives one back does it the other way round
+            self._waiting += 1  # and then look at the list: a caller that returns one does it in the opposite order
             try:
                 while (found := self._idle_one()) is None and not self._may_open():
                     if not self._changed.wait(LOST):

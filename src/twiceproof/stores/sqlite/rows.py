@@ -17,7 +17,7 @@ __all__ = ["COLUMNS", "SqliteScan", "VersionCounter", "catch_up", "land_all", "l
 RESERVED = 1_024  # at a time: writing the counter with every commit would cost a page of it
 
 PER_SECOND, SINCE = 2**22, 1_577_836_800  # below 2^53 until 2088
-MOST = 2**52  # whatever a wrong clock says
+MOST = 2**52  # an upper limit, for a wrong clock
 
 
 def catch_up(db: sqlite3.Connection, now: float) -> None:
@@ -43,7 +43,7 @@ class VersionCounter:
         self._seen: int | None = None
 
     def next(self, db: sqlite3.Connection) -> int:
-        """The first number that nobody has had."""
+        """The first number that was never drawn."""
         (seen,) = db.execute("PRAGMA data_version").fetchone()  # changes when another connection has written
         if seen != self._seen:
             (self._reserved,) = db.execute("SELECT number FROM twiceproof_counter").fetchone()
@@ -107,7 +107,7 @@ REMOVE_BY = {"fence": REMOVE + "fence=?", "version": REMOVE + "version=?"}
 def land_counted(
     db: sqlite3.Connection, batches: Sequence[Batch], numbers: VersionCounter, now: float
 ) -> list[Outcome]:
-    """Land each batch or not, within a write transaction, with numbers that nobody had before."""
+    """Land each batch or not, within a write transaction, with numbers that were never drawn before."""
     outcomes = land_all(db, batches, numbers.next(db), now)
     if any(type(outcome) is Written for outcome in outcomes):
         numbers.use(db, len(batches))
@@ -200,7 +200,7 @@ def _execute(db: sqlite3.Connection, statement: str, rows: list[Row]) -> int:
 
 
 def _told_apart(db: sqlite3.Connection, batch: Batch, number: int, now: float) -> Outcome:
-    """Somebody in the group did not fit: who did left its number. A nonce may be from a try before this one."""
+    """A batch of the group did not fit: those that did left their numbers. A nonce may be from an earlier try."""
     at = batch.writes[0].at
     found = read_row(db, at)
     landed = found is not None and found.version == str(number)

@@ -1,4 +1,4 @@
-"""Creates the file and migrates it; is it a ledger at all."""
+"""The ledger's file in SQLite: checks that it is one, creates it privately, and brings its schema up to date."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_ledger(path: Path) -> None:
 
 
 def _is_ledger(path: Path) -> bool:
-    """Looked at without the right to write."""
+    """Open it read-only and look for our table."""
     try:
         with contextlib.closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             found = db.execute("SELECT 1 FROM sqlite_master WHERE name='twiceproof_records'").fetchone()
@@ -72,7 +72,7 @@ def _make_empty(path: Path) -> None:
     """Without a descriptor where that can be had: another thread may have opened it before ours is closed."""
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
-    except PermissionError:  # not everybody may do that everywhere
+    except PermissionError:  # not permitted to every user, nor on every system
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 

@@ -7,7 +7,7 @@ local answers = {micros}
 local function hide(lane, index, number, member, score)
   local key = lane .. ':r:' .. kind .. '\0' .. member
   local old = call('GET', key)
-  if not old then call('ZREM', index, member) return end  -- somebody deleted the record by hand
+  if not old then call('ZREM', index, member) return end  -- the record was deleted by hand
   local record = struct.pack('>BBI8', 154, 207, number) .. string.sub(old, 11, 46)
     .. struct.pack('>BI8', 207, due) .. string.sub(old, HEAD + 1)
   call('SET', key, record)

@@ -1,7 +1,43 @@
--- The views show every letter and every digit. json_extract cuts a text at a NUL and makes a float of 2^63 and above;
--- asked for one path twice it answers `[x,x]`, JSON as it was stored, of which x is taken. (`->` does the same from
--- SQLite 3.38 on only.)
-DROP VIEW twiceproof_claims;
+-- Records, one row each. `id` grows with time, so that rows are appended and not scattered; the readable address has its
+-- own index, and keys that grow (order 1001, 1002, …) are appended there, too.
+CREATE TABLE twiceproof_records (
+    id          INTEGER PRIMARY KEY,
+    space       TEXT NOT NULL,
+    kind        TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    state       TEXT NOT NULL,
+    version     INTEGER NOT NULL,
+    fence       INTEGER NOT NULL,
+    nonce       TEXT NOT NULL,
+    created_at  REAL NOT NULL,
+    updated_at  REAL NOT NULL,
+    lease_until REAL,
+    queue       TEXT NOT NULL,
+    due_at      REAL,
+    body        TEXT NOT NULL
+);
+
+CREATE UNIQUE INDEX twiceproof_records_at ON twiceproof_records (space, kind, key);
+CREATE INDEX twiceproof_records_state ON twiceproof_records (kind, state);
+CREATE INDEX twiceproof_records_due ON twiceproof_records (kind, queue, due_at) WHERE due_at IS NOT NULL;
+
+-- The counter that versions and fences are drawn from. It only grows, and outlives every record.
+CREATE TABLE twiceproof_counter (
+    id     INTEGER PRIMARY KEY CHECK (id = 1),
+    number INTEGER NOT NULL
+);
+INSERT INTO twiceproof_counter (id, number) VALUES (1, 0);
+
+-- Facts about this file, for the doctor: which host wrote it last.
+CREATE TABLE twiceproof_facts (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+);
+
+-- For people: claims, runs of flows and their steps, readable with plain SQL.
+-- The views show every character and every digit. json_extract cuts a text at a NUL and makes a float of 2^63 and above;
+-- given one path twice it returns `[x,x]`, JSON as it was stored, from which x is taken. (`->` does the same, but only
+-- from SQLite 3.38 on.)
 CREATE VIEW twiceproof_claims AS
 SELECT
     coalesce(json_extract(body, '$.tenant'), 'default') AS tenant,
@@ -19,9 +55,8 @@ SELECT
     json_extract(body, '$.fault')              AS fault,
     body
 FROM twiceproof_records
-WHERE kind = 'claim';
+WHERE kind IN ('claim', 'run');
 
-DROP VIEW twiceproof_runs;
 CREATE VIEW twiceproof_runs AS
 SELECT
     json_extract(body, '$.run')                          AS run,
@@ -41,9 +76,8 @@ SELECT
     CASE WHEN json_type(body, '$.result') IS NOT NULL THEN substr(json_extract(body, '$.result', '$.result'), 2, (length(json_extract(body, '$.result', '$.result')) - 3) / 2) END AS result,
     json_extract(body, '$.fault')                        AS fault
 FROM twiceproof_records
-WHERE kind = 'claim' AND json_extract(body, '$.work') IS NOT NULL;
+WHERE kind = 'run';
 
-DROP VIEW twiceproof_steps;
 CREATE VIEW twiceproof_steps AS
 SELECT
     json_extract(c.body, '$.run')                        AS run,
@@ -62,5 +96,5 @@ SELECT
     CASE WHEN json_type(s.body, '$.result') IS NOT NULL THEN substr(json_extract(s.body, '$.result', '$.result'), 2, (length(json_extract(s.body, '$.result', '$.result')) - 3) / 2) END AS result,
     json_extract(s.body, '$.fault')                      AS fault
 FROM twiceproof_records AS s
-JOIN twiceproof_records AS c ON c.space = s.space AND c.kind = 'claim' AND c.key = 'self'
+JOIN twiceproof_records AS c ON c.space = s.space AND c.kind = 'run' AND c.key = 'self'
 WHERE s.kind = 'step';
