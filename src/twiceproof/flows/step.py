@@ -6,6 +6,7 @@ import inspect
 import logging
 from collections.abc import Callable
 from inspect import Parameter
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from ..claims.claim import validate_name
 from ..claims.once import refuse_generators
 from ..claims.request import Arguments, operation_name
 from ..claims.results import ResultType
-from ..errors import KeyRefused, Misuse
+from ..errors import KeyRefused, Misuse, NotDone
 from ..keys import KeyMaker, Template
 from .engine.decisions import StepPlan
 
@@ -105,6 +106,27 @@ class Step:
     def own_id(self, arguments: dict[str, Any]) -> str | None:
         """Return the id that distinguishes this call from others of the same step: in loops, the item's."""
         return self._own_id.make(arguments) if self._own_id is not None else None
+
+    def call_plain(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a `def`. A coroutine that it returns has not begun: recorded as done, its work would be lost."""
+        value = self.function(*args, **kwargs)
+        if type(value) is CoroutineType:
+            value.close()
+            raise NotDone(f"{self.name} is a def that returns a coroutine; make it an `async def`.", final=True)
+        return value
+
+    def probe_call(self, given: dict[str, Any]) -> Callable[[], Any]:
+        """Call the probe the way the step is called: an `async def` step may have a plain probe."""
+        probe = self.plan.repeat.probe
+        assert probe is not None  # noqa: S101 - asked before
+        if not self.is_async:
+            return lambda: probe(**given)
+
+        async def awaited() -> Any:
+            answer = probe(**given)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return awaited
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:

@@ -24,9 +24,9 @@ __all__ = [
     "Refuse",
     "Replay",
     "StepPlan",
-    "looked_beside",
     "on_error",
     "on_probe",
+    "on_probe_while_overdue",
     "on_reached",
 ]
 
@@ -147,7 +147,7 @@ def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Befo
     """Its start is recorded, and no end."""
     kind = plan.repeat.kind
     if kind == "never":
-        return NeedsPerson("it was started and nobody knows how it ended; it is declared never to be repeated blindly")
+        return NeedsPerson("it was started and its outcome is unknown; it is declared never to be repeated blindly")
     if kind == "check":
         wait = _settled_at(plan, entry, lapsed) - now
         return Later(wait, STARTED) if wait > 0 else Probe()
@@ -236,6 +236,6 @@ def on_probe(plan: StepPlan, entry: Entry, look: Look, now: float, *, roll: Call
     return Act(starts + 1, intent=True)
 
 
-def looked_beside(look: Look) -> Adopt | NeedsPerson:
+def on_probe_while_overdue(look: Look) -> Adopt | NeedsPerson:
     """The same while an attempt of this process is still at work: it may be about to do what is absent."""
     return Adopt(look.receipt) if isinstance(look, Happened) else NeedsPerson(STILL_AT_WORK)

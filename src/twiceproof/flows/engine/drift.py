@@ -60,7 +60,7 @@ def missed(
     if not has_id(call.name):
         return sorted(gone + [name for name in unvisited.loose if _came_before(name, entries[name], entry, call)])
     own = f"{stem_of(call.name)}["
-    if any(name.startswith(own) and not _ran_beside(entries[name].note, call.place) for name in unvisited.loose):
+    if any(name.startswith(own) and not _is_unordered(entries[name].note, call.place) for name in unvisited.loose):
         return sorted(gone)  # one is enough: a batch may have thousands
     for name in unvisited.loose:
         known = entries[name]
@@ -72,11 +72,11 @@ def missed(
 def _came_before(name: str, known: Entry, entry: Entry | None, call: Next) -> bool:
     if not call.acts and (known.note.concurrent or has_id(name)):
         return False  # it has no effect, and entries without an order are missed by calls that act
-    if _ran_beside(known.note, call.place):
+    if _is_unordered(known.note, call.place):
         return False
     return entry is None or (known.state == STEP_DONE and known.note.order < (entry.note.order or known.note.order + 1))
 
 
-def _ran_beside(note: EntryNote, place: str) -> bool:
+def _is_unordered(note: EntryNote, place: str) -> bool:
     """Whether their order is undefined. Without a place, it ran on tasks of the flow's own, or in an old release."""
     return note.concurrent and (not note.place or are_siblings(note.place, place))

@@ -291,7 +291,7 @@ class RunExit:
         if unknown:
             reason = f"{type(error).__name__} while {', '.join(unknown)} ran: whether it was done is unknown"
         elif interrupts > MOST_CRASHES:
-            reason = f"whoever took it was stopped, {interrupts} times now, by {type(error).__name__} at last"
+            reason = f"it was interrupted {interrupts} times, by {type(error).__name__} at last"
         if reason:
             yield from self._write(as_review(held.at, claim, reason))
             return Reviewed(reason)

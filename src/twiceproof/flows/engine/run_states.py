@@ -191,7 +191,7 @@ def _resume(run: RunAsk, record: Record, claim: Claim, now: float) -> Move:
         why = f"belongs to version {work.version} of its flow, which this process does not have"
         return AnswerOnly(Parked(record.state, why, claim.run, record.due_at))
     if record.state == HELD and work.crashes >= MOST_CRASHES:
-        why = f"whoever took it stopped without a word, {work.crashes + 1} times now"
+        why = f"the processes that took it crashed or were stopped, {work.crashes + 1} times now"
         return _park(record, with_work(claim, crash_unresolved=True), why)
     claim = structs.replace(claim, owner=ask.owner, attempt=claim.attempt + 1, reason="", fault=None, result=NO_RESULT)
     claim = with_work(claim, **_news(record, work, now))

@@ -26,7 +26,7 @@ from ...operations import Operation
 from ..repeat import SAFE
 from ..step import StepCall
 from .context import Unwind
-from .decisions import Later, NeedsPerson, Refuse, on_error
+from .decisions import After, Later, NeedsPerson, Refuse, on_error
 from .exits import Review, Wait
 from .ledger import RETRY, STARTED, STEP_FAILED, UNKNOWN, EntryNote
 from .run_states import INNER_REVIEW, WAITS_FOR_RUN
@@ -56,54 +56,65 @@ class StepErrors:
 
     def handle(self, note: EntryNote, error: BaseException) -> Operation[None]:
         """Record what the error means. Returns if the step is to be attempted again; otherwise raises."""
-        session, plan, name = self._session, self._call.step.plan, self._call.name
+        session, name = self._session, self._call.name
         if isinstance(error, Unwind):
             raise error
         circle = self._circle(error)
         if circle is None and isinstance(error, Waiting | NeedsReview) and self._is_safe:
             self._wait_for_inner(note, error)
-        error = circle or error
-        now = session.ledger.now()
-        first = note.first_at or session.last_time()
-        verdict = session.parts.verdicts.judge(error, plan.not_done)
-        ambiguous, unclassified = note.ambiguous or verdict == "ambiguous", note.unclassified or verdict == "other"
-        final = verdict == "final" or plan.retry.gives_up_on(error)
-        move = on_error(
-            plan,
-            note.starts,
-            first,
-            verdict,
-            now,
-            asked=retry_after(error, now),
-            roll=session.parts.roll,
-            ambiguous=ambiguous,
-            unclassified=unclassified,
-            final=final,
-        )
+        error, now = circle or error, session.ledger.now()
+        move, failed = self._classify(note, error, now)
         if circle is not None or self._is_final(error):
             move = Refuse()
         if self._is_at_work(error) and isinstance(move, Later) and move.seconds > session.patience:
             self._wait_for_inner(note, error)  # one that ends sooner is waited for in place
-        fault = fault_of(error, retryable=verdict == "clean")
-        note = structs.replace(
-            note, fault=fault, first_at=first, ambiguous=ambiguous, unclassified=unclassified, final=final
-        )
         if isinstance(move, NeedsPerson):
-            session.finished(name, UNKNOWN, structs.replace(note, reason=move.reason))
-            if isinstance(error, Exception):
-                session.stop_run(Review(f"{name}: {move.reason} ({fault.type}: {fault.message})", error=error))
-            raise error
+            self._park(failed, move.reason, error)
         if not isinstance(error, Exception):
             if isinstance(move, Later) and move.state == STARTED:
-                self._record_wait(note, move, now)  # or the next holder would probe too early
+                self._record_wait(failed, move, now)  # or the next holder would probe too early
             raise error  # the process was told to stop: the next holder decides by what is recorded
         if isinstance(move, Refuse):
-            session.finished(name, STEP_FAILED, note)
-            raise step_failed(session, name, fault) from error
-        self._record_wait(note, move, now)
+            session.finished(name, STEP_FAILED, failed)
+            raise step_failed(session, name, failed.fault or fault_of(error)) from error
+        self._record_wait(failed, move, now)
         yield from session.ledger.flush()
         yield from session.reload_after_interrupt()
         session.refuse_if_undoing()
+
+    def _classify(self, note: EntryNote, error: BaseException, now: float) -> tuple[After, EntryNote]:
+        """Decide what follows from the error, and make the note of the attempt."""
+        session, plan = self._session, self._call.step.plan
+        verdict = session.parts.verdicts.judge(error, plan.not_done)
+        failed = structs.replace(
+            note,
+            fault=fault_of(error, retryable=verdict == "clean"),
+            first_at=note.first_at or session.last_time(),
+            ambiguous=note.ambiguous or verdict == "ambiguous",
+            unclassified=note.unclassified or verdict == "other",
+            final=verdict == "final" or plan.retry.gives_up_on(error),
+        )
+        move = on_error(
+            plan,
+            note.starts,
+            failed.first_at or now,
+            verdict,
+            now,
+            asked=retry_after(error, now),
+            roll=session.parts.roll,
+            ambiguous=failed.ambiguous,
+            unclassified=failed.unclassified,
+            final=failed.final,
+        )
+        return move, failed
+
+    def _park(self, failed: EntryNote, reason: str, error: BaseException) -> NoReturn:
+        """Leave the step to a person; an interrupt goes on to its own end."""
+        name, fault = self._call.name, fault_of(error)
+        self._session.finished(name, UNKNOWN, structs.replace(failed, reason=reason))
+        if isinstance(error, Exception):
+            self._session.stop_run(Review(f"{name}: {reason} ({fault.type}: {fault.message})", error=error))
+        raise error
 
     def _is_final(self, error: BaseException) -> bool:
         """Whether a called run or claim has ended, or does not fit the call: another call would raise the same."""

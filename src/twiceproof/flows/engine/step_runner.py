@@ -5,11 +5,9 @@ What to do follows from the pure functions in `decisions`; what an error means, 
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from functools import partial
-from types import CoroutineType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import structs
@@ -22,14 +20,25 @@ from ...claims.held_claim import INHERITED
 from ...claims.results import Misfit, Packed, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
-from ...errors import Duplicate, NotDone, ResultNotKept, StepFailed
+from ...errors import Duplicate, ResultNotKept, StepFailed
 from ...operations import Operation, Raised, Returned, Sleep, UserCall, block
 from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
-from ..step import Step, StepCall, called_with
+from ..step import StepCall, called_with
 from ..transaction import LedgerHasNews, attempt_joined
 from .context import Attempt, attempt_var
-from .decisions import Act, Adopt, Later, NeedsPerson, Probe, Refuse, Replay, looked_beside, on_probe, on_reached
+from .decisions import (
+    Act,
+    Adopt,
+    Later,
+    NeedsPerson,
+    Probe,
+    Refuse,
+    Replay,
+    on_probe,
+    on_probe_while_overdue,
+    on_reached,
+)
 from .exits import GiveBack, Review, Undo, Wait
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, UNKNOWN, Entry, EntryNote
 from .step_errors import StepErrors, step_failed
@@ -130,7 +139,7 @@ class StepRunner:
         """If a crash may have begun this step without a record, a person decides: nothing is undone around it."""
         session, step = self._session, self._step
         if session.is_to_be_undone and step.is_asked_about and session.left_no_trace(step):
-            self._park(entry, "it must be undone, but nobody knows whether this was done")
+            self._park(entry, "it must be undone, but whether this was done is unknown")
         session.refuse_if_undoing()
 
     def _starting(self, entry: Entry | None, act: Act) -> EntryNote:
@@ -195,13 +204,11 @@ class StepRunner:
 
     def _work(self) -> Callable[[], Any]:
         step, call = self._step, self._call
+        function = step.function if step.is_async else step.call_plain
         if step.plan.timeout is not None:
-            function = step.function if step.is_async else partial(_call_plain, step)
             place = self._session.attempt_place(call.name)
             return limited(function, step.plan.timeout, call.args, call.kwargs, place)
-        if step.is_async:
-            return lambda: step.function(*call.args, **call.kwargs)
-        return lambda: _call_plain(step, *call.args, **call.kwargs)
+        return lambda: function(*call.args, **call.kwargs)
 
     def _own_result(self, note: EntryNote, finding: Any) -> Any:
         """A guarded function reports a duplicate of this run's own call if that was made before a crash: its result
@@ -269,7 +276,7 @@ class StepRunner:
             one.when_over(partial(self._testify, note))
         if finding is not None and not probes:
             return finding
-        move = looked_beside((yield from self._probe()))
+        move = on_probe_while_overdue((yield from self._probe()))
         return Returned(move.receipt) if isinstance(move, Adopt) else move
 
     def _testify(self, note: EntryNote, finding: Returned | Raised) -> None:
@@ -343,7 +350,7 @@ class StepRunner:
         given = called_with(look, {**call.arguments, "effect_key": effect_key(space, call.name)})
         token = attempt_var.set(Attempt(space, call.name, 0))
         try:
-            finding = yield from UserCall(_probe_call(look, given, self._step))
+            finding = yield from UserCall(self._step.probe_call(given))
         finally:
             attempt_var.reset(token)
         if isinstance(finding, Returned):
@@ -425,26 +432,6 @@ class StepRunner:
             self._session.finished(self._call.name, STEP_FAILED, structs.replace(known.note, not_before=None))
         fault = entry.note.fault if entry else None
         return step_failed(self._session, self._call.name, fault or Fault("unknown"))
-
-
-def _call_plain(step: Step, /, *args: Any, **kwargs: Any) -> Any:
-    value = step.function(*args, **kwargs)
-    if type(value) is CoroutineType:
-        value.close()  # its work has not begun: recorded as done, it would be lost
-        raise NotDone(f"{step.name} is a def that returns a coroutine; make it an `async def`.", final=True)
-    return value
-
-
-def _probe_call(look: Callable[..., Any], given: dict[str, Any], step: Step) -> Callable[[], Any]:
-    """Call a probe the way its step is called: an `async def` step may have a plain probe."""
-    if not step.is_async:
-        return lambda: look(**given)
-
-    async def awaited() -> Any:
-        answer = look(**given)
-        return await answer if inspect.isawaitable(answer) else answer
-
-    return awaited
 
 
 def _absent(entry: Entry) -> EntryNote:

@@ -358,7 +358,7 @@ def test_a_never_step_that_was_cut_off_goes_to_a_person(stage: Stage, style: Sty
         pay_flow(stage, style, "never", [], at=3)(1)
     assert stage.effects == {"pay": 1}
     stage.lapse()
-    with pytest.raises(NeedsReview, match="nobody knows how it ended"):
+    with pytest.raises(NeedsReview, match="its outcome is unknown"):
         pay_flow(stage, style, "never", [])(1)
     assert stage.effects == {"pay": 1}
 
