@@ -73,16 +73,12 @@ class KeyMaker:
         self.fields: tuple[TemplateField, ...] = ()
         self.takes: tuple[str, ...] = ()
         self.function = None if isinstance(key, str) else key
+        self.is_function = self.function is not None
         if isinstance(key, str):
             template = _checked_template(Template(key), signature)
             self.fields, self.make = template.fields, template.make
         else:
             self.takes, self.make = _takes(key, signature), _from_function(key, signature)
-
-    @property
-    def is_function(self) -> bool:
-        return self.function is not None
-
 
 def _checked_template(template: Template, signature: Signature) -> Template:
     unknown = sorted(template.names - signature.parameters.keys())
