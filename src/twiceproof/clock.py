@@ -1,4 +1,4 @@
-"""Time, ids and dice, injected: nothing else in the package reads them by itself."""
+"""Injected time, ids and random numbers: nothing else in the package reads them by itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Clock", "Ids", "jitter", "moment", "system_clock"]
 
 
 class Clock:
-    """Ways to tell time: `now` (wall), `monotonic` (for local deadlines), and to let it go by: `sleep` and `rest`."""
+    """A clock: `now` (wall time), `monotonic` (for local deadlines), `sleep`, and `rest`, which is awaited."""
 
     def __init__(
         self,
@@ -27,8 +27,8 @@ class Clock:
         self.sleep = sleep
 
     async def rest(self, seconds: float) -> None:
-        """`sleep` for those who await."""
-        import asyncio  # a third of the import time, for those who never await
+        """Sleep, awaited."""
+        import asyncio  # a third of the import time, for programs that never await
 
         await asyncio.sleep(seconds)
 
@@ -37,7 +37,7 @@ system_clock = Clock()
 
 
 def moment(at: float) -> str:
-    """`2026-03-01 09:30:00 UTC`, for people. What is written down says when, not in how long: it is read later."""
+    """Return a time as `2026-03-01 09:30:00 UTC`. Stored texts name the time, not a duration: they are read later."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
 
 
@@ -59,5 +59,5 @@ class Ids:
 
 
 def jitter(span: float, roll: Callable[[], float] = random.random) -> float:
-    """Between half of `span` and the whole of it, so that retries of many do not march in step."""
+    """Return between half and the whole of `span`, so that retries of many processes spread."""
     return span * (0.5 + roll() / 2)

@@ -4,38 +4,38 @@ TwiceproofError
 ├── Misuse                  the call, the decorator or the setting is wrong: change the code
 │   ├── KeyRefused          the key is empty, missing, too long or has control characters
 │   ├── NoSuchWait          the callback, the approval or the run is not known, or its time is over
-│   ├── OwnRequest          who asked for an approval cannot give it
+│   ├── OwnRequest          the person who requested an approval cannot decide it
 │   └── ValueRefused        a value has no canonical form (NaN, a lone surrogate, too deep)
 ├── ClaimError              the claim did not let the work run, or did not let it finish
 │   ├── Duplicate           the work was done before, and `on_duplicate="reject"` was asked for
-│   ├── InProgress          another holder is at work on this key: come back after `retry_after`
+│   ├── InProgress          another process holds this key: try again after `retry_after`
 │   ├── PayloadMismatch     the key is known, with another payload
 │   ├── NeedsReview         the outcome is unknown: a person must settle it
-│   ├── PriorFailure        the work failed before, and may not be repeated without a word
+│   ├── PriorFailure        the work failed before, and is repeated only on request
 │   ├── Stale               a newer version of the same object was applied: this one is dropped
-│   ├── Waiting             the run is parked on a timer, a callback, a person or a retry: nobody is at work
+│   ├── Waiting             the run waits for a timer, a callback, a person or a retry
 │   ├── ClaimLost           this holder lost its claim; what it found out is kept as evidence
 │   └── ResultNotKept       the work is done, but its result was not, or is no longer, stored
 ├── FlowError               inside a flow
 │   ├── StepFailed          a step failed for good; the flow may catch it and go another way
 │   ├── BatchFailed         some items of a batch failed for good; the others are done
 │   ├── WaitTimedOut        what the flow waited for did not arrive in time
-│   ├── Rejected            somebody was asked for approval and said no
-│   ├── WaitSwallowed       an `except` ate a wait; the flow cannot go on as if nothing had been
-│   └── Cancelled           the run was cancelled by somebody's word
+│   ├── Rejected            an approval was rejected
+│   ├── WaitSwallowed       an `except` swallowed a wait; the flow cannot go on
+│   └── Cancelled           the run was cancelled
 ├── NotDone                 raised by the user's code: "nothing happened", and whether trying again makes sense
 └── StoreError
     ├── StoreUnavailable    no answer from the store; what was being written may or may not be there
     ├── StoreUnsafe         the store would lose acknowledged writes
     ├── StoreFull           the store has no room; nothing was written
-    ├── CannotOpen          a stored value has not the seal that it must have: its key is not here, or it was changed
+    ├── CannotOpen          a stored value cannot be decrypted: its key is missing, or it was changed
     ├── BadWrite            the store was asked for something it must refuse; nothing was written
     └── SchemaMismatch      the store was written by another release
 
 TwiceproofWarning
 ├── UnstableKeyWarning      the key looks as if it changed on every retry
 ├── ResultTypeWarning       a result will come back as plain JSON because its type is not declared
-└── ForgottenEarlyWarning   a sender tries again for longer than its events are remembered
+└── ForgottenEarlyWarning   a sender retries for longer than its events are kept
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ class KeyRefused(Misuse):
 
 
 class NoSuchWait(Misuse):
-    """Nobody waits for this: no such callback, approval or run, or its time is over. Next: check the URL or the id."""
+    """There is no such callback, approval or run, or its time is over. Next: check the URL or the id."""
 
 
 class OwnRequest(Misuse):
-    """Who asked for an approval cannot give it. Carries `by`. Next: have somebody else decide."""
+    """The person who requested an approval cannot decide it. Carries `by`. Next: have another person decide."""
 
 
 class ValueRefused(Misuse):
@@ -128,7 +128,7 @@ class ValueRefused(Misuse):
 
 
 class ClaimError(TwiceproofError):
-    """The claim stood in the way. Carries `operation` and `key`. Next: see the errors below it."""
+    """The claim did not let the work run or finish. Carries `operation` and `key`. Next: see the errors below it."""
 
 
 class Duplicate(ClaimError):
@@ -136,9 +136,9 @@ class Duplicate(ClaimError):
 
 
 class InProgress(ClaimError):
-    """Another holder is at work. Carries `owner`, `retry_after` (seconds) and `run`.
+    """Another process holds the claim. Carries `owner`, `retry_after` (seconds) and `run`.
 
-    Next: come back later, or ask with `on_duplicate="wait"`.
+    Next: try again later, or use `on_duplicate="wait"`.
     """
 
 
@@ -208,7 +208,7 @@ class WaitTimedOut(FlowError):
 
 
 class Rejected(FlowError):
-    """Somebody was asked for approval and said no. Carries `name`, `decision` (who, when and why) and `run`.
+    """An approval was rejected. Carries `name`, `decision` (who, when and why) and `run`.
 
     Next: catch it to go another way; otherwise what was done is undone.
     """
@@ -222,17 +222,17 @@ class BatchFailed(FlowError):
 
 
 class WaitSwallowed(FlowError):
-    """An `except` ate a wait, and the flow went on. Next: let `BaseException` pass, or use `app.gather`."""
+    """An `except` swallowed a wait, and the flow went on. Next: let `BaseException` pass, or use `app.gather`."""
 
 
 class Cancelled(FlowError):
-    """The run was cancelled by somebody's word. Carries `by`. Next: nothing; what has an undo is undone."""
+    """The run was cancelled. Carries `by`. Next: nothing; what has an undo is undone."""
 
 
 class NotDone(TwiceproofError):
-    """Raise it from your own code to say: the other side said no, nothing happened.
+    """Raise it from your own code to say that nothing happened.
 
-    `retry_after` says in how many seconds it may be tried again; `final=True` that trying again cures nothing: a step
+    `retry_after` says in how many seconds it may be tried again; `final=True` that trying again is useless: a step
     fails at once, a guarded function is not run by the next call. Next: change what is asked for, or call `.retry(…)`.
     """
 
@@ -288,4 +288,4 @@ class ResultTypeWarning(TwiceproofWarning):
 
 
 class ForgottenEarlyWarning(TwiceproofWarning):
-    """A sender tries again for longer than its events are remembered. Next: give a longer `keep=`."""
+    """A sender retries for longer than its events are kept. Next: give a longer `keep=`."""

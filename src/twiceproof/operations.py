@@ -55,7 +55,7 @@ Operation = Generator[Request[Any], Any, R]
 
 
 class Inline(Request[R]):
-    """Work so short that even an event loop does it on the spot."""
+    """Work so short that an event loop does it inline."""
 
     __slots__ = ("_work",)
 
@@ -70,13 +70,13 @@ class Inline(Request[R]):
 
 
 class Returned(Struct, frozen=True):
-    """The user's function came back with this."""
+    """The user's function returned this."""
 
     value: Any
 
 
 class Raised(Struct, frozen=True):
-    """The user's function ended with this. A value: what follows from it is the operation's to decide."""
+    """The user's function raised this. A value: the operation decides what follows."""
 
     error: BaseException
 
@@ -112,7 +112,7 @@ class StopIterationCarrier(BaseException):
 
 
 def carry_stop_iteration(error: BaseException) -> BaseException:
-    """What an operation raises to hand on the user's own error: the drivers unpack it."""
+    """Return what an operation raises to pass on the user's own error; the drivers unpack it."""
     return StopIterationCarrier(error) if isinstance(error, StopIteration) else error
 
 
@@ -153,6 +153,8 @@ async def await_(operation: Operation[R]) -> R:
 
 
 class InThread(Request[R]):
+    """Blocking work, done on a thread for an awaiting caller."""
+
     __slots__ = ("_work",)
 
     def __init__(self, work: Callable[[], R]) -> None:
@@ -168,7 +170,7 @@ class InThread(Request[R]):
 
 
 class Uncancellable(Request[R]):
-    """For an event loop on a thread: tasks are cancelled again when a loop shuts down, threads are waited for."""
+    """An operation that is finished although its task is cancelled: on a thread, which a loop's shutdown waits for."""
 
     __slots__ = ("_operation",)
 
@@ -183,16 +185,16 @@ class Uncancellable(Request[R]):
 
         try:
             work = asyncio.get_running_loop().run_in_executor(None, block, self._operation)
-        except RuntimeError:  # no thread to be had: better that the loop is held up than that it is not done
+        except RuntimeError:  # no thread can be started: blocking the loop is better than not doing it
             return block(self._operation)
         while not work.done():
-            with contextlib.suppress(asyncio.CancelledError):  # whoever insists raises the first one again
+            with contextlib.suppress(asyncio.CancelledError):  # the caller raises the first one again
                 await asyncio.shield(work)
         return work.result()
 
 
 class Concurrently(Request[list[R]]):
-    """Side by side for an awaiting caller, in turn for a blocking one."""
+    """Several operations: concurrent for an awaiting caller, one after the other for a blocking one."""
 
     __slots__ = ("_operations",)
 
@@ -205,12 +207,14 @@ class Concurrently(Request[list[R]]):
     async def wait(self) -> list[R]:
         if len(self._operations) == 1:  # nearly always
             return [await await_(self._operations[0])]
-        import asyncio  # whoever awaits has it; a blocking program need not load it
+        import asyncio  # loaded already where it is awaited; a blocking program need not load it
 
         return list(await asyncio.gather(*map(await_, self._operations)))
 
 
 class Sleep(Request[None]):
+    """A pause by the injected clock."""
+
     __slots__ = ("_clock", "_seconds")
 
     def __init__(self, clock: Clock, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Passwords hidden, control characters escaped, commands quoted: text that is safe to show."""
+"""Text that is safe to show: passwords hidden, control characters escaped, commands quoted."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ HIDDEN = "***"
 SECRET_NAME = re.compile("pass|secret|token", re.IGNORECASE)
 IN_AUTHORITY = re.compile(r"://[^\s/@]*:[^\s/]*@")
 IN_WORDS = re.compile(r"(\w*password\s*=\s*)('[^']*'|[^\s&;]+)", re.IGNORECASE)
-SHORTEST = 4  # a shorter password would be found in ordinary words, and the message would become a riddle
+SHORTEST = 4  # a shorter password would be found in ordinary words, and the message would become unreadable
 
 
 def shown_url(url: str) -> str:
-    """A store's URL as it may be shown: user and host stay, password and secret options are hidden."""
+    """Return a store's URL with its password and secret options hidden."""
     try:
         parts = urlsplit(url)
         password = parts.password
@@ -52,7 +52,7 @@ def has_password(url: str) -> bool:
 
 
 def redacted(text: str, url: str) -> str:
-    """A driver's message without the password that it may have copied from the URL."""
+    """Return a driver's message without the password that it may have copied from the URL."""
     for password in _passwords(url):
         if len(password) >= SHORTEST:
             text = text.replace(password, HIDDEN)
@@ -81,7 +81,7 @@ INVISIBLE = re.compile(
 
 
 def escape_invisible(text: str, *, but: str = "") -> str:
-    """Each of them as `\\x1b`: two keys that differ must also look different. Those in `but` stay."""
+    """Escape each invisible character as `\\x1b`, but those in `but`: two keys that differ must look different."""
     return INVISIBLE.sub(lambda found: found[0] if found[0] in but else _written(ord(found[0])), text)
 
 
@@ -90,19 +90,19 @@ def _written(code: int) -> str:
 
 
 def suggested_command(*words: str, about: Sequence[str] = ()) -> str:
-    """`twiceproof … words`, then what it is about. A key that begins with a dash is no option."""
+    """Return the command `twiceproof … words about`. A key that begins with a dash is not taken for an option."""
     dashes = ["--"] if any(word.startswith("-") for word in about) else []
     return " ".join(["twiceproof", *map(quoted, [*words, *dashes, *about])])
 
 
 def store_words(url: str) -> tuple[str, ...]:
-    """How a command is told of a store. One with a password is left to TWICEPROOF_STORE: an error is read by many."""
+    """Return the command-line option for a store. One with a password is left to TWICEPROOF_STORE: logs are shared."""
     return () if url.startswith("memory:") or has_password(url) else ("--store", url)
 
 
 def quoted(word: str) -> str:
     if not INVISIBLE.search(word):
         return shlex.quote(word)
-    # $'…' is read by bash, zsh and ksh: the letter that cannot be seen is still the letter that is meant.
+    # $'…' is read by bash, zsh and ksh: the invisible character stays in the command.
     safe = word.replace("\\", "\\\\").replace("'", "\\'")
     return f"$'{escape_invisible(safe)}'"

@@ -21,12 +21,12 @@ class Env:
         self._environment = environment
 
     def __call__(self) -> tuple[str, ...]:
-        """All that are valid now: the new secret and the old one, while they are rotated. None, where none is set."""
-        # Without the newline that a file or a form left behind it: a signature would fit by no letter.
+        """Return all values that are set: while a secret is rotated, the new one and the old one."""
+        # Without the newline that a file or a form may have added: no signature would match.
         return tuple(value for name in self.names if (value := self._environment.get(name, "").strip()))
 
     def values(self) -> tuple[str, ...]:
-        """The same, for who cannot do without: the one to sign or log in with comes first."""
+        """Return the same, or raise Misuse if none is set. The one to sign or log in with comes first."""
         found = self()
         if not found:
             name = " or ".join(self.names)
@@ -50,18 +50,18 @@ Secret = str | Env | Sequence[str | Env]
 
 
 def env(*names: str) -> Env:
-    """A secret in the environment, read each time it is needed: `env("STRIPE_SECRET")`.
+    """Return a secret that is read from the environment each time it is needed: `env("STRIPE_SECRET")`.
 
     While it is rotated there are two: `env("STRIPE_SECRET", "STRIPE_SECRET_OLD")`.
     """
     if not names or not all(isinstance(name, str) and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) for name in names):
-        # Not repeated: who passes the secret itself here must not find it in a log.
+        # The value is not repeated: it may be the secret itself, which must not get into a log.
         raise Misuse('env() takes the name of an environment variable, like env("STRIPE_SECRET"), not a value.')
     return Env(names, os.environ)
 
 
 def secrets_of(secret: Secret) -> tuple[str, ...]:
-    """Every text that is valid now, the one to sign with first."""
+    """Return every text that is valid now, the one to sign with first."""
     if isinstance(secret, str):
         return (secret,) if secret else ()
     if isinstance(secret, Env):

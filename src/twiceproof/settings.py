@@ -1,4 +1,4 @@
-"""What an app can be told, in one frozen place. Only `from_environment` reads the environment."""
+"""The settings of an app. Only `from_environment` reads the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DEFAULT_STORE", "ENVIRONMENT", "Settings", "from_environment"]
 
 DEFAULT_STORE = "sqlite:///twiceproof.db"
 
-# Which variable each is read from, where nothing is said in code.
+# The environment variable of each setting, used where the code gives none.
 ENVIRONMENT = {
     "store": "TWICEPROOF_STORE",
     "tenant": "TWICEPROOF_TENANT",
@@ -27,7 +27,7 @@ def _said(text: str) -> Meta:
 
 
 class Settings(Struct, frozen=True):
-    """What an app is told. Each field says what it means: the reference page is made of that."""
+    """The settings of an app. The reference page is generated from the descriptions."""
 
     store: Annotated[str, _said("The ledger: a URL; in code also a store.")] = DEFAULT_STORE
     tenant: Annotated[str, _said("Whose keys these are: tenants never see each other's.")] = "default"
@@ -54,6 +54,6 @@ class Settings(Struct, frozen=True):
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """What the variables say; an empty one says nothing."""
+    """Return the settings in environment variables; empty ones are ignored."""
     said: dict[str, Any] = {name: environment.get(variable) for name, variable in ENVIRONMENT.items()}
     return Settings(**{name: value for name, value in said.items() if value})

@@ -1,47 +1,80 @@
-"""What is asked from outside: runs, history, review, settle, retry, fork, deliver, decide, worker, duplicates."""
+"""App methods that programs and people call from outside of flows: claim, settle, runs, deliver, decide, worker, …"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from ..claims.claim import NO_RESULT, REVIEW
+from ..claims.claim import (
+    NO_RESULT,
+    REVIEW,
+    RUN,
+    address_of,
+    parse_space,
+    run_address,
+    run_id,
+    space_of,
+    space_of_run,
+    validate_name,
+)
 from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
-from ..claims.policy import Duration
-from ..claims.results import encode_given_result
+from ..claims.once import Once
+from ..claims.policy import (
+    Duration,
+)
+from ..claims.results import ResultType, encode_given_result
 from ..effects.duplicate_alerts import EVENTS, DuplicateAlerts, Hook
 from ..effects.duplicate_alerts import KIND as NOTICE_KIND
 from ..effects.incidents import Incidents
 from ..errors import Misuse
+from ..flows.engine.context import giving
 from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
 from ..flows.flow import Flow
+from ..flows.handle import AttachedHandle, Handle
 from ..flows.history.fork import Forked, fork_run
 from ..flows.history.queries import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
 from ..flows.history.review import ReviewDecision, SettledRun, Verdict, retry_run, settle_run
 from ..flows.history.run_view import RunShape, WholeRun
-from ..flows.runtime import Runtime, require_own_run
+from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
+from ..flows.parallel.each import Progress, progress_of
+from ..flows.runtime import Runtime, own_approval, own_space, require_own_run
+from ..flows.waits.approvals import decide, open_approvals
+from ..flows.waits.callbacks import deliver_by_token
+from ..flows.waits.records import ARRIVAL_KIND, Approval, Decided, Delivered, deliver, encode_payload, request_address
+from ..flows.waits.waiting import wait_name
 from ..flows.workers.due_work import DueWork
 from ..flows.workers.presence import Presence
 from ..flows.workers.tenants import Tenants
 from ..flows.workers.worker import Worker
+from ..keys import validate_key
 from ..keys.duration import seconds
-from ..operations import Operation, block
+from ..operations import Operation, await_, block
 from ..records import Address, Record
 from ..stores.grouped import GroupedStore
+from .functions import step_of
 
-__all__ = ["DuplicatesApi", "HistoryApi", "WorkApi"]
+__all__ = ["Administration"]
 
 
 NOTHING: Any = object()  # as opposed to the result None
+LONGEST_NOTE = 2_000
 
 
-class HistoryApi:
-    """The part of an app that is about runs that were. A run is named by its id, or as "flow/key"."""
+class Administration:
+    """The methods of an app that are called from outside of flows. A run is named by its id, or as "flow/key"."""
 
     parts: Runtime
+    operations: dict[str, Once]
     flows: MutableMapping[str, Flow]
+    tally: DuplicateCounter
+    duties: list[DueWork]
+    incidents: list[Incidents]
+    tenants: Tenants
+
+    # -- runs ------------------------------------------------------------------------------------
 
     def runs(
         self,
@@ -54,9 +87,16 @@ class HistoryApi:
         until: float | None = None,
         limit: int = 100,
     ) -> list[RunShape]:
-        """Runs, those in review first; of every `state` unless one is named.
+        """Return runs, those in review first.
 
-        `since` and `until` are the store's times, in seconds since 1970.
+        Args:
+            flow: Only of this flow.
+            state: Only in this state; by default in any.
+            key: Only with this key.
+            prefix: Only with keys that begin so.
+            since: Only those that changed at this time or later, in seconds since 1970.
+            until: Only those that changed before this time.
+            limit: How many at most.
         """
         if state and state not in (*EVERY_STATE, ALL):
             raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}, or {ALL}.")
@@ -65,13 +105,24 @@ class HistoryApi:
         return list(block(list_runs(self.parts.store, which, states, limit=limit)).runs)
 
     def history(self, run: str) -> WholeRun:
-        """Everything about one run: its steps, what late holders reported, and the next move."""
+        """Return everything about one run: its steps, late evidence, and what to do next.
+
+        Args:
+            run: The run's id, or "flow/key".
+        """
         return block(look_at_run(self.parts.store, self._place(run)))
 
     def review(
         self, *, flow: str = "", since: float | None = None, until: float | None = None, limit: int = 1_000
     ) -> list[RunShape]:
-        """Runs that wait for a person."""
+        """Return the runs that wait for review.
+
+        Args:
+            flow: Only of this flow.
+            since: Only those that changed at this time or later, in seconds since 1970.
+            until: Only those that changed before this time.
+            limit: How many at most.
+        """
         return self.runs(flow=flow, state=REVIEW, since=since, until=until, limit=limit)
 
     def settle_run(
@@ -86,24 +137,47 @@ class HistoryApi:
         did: bool | None = None,
         note: str = "",
     ) -> SettledRun:
-        """A person's word about a run in review: "happened" (with the step's result, or a piece of evidence adopted
-        as such), "did-not-happen", "retry" (what stopped it is repaired), "undo" (with `did=` where an outcome is
-        unknown), or "abandon"."""
+        """End the review of a run.
+
+        Args:
+            run: The run's id, or "flow/key".
+            verdict: "happened", "did-not-happen", "retry" (what stopped it is repaired), "undo", or "abandon".
+            by: Who decided.
+            step: Which step, where several are unknown.
+            result: The step's result, if it happened.
+            evidence: The id of the evidence to adopt as its result instead.
+            did: With "undo": whether the step of unknown outcome happened.
+            note: A remark that is kept with it.
+        """
         kept = NO_RESULT if result is NOTHING else encode_given_result(result)
         at = self._place(run)
         word = ReviewDecision(verdict, by, note, step, kept, evidence, did)
         return block(settle_run(self.parts.store, at, word, life=self.parts.life_of(at), where=self.parts.where))
 
     def retry_run(self, run: str) -> str:
-        """Queue a run that failed, or whose flow had changed under it: what is done stays done."""
+        """Queue a run that failed, or whose flow has changed, and return its id. Steps that are done stay done.
+
+        Args:
+            run: The run's id, or "flow/key".
+        """
         return block(retry_run(self.parts.store, self._place(run), self.parts.where))
 
     def fork_run(self, run: str, *, key: str, from_step: str = "") -> Forked:
-        """Start the same input under a new key, as something new; with `from_step`, what came before is kept."""
+        """Start a new run with the input of another one.
+
+        Args:
+            run: The run's id, or "flow/key".
+            key: The key of the new run.
+            from_step: Keep the results of all steps before this one.
+        """
         return block(fork_run(self.parts.store, self._place(run), key, from_step))
 
     def ids(self, name: str) -> list[IdLink]:
-        """From a run, or the key of one, to the ids that its steps got outside; or from such an id back to runs."""
+        """Return the ids that external systems gave to the steps of a run, or the runs behind such an id.
+
+        Args:
+            name: A run's id, its key, "flow/key", or the external id.
+        """
         store, tenant = self.parts.store, self.parts.tenant
         links = block(runs_by_external_id(store, tenant, name))
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
@@ -112,49 +186,168 @@ class HistoryApi:
             links += block(ids_of(store, address_of_run(tenant, f"{flow}/{name}")))
         return list(dict.fromkeys(links))
 
+    def progress(self, run: str) -> Progress:
+        """Return how far a run is: `{"reserve": {"done": 812, "failed": 3}}`.
+
+        Args:
+            run: The run's id.
+        """
+        return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
+
+    def correlate(self, correlation: str) -> AbstractContextManager[None]:
+        """Give runs that are called or started in a `with` block a correlation id: `with app.correlate(request_id):`.
+
+        Args:
+            correlation: The id.
+        """
+        return giving(correlation)
+
+    def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
+        """Return a handle on a run of any process. Await its methods where you must not block.
+
+        Args:
+            run: The run's id.
+            flow: The flow's name, with `key` instead of an id.
+            key: The run's key.
+        """
+        if run is not None:
+            at = require_own_run(self.parts.tenant, run_address(space_of_run(run)))
+        elif flow is not None and key is not None:
+            at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
+        else:
+            raise Misuse("app.attach needs the id of a run, or flow= and key=.")
+        known = self.flows.get(parse_space(at.space).operation)
+        results = known.results if known else ResultType(_plain, "run")
+        return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
+
+    def compensate_duplicate(
+        self,
+        step: Any,
+        *,
+        result: Any,
+        by: str,
+        run: str | None = None,
+        flow: str | None = None,
+        key: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        note: str = "",
+        good_too: bool = False,
+        undone: bool | None = None,
+    ) -> Any:
+        """Undo, once, an effect that happened a second time (two invoices for one order). Await it for an async undo.
+
+        Args:
+            step: The function under @app.step whose effect was duplicated.
+            result: What the step would have returned for the duplicate. What the run itself recorded is refused.
+            by: Who found the duplicate.
+            run: The run's id; or give `flow` and `key`.
+            flow: The flow's name.
+            key: The run's key.
+            arguments: What else the undo needs.
+            note: A remark that is kept with it.
+            good_too: Allow it although the run has no record by which to tell the duplicate from the good one.
+            undone: Whether an earlier undo of unknown outcome happened.
+        """
+        declared = step_of(step, "app.compensate_duplicate")
+        duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
+        drive = await_ if declared.undo is not None and declared.undo.is_async else block
+        return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
+
+    def _space(self, run: str | None, flow: str | None, key: str | None) -> str:
+        if run is not None:
+            return own_space(self.parts.tenant, run)
+        if flow is None or key is None:
+            raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
+        return space_of(self.parts.tenant, flow, validate_key(key))
+
     def _place(self, run: str) -> Address:
         return require_own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
 
+    # -- waits -----------------------------------------------------------------------------------
 
-class LookAround(DueWork):
-    """When a worker starts, it tells of what waits for somebody."""
+    def deliver(self, token: str, payload: Any = None) -> Delivered:
+        """End a wait by the token at the end of its callback URL. A second delivery returns what the first one said.
 
-    kind = NOTICE_KIND
+        Args:
+            token: The last part of the URL.
+            payload: What `app.wait_for` returns.
+        """
+        raw = encode_payload(payload, "The payload")
+        return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
 
-    def __init__(self, incidents: Incidents) -> None:
-        self._incidents = incidents
+    def deliver_to(self, *, flow: str, key: str, name: str, payload: Any = None) -> Delivered:
+        """End a wait by the run's key, where there is no URL: from another part of the same program.
 
-    def queues(self) -> list[str]:
-        return []
+        Args:
+            flow: The flow's name.
+            key: The run's key.
+            name: The name of the wait.
+            payload: What `app.wait_for` returns.
+        """
+        space = space_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
+        at = Address(space, ARRIVAL_KIND, wait_name(name))
+        return block(deliver(self.parts.store, at, encode_payload(payload, "The payload"), mark=self.parts.owner()))
 
-    def prepare(self) -> Operation[None]:
-        yield from self._incidents.scan_store()
+    def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:
+        """Return the approvals that are pending.
 
-    def carry_out(self, record: Record) -> Operation[None]:
-        yield from ()  # nothing of it falls due
+        Args:
+            flow: Only of this flow.
+            limit: How many at most.
+        """
+        prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
+        return block(open_approvals(self.parts.store, prefix, limit))
 
+    def decide(self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None) -> Decided:
+        """Decide an approval. A second decision changes nothing.
 
-class DuplicatesApi:
-    """The part of an app that is about repeats that were answered without doing the work."""
+        Args:
+            approval: The approval's id.
+            approved: Whether it is approved.
+            by: Who decided.
+            note: A remark that is kept with it.
+            shown: The digest of what they saw; if the approval shows something else, it is refused.
+        """
+        if not isinstance(approved, bool):
+            raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
+        own_approval(self.parts.tenant, request_address(approval))
+        return block(
+            decide(
+                self.parts.store,
+                approval,
+                approved=approved,
+                by=validate_key(by),
+                note=note[:LONGEST_NOTE],
+                shown=shown or "",
+                mark=self.parts.owner(),
+            )
+        )
 
-    parts: Runtime
-    tally: DuplicateCounter
-    duties: list[DueWork]
-    incidents: list[Incidents]
+    # -- duplicates and messages -----------------------------------------------------------------
 
     def duplicates(
         self, *, flow: str = "", source: str | None = None, since: float = 0.0, limit: int = 100
     ) -> list[Blocked]:
-        """The keys with most blocked repeats, over all processes. `since` is in seconds since 1970, to the hour."""
+        """Return the keys with most blocked duplicates, over all processes.
+
+        Args:
+            flow: Only of this flow or operation.
+            source: Only those that came in through this source.
+            since: Only from this time on, in seconds since 1970, to the hour.
+            limit: How many at most.
+        """
         self.tally.flush()
         which = {"operation": flow, "source": source, "since": since, "limit": limit}
         return block(most_blocked(self.parts.store, self.parts.tenant, **which))  # type: ignore[arg-type]
 
     def notify_duplicates(self, hook: Hook, *, quiet: Duration = "10m", threshold: int = 10, name: str = "") -> None:
-        """Tell `hook` when repeats of a key were blocked `threshold` times in this process since it was last told.
+        """Send a message when duplicates of a key were blocked often. One message per key and quiet period.
 
-        One message per key and quiet period, whichever process sends it. `name` tells hooks apart across processes;
-        without one, the first hook of one process is the first hook of another.
+        Args:
+            hook: What is called with the message.
+            quiet: How long no further message is sent about the same key, by any process.
+            threshold: How many blocked duplicates in this process, since the last message, are worth one.
+            name: Tells hooks apart across processes; by default their order.
         """
         name = name or str(len(self.tally.told))
         self.tally.told.append(
@@ -171,12 +364,16 @@ class DuplicatesApi:
     def notify(
         self, hook: Hook, *, on: str | Collection[str] = EVENTS, quiet: Duration = "10m", name: str = ""
     ) -> None:
-        """Tell `hook` when a run or a claim waits for review ("review"), has failed for good ("failure"), or a delivery
-        was kept aside because it could not be taken in ("dead-letter").
+        """Send a message about runs and claims that need attention. One message per flow, event and quiet period.
 
-        One message per flow or webhook, event and quiet period, whichever process sends it; what comes meanwhile is in
-        the next one. Nobody waits for it: a run goes on. `name` tells hooks apart across processes; without one, the
-        first hook of one process is the first hook of another.
+        What happens meanwhile is in the next message. Runs do not wait for messages.
+
+        Args:
+            hook: What is called with the message.
+            on: Which events: "review" (a run or claim waits for review), "failure" (it failed for good),
+                "dead-letter" (a delivery could not be processed).
+            quiet: How long no further message is sent about the same, by any process.
+            name: Tells hooks apart across processes; by default their order.
         """
         store = self.parts.store
         if not isinstance(store, GroupedStore):
@@ -193,20 +390,16 @@ class DuplicatesApi:
         store.on_commit.append(incidents.observe)
         self.duties.append(LookAround(incidents))
 
-
-class WorkApi:
-    """The part of an app that is about workers."""
-
-    parts: Runtime
-    flows: Mapping[str, Flow]
-    duties: list[DueWork]
-    tenants: Tenants
+    # -- workers ---------------------------------------------------------------------------------
 
     def worker(self, *, concurrency: int = 10, flows: Collection[str] = ()) -> Worker:
-        """A worker in this process; `twiceproof work` runs one. `app.worker().run(until_idle=True)` is for scripts.
+        """Return a worker for this process. `twiceproof work` runs one; scripts call `.run(until_idle=True)`.
 
-        `flows` are the names of those whose runs, schedules and polls it serves; without any, all that are declared.
-        While it runs it is listed by `twiceproof workers list`, unless it ends when it is idle.
+        While it runs, `twiceproof workers list` shows it, unless it ends when idle.
+
+        Args:
+            concurrency: How many runs it works on at once.
+            flows: The names of the flows whose runs, schedules and polls it serves; by default all.
         """
         unknown = sorted(set(flows) - set(self.flows))
         if unknown:
@@ -223,3 +416,25 @@ class WorkApi:
     def _served(self, flows: Collection[str]) -> list[str]:
         chosen = [flow for flow in list(self.flows.values()) if not flows or flow.name in flows]
         return [f"{flow.name}@{version}" for flow in chosen for version in flow.versions]
+
+
+class LookAround(DueWork):
+    """Reports, when a worker starts, what needs attention already."""
+
+    kind = NOTICE_KIND
+
+    def __init__(self, incidents: Incidents) -> None:
+        self._incidents = incidents
+
+    def queues(self) -> list[str]:
+        return []
+
+    def prepare(self) -> Operation[None]:
+        yield from self._incidents.scan_store()
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        yield from ()  # nothing of it falls due
+
+
+def _plain() -> object:
+    """Of a flow that is not declared here, results come back as plain JSON."""

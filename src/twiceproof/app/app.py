@@ -1,4 +1,4 @@
-"""The app: opens the store, wires the parts, closes them. The only file that knows everyone."""
+"""The app: opens the store, wires the parts and closes them; inline claims; tenant views."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import MutableMapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from msgspec import UNSET, structs
 
@@ -18,30 +18,25 @@ from ..claims.blobs import open_blob_store
 from ..claims.claim import NO_RESULT, Settlement, TakeOutcome, address_of, run_id, validate_name
 from ..claims.duplicates import DuplicateCounter
 from ..claims.error_classification import NotDoneErrors
-from ..claims.guard import Guard
 from ..claims.held_claim import Heartbeat
 from ..claims.manager import ClaimManager
-from ..claims.once import ClaimBlock, Link, Once, OnceDecorator
+from ..claims.once import ClaimBlock, Once
 from ..claims.policy import (
     DEFAULT_KEEP,
     DEFAULT_LEASE,
     Duration,
     OnDuplicate,
     OnFailure,
-    OnLarge,
-    Policy,
     Repeat,
     SettleVerdict,
     make_policy,
 )
-from ..claims.request import operation_name, refuse_bare
 from ..claims.results import encode_given_result
 from ..claims.retention import Sweeper, park_unfinished
 from ..claims.states import ClaimRequest, Lifetime
 from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
-from ..flows.engine.guarded_calls import guard_function
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
 from ..flows.runtime import Runtime
 from ..flows.step import Step
@@ -57,10 +52,10 @@ from ..settings import Settings, from_environment
 from ..stores.base import Store
 from ..stores.encryption import Keyring
 from ..stores.open import anchored, open_store, sqlite_file
-from .administration import DuplicatesApi, HistoryApi, WorkApi
-from .declarations import FlowApi, TransactionApi
-from .in_flow import BatchApi, ResourceApi, WaitApi
-from .triggers import DoorApi, TriggerApi
+from .administration import Administration
+from .declarations import Declarations
+from .in_flow import InFlow
+from .triggers import Triggers
 
 __all__ = ["NEW_LEDGER", "App"]
 
@@ -68,17 +63,20 @@ __all__ = ["NEW_LEDGER", "App"]
 ledgers = logging.getLogger("twiceproof.ledger")
 NEW_LEDGER = "this is a new ledger: %s; if there was one already, name it by its whole path"
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
+class App(Declarations, Triggers, InFlow, Administration):
+    """A ledger and everything that is declared on it. `App()` keeps it in the SQLite file twiceproof.db.
 
-class App(
-    FlowApi, TriggerApi, WorkApi, WaitApi, HistoryApi, DuplicatesApi, BatchApi, ResourceApi, TransactionApi, DoorApi
-):
-    """`App()` keeps its ledger in twiceproof.db; `App("postgresql://…")` or TWICEPROOF_STORE moves it elsewhere.
-
-    The path of a SQLite file that is relative is taken from the directory of the file that makes the app, whatever the
-    current directory is; in a REPL, from the current directory.
+    Args:
+        store: The ledger's URL ("postgresql://…"), or an open store; by default TWICEPROOF_STORE. The relative path of
+            a SQLite file begins at the directory of the file that makes the app; in a REPL, at the current directory.
+        tenant: Whose claims and runs these are; by default TWICEPROOF_TENANT, or "default".
+        best_effort: Accept a store that can lose acknowledged writes on failover, also for work that must never be
+            repeated blindly.
+        url: Where callbacks reach this app from outside; by default TWICEPROOF_URL.
+        resources: Where large values are kept; by default TWICEPROOF_RESOURCES, or the store.
+        keys: Encryption keys for stored values; by default TWICEPROOF_KEYS.
+        clock: The source of time; tests pass their own.
     """
 
     def __init__(
@@ -136,63 +134,11 @@ class App(
         )
         self.schedules = DueSchedules(self.store)
         self.polls = DuePolls(self.store, self._heartbeat)
-        ranks = (HIGH, NORMAL, LOW)
-        self.duties: list[DueWork] = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in ranks]
+        ranks = [DueRuns(self.store, self.flows, self.tenants.known, rank) for rank in (HIGH, NORMAL, LOW)]
+        self.duties: list[DueWork] = [self.schedules, self.polls, *ranks]
         self.incidents: list[Incidents] = []
 
-    # -- guarding --------------------------------------------------------------------------------
-
-    def once(
-        self,
-        key: str | Callable[..., str],
-        *,
-        name: str | None = None,
-        on_duplicate: OnDuplicate = "return_prior",
-        keep: Duration = DEFAULT_KEEP,
-        keep_result: Duration | None = None,
-        keep_failed: Duration | None = None,
-        lease: Duration = DEFAULT_LEASE,
-        repeat: Repeat = "never",
-        on_failure: OnFailure = "keep",
-        large: OnLarge = "spill",
-        ignore: Collection[str] = (),
-        stable: Collection[str] = (),
-        link: Link = None,
-        not_done: NotDoneErrors = (),
-    ) -> OnceDecorator:
-        """Guard a function: of all calls with one key, one does the work, and the others get its result.
-
-        `key` is a template over the arguments (`"shop:order:{order[id]}"`) or a function of them. `repeat` says
-        what a holder's death means, or an error that does not tell whether the work was done: "never" (the default)
-        parks the claim for review, "safe" runs the work again. `not_done` names the exceptions by which this function
-        says that nothing was done.
-        """
-        refuse_bare(key, "once")
-
-        def guard(function: Callable[..., Any]) -> Any:
-            called = operation_name(function, name, "once")
-            if not callable(function):  # `@app.once` without parentheses took the function for its key
-                raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
-            policy = make_policy(
-                called,
-                tenant=self.settings.tenant,
-                on_duplicate=on_duplicate,
-                on_failure=on_failure,
-                repeat=repeat,
-                large=large,
-                lease=lease,
-                keep=keep,
-                keep_result=keep_result,
-                keep_failed=keep_failed,
-                ignore=ignore,
-                where=self._where,
-                not_done=not_done,
-            )
-            once = Once(function, self._guard(policy), key=key, owner=self._owner, stable=stable, link=link)
-            self._register(once)
-            return guard_function(function, once, self.parts)
-
-        return guard
+    # -- claims ----------------------------------------------------------------------------------
 
     def claim(
         self,
@@ -211,13 +157,25 @@ class App(
         stable: bool = False,
         not_done: NotDoneErrors = (),
     ) -> ClaimBlock:
-        """A claim around a few lines: `with app.claim("ship", "order:17") as claim: …`, or `async with`.
+        """Guard a few lines: `with app.claim("ship", "order:17") as claim: …`, or `async with`.
 
-        A duplicate raises `Duplicate`, which carries the earlier result: a block cannot be skipped. With
-        `on_duplicate="return_prior"` the block runs, and must ask `if claim.held:`. Another `payload` under the same
-        key raises `PayloadMismatch`, None too; left out, nothing is compared. An `owner` that stays the same
-        over restarts may enter again what it holds. `stable` says that the key stays on every retry, although it looks
-        like a time or a random id. `not_done` names the exceptions by which the block says that nothing was done.
+        Args:
+            operation: What the lines do; part of the claim's address.
+            key: The key of the event.
+            payload: What repeated claims must agree in; another one raises `PayloadMismatch`. Left out, nothing is
+                compared.
+            on_duplicate: "reject" raises `Duplicate`, which carries the earlier result. With "return_prior" and "wait"
+                the block runs, and must look at `claim.held`.
+            keep: How long the key is known after the work has ended.
+            lease: How long a process that died keeps its claim. A living one renews it.
+            repeat: What the death of a process means, or an error that does not tell whether the work was done:
+                "never" parks the claim for review, "safe" runs the work again.
+            on_failure: Whether a failure is recorded ("keep") or the key given back ("release").
+            owner: A name that stays the same over restarts, and may enter again what it holds.
+            link: A second name of the claim, shown in lists.
+            tenant: Whose claim it is, if not this app's.
+            stable: The key stays on every retry, although it looks like a time or a random id.
+            not_done: Exceptions by which the block says that nothing was done.
         """
         policy = make_policy(
             operation,
@@ -238,14 +196,14 @@ class App(
             at=at,
             operation=policy.operation,
             key=valid,
-            owner=self._owner() if owner is None else validate_key(owner),
+            owner=self.parts.owner() if owner is None else validate_key(owner),
             lease=policy.lease,
             tenant=policy.tenant,
             fingerprint=asked,
             run=run_id(at.space),
             link=link and validate_key(link),
             repeat=policy.repeat,
-            where=self._where,
+            where=self.parts.where,
             reentrant=owner is not None,
             inline=True,
         )
@@ -254,39 +212,31 @@ class App(
     def settle(
         self, operation: str, key: str, verdict: SettleVerdict, *, by: str, result: Any = None, note: str = ""
     ) -> TakeOutcome:
-        """End a review by a person's word: "happened" (with its result), "did-not-happen", or "abandon"."""
+        """End the review of a claim, and return what the claim is then.
+
+        Args:
+            operation: The operation's name.
+            key: The key of the event.
+            verdict: "happened", "did-not-happen" (it may be run again), or "abandon".
+            by: Who decided.
+            result: The result, if it happened.
+            note: A remark that is kept with it.
+        """
         known = self.operations.get(operation)
         life = known.policy.life if known else Lifetime(keep=None, keep_failed=None)
         word = Settlement(verdict, by, self.clock.now(), note)
         at = address_of(self.parts.tenant, operation, validate_key(key))
         kept = encode_given_result(result) if verdict == "happened" else NO_RESULT
-        return block(self.claims.settle(at, word, result=kept, life=life, where=self._where))
-
-    def _guard(self, policy: Policy) -> Guard:
-        return Guard(self.claims, self._heartbeat, policy, self.parts.verdicts, best_effort=self.settings.best_effort)
-
-    def _register(self, once: Once) -> None:
-        self._refuse_namesake(once.policy.operation, once.function)
-        self.operations[once.policy.operation] = once
-
-    def _register_flow(self, flow: Flow) -> None:
-        self._refuse_namesake(flow.name, flow.function)
-        self.flows[flow.name] = flow
-        self.parts.lives[flow.name] = flow.policy.life
-
-    def _refuse_namesake(self, name: str, function: Callable[..., Any]) -> None:
-        """Two under one name, guarded functions or flows, would share claims and answer each other's duplicates."""
-        known: Once | Flow | None = self.flows.get(name) or self.operations.get(name)
-        if known is not None and _place(known.function) != _place(function):
-            raise Misuse(
-                f'{_place(known.function)} and {_place(function)} are both called "{name}"; give one of them another '
-                "name=."
-            )
+        return block(self.parts.claims.settle(at, word, result=kept, life=life, where=self.parts.where))
 
     # -- tenants ---------------------------------------------------------------------------------
 
     def of(self, tenant: str) -> App:
-        """This app as another tenant has it: the same store, flows and webhooks; claims and runs of its own."""
+        """Return this app for another tenant: the same store, flows and webhooks; claims and runs of its own.
+
+        Args:
+            tenant: The tenant's name.
+        """
         if tenant == self.settings.tenant:
             return self
         view = self._views.get(tenant)
@@ -302,11 +252,11 @@ class App(
     # -- life ------------------------------------------------------------------------------------
 
     def sweep_if_due(self) -> None:
-        """Asked now and then: forget what may be forgotten, and park what nobody ended, on a thread of its own."""
+        """Remove expired records and park abandoned claims on a background thread, if it is time to."""
         self._housekeeper.sweep_if_due()
 
     def close(self) -> None:
-        """Finish what is under way. What is called afterwards is refused."""
+        """Finish what is under way and close the store. Later calls are refused."""
         self.parts.flusher.stop()
         self.tally.stop()
         for incidents in self.incidents:
@@ -325,19 +275,19 @@ class App(
 
 
 def _directory_of(file: str | None) -> Path:
-    """Of the file that makes the app; the current one in a REPL, where there is no file, and in an archive."""
+    """Return the directory of the file that makes the app; the current one in a REPL and in an archive."""
     directory = Path(file).absolute().parent if file else Path()
     return directory if directory.is_dir() else Path()
 
 
 def _absent(url: str) -> Path | None:
-    """The file that is about to be made."""
+    """Return the SQLite file that opening this URL would create, if any."""
     path = sqlite_file(url)
     return path if path is not None and not path.exists() else None
 
 
 def _is_elsewhere(written: str, ledger: str) -> bool:
-    """Whether the URL as it is written would lead somebody in the current directory to another file."""
+    """Return whether the URL as written leads to another file from the current directory."""
     if ledger == written:
         return False
     try:
@@ -347,7 +297,7 @@ def _is_elsewhere(written: str, ledger: str) -> bool:
 
 
 def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clock) -> Store:
-    """A store that is handed in is taken as it is: who opens it says with which keys."""
+    """Open the store of a URL. An open store is used as it is, with the keys it was opened with."""
     if store is None or isinstance(store, str):
         return open_store(url, clock=clock, keys=keys)
     if not hasattr(store, "batch_limit"):
@@ -356,15 +306,9 @@ def _opened(store: str | Store | None, url: str, keys: str | Keyring, clock: Clo
 
 
 def _refuse_uncallable(url: str) -> None:
-    """Here, and not in the first run that hands out a callback: that run would fail."""
+    """Refuse a URL that cannot be called, now: later, the first run that makes a callback URL would fail."""
     if url and not url.startswith(("http://", "https://")):
         raise Misuse(f"url={url!r} cannot be called from outside; write it like https://hooks.example.com")
-
-
-def _place(function: Callable[..., Any]) -> str:
-    """Where it is written: what comes from there again is the same, loaded anew. An object has no such place."""
-    named = getattr(function, "__qualname__", None)
-    return f"{function.__module__}.{named}" if named else f"{type(function).__qualname__} at {id(function):#x}"
 
 
 def _process_name() -> str:

@@ -1,129 +1,122 @@
-"""What is written at import time: once, flow, step, transaction, classify."""
+"""App methods that declare what is guarded, at import time: once, flow, step, transaction, classify."""
 
 from __future__ import annotations
 
-import functools
 import inspect
-import random
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, MutableMapping, Sequence
-from contextlib import AbstractContextManager
-from datetime import UTC, datetime
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
-from uuid import UUID, uuid4
+from collections.abc import Callable, Collection, Mapping, MutableMapping
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from ..claims.claim import RUN, address_of, parse_space, run_address, run_id, space_of_run
+from ..claims.claim import RUN
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
-from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
-from ..claims.request import Link, operation_name, refuse_bare
-from ..claims.results import ResultType
-from ..errors import Misuse
-from ..flows.calls import call, start_function, start_many_function
-from ..flows.engine.context import (
-    as_coroutine_function,
-    correlation,
-    current_attempt,
-    current_session,
-    driven,
-    giving,
-    inside_flow,
-    noted,
-    plain_session,
+from ..claims.guard import Guard
+from ..claims.once import Once, OnceDecorator
+from ..claims.policy import (
+    DEFAULT_KEEP,
+    DEFAULT_LEASE,
+    Duration,
+    OnDuplicate,
+    OnFailure,
+    OnLarge,
+    Policy,
+    make_policy,
 )
+from ..claims.policy import Repeat as OnceRepeat
+from ..claims.request import Link, operation_name, refuse_bare
+from ..errors import Misuse
 from ..flows.engine.decisions import StepPlan
-from ..flows.engine.guarded_calls import guarded_wrapper
-from ..flows.engine.session import recorded_value
+from ..flows.engine.guarded_calls import guard_function
 from ..flows.flow import Flow, Priority, rank_of
-from ..flows.handle import AsyncRunHandle, AttachedHandle, Handle, RunHandle
 from ..flows.limits import make_limits
 from ..flows.ordering.declaration import By, OrderFields
 from ..flows.ordering.ordered_runs import Ordering, make_asking, one_run_per_object
-from ..flows.repeat import DEFAULT_RETRY, NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
-from ..flows.runtime import Runtime, require_own_run
+from ..flows.repeat import NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
+from ..flows.runtime import Runtime
 from ..flows.step import Step, StepFunction, external_maker
 from ..flows.transaction import Transaction, joining
-from ..flows.waits.waiting import sleep
-from ..keys import validate_key
 from ..keys.duration import seconds
-from ..operations import await_, block
+from ..settings import Settings
+from .functions import FlowDecorator, undo_step, wrapped_flow, wrapped_step
 
-__all__ = ["AsyncFlowFunction", "FlowApi", "FlowDecorator", "FlowFunction", "TransactionApi"]
+__all__ = ["Declarations"]
 
 
 P = ParamSpec("P")
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 
-class FlowFunction(Protocol[P, R_co]):
-    """What `@app.flow` leaves in place of a function."""
+class Declarations:
+    """The methods of an app that are called at import time."""
 
-    flow: Flow
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
-
-    @overload
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R_co]: ...
-
-    @overload
-    def start(self, *args: Any, delay: Duration, **kwargs: Any) -> RunHandle[R_co]:
-        """Leave it to a worker; with `delay`, not before that time has gone by."""
-
-    def start_many(self, items: Iterable[Any], *, delay: Duration = ...) -> Sequence[RunHandle[R_co]]:
-        """Leave a run for each item to workers: an item for a single parameter, otherwise a dict or a tuple of them."""
-
-    def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run again what failed for good; what is done stays done."""
-
-    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of these arguments."""
-
-
-class AsyncFlowFunction(Protocol[P, R_co]):
-    """The same of an `async def`: all but `key` is awaited."""
-
-    flow: Flow
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
-
-    @overload
-    def start(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, AsyncRunHandle[R_co]]: ...
-
-    @overload
-    def start(self, *args: Any, delay: Duration, **kwargs: Any) -> Coroutine[Any, Any, AsyncRunHandle[R_co]]:
-        """Leave it to a worker; with `delay`, not before that time has gone by."""
-
-    def start_many(
-        self, items: Iterable[Any], *, delay: Duration = ...
-    ) -> Coroutine[Any, Any, Sequence[AsyncRunHandle[R_co]]]:
-        """Leave a run for each item to workers: an item for a single parameter, otherwise a dict or a tuple of them."""
-
-    def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        """Run again what failed for good; what is done stays done."""
-
-    def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of these arguments."""
-
-
-class FlowDecorator(Protocol):
-    """What `@app.flow(…)` is: it takes `def` and `async def` alike."""
-
-    @overload  # the first that fits counts
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> AsyncFlowFunction[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> FlowFunction[P, R]: ...
-
-
-class FlowApi:
-    """The part of an app that is about flows."""
-
+    settings: Settings
     parts: Runtime
+    operations: dict[str, Once]
     flows: MutableMapping[str, Flow]
     steps: list[Step]
 
-    # -- declaring -------------------------------------------------------------------------------
+    def once(
+        self,
+        key: str | Callable[..., str],
+        *,
+        name: str | None = None,
+        on_duplicate: OnDuplicate = "return_prior",
+        keep: Duration = DEFAULT_KEEP,
+        keep_result: Duration | None = None,
+        keep_failed: Duration | None = None,
+        lease: Duration = DEFAULT_LEASE,
+        repeat: OnceRepeat = "never",
+        on_failure: OnFailure = "keep",
+        large: OnLarge = "spill",
+        ignore: Collection[str] = (),
+        stable: Collection[str] = (),
+        link: Link = None,
+        not_done: NotDoneErrors = (),
+    ) -> OnceDecorator:
+        """Guard a function: of all calls with one key, one does the work, and the others get its result.
+
+        Args:
+            key: A template over the arguments (`"shop:order:{order[id]}"`) or a function of them.
+            name: The operation's name in the ledger; by default the function's own.
+            on_duplicate: What a repeated call gets: the first result ("return_prior"), the same after waiting for a
+                call under way ("wait"), or `Duplicate` ("reject").
+            keep: How long the key is known after the work has ended.
+            keep_result: How long the result is kept, if shorter than the key.
+            keep_failed: How long a failure is kept; by default as long as the key.
+            lease: How long a process that died keeps its claim. A living one renews it.
+            repeat: What the death of a process means, or an error that does not tell whether the work was done:
+                "never" parks the claim for review, "safe" runs the work again.
+            on_failure: Whether a failure is recorded ("keep") or the key given back ("release").
+            large: What happens to a result over 64 KB: kept beside the claim ("spill"), or only its digest ("digest").
+            ignore: Arguments, or fields of them, in which repeated calls may differ.
+            stable: Parts of the key that stay on every retry, although they look like a time or a random id.
+            link: A template or function for a second name of the claim, shown in lists.
+            not_done: Exceptions by which this function says that nothing was done.
+        """
+        refuse_bare(key, "once")
+
+        def guard(function: Callable[..., Any]) -> Any:
+            called = operation_name(function, name, "once")
+            if not callable(function):  # `@app.once` without parentheses took the function for its key
+                raise Misuse('@app.once needs a key; write it as @app.once(key="order:{order[id]}").')
+            policy = make_policy(
+                called,
+                tenant=self.settings.tenant,
+                on_duplicate=on_duplicate,
+                on_failure=on_failure,
+                repeat=repeat,
+                large=large,
+                lease=lease,
+                keep=keep,
+                keep_result=keep_result,
+                keep_failed=keep_failed,
+                ignore=ignore,
+                where=self.parts.where,
+                not_done=not_done,
+            )
+            once = Once(function, self._guard(policy), key=key, owner=self.parts.owner, stable=stable, link=link)
+            self._register(once)
+            return guard_function(function, once, self.parts)
+
+        return guard
 
     def flow(
         self,
@@ -147,12 +140,28 @@ class FlowApi:
         priority: Priority = "normal",
         order: By | None = None,
     ) -> FlowDecorator:
-        """A function whose work is ledgered: called twice with one key, it happens once, step by step.
+        """Make a function durable: its steps are recorded, and of all calls with one key one run does the work.
 
-        `keep` is how long the key is known; `keep_history` how long its input, steps and result are. `limit` is how
-        many runs may be under way at once, `limit_per` the same per key (`{"customer:{order[customer]}": 1}`), `rate`
-        how many may begin in a time ("100/m"); of what is due, workers take flows of a higher `priority` first.
-        `order=by(…)`: of one object, only newer versions are applied.
+        Args:
+            key: A template over the arguments (`"order:{order[id]}"`) or a function of them.
+            name: The flow's name in the ledger; by default the function's own.
+            version: The version of the code, recorded with each run.
+            accepts: Earlier versions whose runs this code can resume.
+            on_duplicate: What a repeated call gets: the first result ("return_prior"), the same after waiting for a
+                run under way ("wait"), or `Duplicate` ("reject").
+            keep: How long the key is known after the run has ended.
+            keep_result: The same as `keep_history`.
+            keep_history: How long the input, steps and result are kept, if shorter than the key.
+            keep_failed: How long a failed run is kept; by default as long as the key.
+            lease: How long a process that died keeps its run. A living one renews it.
+            ignore: Arguments, or fields of them, in which repeated calls may differ.
+            stable: Parts of the key that stay on every retry, although they look like a time or a random id.
+            link: A template or function for a second name of the run, shown in lists.
+            limit: How many runs may be under way at once.
+            limit_per: The same per key (`{"customer:{order[customer]}": 1}`).
+            rate: How many runs may begin in a time ("100/m").
+            priority: Of what is due, workers take flows of a higher priority first.
+            order: `by(…)`: of one object, only newer versions are applied.
         """
         refuse_bare(key, "flow")
 
@@ -197,7 +206,7 @@ class FlowApi:
                 order=None if places is None else Ordering(policy.operation, places),
             )
             self._register_flow(flow)
-            return _wrapped_flow(flow)
+            return wrapped_flow(flow)
 
         return declare_flow
 
@@ -233,11 +242,17 @@ class FlowApi:
         external: str | None = None,
         not_done: NotDoneErrors = (),
     ) -> Any:
-        """A ledgered part of a flow. `repeat` says how it may be repeated; undeclared, it never is blindly.
+        """Make a function a recorded step of the flows that call it. Outside of a flow it is called as it is.
 
-        `undo` names its compensation; `id` tells calls in a loop apart; `external` is a template for the id that
-        the outside gave, over `result` and the arguments; `not_done` names the exceptions by which this step says that
-        nothing was done. Outside a flow it runs plainly.
+        Args:
+            repeat: How the step may be repeated when its outcome is unknown; by default never.
+            retry: How often, and after which pauses, a clean failure is tried again.
+            undo: The function or step that compensates it.
+            timeout: How long one attempt may take.
+            name: The step's name in the ledger; by default the function's own.
+            id: A template or function that tells calls in a loop apart.
+            external: A template for the id that an external system gave, over `result` and the arguments.
+            not_done: Exceptions by which this step says that nothing was done.
         """
         limit = None if timeout is None else seconds(timeout, name="timeout")
         plan = StepPlan(declare(repeat), as_retry(retry), limit, as_not_done(not_done))
@@ -248,6 +263,70 @@ class FlowApi:
             return wrapped_step(step)
 
         return declare_step if function is None else declare_step(function)
+
+    @overload
+    def transaction(self, function: Callable[Concatenate[Any, P], R], /) -> StepFunction[P, R]: ...
+
+    @overload
+    def transaction(
+        self,
+        /,
+        *,
+        connect: Any = ...,
+        retry: Retry | None = ...,
+        undo: Callable[..., Any] | None = ...,
+        timeout: Duration | None = ...,
+        name: str | None = ...,
+        id: str | Callable[..., str] | None = ...,
+        external: str | None = ...,
+    ) -> Callable[[Callable[Concatenate[Any, P], R]], StepFunction[P, R]]: ...
+
+    def transaction(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        connect: Any = None,
+        retry: Retry | None = None,
+        undo: Callable[..., Any] | None = None,
+        timeout: Duration | None = None,
+        name: str | None = None,
+        id: str | Callable[..., str] | None = None,  # noqa: A002 - the word that users know
+        external: str | None = None,
+    ) -> Any:
+        """Make a function a step in the ledger's own SQL database: its writes and its ledger entry commit together.
+
+        The function's first parameter is the connection, in a transaction that is committed when it returns; callers
+        leave it out.
+
+        Args:
+            connect: Makes the connections: a function, a SQLAlchemy engine or sessionmaker, or a pool.
+            retry: How often, and after which pauses, a clean failure is tried again.
+            undo: The function or step that compensates it.
+            timeout: When the connection is cut, by default after ten minutes. What was not committed is rolled back;
+                of a commit under way, the ledger tells whether it landed.
+            name: The step's name in the ledger; by default the function's own.
+            id: A template or function that tells calls in a loop apart.
+            external: A template for the id that an external system gave, over `result` and the arguments.
+        """
+        joining(self.parts.store)
+        limit = None if timeout is None else seconds(timeout, name="timeout")
+        plan = StepPlan(TRANSACTION, as_retry(retry))
+
+        def declare_transaction(function: Callable[..., Any]) -> Any:
+            transaction = Transaction(lambda: self.parts.store, function, connect, limit)
+            step = Step(
+                transaction.plain(),
+                plan,
+                name=name,
+                own_id=id,
+                undo=undo_step(undo),
+                external=external_maker(external),
+                transaction=transaction,
+            )
+            return wrapped_step(step)
+
+        return declare_transaction if function is None else declare_transaction(function)
 
     @overload
     def classify(
@@ -288,67 +367,27 @@ class FlowApi:
         if error is not None and retries_itself is not None:
             self.parts.verdicts.add_retrying(error, retries_itself)
 
+    def _guard(self, policy: Policy) -> Guard:
+        parts = self.parts
+        return Guard(parts.claims, parts.heartbeat, policy, parts.verdicts, best_effort=parts.best_effort)
+
+    def _register(self, once: Once) -> None:
+        self._refuse_namesake(once.policy.operation, once.function)
+        self.operations[once.policy.operation] = once
+
     def _register_flow(self, flow: Flow) -> None:
-        raise NotImplementedError
+        self._refuse_namesake(flow.name, flow.function)
+        self.flows[flow.name] = flow
+        self.parts.lives[flow.name] = flow.policy.life
 
-    # -- in a flow -------------------------------------------------------------------------------
-
-    def effect_key(self) -> str:
-        """The key to send along with an effect: the same for every attempt at this step, in every process."""
-        attempt = current_attempt()
-        if attempt is None:
+    def _refuse_namesake(self, name: str, function: Callable[..., Any]) -> None:
+        """Refuse a second function under a name: both would share claims and answer each other's duplicates."""
+        known: Once | Flow | None = self.flows.get(name) or self.operations.get(name)
+        if known is not None and _place(known.function) != _place(function):
             raise Misuse(
-                "app.effect_key() belongs to a step of a run; call it inside a function under @app.step, and call the "
-                "step from a flow."
+                f'{_place(known.function)} and {_place(function)} are both called "{name}"; give one of them another '
+                "name=."
             )
-        return attempt.effect_key
-
-    def correlation(self) -> str:
-        """The id that this event's log lines, runs and outgoing calls have in common: send it along with calls."""
-        return correlation()
-
-    def now(self) -> datetime:
-        """The time, the same in a replay."""
-        session = current_session()
-
-        def draw() -> datetime:
-            return datetime.fromtimestamp(self.parts.clock.now(), UTC)
-
-        return draw() if session is None else recorded_value(session, "now", datetime, draw)
-
-    def uuid(self) -> UUID:
-        """A random id, the same in a replay."""
-        session = current_session()
-        return uuid4() if session is None else recorded_value(session, "uuid", UUID, uuid4)
-
-    def random(self) -> float:
-        """A number between 0 and 1, the same in a replay."""
-        session = current_session()
-        return random.random() if session is None else recorded_value(session, "random", float, random.random)  # noqa: S311
-
-    def sleep(self, duration: Duration) -> Awaitable[None]:
-        """Go on after this long. Nothing is held meanwhile. Awaited in an `async def` flow; in a `def` flow, done."""
-        session = inside_flow("app.sleep")
-        waits: Awaitable[None] = session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
-        return waits
-
-    # -- from outside ----------------------------------------------------------------------------
-
-    def correlate(self, correlation: str) -> AbstractContextManager[None]:
-        """`with app.correlate(request_id):` gives runs that are called or started inside this correlation id."""
-        return giving(correlation)
-
-    def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
-        """A handle on a run of any process: by its id, or by flow and key. Await it where you must not block."""
-        if run is not None:
-            at = require_own_run(self.parts.tenant, run_address(space_of_run(run)))
-        elif flow is not None and key is not None:
-            at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
-        else:
-            raise Misuse("app.attach needs the id of a run, or flow= and key=.")
-        known = self.flows.get(parse_space(at.space).operation)
-        results = known.results if known else ResultType(_plain, "run")
-        return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
 
 
 def _history(result: Duration | None, history: Duration | None) -> Duration | None:
@@ -358,127 +397,7 @@ def _history(result: Duration | None, history: Duration | None) -> Duration | No
     return result if history is None else history
 
 
-def _plain() -> object:
-    """Of a flow that is not declared here, results come back as plain JSON."""
-
-
-def undo_step(undo: Callable[..., Any] | None) -> Step | None:
-    """An undo that is a step keeps its own declaration; a plain function is never repeated blindly."""
-    if undo is None:
-        return None
-    declared = getattr(undo, "step", None)
-    return declared if isinstance(declared, Step) else Step(undo, StepPlan(NEVER, DEFAULT_RETRY), name="undo")
-
-
-def wrapped_step(step: Step) -> Any:
-    function = step.function
-    if step.is_async:
-
-        async def work(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            session = current_session()
-            if session is None:
-                return await function(*args, **kwargs)
-            return await await_(session.step(step, args, kwargs))
-
-        @as_coroutine_function
-        @functools.wraps(function)
-        def awaiting(*args: Any, **kwargs: Any) -> Any:
-            return noted(step.name, lambda: work(args, kwargs), names=(step.name,))
-
-        awaiting.step = step  # type: ignore[attr-defined]
-        return awaiting
-
-    @functools.wraps(function)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        session = plain_session(step.name)
-        if session is None:
-            return function(*args, **kwargs)
-        return block(session.step(step, args, kwargs))
-
-    blocking.step = step  # type: ignore[attr-defined]
-    return blocking
-
-
-def _wrapped_flow(flow: Flow) -> Any:
-    wrapper = guarded_wrapper(flow.function, flow.name, _key_function(flow), lambda *given: call(flow.here(), *given))
-    return _with_extras(wrapper, flow)
-
-
-def _key_function(flow: Flow) -> Callable[..., str]:
-    @functools.wraps(flow.function)
-    def key(*args: Any, **kwargs: Any) -> str:
-        return flow.key(args, kwargs)
-
-    return key
-
-
-def _with_extras(wrapper: Any, flow: Flow) -> Any:
-    wrapper.flow = flow
-    wrapper.start = start_function(flow)
-    wrapper.start_many = start_many_function(flow)
-    retry = f"{flow.name}.retry"
-    wrapper.retry = lambda *args, **kwargs: driven(flow.drive, retry, call(flow.here(), args, kwargs, retry=True))
-    wrapper.key = lambda *args, **kwargs: flow.key(args, kwargs)
-    return wrapper
-
-
-class TransactionApi:
-    """The part of an app that is about the user's own database."""
-
-    parts: Runtime
-
-    @overload
-    def transaction(self, function: Callable[Concatenate[Any, P], R], /) -> StepFunction[P, R]: ...
-
-    @overload
-    def transaction(
-        self,
-        /,
-        *,
-        connect: Any = ...,
-        retry: Retry | None = ...,
-        undo: Callable[..., Any] | None = ...,
-        timeout: Duration | None = ...,
-        name: str | None = ...,
-        id: str | Callable[..., str] | None = ...,
-        external: str | None = ...,
-    ) -> Callable[[Callable[Concatenate[Any, P], R]], StepFunction[P, R]]: ...
-
-    def transaction(
-        self,
-        function: Callable[..., Any] | None = None,
-        /,
-        *,
-        connect: Any = None,
-        retry: Retry | None = None,
-        undo: Callable[..., Any] | None = None,
-        timeout: Duration | None = None,
-        name: str | None = None,
-        id: str | Callable[..., str] | None = None,  # noqa: A002 - the word that users know
-        external: str | None = None,
-    ) -> Any:
-        """A step in the ledger's own SQL database: what it writes and its ledger entry commit together, or not at all.
-
-        The function's first parameter is the connection, in a transaction that is committed when it returns; callers
-        leave it out. `connect` makes the connections: a function, a SQLAlchemy engine or sessionmaker, a pool.
-        When `timeout` is over (ten minutes, if none is given), the connection is cut: what was not committed is rolled
-        back, and of a commit under way the ledger tells whether it landed.
-        """
-        joining(self.parts.store)
-        limit = None if timeout is None else seconds(timeout, name="timeout")
-        plan = StepPlan(TRANSACTION, as_retry(retry))
-
-        def declare_transaction(function: Callable[..., Any]) -> Any:
-            transaction = Transaction(lambda: self.parts.store, function, connect, limit)
-            step = Step(
-                transaction.plain(),
-                plan,
-                name=name,
-                own_id=id,
-                undo=undo_step(undo),
-                external=external_maker(external),
-                transaction=transaction,
-            )
-            return wrapped_step(step)
-
-        return declare_transaction if function is None else declare_transaction(function)
+def _place(function: Callable[..., Any]) -> str:
+    """Return where a function is written: one from the same place is the same, loaded again. An object has none."""
+    named = getattr(function, "__qualname__", None)
+    return f"{function.__module__}.{named}" if named else f"{type(function).__qualname__} at {id(function):#x}"

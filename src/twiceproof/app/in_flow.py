@@ -1,67 +1,46 @@
-"""What a flow body calls: sleep, wait_for, approve, gather, each, now, uuid, effect_key, resource."""
+"""App methods for the body of a flow or a step: sleep, wait_for, approve, gather, each, now, effect_key, resource.
+
+In an `async def` flow, what is called in its body is awaited.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import UTC, datetime
 from typing import Any, Concatenate, Literal, TypeVar, cast, overload
+from uuid import UUID, uuid4
 
-from ..claims.claim import NO_RESULT, space_of, validate_name
+from ..claims.claim import NO_RESULT
 from ..claims.policy import Duration
 from ..errors import Misuse
 from ..flows.engine.context import (
     ListOrAwaitable,
     StrOrAwaitable,
     attempt_var,
+    correlation,
     current_attempt,
+    current_session,
     inside_flow,
     session_var,
 )
-from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
-from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, ItemKey, Progress, each, progress_of
+from ..flows.engine.session import recorded_value
+from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, ItemKey, each
 from ..flows.parallel.gather import gather
 from ..flows.repeat import Retry
 from ..flows.resources import Source, awaits, inline, keep
-from ..flows.runtime import Runtime, own_approval, own_space
-from ..flows.step import Step
-from ..flows.waits.approvals import ApprovalLink, approve, create_link, decide, link_url, open_approvals
-from ..flows.waits.callbacks import callback_url, deliver_by_token, remote
-from ..flows.waits.records import (
-    ARRIVAL_KIND,
-    Approval,
-    Decided,
-    DecisionOrAwaitable,
-    Delivered,
-    deliver,
-    encode_payload,
-    request_address,
-)
-from ..flows.waits.waiting import wait_for, wait_name
+from ..flows.runtime import Runtime
+from ..flows.waits.approvals import ApprovalLink, approve, create_link, link_url
+from ..flows.waits.callbacks import callback_url, remote
+from ..flows.waits.records import DecisionOrAwaitable, encode_payload
+from ..flows.waits.waiting import sleep, wait_for
 from ..keys import validate_key
 from ..keys.canonical import digest
 from ..keys.duration import seconds
 from ..operations import await_, block
-from ..records import Address
+from .functions import step_of
 
-__all__ = ["BatchApi", "ResourceApi", "WaitApi"]
-
-
-class ResourceApi:
-    """The part of an app that is about resources."""
-
-    parts: Runtime
-
-    def resource(self, data: Source, *, name: str = "", media_type: str = "") -> Any:
-        """Put a large value away inside a step, and get a `Resource`: a reference that can be returned and passed on.
-
-        `data` is bytes, text, a `Path` or an open file. It is kept as long as the run is. Awaited in an `async def`
-        step. Outside a step the reference carries the value itself.
-        """
-        session, attempt = session_var.get(), attempt_var.get()
-        if session is None or attempt is None:
-            return inline(data, name, media_type)
-        drive = await_ if awaits(session, attempt) else block
-        return drive(keep(session, attempt, data, name, media_type))
-
+__all__ = ["InFlow"]
 
 # A call that fits two overloads is an awaited one: those come first.
 # mypy: disable-error-code="overload-overlap"
@@ -75,11 +54,78 @@ R = TypeVar("R")
 T = TypeVar("T")
 Awaited = Coroutine[Any, Any, R] | Callable[[], Coroutine[Any, Any, R]]
 
+DEFAULTS: dict[str | None, bool | None] = {None: None, "approve": True, "reject": False}
+NOTHING: Any = object()  # no default was given, as opposed to None
 
-class BatchApi:
-    """The part of an app that is about batches."""
+
+class InFlow:
+    """The methods of an app that are called in the body of a flow or a step."""
 
     parts: Runtime
+
+    # -- recorded values -------------------------------------------------------------------------
+
+    def effect_key(self) -> str:
+        """Return the key to send with an effect: the same for every attempt at this step, in every process."""
+        attempt = current_attempt()
+        if attempt is None:
+            raise Misuse(
+                "app.effect_key() belongs to a step of a run; call it inside a function under @app.step, and call the "
+                "step from a flow."
+            )
+        return attempt.effect_key
+
+    def correlation(self) -> str:
+        """Return the correlation id of the current run or `app.correlate` block: send it with outgoing calls."""
+        return correlation()
+
+    def now(self) -> datetime:
+        """Return the current time; the same in a replay."""
+        session = current_session()
+
+        def draw() -> datetime:
+            return datetime.fromtimestamp(self.parts.clock.now(), UTC)
+
+        return draw() if session is None else recorded_value(session, "now", datetime, draw)
+
+    def uuid(self) -> UUID:
+        """Return a random id; the same in a replay."""
+        session = current_session()
+        return uuid4() if session is None else recorded_value(session, "uuid", UUID, uuid4)
+
+    def random(self) -> float:
+        """Return a random number between 0 and 1; the same in a replay."""
+        session = current_session()
+        return random.random() if session is None else recorded_value(session, "random", float, random.random)  # noqa: S311
+
+    def sleep(self, duration: Duration) -> Awaitable[None]:
+        """Suspend the run for a time. Nothing is held meanwhile. Await it in an `async def` flow.
+
+        Args:
+            duration: How long, in seconds or as text ("3d").
+        """
+        session = inside_flow("app.sleep")
+        waits: Awaitable[None] = session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
+        return waits
+
+    def resource(self, data: Source, *, name: str = "", media_type: str = "") -> Any:
+        """Store a large value inside a step, and return a `Resource`: a reference that can be returned and passed on.
+
+        It is kept as long as the run is. Await it in an `async def` step. Outside of a step the reference carries the
+        value itself.
+
+        Args:
+            data: Bytes, text, a `Path` or an open file.
+            name: A file name for people.
+            media_type: Its type, such as "text/csv".
+        """
+        session, attempt = session_var.get(), attempt_var.get()
+        if session is None or attempt is None:
+            return inline(data, name, media_type)
+        drive = await_ if awaits(session, attempt) else block
+        return drive(keep(session, attempt, data, name, media_type))
+
+    # -- several at once -------------------------------------------------------------------------
 
     @overload
     def gather(
@@ -123,12 +169,15 @@ class BatchApi:
     def gather(self, *calls: Callable[[], R], limit: int | None = ...) -> list[R]: ...
 
     def gather(self, *calls: Any, limit: int | None = None) -> Any:
-        """Steps and waits beside each other: results in order, when all have ended. At most `limit` at once.
+        """Run steps and waits concurrently, and return their results in order, when all have ended.
 
-        In a `def` flow pass functions, which run on threads: `app.gather(lambda: pay(a), lambda: ship(b))`. In an
-        `async def` flow pass what you would await: `await app.gather(pay(a), ship(b))`. If one waits or fails, the
-        others go on to their own ends first. The results are a list; for type checkers, as with `asyncio.gather`, a
-        tuple where there are a few of different types.
+        If one waits or fails, the others run to their own ends first. The results are a list; for type checkers, as
+        with `asyncio.gather`, a tuple where there are a few of different types.
+
+        Args:
+            calls: In a `def` flow functions, which run on threads: `app.gather(lambda: pay(a), lambda: ship(b))`. In
+                an `async def` flow what you would await: `await app.gather(pay(a), ship(b))`.
+            limit: How many run at once.
         """
         session = inside_flow("app.gather")
         return session.do(gather(session, calls, limit))
@@ -191,11 +240,19 @@ class BatchApi:
         on_failure: Literal["raise", "collect"] = "raise",
         **kwargs: Any,
     ) -> Any:
-        """`step(item, *args, **kwargs)` for every item, with state per item: only what failed is ever tried again.
+        """Call `step(item, *args, **kwargs)` for every item, and return the results in order.
 
-        `key` tells items apart: a template over `item` (`"{item[sku]}"`) or a function of it. Returns the results in
-        order. Items that fail raise `BatchFailed` when all the others are done; with `on_failure="collect"` the
-        result is an `ItemDone` or `ItemFailed` for each. Awaited in an `async def` flow.
+        Each item has a state of its own: only items that failed are tried again.
+
+        Args:
+            items: What to call the step with, one by one.
+            step: A function under @app.step.
+            args: Further arguments of the step.
+            key: Tells items apart: a template over `item` (`"{item[sku]}"`) or a function of it.
+            concurrency: How many items are worked on at once.
+            on_failure: "raise" raises `BatchFailed` when all other items are done; "collect" returns an `ItemDone` or
+                `ItemFailed` for each.
+            kwargs: Further arguments of the step.
         """
         session = inside_flow("app.each")
         if on_failure not in ("raise", "collect"):
@@ -204,68 +261,15 @@ class BatchApi:
         work = each(session, batch, concurrency, collect=on_failure == "collect")
         return session.do(work, names=(batch.step.name,))
 
-    def progress(self, run: str) -> Progress:
-        """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""
-        return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
-
-    def compensate_duplicate(
-        self,
-        step: Any,
-        *,
-        result: Any,
-        by: str,
-        run: str | None = None,
-        flow: str | None = None,
-        key: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        note: str = "",
-        good_too: bool = False,
-        undone: bool | None = None,
-    ) -> Any:
-        """Undo an effect that happened a second time (two invoices for one order), once, by its receipt.
-
-        `result` is what the step would have returned for the duplicate; its undo is given that, and what it needs of
-        `arguments`. The run is named by its id, or by `flow` and `key`. What the run itself recorded is refused.
-        Awaited if the undo is an `async def`.
-        """
-        declared = step_of(step, "app.compensate_duplicate")
-        duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
-        drive = await_ if declared.undo is not None and declared.undo.is_async else block
-        return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
-
-    def _space(self, run: str | None, flow: str | None, key: str | None) -> str:
-        if run is not None:
-            return own_space(self.parts.tenant, run)
-        if flow is None or key is None:
-            raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
-        return space_of(self.parts.tenant, flow, validate_key(key))
-
-
-def step_of(function: Any, what: str) -> Step:
-    step = getattr(function, "step", None)
-    if not isinstance(step, Step):
-        name = getattr(function, "__name__", type(function).__name__)
-        raise Misuse(f"{what} needs a step, and {name} is none; put @app.step(repeat=…) above it.")
-    return step
-
-
-DEFAULTS: dict[str | None, bool | None] = {None: None, "approve": True, "reject": False}
-NOTHING: Any = object()  # no default was given, as opposed to None
-LONGEST_NOTE = 2_000
-
-
-class WaitApi:
-    """The part of an app that is about waits. In an `async def` flow, what is called in its body is awaited."""
-
-    parts: Runtime
-
-    # -- in a flow -------------------------------------------------------------------------------
+    # -- waits -----------------------------------------------------------------------------------
 
     def wait_for(self, name: str, *, timeout: Duration | None = None, default: Any = NOTHING) -> Any:
-        """Park the run until something arrives under this name; its payload. Holds nothing meanwhile.
+        """Suspend the run until a callback arrives under a name, and return its payload. Nothing is held meanwhile.
 
-        After `timeout`, `default` is returned if there is one; otherwise `WaitTimedOut` is raised. The payload is what
-        came in as JSON: annotate what you make of it.
+        Args:
+            name: The name of the wait, as `app.callback_url(name)` and `app.deliver_to(name=…)` use it.
+            timeout: How long to wait. Without a default, `WaitTimedOut` is raised then.
+            default: What is returned after `timeout`.
         """
         session = inside_flow("app.wait_for")
         span = _span(timeout, default is not NOTHING)
@@ -273,7 +277,11 @@ class WaitApi:
         return session.do(wait_for(session, name, span, otherwise), names=("wait",))
 
     def callback_url(self, name: str) -> StrOrAwaitable:
-        """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
+        """Return the URL whose call ends `app.wait_for(name)`; the same in a replay. It works without a token.
+
+        Args:
+            name: The name of the wait.
+        """
         session = inside_flow("app.callback_url")
         return cast(StrOrAwaitable, session.do(callback_url(session, name), names=("callback",)))
 
@@ -286,9 +294,14 @@ class WaitApi:
         default: Literal["approve", "reject"] | None = None,
         requester: str = "",
     ) -> DecisionOrAwaitable:
-        """Park the run until somebody has approved what is shown; the `Decision`. A no raises `Rejected`.
+        """Suspend the run until a person approves, and return the `Decision`. A rejection raises `Rejected`.
 
-        `requester` is who asks: they cannot approve it themselves. Left out, it is who started the run, if known.
+        Args:
+            name: The approval's name within the run.
+            show: What the person is shown.
+            timeout: How long to wait. Without a default, `WaitTimedOut` is raised then.
+            default: The decision after `timeout`.
+            requester: Who asks; they cannot approve it themselves. By default who started the run, if known.
         """
         session = inside_flow("app.approve")
         if default not in DEFAULTS:
@@ -299,10 +312,15 @@ class WaitApi:
         return cast(DecisionOrAwaitable, session.do(work))
 
     def approval_url(self, name: str, *, show: Any = None, to: str = "", valid: Duration = "7d") -> str:
-        """A page where one person can decide about `app.approve(name, show=…)`: for a mail or a message.
+        """Return the address of a page where one person can decide about `app.approve(name, show=…)`.
 
-        Called inside a step, because each call makes a new link, which is kept nowhere: only its hash is. `show` is
-        what the approval will show, word for word; `to` is whose decision it will be.
+        Call it inside a step, which sends it: each call makes a new link, of which only the hash is stored.
+
+        Args:
+            name: The approval's name within the run.
+            show: What the approval will show, exactly.
+            to: Whose decision it will be.
+            valid: How long the link works.
         """
         attempt, session = current_attempt(), session_var.get()
         if attempt is None or session is None:
@@ -318,49 +336,21 @@ class WaitApi:
     def remote(
         self, *, start: Callable[..., Any], callback: str, timeout: Duration | None = None, retry: Retry | None = None
     ) -> Any:
-        """Start work elsewhere, once, and wait for its callback: `start(url)` is never repeated blindly.
+        """Start work in another system, once, and wait for its callback.
 
-        `start` may also take `effect_key`. If nobody knows whether it was started, the callback tells; only when
-        none has come in time a person is asked.
+        If it is unknown whether the work was started, the callback decides; if none comes in time, the run waits for
+        review.
+
+        Args:
+            start: Starts the work, given the callback's URL, and `effect_key` if it takes one. It is never repeated
+                blindly.
+            callback: The name of the wait.
+            timeout: How long to wait for the callback.
+            retry: How often, and after which pauses, a clean failure to start is tried again.
         """
         session = inside_flow("app.remote")
         work = remote(session, start, callback, _span(timeout), retry or Retry())
         return session.do(work, names=("start", "callback", "wait"))
-
-    # -- from outside ----------------------------------------------------------------------------
-
-    def deliver(self, token: str, payload: Any = None) -> Delivered:
-        """What came in at a callback URL, by the token at its end. A second one is told what the first said."""
-        raw = encode_payload(payload, "The payload")
-        return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
-
-    def deliver_to(self, *, flow: str, key: str, name: str, payload: Any = None) -> Delivered:
-        """End a wait by the run's own key: for who has no URL, such as another part of the same program."""
-        space = space_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
-        at = Address(space, ARRIVAL_KIND, wait_name(name))
-        return block(deliver(self.parts.store, at, encode_payload(payload, "The payload"), mark=self.parts.owner()))
-
-    def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:
-        """What waits for somebody's word."""
-        prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
-        return block(open_approvals(self.parts.store, prefix, limit))
-
-    def decide(self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None) -> Decided:
-        """Somebody's word about an approval, once. `shown` is the digest of what they saw: another is refused."""
-        if not isinstance(approved, bool):
-            raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
-        own_approval(self.parts.tenant, request_address(approval))
-        return block(
-            decide(
-                self.parts.store,
-                approval,
-                approved=approved,
-                by=validate_key(by),
-                note=note[:LONGEST_NOTE],
-                shown=shown or "",
-                mark=self.parts.owner(),
-            )
-        )
 
 
 def _span(timeout: Duration | None, defaulted: bool = False) -> float | None:

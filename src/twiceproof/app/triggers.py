@@ -1,4 +1,4 @@
-"""What starts runs: every, poll, webhook."""
+"""App methods that declare what starts runs: webhook, every, poll; and those that take deliveries in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ..flows.flow import Flow
 from ..flows.runtime import Runtime
 from ..flows.triggers.poll import DuePolls, Poll
 from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, make_ticks, takes_tick
-from ..flows.workers.due_work import DueWork
 from ..inbound.admit import admit
 from ..inbound.envelope import Envelope, envelope
 from ..inbound.hook import (
@@ -38,17 +37,23 @@ from ..inbound.sources import find_source
 from ..keys.duration import seconds
 from ..operations import Operation, await_, block
 
-__all__ = ["DoorApi", "TriggerApi"]
+__all__ = ["Triggers"]
 
 
 LEASE = 15.0  # an admission takes milliseconds; a sender's next try should not find a dead one's claim
 
 
-class DoorApi:
-    """The part of an app that is about webhooks."""
+class Triggers:
+    """The methods of an app that declare what starts runs."""
 
     parts: Runtime
     hooks: MutableMapping[str, Hook]
+    flow: Any  # of Declarations
+    flows: MutableMapping[str, Flow]
+    schedules: DueSchedules
+    polls: DuePolls
+
+    # -- webhooks --------------------------------------------------------------------------------
 
     def webhook(
         self,
@@ -64,12 +69,22 @@ class DoorApi:
         redact: Collection[str] = (),
         **options: Any,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Take events of a sender in at /hooks/NAME: each is claimed under its id, then starts a run of `start`.
+        """Receive events of a sender at /hooks/NAME: each is claimed under its id, then starts a run of `start`.
 
-        `secret` is one secret, several while they are rotated, or `env("NAME")`. As a decorator it takes the function
-        that makes what the flow is given from an event's payload (None from it: nothing to do), or, without `start`,
-        the flow itself. The answer does not wait for the run unless `wait` says for how long. `lease` is how long a
-        redelivery is put off when the process that was taking the event in has died.
+        As a decorator it takes the function that makes the flow's argument from an event's payload (None: nothing to
+        do), or, without `start`, the flow itself.
+
+        Args:
+            source: Who sends: a name ("stripe"), or a `Source`.
+            secret: One secret, several while they are rotated, or `env("NAME")`.
+            start: The flow whose runs are started.
+            name: The webhook's name in its URL; by default the source's.
+            wait: How long the answer waits for the end of the run; by default it does not.
+            keep: How long an event's id is known.
+            lease: How long a redelivery is put off when the process that was receiving the event has died.
+            on_failed: What a redelivery of an event whose run failed does.
+            redact: Fields of the payload that are not stored.
+            options: Settings of the source.
         """
         refuse_bare(source, "webhook", "a source", '"stripe", secret=env("STRIPE_SECRET")')
         read_paths(redact)
@@ -109,17 +124,37 @@ class DoorApi:
     def receive(
         self, name: str, body: bytes, headers: Iterable[tuple[str, str]], *, url: str = "", method: str = "POST"
     ) -> Reply:
-        """A delivery that came in at an endpoint of your own, and the answer to give."""
+        """Process a delivery that came in at an endpoint of your own, and return the answer to send.
+
+        Args:
+            name: The webhook's name.
+            body: The request's body, exactly as it came in.
+            headers: The request's headers.
+            url: The URL that was called; some senders sign it.
+            method: The request's method.
+        """
         return block(self._admission(name, body, headers, url, method))
 
     async def receiving(
         self, name: str, body: bytes, headers: Iterable[tuple[str, str]], *, url: str = "", method: str = "POST"
     ) -> Reply:
-        """The same, awaited."""
+        """Do the same as `receive`, awaited.
+
+        Args:
+            name: The webhook's name.
+            body: The request's body, exactly as it came in.
+            headers: The request's headers.
+            url: The URL that was called; some senders sign it.
+            method: The request's method.
+        """
         return await await_(self._admission(name, body, headers, url, method))
 
     def admit(self, letter: Envelope) -> Operation[Reply]:
-        """What servers call."""
+        """Process a delivery; servers call it.
+
+        Args:
+            letter: The delivery.
+        """
         return admit(self.parts, self.hooks.get(letter.source), letter)
 
     def _admission(
@@ -139,30 +174,7 @@ class DoorApi:
             )
         self.hooks[hook.name] = hook
 
-
-_NOBODY: Any = None  # until the decorator says which flow
-
-
-def _flow_of(start: Any) -> Flow:
-    flow = getattr(start, "flow", None)
-    if not isinstance(flow, Flow):
-        raise Misuse("app.webhook needs a flow to start: give start=, a function under @app.flow, or decorate one.")
-    return flow
-
-
-class TriggerApi:
-    """The part of an app that is about schedules and polls."""
-
-    flow: Any  # of FlowApi
-    flows: MutableMapping[str, Flow]
-    schedules: DueSchedules
-    polls: DuePolls
-    duties: list[DueWork]
-
-    def _serve(self, work: DueWork) -> None:
-        """Let workers carry out a kind of work, from its first declaration on."""
-        if work not in self.duties:
-            self.duties.insert(0, work)
+    # -- schedules and polls ---------------------------------------------------------------------
 
     def every(
         self,
@@ -174,10 +186,17 @@ class TriggerApi:
         name: str | None = None,
         **options: Any,
     ) -> Callable[[Callable[..., Any]], Any]:
-        """Start a run at each tick: an interval ("15m"), a cron expression ("0 2 * * *") in a time zone, or "@daily".
+        """Start a run at each tick of a schedule: one per tick, however many workers there are.
 
-        One run per tick, however many workers there are. `overlap` says what happens while the run before is still
-        under way; `catch_up` what happens to ticks that nobody served. The function may take the tick, a datetime.
+        The function may take the tick, a datetime.
+
+        Args:
+            when: An interval ("15m"), a cron expression ("0 2 * * *"), or "@daily".
+            tz: The time zone of a cron expression.
+            overlap: What happens while the previous run is still under way.
+            catch_up: What happens to ticks at which no worker was running.
+            name: The flow's name; by default the function's own.
+            options: Further settings of `app.flow`.
         """
         refuse_bare(when, "every", "a time", '"15m"')
         ticks = make_ticks(when, tz)
@@ -195,7 +214,6 @@ class TriggerApi:
                 raise Misuse(f"{flow.name} is a flow already, with settings of its own; give {given} to @app.flow.")
             _refuse_without_place(flow)
             self.schedules.add(Schedule(flow, ticks, str(when), tz, overlap, catch_up))
-            self._serve(self.schedules)
             return function
 
         return declare
@@ -210,10 +228,18 @@ class TriggerApi:
         tz: str = "UTC",
         name: str | None = None,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Ask a source again and again for everything since last time, and start a run of `start` per item.
+        """Call a function at intervals for everything new, and start a run of `start` per item it returns.
 
-        The function takes `since`: None or `since=` the first time, then the time of the last poll less `overlap`; or,
-        if it returns `Polled(items, cursor)`, that cursor. The cursor moves on when all items are claimed.
+        The function takes `since`: the time of the last poll less `overlap`, or, if it returns
+        `Polled(items, cursor)`, that cursor. The cursor moves on when all items are claimed.
+
+        Args:
+            every: How often.
+            start: The flow, which takes an item.
+            overlap: How far each poll reaches back before the last one.
+            since: What the first poll is given.
+            tz: The time zone of a cron expression.
+            name: The poll's name; by default the function's own.
         """
         flow = getattr(start, "flow", None)
         if not isinstance(flow, Flow):
@@ -225,10 +251,19 @@ class TriggerApi:
                 raise Misuse(f"{function.__name__} is an async generator; collect the items and return them.")
             poll = Poll(operation_name(function, name, "poll"), function, make_ticks(every, tz), flow, span, since)
             self.polls.add(poll)
-            self._serve(self.polls)
             return function
 
         return declare
+
+
+_NOBODY: Any = None  # until the decorator names the flow
+
+
+def _flow_of(start: Any) -> Flow:
+    flow = getattr(start, "flow", None)
+    if not isinstance(flow, Flow):
+        raise Misuse("app.webhook needs a flow to start: give start=, a function under @app.flow, or decorate one.")
+    return flow
 
 
 _TICK = inspect.Signature([inspect.Parameter("tick", inspect.Parameter.POSITIONAL_OR_KEYWORD)])

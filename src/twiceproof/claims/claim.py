@@ -1,4 +1,4 @@
-"""Claim, Fault, Spill, states, addresses, run ids; what a take can answer."""
+"""Data of claims: the stored claim, its states and addresses, run ids, and the outcomes of taking one."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01
 
 
 class Fault(Struct, frozen=True, omit_defaults=True, gc=False):
-    """An error as it is remembered: enough for a person, never enough to run."""
+    """An error as it is stored: its type and message, never the object itself."""
 
     type: str
     message: str = ""
     retryable: bool = False
 
     def weighs_like(self, other: Fault | None) -> bool:
-        """Whether both say the same about trying again, in whatever words."""
+        """Return whether both faults agree about trying again."""
         return other is not None and other.retryable == self.retryable
 
 
@@ -132,7 +132,7 @@ def claim_of(record: Record) -> Claim:
 
 
 def _unreadable(record: Record) -> CannotOpen:
-    """Told here, where every look at a ledger begins: who has no keys looks at no body."""
+    """Return the error for a body that cannot be decoded; without keys, no encrypted body can."""
     if record.body.startswith("sealed:"):
         return CannotOpen("This ledger is sealed, and there are no keys; set TWICEPROOF_KEYS.", at=record.at, key_id="")
     return CannotOpen(f"The claim of {record.at.space!r} cannot be read; restore it from a backup.", at=record.at)
@@ -169,24 +169,24 @@ def run_address(space: str) -> Address:
 
 
 def other_kind(at: Address) -> Address:
-    """Where a run of the same operation and key would be, or a claim: only one of them may be there."""
+    """Return the address of a run with the same operation and key, or of a claim: only one of them may exist."""
     return Address(at.space, CLAIM if at.kind == RUN else RUN, SELF)
 
 
 def alone(write: Write) -> tuple[Check, ...]:
-    """Goes with the first write of a claim or a run: what a guarded function has done, a flow does not do again."""
+    """Return the check that goes with the first write of a claim or a run: one key is a claim or a run, never both."""
     if type(write) is Insert and (write.at.kind == CLAIM or write.at.kind == RUN):
         return (Check(other_kind(write.at), absent=True),)
     return ()
 
 
 def run_id(space: str) -> str:
-    """A run's id follows from what it is about, so that a second start finds the first, and leads back to it."""
+    """Return a run's id. It encodes the space, so a second start finds the first, and no index is needed."""
     return RUN_ID + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def space_of_run(run: str) -> str:
-    """The way back, without an index that could disagree."""
+    """Return the space that a run's id encodes."""
     text = run.removeprefix(RUN_ID)
     try:
         space = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
@@ -198,14 +198,14 @@ def space_of_run(run: str) -> str:
 
 
 def validate_name(what: str, name: str) -> str:
-    """Tenants and operations are names: no slash, or `a/b` + `c` and `a` + `b/c` would be one space."""
+    """Return a tenant's or an operation's name. No slash: `a/b` + `c` and `a` + `b/c` would be one space."""
     if not isinstance(name, str) or not 0 < len(name) <= 128 or not NAME_LETTERS.issuperset(name):
         raise Misuse(f"{what} {name!r} is not a name; use 1 to 128 letters, digits, and any of _ . - @")
     return name
 
 
 class Held(Struct, frozen=True, gc=False):
-    """The claim is ours. Every later write of ours carries the fence; nothing is done past the deadline."""
+    """The claim is held here. Every later write carries the fence; nothing is done past the deadline."""
 
     at: Address
     fence: int
@@ -219,7 +219,7 @@ class Held(Struct, frozen=True, gc=False):
 
 
 class Busy(Struct, frozen=True, gc=False):
-    """Somebody else is at work."""
+    """Another process holds the claim."""
 
     owner: str
     retry_after: float
@@ -264,7 +264,7 @@ class Mismatch(Struct, frozen=True, gc=False):
 
 
 class Parked(Struct, frozen=True, gc=False):
-    """Only runs: nobody is at work now. Left to a worker, or waiting for a timer, a callback, a person."""
+    """A run that no process works on: queued for a worker, or waiting for a timer, a callback or a person."""
 
     state: str
     why: str
@@ -276,7 +276,7 @@ TakeOutcome = Held | Busy | Done | Failed | InReview | Mismatch | Parked
 
 
 class LostHold(Struct, frozen=True, gc=False):
-    """A holder's write was refused: the claim is no longer its own. What it found out is now evidence."""
+    """A holder's write was refused because the claim was taken over. Its result is kept as evidence."""
 
     state: str  # what the claim is now; "" if it is gone
     owner: str

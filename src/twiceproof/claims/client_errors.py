@@ -1,6 +1,6 @@
 """What errors of well-known clients say about the work: by the names of their classes, and by the status they carry.
 
-No client is imported: to know its errors would cost every program that uses another one.
+No client is imported: that would cost every program that uses another one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ __all__ = ["REFUSED_STATUS", "is_refusal", "may_have_retried", "of_class", "of_g
 
 
 def safe_getattr(error: object, name: str) -> Any:
-    """Never fails. A property that raises, or warns where warnings are errors, must not hide the error itself."""
+    """Return an attribute or None. Never fails: a property that raises must not hide the error itself."""
     try:
         return getattr(error, name, None)
-    except Exception:  # noqa: BLE001 - whatever it is, it is not what the user has to hear of
+    except Exception:  # noqa: BLE001 - whatever it is, the error itself matters more
         return None
 
 
@@ -172,8 +172,8 @@ def is_refusal(status: int) -> bool:
 
 
 def of_class(kind: type) -> Literal["clean", "ambiguous"] | None:
-    """What is known of a class, or of one that it descends from. The nearest one counts: a connection that could not
-    be made is, to its client, a kind of broken connection."""
+    """Return what is known of a class or its bases. The nearest one counts: to some clients, a connection that could
+    not be made is a kind of broken connection."""
     for one in kind.__mro__:
         full = f"{one.__module__}.{one.__qualname__}"
         if one.__name__ in CLEAN_NAMES or full in CLEAN_CLASSES:
@@ -193,7 +193,7 @@ def _is_grpc(carrier: object) -> bool:
 
 
 def of_grpc(error: BaseException) -> Literal["clean", "ambiguous"] | None:
-    """The status of a gRPC call, or of one that google-api-core wraps; None: it is about none."""
+    """Return the verdict on a gRPC error, or one that google-api-core wraps; None: it is neither."""
     for carrier in (error, safe_getattr(error, "response")):
         if _is_grpc(carrier):
             return "clean" if _code_of(carrier) in REFUSED_CODES else "ambiguous"
@@ -204,15 +204,15 @@ def _code_of(error: Any) -> str:
     code = safe_getattr(error, "code")
     try:
         return str(code().name)
-    except Exception:  # noqa: BLE001 - an RpcError of somebody's own, which has no status
+    except Exception:  # noqa: BLE001 - a custom RpcError without a status
         return ""
 
 
 def status_of(error: BaseException) -> int | None:
-    """The status of the answer that an HTTP client's error carries: httpx, requests, aiohttp, urllib, Stripe, boto."""
+    """Return the status of the answer that an HTTP client's error carries, if any."""
     response = safe_getattr(error, "response")
     metadata = response.get("ResponseMetadata") if isinstance(response, Mapping) else None  # botocore's: parsed already
     told = metadata.get("HTTPStatusCode") if isinstance(metadata, Mapping) else None
-    # One by one: aiohttp has a `status`, and warns of whoever asks for its `code`.
+    # One by one: aiohttp has a `status`, and warns if its `code` is read.
     found = (safe_getattr(carrier, name) for name in STATUS_NAMES for carrier in (response, error))
     return next((status for status in chain(found, [told]) if isinstance(status, int) and 400 <= status < 600), None)

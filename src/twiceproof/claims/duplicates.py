@@ -1,4 +1,4 @@
-"""Blocked duplicates: counted in memory, flushed to the store, read back."""
+"""Counts blocked duplicates in memory, flushes the counts to the store, and reads them back."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ OTHERS = ""  # stands for the keys beyond the bound: counted together
 MOST = 1_000  # keys per hour and process that are told apart
 HOUR = 3_600.0
 
-# Through which door a call came in: "stripe". A door sets it, and whatever the call blocks is counted under it.
+# The source a call came in through ("stripe"). Set by webhooks; duplicates blocked in the call are counted under it.
 source_var: ContextVar[str] = ContextVar("twiceproof_source", default="")
 
 
 class Blocked(Struct, frozen=True, array_like=True):
-    """How often repeats of one key were blocked in an hour. Times are exact to the few seconds between two tellings."""
+    """How often duplicates of one key were blocked in an hour. Times are exact to the seconds between two flushes."""
 
     source: str
     operation: str
@@ -50,10 +50,9 @@ Row = tuple[str, str, str, str]  # tenant, source, operation and key
 
 
 class Duplicates:
-    """`blocked` is all that a door calls. `arm` is called when there is something to tell.
+    """Counts in memory. `arm` is called when there is something to flush.
 
-    A count belongs to the moment at which it is taken, seconds later: asking the clock each time would cost as much as
-    the counting.
+    A count gets the time of the flush, seconds later: reading the clock each time would cost as much as the counting.
     """
 
     def __init__(self, *, clock: Clock = system_clock, arm: Callable[[], None] = lambda: None) -> None:
@@ -63,14 +62,14 @@ class Duplicates:
         at_fork(self, in_child=Duplicates._reset)
 
     def _reset(self) -> None:
-        """In a forked child: what was counted so far is the parent's to tell."""
+        """In a forked child: what was counted so far is flushed by the parent."""
         self._mutex = threading.Lock()
         self._fresh: dict[Row, int] = {}
         self._pages: dict[Page, dict[Row, Blocked]] = {}
         self._untold: set[Page] = set()
 
     def blocked(self, operation: str, key: str, source: str | None = None, *, tenant: str = "default") -> None:
-        """A repeat was answered without doing the work."""
+        """Count a duplicate that was answered without doing the work."""
         row = tenant, source_var.get() if source is None else source, operation, key
         fresh = self._fresh
         with self._mutex:
@@ -85,7 +84,7 @@ class Duplicates:
             fresh[row] = count + 1
 
     def take(self) -> dict[Page, list[Blocked]]:
-        """What has changed since it was last taken: whole pages, counted from the hour's beginning."""
+        """Return the pages that changed since the last call, each with all counts of its hour."""
         now = self._clock.now()
         hour = int(now // HOUR)
         with self._mutex:
@@ -108,7 +107,7 @@ class Duplicates:
         self._untold.add(page)
 
     def give_back(self, page: Page, rows: list[Blocked]) -> None:
-        """They could not be told: told again later, with what has been added since."""
+        """Put back counts that could not be written: they are flushed later, with what has been added since."""
         kept = self._pages.setdefault(page, {})
         for row in rows:
             kept.setdefault((page[0], row.source, row.operation, row.key), row)
@@ -128,7 +127,7 @@ Told = Callable[[str, Sequence[Blocked]], None]
 
 
 class DuplicateCounter:
-    """One process' counts on their way to the store. `told` hears of every page that was brought there."""
+    """Writes one process' counts to the store. Each callback in `told` gets every page that was written."""
 
     def __init__(self, store: Store, duplicates: Duplicates, *, ids: Ids, every: float = FLUSH_EVERY) -> None:
         self._store = store
@@ -145,11 +144,11 @@ class DuplicateCounter:
 
     def _reset(self) -> None:
         """A forked child has records of its own."""
-        self._name = ""  # under which all of them are written: whatever we forget, none is written a second time
+        self._name = ""  # the key of all pages of this process: no page is written twice under different keys
         self._pages: dict[str, str] = {}  # the versions of the latest, by space
         self._mutex = threading.Lock()  # one flush at a time, or an older page could be written over a newer one
         self._errand: DelayedCall | None = None
-        self._is_late = False  # whether something was counted for which there was no errand any more
+        self._is_late = False  # whether something was counted when no delayed flush could be started any more
 
     def _arm(self) -> None:
         if self._stopped:
@@ -159,22 +158,22 @@ class DuplicateCounter:
         self._errand = DelayedCall(self._every, self.flush, "twiceproof-tally")
         try:
             self._errand.start()
-        except RuntimeError:  # no thread to be had: told at the end; the duplicate itself must be answered
+        except RuntimeError:  # no thread can be started: flushed at the end; the duplicate itself must be answered
             self._errand, self._is_late = None, True
 
     def flush(self) -> None:
-        """What has changed goes to the store; if that fails, it is tried again later."""
+        """Write what has changed to the store; if that fails, it is tried again later."""
         with self._mutex:
             self._is_late = False
             written = [page for page in self._duplicates.take().items() if self._try_write(*page)]
-        for (tenant, _), rows in written:  # outside: who listens may be slow
+        for (tenant, _), rows in written:  # outside of the lock: a callback may be slow
             self._tell(tenant, rows)
 
     def _try_write(self, page: tuple[str, int], rows: list[Blocked]) -> bool:
         try:
             block(self._write(*page, rows))
         except StoreError as error:
-            if error.data.get("closed"):  # for good, without us: trying again would complain for ever, to nobody
+            if error.data.get("closed"):  # closed for good: trying again would only log warnings
                 self._stopped = True
             if not self._given_up:
                 log.warning("blocked duplicates could not be counted yet: %s", error)
@@ -193,13 +192,15 @@ class DuplicateCounter:
                 self._pages = {name: known for name, known in self._pages.items() if _hour(name) >= hour - 1}
                 self._pages[space] = written.version
                 return
-            version = "" if written.found is None else written.found.version  # an earlier write of ours, unheard
+            version = (
+                "" if written.found is None else written.found.version
+            )  # an earlier write of ours whose answer was lost
 
     def _tell(self, tenant: str, rows: Sequence[Blocked]) -> None:
         for told in self.told:
             try:
                 told(tenant, rows)
-            except Exception as error:  # noqa: BLE001 - who listens must not stop the counting
+            except Exception as error:  # noqa: BLE001 - a callback must not stop the counting
                 log.warning("a listener to blocked duplicates failed: %s", error)
 
     def stop(self) -> None:
@@ -209,7 +210,7 @@ class DuplicateCounter:
         last = threading.Thread(target=self.flush, name="twiceproof-tally", daemon=True)
         try:
             last.start()
-        except RuntimeError:  # the process is ending, and no thread is to be had
+        except RuntimeError:  # the process is ending, and no thread can be started
             self.flush()
         else:
             last.join(GRACE)
@@ -217,14 +218,14 @@ class DuplicateCounter:
             self._give_up()
 
     def run_now(self) -> None:
-        """The process is ending, and nobody has stopped us: what waits for its time goes now."""
+        """Flush at once: the process is ending without `stop`."""
         self._stopped = True
         if self._errand is not None:
             self._errand.run_now()
 
     def wait(self, seconds: float) -> None:
-        if self._is_late:  # Python 3.12 gives no thread to those who are still at work when the main one has ended
-            self.flush()  # on the spot: a moment ago the store told one of them of a duplicate
+        if self._is_late:  # Python 3.12 starts no thread once the main one has ended
+            self.flush()  # on this thread: the store answered a moment ago
         if self._errand is None or self._given_up:
             return
         self._errand.join(seconds)
@@ -236,12 +237,14 @@ class DuplicateCounter:
         log.warning("the last blocked duplicates may not be counted: the store does not answer")
 
 
-_tallies: weakref.WeakSet[DuplicateCounter] = weakref.WeakSet()  # those of a forked child have no errand but its own
+_tallies: weakref.WeakSet[DuplicateCounter] = (
+    weakref.WeakSet()
+)  # in a forked child, each has a delayed flush of its own only
 
 
 @atexit.register
 def _at_exit() -> None:
-    """In bounded time, all together: a store that is away must not keep a process from ending."""
+    """Flush all counters in bounded time: an unavailable store must not keep a process from ending."""
     tallies = list(_tallies)
     for tally in tallies:
         tally.run_now()
@@ -261,7 +264,7 @@ def _hour(space: str) -> int:
 
 
 def _reset(tally: DuplicateCounter) -> None:
-    """In a forked child. One of `multiprocessing` (a process pool's) ends without atexit, and has its own way to it."""
+    """Reset in a forked child. Children of `multiprocessing` end without atexit, and get a finalizer instead."""
     tally._reset()
     util: Any = sys.modules.get("multiprocessing.util")
     if util is not None:
@@ -276,7 +279,7 @@ _decode = msgspec.json.Decoder(list[Blocked]).decode
 def most_blocked(
     store: Store, tenant: str, *, operation: str = "", source: str | None = None, since: float = 0.0, limit: int = 100
 ) -> Operation[list[Blocked]]:
-    """The keys with most blocked repeats, over all processes. `since` cuts between hours."""
+    """Return the keys with most blocked duplicates, over all processes. `since` cuts between hours."""
     sums: dict[tuple[str, str, str], Blocked] = {}
     after: str | None = None
     while True:

@@ -1,4 +1,4 @@
-"""What an exception says about the work: clean, ambiguous, other; the user's registry."""
+"""Classifies exceptions by what they say about the work: clean, final, ambiguous or other; user declarations."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ UNANSWERED = frozenset(
 )
 NEVER_CONNECTED = frozenset({"psycopg.errors.ConnectionTimeout", "sqlalchemy.exc.TimeoutError"})
 TURNED_AWAY_STATES = frozenset({"08001", "08004", "53300", "57P03"})
-# The server's last words before it hung up: a commit that it was at may have been made.
+# The server closed the connection: a commit under way may have been made.
 CUT_OFF_STATES = frozenset({"40003", "57P01", "57P02", "57P04", "57P05"})
 
 
 def of_driver(error: BaseException) -> Literal["clean", "ambiguous"] | None:
-    """psycopg, asyncpg, and what SQLAlchemy says about a connection of any driver; None: nothing is known."""
+    """Classify an error of psycopg, asyncpg, or SQLAlchemy about any driver; None: it is not known."""
     name = f"{type(error).__module__}.{type(error).__qualname__}"
     if name in NEVER_CONNECTED or safe_getattr(error, "pgconn") is not None:  # psycopg: only while it connects
         return "clean"
@@ -124,7 +124,7 @@ def _retry_attempts(answer: Mapping[Any, Any]) -> Any:
     return metadata.get("RetryAttempts") if isinstance(metadata, Mapping) else None
 
 
-# Nothing was done; nothing was done, and trying again cures nothing; no answer came; nothing is told of it.
+# Nothing was done; the same, and trying again is useless; no answer came; it does not tell.
 Verdict = Literal["clean", "final", "ambiguous", "other"]
 CLEAN_VERDICTS = ("clean", "final")
 
@@ -132,7 +132,7 @@ CLEAN_VERDICTS = ("clean", "final")
 CLEAN = (ConnectionRefusedError, socket.gaierror)
 # The request may have arrived, and no answer came back.
 AMBIGUOUS = (TimeoutError, ConnectionError)
-# Said of a connection that could not be made, and, after minutes of silence, of one on which all was sent.
+# Raised when a connection cannot be made, and also, after minutes, on one on which all was sent.
 UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 LONGEST_MESSAGE = 500
 WEIGHED: tuple[Verdict, ...] = ("ambiguous", "other", "final", "clean")
@@ -176,7 +176,7 @@ def _of_http(error: BaseException) -> Verdict | None:
 
 
 def _is_one_of_several(error: BaseException) -> bool:
-    """Whether a request before it, of the same call, may have been carried out: it says nothing about that one."""
+    """Return whether an earlier request of the same call may have been carried out."""
     if any(_may_be_done(ending) for ending in earlier_requests(error)):
         return True
     inner = _inner(error, known=_leaves_a_doubt(error) or of_class(type(error)) is not None)
@@ -190,7 +190,7 @@ def _may_be_done(ending: Ending) -> bool:
 
 
 def _while_connecting(error: BaseException) -> bool:
-    """Whether it came out of the socket's own making: nothing was sent on a connection that never was."""
+    """Return whether it was raised while the socket connected: nothing was sent then."""
     frame = error.__traceback__ if isinstance(error, OSError) else None
     while frame is not None:
         if frame.tb_frame.f_code is socket.create_connection.__code__:
@@ -215,7 +215,7 @@ def _inner(error: BaseException, *, known: bool) -> Exception | None:
 
 
 def worst(verdicts: set[Verdict]) -> Verdict:
-    """Of several errors at once: one that leaves a doubt leaves it for all of them."""
+    """Return the verdict on several errors at once: one doubt is a doubt about all."""
     return next((verdict for verdict in WEIGHED if verdict in verdicts), "other")
 
 
@@ -225,7 +225,7 @@ def fault_of(error: BaseException, *, retryable: bool = False) -> Fault:
 
 
 def _text_of(error: BaseException) -> str:
-    """Never fails: an error whose text cannot be written must not hide the error itself."""
+    """Return an error's text. Never fails: a broken `__str__` must not hide the error itself."""
     try:
         return str(error).encode(errors="replace").decode()
     except Exception as worse:  # noqa: BLE001 - its own __str__ is broken
@@ -272,7 +272,7 @@ class ErrorRegistry:
 
 
 def as_not_done(given: NotDoneErrors) -> tuple[type[BaseException], ...]:
-    """What stands in `not_done=`, checked where it is declared. An interrupt may come at any moment."""
+    """Return the classes in `not_done=`. Interrupts are refused: they may come after the work was done."""
     kinds = given if isinstance(given, tuple) else (given,)
     for kind in kinds:
         _refuse_no_error(kind)
@@ -289,7 +289,7 @@ def _refuse_no_error(kind: object) -> None:
 
 
 def retry_after(error: BaseException, now: float) -> float | None:
-    """When the other side wants to be asked again, in seconds: an attribute of the error, or the HTTP header."""
+    """Return the pause that the other side asks for, in seconds: an attribute of the error, or Retry-After."""
     value = safe_getattr(error, "retry_after")
     if value is None:
         value = _header(safe_getattr(error, "response")) or _header(error)

@@ -115,7 +115,7 @@ def unknown_after(fault: Fault) -> str:
 
 
 def in_doubt(ask: ClaimRequest, fault: Fault) -> NeedsReview:
-    """What the caller hears of work that ended with an error that does not tell whether it was done: its cause."""
+    """Return the error for work that ended with an error that does not tell whether it was done."""
     return NeedsReview(
         f"{named(ask)} waits for a person: {unknown_after(fault)} ({fault.type}: {fault.message}). "
         f"Look at it with: {show(ask)}",

@@ -36,12 +36,12 @@ __all__ = [
 ]
 
 
-# In a forked child: it is the parent's, who is still at work. What the child says about it would be taken for the end.
+# In a forked child: the claim is the parent's, which is still at work. What the child wrote would end it.
 INHERITED = LostHold("held", "")
 
 
 class HeldClaim:
-    """A `Held` that heartbeats keep up to date. `lost` is set when the store says it is no longer ours."""
+    """A held claim that heartbeats keep up to date. `lost` is set when the store says that it was taken over."""
 
     __slots__ = ("active", "ask", "beat_at", "beating", "context", "ending", "held", "lost", "renew", "store", "token")
 
@@ -52,8 +52,8 @@ class HeldClaim:
         self.active = True
         self.beat_at = 0.0
         self.beating = False
-        self.ending = False  # its last write is under way: what becomes of the claim, that write's answer tells
-        self.context: Context | None = None  # of whoever holds it: what is logged about it elsewhere is part of that
+        self.ending = False  # its last write is under way, whose answer tells what became of the claim
+        self.context: Context | None = None  # of the holder: what other threads log about the claim belongs to it
         self.renew: Callable[[Held], Operation[Held | LostHold]] | None = None  # None: as claims are renewed
         self.store: Store | None = None
         self.token: Token[tuple[HeldClaim, ...]] | None = None
@@ -174,7 +174,7 @@ GRACE = 1.0  # for beats under way when we are stopped: the commit of one is the
 
 
 class Heartbeat:
-    """Renews every claim that is held here, when a third of its lease has gone by."""
+    """Renews every claim that is held in this process when a third of its lease has passed."""
 
     def __init__(
         self,
@@ -199,13 +199,13 @@ class Heartbeat:
         self._beats: list[Future[None]] = []
 
     def _forget_parents(self) -> None:
-        """In a forked child: what is held is the parent's, with its thread to renew it."""
+        """In a forked child: the held claims are the parent's, which renews them."""
         for hold in self._holds.values():
             hold.lost = INHERITED
         self._reset()
 
     def keep(self, hold: HeldClaim) -> None:
-        """From now on, until it is dropped."""
+        """Renew a claim from now on, until `drop`."""
         pace = hold.held.lease / BEATS_PER_LEASE
         hold.beat_at = self._clock.monotonic() + pace
         hold.context = copy_context()
@@ -215,7 +215,7 @@ class Heartbeat:
 
     def drop(self, hold: HeldClaim) -> None:
         self._holds.pop(id(hold), None)
-        hold.context = None  # it may know the hold in turn
+        hold.context = None  # it may refer to the claim in turn
 
     def _start(self, pace: float) -> None:
         self._tick = min(self._tick, pace / 2)
@@ -233,7 +233,7 @@ class Heartbeat:
         return self._tick
 
     def _send_out(self, holds: list[HeldClaim]) -> None:
-        """Each by a helper: one claim that cannot be renewed must not starve the others."""
+        """Renew each claim in a helper thread: one that cannot be renewed must not starve the others."""
         if not holds:
             return
         self._beats = [beat for beat in self._beats if not beat.done()]
@@ -242,11 +242,11 @@ class Heartbeat:
             try:
                 self._helpers = self._helpers or _make_helpers()
                 self._beats.append(self._helpers.submit(self._try_beat, hold))
-            except Exception:  # noqa: BLE001 - no thread to be had, or the main one has ended: one after the other
+            except Exception:  # noqa: BLE001 - no thread can be started: one after the other
                 self._try_beat(hold)
 
     def beat(self) -> None:
-        """Renew what is due, here and now."""
+        """Renew the claims that are due, on this thread."""
         for hold in self._due():
             self._try_beat(hold)
 
@@ -270,7 +270,7 @@ class Heartbeat:
         if isinstance(answer, Held):
             hold.held = answer
             hold.beat_at = self._clock.monotonic() + answer.lease / BEATS_PER_LEASE
-        elif id(hold) in self._holds and not hold.ending:  # otherwise the work's own last word moved the fence
+        elif id(hold) in self._holds and not hold.ending:  # otherwise the work's own last write moved the fence
             hold.lost = answer
             _warn(hold, "lost the claim %s: it is now %s", answer.state or "gone")
 
@@ -290,7 +290,7 @@ class Heartbeat:
 
 
 def _warn(hold: HeldClaim, message: str, what: object) -> None:
-    """From the context of its holder: on this thread nobody would know which event the line belongs to."""
+    """Log in the context of the holder, so that the line carries the holder's correlation id."""
     ask = hold.ask
     about = {"run": ask.run, "flow": ask.operation, "key": ask.key}
     (hold.context or copy_context()).run(log.warning, message, ask.at.space, what, extra=about)

@@ -1,4 +1,4 @@
-"""Take, renew, complete, fail, release, settle: the thin hand that carries out what `states` decides."""
+"""Claim operations: each reads a record, lets `states` decide, and writes the decision."""
 
 from __future__ import annotations
 
@@ -65,23 +65,23 @@ FOR_EVER = Lifetime(keep=None, keep_failed=None)
 
 
 class ClaimManager:
-    """Operations on claims in one store. Each is a generator: run it with `drive.block` or `drive.await_`."""
+    """Operations on claims in one store. Each is a generator: run it with `operations.block` or `operations.await_`."""
 
     def __init__(self, store: Store, *, clock: Clock = system_clock, shelf: BlobStore | None = None) -> None:
         self.store = store
         self.clock = clock
         self.shelf = shelf  # where the large values of runs are kept; None: in the store
-        self.duplicates = Duplicates(clock=clock)  # tell it of every repeat that is answered without doing the work
+        self.duplicates = Duplicates(clock=clock)  # counts every duplicate that is answered without doing the work
 
     @property
     def room(self) -> int:
-        """How large a value of a run may be."""
+        """The largest size of a run's value, in bytes."""
         return SPILL_LIMIT if self.shelf is None else MOST_ON_SHELF
 
     # -- taking ----------------------------------------------------------------------------------
 
     def take(self, ask: ClaimRequest, decide: Decide = decide, found: Found | None = None) -> Operation[TakeOutcome]:
-        """Claim a key before any work is done. Of any number of callers exactly one is told `Held`."""
+        """Claim a key before any work is done. Of any number of callers exactly one gets `Held`."""
         if found is None:  # what is there may be known already
             found = (yield self.store.read(ask.at)) if self.store.reads_first else NOT_LOOKED
         while True:
@@ -109,14 +109,15 @@ class ClaimManager:
             found = Found(None, written.now)
 
     def _alone(self, write: Write) -> tuple[Check, ...]:
-        """A store without transactions takes one write at a time. Flows need more, so it holds no run to look for."""
+        """Return the check for a run of the same key. A store without transactions cannot hold runs, so needs none."""
         return alone(write) if self.store.batch_limit > 1 else ()
 
     def _of_other_kind(
         self, ask: ClaimRequest, decide: Decide, refused: Conflict | Lost
     ) -> Operation[TakeOutcome | None]:
-        """A run has this operation's key where a claim is asked for, or the other way round: it is answered as a
-        duplicate, and never taken over. None: it is gone, or was only not swept yet.
+        """Answer a claim whose key has a run, or the other way round: as a duplicate, never taken over.
+
+        None: the other record is gone, or had expired.
         """
         record = refused.found
         if record is None:
@@ -149,7 +150,7 @@ class ClaimManager:
         )
 
     def _give_back(self, ask: ClaimRequest, before: Found, error: BaseException) -> Operation[None]:
-        """A store that is away must not turn a cancellation into something else: it would be caught and not heeded."""
+        """Withdraw a take that was cancelled. A store error must not replace the cancellation, which would be lost."""
         if ask.reentrant:  # by its owner's name, the claim of an earlier life cannot be told from this take's
             return
         try:
@@ -158,7 +159,7 @@ class ClaimManager:
             error.add_note(f"twiceproof could not give the claim back, which lapses if it was taken: {worse}")
 
     def _withdraw(self, ask: ClaimRequest, before: Found) -> Operation[None]:
-        """Only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be forgotten."""
+        """Remove only what this take wrote: an earlier holder's unknown outcome, or a failure, must not be lost."""
         record = (yield from self.store.read(ask.at)).record
         if record is None or (before.record is not None and record.version == before.record.version):
             return
@@ -168,7 +169,7 @@ class ClaimManager:
                 yield from self.store.write(undo)
 
     def look(self, at: Address) -> Operation[TakeOutcome | None]:
-        """What a claim is now. Writes nothing."""
+        """Return what a claim is now. Writes nothing."""
         found = yield from self.store.read(at)
         if found.record is None or is_expired(found.record, found.now):
             return None
@@ -177,7 +178,7 @@ class ClaimManager:
     # -- holding ---------------------------------------------------------------------------------
 
     def renew(self, held: Held, lease: float | None = None) -> Operation[Held | LostHold]:
-        """Hold on for another lease, counted from now."""
+        """Extend the lease, counted from now."""
         span = held.lease if lease is None else lease
         while True:
             sent = self.clock.monotonic()
@@ -190,8 +191,8 @@ class ClaimManager:
                 return _lost(written.found)
             held = structs.replace(held, fence=written.found.fence)
 
-    # The last write of a holder draws a fence: a heartbeat that straggles in after it cannot undo it. It is said
-    # once; only where it comes over a network may it come `twice`, as its sender may have given up on the first.
+    # The last write of a holder draws a new fence, so that a late heartbeat cannot undo it. It is sent once; only over
+    # HTTP may it come `twice`, when the sender has given up on the first answer.
 
     def complete(
         self, held: Held, claim: Claim, packed: Packed, life: Lifetime = FOR_EVER, *, twice: bool = False
@@ -211,7 +212,7 @@ class ClaimManager:
     def fail(
         self, held: Held, claim: Claim, fault: Fault, life: Lifetime = FOR_EVER, *, twice: bool = False
     ) -> Operation[Written | LostHold]:
-        """Record a failure: retryable, or only by a person's word."""
+        """Record a failure, retryable or not."""
         queue, due_in, _ = finish_times(FAILED, life)
         body = body_of(structs.replace(claim, fault=fault))
         write = Replace(held.at, body, FAILED, fence=held.fence, draw=True, queue=queue, due_in=due_in)
@@ -240,12 +241,12 @@ class ClaimManager:
         return (yield from self._report(held, written, Evidence(held.owner, held.fence, fault=fault)))
 
     def _report(self, held: Held, refused: Conflict | Lost, evidence: Evidence, *pieces: Insert) -> Operation[LostHold]:
-        """What a holder found out that is not one any more."""
+        """Store what a holder found after it lost its claim, as evidence."""
         for write in (evidence_write(held.at.space, evidence), *pieces):
             yield from self.store.write(write)
         return _lost(refused.found)
 
-    # -- by a person's word ----------------------------------------------------------------------
+    # -- by a person -----------------------------------------------------------------------------
 
     def settle(
         self,
@@ -256,9 +257,9 @@ class ClaimManager:
         life: Lifetime = FOR_EVER,
         where: Sequence[str] = (),
     ) -> Operation[TakeOutcome]:
-        """End a review: it happened, it did not, or it is abandoned. Refused while somebody is at work.
+        """End a review: it happened, it did not, or it is abandoned. Refused while the claim is held.
 
-        `where` is what a person types to reach this store, for the next move of a refusal.
+        `where` are the command-line options that lead to this store, for the error message.
         """
         while True:
             found = yield from self.store.read(at)
@@ -271,7 +272,7 @@ class ClaimManager:
                 return outcome_of(after.record or record, after.now)
 
     def free(self, at: Address, *, force: bool = False) -> Operation[bool]:
-        """Forget a key, by an operator's word. False: there was nothing to forget."""
+        """Remove a key's claim. Returns False if there was none."""
         while True:
             found = yield from self.store.read(at)
             if found.record is None:
@@ -286,7 +287,7 @@ class ClaimManager:
                 return True
 
     def _resource_of(self, record: Record) -> Operation[tuple[Remove, ...]]:
-        """A result kept beside the claim goes with it: one kept for ever would never be swept."""
+        """Return the removal of the result kept beside the claim: without a time of its own it would never be swept."""
         spill = claim_of(record).spill
         if spill is None or not spill.ref:
             return ()
@@ -295,7 +296,7 @@ class ClaimManager:
 
 
 def _undo(record: Record, before: Found) -> Remove | Replace | None:
-    """What puts a take back. None: it took over from a holder, whose place lapses as it would have anyway."""
+    """Return the write that undoes a take. None: it took over from a holder whose lease had lapsed; ours lapses too."""
     old = before.record
     if old is None or is_expired(old, before.now):
         return Remove(record.at, version=record.version)
@@ -306,7 +307,7 @@ def _undo(record: Record, before: Found) -> Remove | Replace | None:
 
 
 def interrupt_requested(found: Record | None, held: Held) -> TypeGuard[Record]:
-    """Whether a refused holder still holds: somebody drew a new fence to have its attention (a cancellation)."""
+    """Return whether a refused holder still holds: a new fence was drawn only to interrupt it (a cancellation)."""
     return (
         found is not None
         and found.state == HELD
@@ -321,7 +322,7 @@ def _lost(found: Record | None) -> LostHold:
 
 
 def _said_before(found: Record | None, held: Held, state: str) -> TypeGuard[Record]:
-    """The same word once more."""
+    """Return whether the same holder has recorded the same outcome already."""
     if found is None or found.state != state:
         return False
     claim = claim_of(found)

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def _plain() -> object:
-    """An inline claim has nowhere to declare a result type: what was stored comes back as plain JSON."""
+    """The function of an inline claim, which declares no result type: results come back as plain JSON."""
 
 
 class ClaimBlock:
@@ -134,7 +134,7 @@ class ClaimBlock:
 
 
 class GuardedMethod:
-    """What stands in the class. An object's own is a real bound method, whose extras know their object too."""
+    """A guarded method in its class. Through an object it is a bound method, with `.key` and the like bound too."""
 
     def __init__(self, function: FunctionType, extras: tuple[str, ...]) -> None:
         functools.update_wrapper(self, function)
@@ -156,7 +156,7 @@ class GuardedMethod:
 
 
 def _copied(function: FunctionType) -> FunctionType:
-    """A method's attributes are those of its function: each object's method has one of its own."""
+    """Return a copy of a function: attributes of a method are those of its function, and each object needs its own."""
     copy = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
@@ -170,41 +170,41 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class OnceFunction(Protocol[P, R_co]):
-    """What `@app.once` leaves in place of a function."""
+    """The type of a function under `@app.once`."""
 
     once: Once
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of these arguments."""
+        """Return the key of these arguments."""
 
     def look(self, *args: P.args, **kwargs: P.kwargs) -> TakeOutcome | None:
-        """What the claim of these arguments is now: an outcome, or None. Writes nothing."""
+        """Return what the claim of these arguments is now: an outcome, or None. Writes nothing."""
 
     def retry(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
-        """Run again what failed for good: the explicit word that a failure without a verdict needs."""
+        """Run again what failed for good."""
 
 
 class AsyncOnceFunction(Protocol[P, R_co]):
-    """The same of an `async def`: all but `key` is awaited."""
+    """The type of an `async def` under `@app.once`: all but `key` is awaited."""
 
     once: Once
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """The key of these arguments."""
+        """Return the key of these arguments."""
 
     def look(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, TakeOutcome | None]:
-        """What the claim of these arguments is now: an outcome, or None. Writes nothing."""
+        """Return what the claim of these arguments is now: an outcome, or None. Writes nothing."""
 
     def retry(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
-        """Run again what failed for good: the explicit word that a failure without a verdict needs."""
+        """Run again what failed for good."""
 
 
 class OnceDecorator(Protocol):
-    """What `@app.once(…)` is: it takes `def` and `async def` alike."""
+    """The type of `@app.once(…)`: it takes `def` and `async def` alike."""
 
     @overload  # the first that fits counts
     def __call__(  # type: ignore[overload-overlap]

@@ -1,4 +1,4 @@
-"""How an operation treats its claims: the words a user writes into `@app.once`, checked once."""
+"""How an operation treats its claims: the options of `@app.once`, validated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_KEEP = "30d"
 
 
 class Policy(Struct, frozen=True):
-    """Per operation, never per store: two functions on one store keep their own settings."""
+    """The settings of one operation: two functions on one store keep their own."""
 
     operation: str
     tenant: str = "default"

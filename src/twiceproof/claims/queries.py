@@ -24,7 +24,7 @@ KEEP = 365 * 86_400.0
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True):
-    """One holder's last word about work that was no longer its own to report."""
+    """What a holder reported after it had lost its claim."""
 
     owner: str
     fence: int
@@ -36,13 +36,13 @@ class Evidence(Struct, frozen=True, omit_defaults=True):
 
 
 def evidence_write(space: str, evidence: Evidence) -> Insert:
-    """Addressed by the fence, so that a report made twice is one piece of evidence."""
+    """Return the write of a piece of evidence. Its key is the fence, so that a report sent twice is stored once."""
     at = Address(space, EVIDENCE_KIND, f"{evidence.fence}:{evidence.step}" if evidence.step else str(evidence.fence))
     return Insert(at, body_of(evidence), queue=EXPIRE, due_in=KEEP)
 
 
 def evidence_of(store: Store, space: str) -> Operation[list[Evidence]]:
-    """All of it, in the order in which it came in. By its address, fence 10 would come before fence 9."""
+    """Return all evidence of a space in the order of arrival. By its key, fence 10 would come before fence 9."""
     pieces = [read_evidence(record) for record in (yield from scan_all(store, EVIDENCE_KIND, space=space))]
     return sorted(pieces, key=lambda piece: (piece.seen_at, piece.fence))
 
@@ -53,7 +53,7 @@ def read_evidence(record: Record) -> Evidence:
 
 
 Meant = Callable[[Record], bool]
-SCAN = 1_000  # records looked at in one go, at most: with a filter, most of them may be somebody else's
+SCAN = 1_000  # records looked at in one go, at most: with a filter, most of them may be of other tenants
 FASTER = 4  # times as many in the next go, where those looked at were not meant
 MOST = 10_000  # that a store hands over at a time
 
@@ -70,7 +70,7 @@ Place = tuple[str, str]  # a kind of records, and a state
 
 
 class Cursor(Struct, frozen=True):
-    """Where a list goes on: in the scan of which kind and state, and after what."""
+    """Where a list continues: in the scan of which kind and state, and after which record."""
 
     place: Place
     after: str | None = None
@@ -79,9 +79,9 @@ class Cursor(Struct, frozen=True):
 def list_records(
     store: Store, places: Sequence[Place], meant: Meant, *, limit: int, after: str | None = None
 ) -> Operation[Listed]:
-    """Claims or runs that are meant. What has expired is as good as forgotten, swept or not.
+    """Return claims or runs that pass the filter `meant`. Expired ones are left out, swept or not.
 
-    Of those that are meant no more are read than are shown; of others, some times as many as there are among them.
+    Pages grow while most records are filtered out.
     """
     found: list[Record] = []
     now, size = 0.0, limit
@@ -89,7 +89,7 @@ def list_records(
     while at is not None and len(found) < limit:
         try:
             page = yield from _scan(store, at, meant, limit - len(found), size)
-        except BadWrite:  # whatever we ask for ourselves, it takes: it is the cursor
+        except BadWrite:  # our own requests are valid: it is the cursor
             raise _no_cursor() from None
         now = page.now
         those = [record for record in page.records if _is_meant(record, meant, now)]
@@ -100,8 +100,9 @@ def list_records(
 
 
 def _scan(store: Store, at: Cursor, meant: Meant, wanted: int, size: int) -> Operation[Page]:
-    """A page of about `size`. It ends with the last record wanted: only a page's end has a cursor to go on from, and
-    some stores write their cursors with the record's address. One that is not meant may be another tenant's.
+    """Return a page of about `size` that ends with the last record wanted, because only the end of a page has a cursor.
+
+    Some stores put the record's address into a cursor: that of a record left out may show another tenant's key.
     """
     kind, state = at.place
     limit = min(max(wanted, min(size, SCAN)), MOST)

@@ -37,7 +37,7 @@ class Arguments:
 
     @property
     def receiver(self) -> str | None:
-        """The name under which a method gets its object: never part of what was asked."""
+        """The parameter under which a method gets its object: never part of the fingerprint."""
         first = self._names[0] if self._names else ""
         return first if first in ("self", "cls") else None
 
@@ -53,7 +53,7 @@ class Arguments:
         return bound if len(bound) == len(self._names) else self._bind_slowly(args, kwargs)
 
     def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Also the way to Python's own TypeError for a call that does not fit."""
+        """Bind any signature; raises Python's own TypeError for a call that does not fit."""
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return bound.arguments
@@ -121,7 +121,7 @@ class ClaimRequestFactory:
 
 
 def _ignored(declared: tuple[str, ...], arguments: Arguments) -> tuple[str, ...]:
-    """A name that no argument has would be accepted and do nothing."""
+    """Return the names to ignore. A name that no argument has is refused: it would do nothing."""
     for name in declared:
         if name.partition(".")[0] not in arguments.signature.parameters:
             raise Misuse(
@@ -136,26 +136,28 @@ LAMBDA = "<lambda>"
 
 
 def operation_name(function: Callable[..., Any], given: str | None, decorator: str) -> str:
-    """The given one, or its own. A classmethod is called with its class, which only the outermost decorator can see."""
+    """Return the name given, or the function's own. `@classmethod` must stand above: only it can see the class."""
     if isinstance(function, classmethod | staticmethod):
         kind = type(function).__name__
         raise Misuse(f"@app.{decorator} stands above @{kind}; write @{kind} first, and @app.{decorator} below it.")
     own = given or str(getattr(function, "__name__", ""))
-    if own in ("", LAMBDA) and callable(function):  # what cannot be called is refused by whoever knows why it came
+    if own in ("", LAMBDA) and callable(
+        function
+    ):  # what cannot be called is refused by the caller, with a better message
         kind = "lambda" if own else type(function).__qualname__
         raise Misuse(f"A {kind} has no name of its own; give one: @app.{decorator}(…, name=…).")
     return own
 
 
 def refuse_bare(given: Any, decorator: str, needs: str = "a key", example: str = 'key="order:{order[id]}"') -> None:
-    """`@app.flow` without parentheses takes the function for its key, and would complain only when it is called."""
-    frame = sys._getframe(2)  # of whoever wrote the decorator
+    """Refuse `@app.flow` without parentheses, which takes the function for its key: it would fail only when called."""
+    frame = sys._getframe(2)  # of the code with the decorator
     if isinstance(given, classmethod | staticmethod) or _stands_below(given, frame):
         raise Misuse(f"@app.{decorator} needs {needs}; write it as @app.{decorator}({example}).")
 
 
 def _stands_below(given: Any, frame: FrameType) -> bool:
-    """Whether it is made where the decorator stands and has no name there yet, as no key function is."""
+    """Return whether a function is defined right below the decorator: unlike a key function, it is not named yet."""
     function = inspect.unwrap(given) if callable(given) else None
     if not isinstance(function, FunctionType) or function.__name__ == LAMBDA:
         return False

@@ -1,4 +1,4 @@
-"""Results into the ledger and back, with their type."""
+"""Encodes results for the ledger and decodes them with their declared type."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def declared(function: Callable[..., Any], name: str) -> Any:
-    """The type of a parameter, or of what it returns (`return`). Any: none is declared, or none that can be read."""
+    """Return the declared type of a parameter, or of the result (`return`). Any: none is declared, or not readable."""
     written = getattr(function, "__annotations__", {})
     if name not in written:
         return Any
@@ -70,23 +70,23 @@ class Packed(Struct, frozen=True):
     text: str = ""
 
     def writes(self, space: str, due_in: float | None) -> tuple[Insert, ...]:
-        """The resource beside the claim, if there is one. It goes when the claim's result goes."""
+        """Return the write of the resource beside the claim, if there is one. It is removed with the claim's result."""
         if self.spill is None or not self.spill.ref:
             return ()
         queue = "" if due_in is None else EXPIRE
         return (Insert(resource_address(space, self.spill.ref), self.text, queue=queue, due_in=due_in),)
 
     def is_kept_in(self, claim: Claim) -> bool:
-        """Whether this very result is on record there."""
+        """Return whether a claim has this very result."""
         if claim.spill is not None and self.spill is not None:
             return claim.spill.digest == self.spill.digest
         return bytes(claim.result) == bytes(self.inline) and claim.spill == self.spill
 
 
 def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: int = SPILL_LIMIT) -> Packed:
-    """Never fails: the work is done, and whatever its result is like, that fact must be kept.
+    """Encode a result. Never fails: the work is done, and that must be recorded whatever the result is like.
 
-    `mark` tells the results of one run's steps apart; `most` is what there is room for.
+    `mark` tells the results of one run's steps apart; `most` is the largest size.
     """
     try:
         encoded = json_of(value)
@@ -102,12 +102,12 @@ def pack(value: Any, held: Held, *, large: str = "spill", mark: str = "", most: 
 
 
 def _short(mark: str) -> str:
-    """A step's name may hold anything; in an address it stands as a short digest."""
+    """Return a short digest of a step's name, which may hold anything, for an address."""
     return "-" + sha256(mark.encode()).hexdigest()[:12] if mark else ""
 
 
 def encode_given_result(result: Any) -> Raw:
-    """What a person says that something returned. Refused while it can be said differently."""
+    """Encode a result that a person gave. Raises ValueRefused, so that they can correct it."""
     try:
         return Raw(json_of(result))
     except ValueError as error:
@@ -117,7 +117,7 @@ def encode_given_result(result: Any) -> Raw:
 
 
 def json_of(value: Any) -> bytes:
-    """Raises ValueError, saying why, for what has no JSON form, or one that comes back as something else."""
+    """Return the JSON of a value. Raises ValueError for what has none, or one that comes back as something else."""
     try:
         encoded = _encode(value)
         if b"null" in encoded:
@@ -128,7 +128,7 @@ def json_of(value: Any) -> bytes:
 
 
 def _refuse_not_a_number(value: Any) -> None:
-    """The encoder writes NaN as null, and a replay would then differ from the first answer."""
+    """Refuse NaN, which the encoder writes as null: a replay would differ from the first answer."""
     if isinstance(value, Raw):  # came in as JSON
         return
     for item in leaves(msgspec.to_builtins(value, enc_hook=from_model)):
@@ -141,7 +141,7 @@ def resource_address(space: str, ref: str) -> Address:
 
 
 def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Operation[str | Raw]:
-    """The result's JSON, wherever it is kept; empty if it is nowhere."""
+    """Return the result's JSON from the claim or its resource; empty if it was not kept."""
     if spill is None or not spill.ref:
         return result
     found = yield from store.read(resource_address(at.space, spill.ref))
@@ -152,7 +152,7 @@ def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Opera
 
 
 class ResultType:
-    """How a function's results get their type back: by its return annotation, looked at when first needed."""
+    """Restores the type of a function's results by its return annotation, which is read when first needed."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self._function = function
@@ -163,14 +163,14 @@ class ResultType:
         self._too_large = 0  # bytes of a result that there was no room for
 
     def prepare(self) -> None:
-        """Before the effect runs: a type that cannot be stored is the author's mistake, found out early."""
+        """Read the annotation, before the effect runs: a type that cannot be stored is refused early."""
         if self._decode is None:
             returned = declared(self._function, "return")
             self._typed = returned is not Any
             self._decode = _decoder(returned, self._name)
 
     def forewarn(self, room: int) -> None:
-        """Before the effect runs: what it returned last could not be kept, and the next may not be, either."""
+        """Warn, before the effect runs, if the last result was too large to keep: the next may be, too."""
         if self._too_large > room:
             warnings.warn(
                 f"{self._name} returned {self._too_large:,} bytes before, more than the {room:,} that can be kept; its "
@@ -180,7 +180,7 @@ class ResultType:
             )
 
     def fits(self, packed: Packed) -> bool:
-        """Whether it can be handed back in its declared type. Told when it is recorded, and kept beside it."""
+        """Return whether a result fits its declared type. Decided when it is recorded, and stored with it."""
         text = packed.inline or packed.text
         if self._decode is None or not self._typed or not text:
             return True
@@ -191,7 +191,7 @@ class ResultType:
         return True
 
     def restore(self, text: str | bytes | Raw, *, loose: bool) -> Any:
-        """`loose`: it did not fit when it was recorded, or a person said it, and is handed back as plain JSON."""
+        """Decode a result. `loose`: where it does not fit its type, which was known before, return plain JSON."""
         if self._decode is None:
             self.prepare()
             assert self._decode is not None  # noqa: S101 - set by prepare
@@ -209,7 +209,7 @@ class ResultType:
             return msgspec.json.decode(text)
 
     def mind(self, value: Any, packed: Packed) -> None:
-        """Warn if this value will not come back as it is. Called when it is recorded: a warning loses nothing."""
+        """Warn if this value will not come back as it is. Called after it is recorded: the warning may be an error."""
         if packed.spill is not None and packed.spill.reason:
             self._too_large = max(self._too_large, packed.spill.size)
             warnings.warn(
@@ -253,7 +253,7 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 def _refuse_unknown(returned: Any) -> None:
-    """The decoder takes any class at all, and finds out only when the work is done that it cannot make one."""
+    """Refuse classes that cannot be decoded: the decoder would find out only after the work is done."""
     try:
         info = msgspec.inspect.type_info(returned)
     except TypeError:

@@ -1,4 +1,4 @@
-"""Forgets what may be forgotten; the sweeper thread; pointers."""
+"""Removes expired records: the sweep, the thread that runs it, and pointers to runs."""
 
 from __future__ import annotations
 
@@ -73,19 +73,19 @@ BATCH = 50
 
 
 def run_or_claim(store: Store, space: str) -> Operation[Found]:
-    """Whichever of them is in this space."""
+    """Return the run or the claim in a space, whichever exists."""
     run, claim = yield from store.read_each([run_address(space), other_kind(run_address(space))])
     return run if run.record is not None and (claim.record is None or not is_expired(run.record, run.now)) else claim
 
 
 def forget(store: Store, record: Record) -> Operation[None]:
-    """A claim that may be forgotten, and everything beside it, unless somebody took it meanwhile."""
+    """Remove an expired claim and everything beside it, unless it was taken meanwhile."""
     if (yield from remove_pieces(store, Check(record.at, version=record.version))) >= 0:
         yield from store.write(Remove(record.at, version=record.version))
 
 
 def remove_pieces(store: Store, owner: Check) -> Operation[int]:
-    """How many went; -1 if the claim is no longer the one in `owner`: whoever took it may need the rest."""
+    """Remove the records beside a claim; return how many, or -1 if the claim in `owner` was taken over meanwhile."""
     gone = 0
     size = max(1, min(BATCH, store.batch_limit - 1))
     for kind in kinds_beside_runs():
@@ -109,9 +109,9 @@ def remove_pieces(store: Store, owner: Check) -> Operation[int]:
 
 
 def is_of_a_run_to_come(record: Record, now: float) -> bool:
-    """A large input is there before its run, which makes it its own as it begins; without a run, its time runs out.
+    """Return whether a record is the large input of a run that has not begun. It is stored before its run.
 
-    Cleared away with an earlier run of the key, it would leave a run that can never be carried out.
+    Removed together with an earlier run of the key, it would leave a run that can never be executed.
     """
     named = record.at.kind == RESOURCE_KIND and record.at.key.startswith(INPUT)
     return named and record.queue == EXPIRE and record.due_at is not None and record.due_at > now
@@ -121,7 +121,7 @@ LOOK_AGAIN = 30 * 86_400.0
 
 
 class Pointer(Struct, frozen=True, omit_defaults=True):
-    """Which unit of work, by its space, and which step of it."""
+    """Leads to a unit of work, by its space, and to a step of it."""
 
     space: str
     step: str
@@ -134,7 +134,7 @@ def pointer_of(record: Record) -> Pointer:
 
 
 def pointer_write(at: Address, pointer: Pointer) -> Insert:
-    """Due from time to time, to see whether what it points to is still there."""
+    """Return the write of a pointer. It is due from time to time, to check whether its run still exists."""
     return Insert(at, body_of(pointer), queue=EXPIRE, due_in=LOOK_AGAIN)
 
 
@@ -143,7 +143,7 @@ def owner_of(record: Record) -> Address:
 
 
 def renewal(record: Record, found: Found) -> Remove | Replace:
-    """A pointer that is due: it goes if its unit of work has gone, or only left a tombstone."""
+    """Return what to do with a pointer that is due: remove it if its run is gone or a tombstone, else keep it."""
     owner = found.record
     if owner is None or is_expired(owner, found.now) or _is_tombstone(owner):
         return Remove(record.at, version=record.version)
@@ -154,18 +154,18 @@ def renewal(record: Record, found: Found) -> Remove | Replace:
 
 
 def _is_tombstone(owner: Record) -> bool:
-    """Done, and trimmed: its history is gone, and with it the step that was pointed to."""
+    """Return whether a run is done and trimmed: its steps are gone."""
     return owner.state == DONE and claim_of(owner).work == TRIMMED
 
 
 log = logging.getLogger("twiceproof")
 
 PASS = 500
-TOGETHER = 100  # in one commit: claims that come meanwhile wait for no more than that
+TOGETHER = 100  # in one commit: concurrent claims wait for no more than that
 
 
 class Swept(Struct, frozen=True):
-    """What one sweep did: keys forgotten, results trimmed to a tombstone, pieces beside them removed."""
+    """What one sweep did: keys removed, results trimmed to a tombstone, records beside them removed."""
 
     forgotten: int = 0
     trimmed: int = 0
@@ -177,7 +177,7 @@ class Swept(Struct, frozen=True):
 
 
 def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
-    """One pass. Each write is conditional on what was read: a key that is taken meanwhile stays."""
+    """Do one pass. Each write is conditional on what was read: a key that is taken meanwhile stays."""
     counts = {"forgotten": 0, "trimmed": 0, "pieces": 0}
     for kind in expiring_kinds():
         due = yield from store.due(kind, queues=(EXPIRE, TRIM), limit=limit, hide=60.0)
@@ -187,7 +187,7 @@ def sweep(store: Store, *, limit: int = PASS) -> Operation[Swept]:
 
 
 def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: dict[str, int]) -> Operation[None]:
-    """All of them with a handful of questions. What belongs to a run goes with it, in one write: all or nothing."""
+    """Sweep a batch with a few reads. What lies beside a run is removed with it, in one write: all or nothing."""
     try:
         runs = [record.at.space for record in records if record.at.kind == RUN]
         beside = (
@@ -197,7 +197,7 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
         owners = dict(zip(asked, (yield from store.read_each(asked)), strict=True)) if asked else {}
         ends = [_End(record, _last(record, now, owners), beside.get(record.at.space, ())) for record in records]
     except CannotOpen as error:
-        if len(records) == 1:  # said each time it comes round: the others must not wait for it
+        if len(records) == 1:  # logged at each sweep: the others must not wait for it
             log.error("left lying: %s", error)
             return
         for record in records:
@@ -218,7 +218,7 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
 
 
 class _End(Struct, frozen=True):
-    """What becomes of a record whose time is over, and what goes with it."""
+    """What to write about an expired record, and what is removed with it."""
 
     record: Record
     write: Remove | Replace
@@ -229,7 +229,7 @@ class _End(Struct, frozen=True):
         return [self.write, *(Remove(piece.at, version=piece.version) for piece in self.pieces)]
 
     def without_the_next(self, now: float) -> _End:
-        """The large input of a run that is about to begin under the same key lies there, too: it stays."""
+        """Return the same without the large input of a run that is about to begin under the same key."""
         return structs.replace(self, pieces=[piece for piece in self.pieces if not is_of_a_run_to_come(piece, now)])
 
 
@@ -241,7 +241,7 @@ def _by_space(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _sweep_large(store: Store, end: _End, counts: dict[str, int]) -> Operation[None]:
-    """The history of a run goes first: a crash in between leaves a claim that is still due, and no orphans."""
+    """Remove the history of a run first: a crash in between leaves a claim that is still due, and no orphans."""
     gone = yield from remove_pieces(store, Check(end.record.at, version=end.record.version))
     if gone < 0:
         return
@@ -251,7 +251,7 @@ def _sweep_large(store: Store, end: _End, counts: dict[str, int]) -> Operation[N
 
 
 def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
-    """What is kept on was only looked at."""
+    """Count what was removed; records that are kept were only looked at."""
     counts["pieces"] += len(end.pieces)
     if end.record.at.kind in (CLAIM, RUN):
         counts["trimmed" if isinstance(end.write, Replace) else "forgotten"] += 1
@@ -263,7 +263,7 @@ def _count(end: _End, counts: dict[str, int]) -> Operation[None]:
 
 
 def _asks_for(record: Record) -> tuple[Address, ...]:
-    """Whose state decides whether it may go."""
+    """Return the records whose state decides whether this one may be removed."""
     kind = RECORD_KINDS[record.at.kind]
     if kind.points_to_run:
         return (owner_of(record),)
@@ -281,12 +281,12 @@ def _last(record: Record, now: float, owners: Mapping[Address, Found]) -> Remove
 
 
 def _is_needed(owner: Record | None) -> bool:
-    """The input of a run that nobody has come for yet, what a late holder said about an open question."""
+    """Return whether a claim or run is not over: its input and evidence are still needed."""
     return owner is not None and owner.state not in (DONE, FAILED)
 
 
 def _tombstone(record: Record, now: float) -> Remove | Replace:
-    """The key and the fact stay, for the rest of their time; the result and the input go."""
+    """Return the write that leaves only the key and the state, for the rest of their time."""
     claim = claim_of(record)
     until = _until(record, claim, now)
     if until is not None and until <= now:
@@ -312,17 +312,17 @@ def _tombstone(record: Record, now: float) -> Remove | Replace:
 
 
 def _until(record: Record, claim: Claim, now: float) -> float | None:
-    """Of a claim in an older ledger it is not known when its result was due: this look has moved that."""
+    """Return until when a tombstone is kept. Older ledgers do not say when the result was due: counted from now."""
     if claim.keep is None and claim.tombstone is not None:
         return None if claim.tombstone < 0 else now + claim.tombstone
     return kept_until(record, claim)
 
 
-GRACE = 1.0  # for a sweep when we are stopped: what is left lies there for the next one
+GRACE = 1.0  # seconds for a sweep under way at `stop`; the rest is left to the next one
 
 
 class Sweeper:
-    """Asked often, it does something every `every` seconds, and goes on while there is much to do."""
+    """Runs a sweep every `every` seconds, and repeats it while there is much to do."""
 
     def __init__(
         self, store: Store, *, clock: Clock, every: float, also: Sequence[Callable[[Store], Operation[int]]] = ()
@@ -350,7 +350,7 @@ class Sweeper:
             for chore in self._also:
                 if not self._stopped:
                     block(chore(self._store))
-        except Exception as error:  # noqa: BLE001 - it will be tried again, and nobody waits for it
+        except Exception as error:  # noqa: BLE001 - it is tried again later
             if not self._stopped:
                 log.warning("sweeping failed, will try again: %s", error)
 
@@ -367,10 +367,10 @@ MOST_PARKED = 5_000  # parked in one go: the next is a few minutes away
 
 
 def park_unfinished(store: Store) -> Operation[int]:
-    """Parks claims that were taken over HTTP and never ended; returns how many.
+    """Park claims that were taken over HTTP and never ended; return how many.
 
-    A lease that is over is noticed only when its key is asked for again, which may be never. An hour later the claim is
-    in review, where a person sees it. Its fence stays, so that a late answer of its holder still counts.
+    A lapsed lease is noticed only when its key is claimed again, which may never happen. An hour later the claim is
+    put into review, where a person sees it. Its fence stays, so that a late report of its holder still counts.
     """
     parked, after = 0, None
     while parked < MOST_PARKED:
@@ -390,7 +390,7 @@ def park_unfinished(store: Store) -> Operation[int]:
 
 
 def _is_abandoned(record: Record, now: float) -> bool:
-    """By what its record says, before its body is read: a holder here renews."""
+    """Return whether a claim over HTTP lapsed an hour ago. The lease is checked before the body is decoded."""
     if record.lease_until is None or record.lease_until + ABANDONED_AFTER > now:
         return False
     try:

@@ -1,6 +1,6 @@
-"""Pure decisions: a record and the store's time go in, what to write and what to answer come out.
+"""Pure decisions about claims: from a record and the store's time to what to write and what to answer.
 
-No I/O, no clock, no dice. The diagram of these transitions is in docs/states.md; Hypothesis walks over them.
+No I/O, no clock, no random numbers. docs/states.md has the diagram of these transitions.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due
 
 
 class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """What a caller wants to claim, and how."""
+    """What a caller wants to claim, and how. The tenant is part of the request."""
 
     at: Address
     operation: str
@@ -65,8 +65,8 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     run: str = ""
     link: str = ""
     repeat: str = "never"  # what a lapsed lease means: "never" parks it, "safe" runs it again
-    retry: bool = False  # a person's explicit word to run again what failed for good
-    where: tuple[str, ...] = ()  # what a person types to reach this store: --store, sqlite:///shop.db
+    retry: bool = False  # run again what failed for good
+    where: tuple[str, ...] = ()  # command-line options that lead to this store: --store, sqlite:///shop.db
     reentrant: bool = False  # the owner's name is stable: the same owner may find itself
     inline: bool = False  # asked by app.claim, which has no function to call again
 
@@ -78,14 +78,14 @@ class AnswerOnly(Struct, frozen=True, gc=False):
 
 
 class BeginClaim(Struct, frozen=True, gc=False):
-    """Write this; if it lands, the claim is ours."""
+    """Write this; if it succeeds, the claim is held here."""
 
     write: Insert | Replace
     attempt: int
 
 
 class ParkClaim(Struct, frozen=True, gc=False):
-    """Write this; if it lands, the claim waits for a person."""
+    """Write this; if it succeeds, the claim waits for review."""
 
     write: Replace
     reason: str
@@ -95,7 +95,7 @@ Move = AnswerOnly | BeginClaim | ParkClaim
 
 
 class Lifetime(Struct, frozen=True, gc=False):
-    """How long a finished claim is kept. None is for ever."""
+    """How long a finished claim is kept, in seconds. None: without limit."""
 
     keep: float | None = 30 * 86_400.0
     keep_result: float | None = None  # None: as long as the key
@@ -103,7 +103,7 @@ class Lifetime(Struct, frozen=True, gc=False):
 
 
 def decide(ask: ClaimRequest, record: Record | None, now: float) -> Move:
-    """What a take should do about what it found."""
+    """Return what a take should do about the record it found."""
     if record is None:
         return BeginClaim(_insert(ask), 1)
     if is_expired(record, now):
@@ -130,7 +130,7 @@ def _decide_held(ask: ClaimRequest, record: Record, claim: Claim, now: float) ->
 
 
 def decide_of_other_kind(ask: ClaimRequest, record: Record, now: float) -> AnswerOnly | ParkClaim:
-    """A claim that a run finds under its operation and key, or a run that a claim finds: it says what became of it."""
+    """Decide about a claim that a run finds under its operation and key, or a run that a claim finds."""
     claim = claim_of(record)
     if ask.fingerprint and claim.fingerprint and ask.fingerprint != claim.fingerprint:
         return AnswerOnly(Mismatch(claim.fingerprint, ask.fingerprint, record.state, claim.run))
@@ -141,7 +141,7 @@ def decide_of_other_kind(ask: ClaimRequest, record: Record, now: float) -> Answe
 
 
 def outcome_of(record: Record, now: float) -> TakeOutcome:
-    """What a claim is now, for one who only looks."""
+    """Return what a claim is now, without taking it."""
     claim = claim_of(record)
     if record.state == HELD:
         return Busy(claim.owner, _time_left(record, now), claim.run)
@@ -169,9 +169,9 @@ def _settled(record: Record, claim: Claim, now: float) -> TakeOutcome:
 
 
 def kept_until(record: Record, claim: Claim) -> float | None:
-    """When the key may be forgotten; None: never, or not before it has ended. A tombstone outlives its result.
+    """Return when the key may be removed; None: never, or not before it has ended. A tombstone outlives its result.
 
-    Counted from its end, where that can be told: a sweep that looks at a record moves the time at which it is due.
+    Counted from the claim's end, where that is known: a sweep that looks at a record moves its due time.
     """
     if record.queue != TRIM:
         return record.due_at if record.queue == EXPIRE else None
@@ -207,14 +207,14 @@ def _insert(ask: ClaimRequest) -> Insert:
 
 
 def _take_over(ask: ClaimRequest, record: Record, attempt: int) -> BeginClaim:
-    """By version, not by fence: what was read must still be all there is, or a live claim is overrun."""
+    """Take over by version, not by fence: if the record changed since it was read, a live claim would be overrun."""
     body = body_of(claim_for(ask, attempt))
     write = Replace(ask.at, body, HELD, version=record.version, draw=True, lease=ask.lease)
     return BeginClaim(write, attempt)
 
 
 def claim_for(ask: ClaimRequest, attempt: int) -> Claim:
-    """The claim that this ask writes."""
+    """Return the claim that a request writes."""
     return Claim(ask.operation, ask.key, ask.owner, ask.tenant, ask.fingerprint, attempt, ask.run, ask.link)
 
 
@@ -224,7 +224,7 @@ def _park(record: Record, claim: Claim, reason: str) -> Replace:
 
 
 def finish_times(state: str, life: Lifetime) -> tuple[str, float | None, float | None]:
-    """For a finished claim: the queue it is due in, in how many seconds, and, where its result goes first, `keep`."""
+    """Return a finished claim's queue, its due time in seconds, and `keep` where the result is removed first."""
     if state == FAILED:
         return ("", None, None) if life.keep_failed is None else (EXPIRE, life.keep_failed, None)
     trimmed = life.keep_result is not None and (life.keep is None or life.keep_result < life.keep)

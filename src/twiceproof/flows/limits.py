@@ -1,4 +1,4 @@
-"""Concurrency limits, rates, slots."""
+"""Limits of flows: how many runs at once (slots), and how many in a time (rates)."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Rate(Struct, frozen=True):
 
 
 class _Meter(Struct, frozen=True):
-    """When everything let through so far will have been worked off at an even pace."""
+    """The time at which everything admitted so far would be done at an even pace."""
 
     until: float
 
 
 def make_rate(text: str) -> Rate:
-    """From how people write it: `100/m`, `5/10s`."""
+    """Parse a rate: `100/m`, `5/10s`."""
     found = _TEXT.fullmatch(text.strip()) if isinstance(text, str) else None
     if found is None or int(found[1]) == 0:
         raise Misuse(f'rate={text!r} is not a rate; write "100/m" or "5/10s".')
@@ -68,7 +68,7 @@ def make_rate(text: str) -> Rate:
 
 
 def admit(store: Store, tenant: str, name: str, rate: Rate) -> Operation[float]:
-    """Zero: go on. Otherwise in how many seconds to ask again; then nothing was counted."""
+    """Admit one run. Returns zero, or in how many seconds to try again; then nothing was counted."""
     at = Address(f"{tenant}/{name}@rate/", KIND, "self")
     while True:
         found = yield from store.read(at)
@@ -97,7 +97,7 @@ _around: ContextVar[frozenset[tuple[str, str, str]]] = ContextVar("twiceproof_sl
 def take_slot(
     parts: Runtime, name: str, group: str, size: int, lease: float, roll: Callable[[], float] = random.random
 ) -> Operation[HeldClaim | None]:
-    """One of `size` slots, or None: all are taken. A slot whose holder died is free when its lease is over."""
+    """Take one of `size` slots, or return None: all are taken. A dead holder's slot lapses."""
     first = int(roll() * size)
     for i in range(size):
         at = address_of(parts.tenant, f"{name}@slots", f"{group}:{(first + i) % size}")
@@ -131,7 +131,7 @@ def holding(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Opera
 
 
 def is_held_around(parts: Runtime, name: str, group: str) -> bool:
-    """Whether the caller is inside a run that has a slot of this group: if it waits in place, none may ever be free."""
+    """Return whether the caller is inside a run that has a slot of this group: waiting in place could deadlock."""
     return (parts.tenant, f"{name}@slots", group) in _around.get()
 
 
@@ -140,10 +140,10 @@ def _group_of(hold: HeldClaim) -> tuple[str, str, str]:
 
 
 def or_give_back(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
-    """Work that ends with an error keeps no slots: the heartbeat would hold them for as long as the process lives."""
+    """Do the work; if it fails, give the slots back: the heartbeat would keep them while the process lives."""
     try:
         return (yield from work)
-    except GeneratorExit:  # thrown away, and can wait for nothing: the slots lapse
+    except GeneratorExit:  # closed, and cannot wait: the slots lapse
         for hold in holds:
             parts.heartbeat.drop(hold)
         raise
@@ -153,7 +153,7 @@ def or_give_back(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> 
 
 
 def give_back(parts: Runtime, holds: list[HeldClaim]) -> Operation[None]:
-    """All are let go, even if the store does not answer: then they lapse. The work's own end counts for more."""
+    """Release all slots. A store error is only logged, because the slots lapse: the work's own outcome matters more."""
     for hold in holds:
         parts.heartbeat.drop(hold)
     for hold in holds:

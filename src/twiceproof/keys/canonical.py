@@ -1,4 +1,4 @@
-"""Canonical JSON."""
+"""Canonical JSON: one text for one value, whatever its types and order; the digest of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _quote: Callable[[str], bytes] = msgspec.json.encode
 
 
 def datetime_text(moment: datetime) -> str:
-    """Aware: in UTC with `Z`, so that one instant has one text. Naive: as it is, without `Z`."""
+    """Return an aware datetime in UTC with `Z`, so that one instant has one text; a naive one as it is, without `Z`."""
     if moment.utcoffset() is None:
         return moment.replace(tzinfo=None).isoformat()
     try:
@@ -56,13 +56,13 @@ def datetime_text(moment: datetime) -> str:
 
 
 def time_text(moment: time) -> str:
-    """A time of day has no date to move it to UTC with, so it keeps its offset."""
+    """Return a time of day with its offset: without a date it cannot be moved to UTC."""
     text = moment.isoformat()
     return text.removesuffix("+00:00") + "Z" if text.endswith("+00:00") else text
 
 
 def span_text(span: timedelta) -> str:
-    """ISO 8601 in days and seconds: `P1DT0.5S`."""
+    """Return a duration in days and seconds of ISO 8601: `P1DT0.5S`."""
     sign, span = ("-", -span) if span < timedelta(0) else ("", span)
     seconds = str(span.seconds)
     if span.microseconds:
@@ -103,7 +103,7 @@ def decimal_text(number: Decimal) -> str:
 
 
 class NotCanonical(Exception):
-    """On its way up from the value that has no text; each container adds its own step to the path."""
+    """Raised for a value that has no text; each container on the way up adds its step to the path."""
 
     def __init__(self, reason: str, move: str) -> None:
         self.reason, self.move = reason, move
@@ -114,7 +114,7 @@ class NotCanonical(Exception):
         return text if len(text) <= _LONGEST_PATH else text[:_LONGEST_PATH] + "…"
 
     def next_move(self) -> str:
-        """With the name that is to be left out, where it has one that `ignore=` understands."""
+        """Return the advice, with the name to leave out where `ignore=` can name it."""
         names = [step for step in reversed(self.steps) if isinstance(step, str) and step.isidentifier()]
         return self.move.replace('"name"', f'"{".".join(names)}"') if len(names) == len(self.steps) > 0 else self.move
 
@@ -126,7 +126,7 @@ def _step(step: str | int) -> str:
 
 
 def write(value: Any, room: int) -> bytes:
-    """The text of a value that may hold `room` containers inside one another."""
+    """Return the text of a value with at most `room` levels of containers."""
     kind: type = type(value)
     return (_WRITERS.get(kind) or _writer_for(kind))(value, room)
 
@@ -146,7 +146,7 @@ def _writer_for(kind: type) -> Writer:
 
 
 def _model(value: Any, room: int) -> bytes:
-    """As pydantic writes it: two models are the same request if their JSON is."""
+    """Write a model as pydantic does: two models are the same request if their JSON is."""
     try:
         plain = plain_of(value)
     except ValueError as why:
@@ -225,7 +225,7 @@ def _entry(name: str, value: Any, room: int) -> bytes:
 
 
 def _names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
-    """Each key's text, and the key it stands for."""
+    """Return each key by its text."""
     # {1: a, "1": b} would become one object with two equal names: all text or all int cannot collide.
     name_of = _int_name if mapping and all(type(key) is int for key in mapping) else _text_name
     names: dict[str, Any] = {}
@@ -253,7 +253,7 @@ def _fields(value: Any, room: int) -> bytes:
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """A dataclass's or Struct's fields by the names they have in JSON, a Struct's tag included."""
+    """Return the fields of a dataclass or Struct by their JSON names, with a Struct's tag."""
     if not isinstance(value, msgspec.Struct):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
@@ -299,7 +299,7 @@ _ATOMS = frozenset((int, bool, type(None)))  # whose text msgspec writes as we d
 
 
 def canonical(value: Any) -> bytes:
-    """The value's one JSON text. Raises ValueRefused, naming the path, for what has none."""
+    """Return the value's one JSON text. Raises ValueRefused, with the path, for what has none."""
     return canonical_fast(value) or canonical_slowly(value)
 
 
@@ -309,7 +309,7 @@ def digest(value: Any) -> str:
 
 
 def canonical_fast(value: Any) -> bytes | None:
-    """As msgspec writes it, where that is the same; None where it may not be."""
+    """Return what msgspec writes, where that is the same; None where it may differ."""
     kind = type(value)
     if not (kind is dict or kind is list) or not _is_plain(value, DEEPEST):
         return None
@@ -321,7 +321,7 @@ def canonical_fast(value: Any) -> bytes | None:
 
 
 def canonical_slowly(value: Any) -> bytes:
-    """The same for every kind of value. `canonical` must never differ from it by a byte."""
+    """Return the text of any value. `canonical` must never differ from it by a byte."""
     try:
         return write(value, DEEPEST)
     except NotCanonical as refused:
@@ -330,7 +330,7 @@ def canonical_slowly(value: Any) -> bytes:
 
 
 def _is_plain(part: Any, room: int) -> bool:
-    """Is this dict or list made of what msgspec writes just as we do, as long as all of its text is ASCII?"""
+    """Return whether msgspec writes this dict or list as we do, as long as all its text is ASCII."""
     if room <= 0:
         return False
     for item in part.values() if type(part) is dict else part:
@@ -346,5 +346,5 @@ def _is_plain(part: Any, room: int) -> bool:
 
 
 def _is_plain_float(value: float) -> bool:
-    """Others are written with an exponent or a trailing .0; NaN fails here too."""
+    """Return whether msgspec writes a float as we do: no exponent, no trailing .0, no NaN."""
     return 1e-4 <= abs(value) < 1e15 and value % 1 != 0

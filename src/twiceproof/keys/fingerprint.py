@@ -1,4 +1,4 @@
-"""What was asked, as a hash: the same key with another fingerprint is another request (K5)."""
+"""Fingerprints: the hash of a request. The same key with another fingerprint is another request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Tree = dict[str, Any]  # {"order": {"updated_at": {}}}: an empty branch is left
 
 
 def fingerprint(arguments: Mapping[str, Any], ignore: Collection[str] = ()) -> str:
-    """The hash of a call's arguments, without those named in `ignore`.
+    """Return the hash of a call's arguments, without those named in `ignore`.
 
     A name may be dotted: "order.updated_at", and "order.lines.seen_at" in every line of a list.
     """
@@ -30,7 +30,7 @@ def fingerprint(arguments: Mapping[str, Any], ignore: Collection[str] = ()) -> s
 
 
 def body_hash(body: Any, ignore: Collection[str] = ()) -> str:
-    """The hash of a request's body, without its varying fields (K3): a key where there is no natural one.
+    """Return the hash of a request's body, without its varying fields: a key where there is no natural one.
 
     Text and bytes are read as JSON; order and spacing do not matter. Anything else is taken as it is.
     """
@@ -49,7 +49,7 @@ def _parse(body: str | bytes | bytearray) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """One reader takes the first of two, another the last: hashed as one of them, it would pass for that one."""
+    """Refuse an object that has a name twice: some readers take the first value, others the last."""
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
@@ -87,7 +87,7 @@ def _plant(tree: _Tree, path: str) -> None:
 
 
 def _without(value: Any, tree: _Tree, room: int = DEEPEST) -> Any:
-    """The value with the tree's fields left out; lists are entered, everything else is shared."""
+    """Return the value without the tree's fields; lists are entered, everything else is shared."""
     if room < 0:  # a list too deep, or inside itself: `canonical` refuses it by name
         return value
     if isinstance(value, (list, tuple)):

@@ -39,7 +39,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def validate_key(key: Any) -> str:
-    """The key in Unicode's normal form (NFC). Raises KeyRefused, with the reason and the next move."""
+    """Return the key in Unicode's normal form (NFC). Raises KeyRefused, with the reason and the next move."""
     if (
         type(key) is str
         and key.isascii()
@@ -73,12 +73,12 @@ def _checked(key: str) -> str:
 
 
 def is_blank(text: str) -> bool:
-    """Nothing to see in it: it comes from an empty field, and each such field would be the same key."""
+    """Return whether a text has nothing visible: it comes from an empty field, and all such events would share one."""
     return all(letter.isspace() or _is_unseen(letter) for letter in text)
 
 
 def _is_unseen(letter: str) -> bool:
-    """Controls and half surrogates are refused by their own names."""
+    """Return whether a letter is invisible. Controls and half surrogates are refused by their own names."""
     kind = category(letter)
     return kind in ("Cf", "Mn") or (kind not in ("Cc", "Cs") and INVISIBLE.match(letter) is not None)
 
@@ -122,7 +122,7 @@ class TemplateField:
         return ".".join([self.name, *(str(step.to) for step in self.steps)])
 
     def find(self, arguments: Mapping[str, Any]) -> Any:
-        """The value it points at. Raises KeyRefused if something on the way is missing."""
+        """Return the value it points at. Raises KeyRefused if something on the way is missing."""
         try:
             value = arguments[self.name]
         except KeyError:
@@ -136,7 +136,7 @@ class TemplateField:
 
 
 def read_field(text: str, where: str) -> TemplateField:
-    """Raises Misuse, saying where and what, for anything but names, attributes and items."""
+    """Parse a field. Raises Misuse for anything but names, attributes and items."""
     start = _NAME.match(text)
     if not start:
         _bad(text, where, "does not begin with an argument's name")
@@ -188,7 +188,7 @@ def _missing(field: TemplateField, what: str, why: str, move: str) -> NoReturn:
 
 
 def part_text(value: Any, name: str) -> str:
-    """The value's text in a key. `name` is what a refusal calls it."""
+    """Return the value's text in a key. `name` is what an error calls it."""
     if type(value) is str:
         nothing = not value or value.isspace() if value.isascii() else is_blank(value)
         return _blank(name) if nothing else value
@@ -240,7 +240,7 @@ _TEXTS: tuple[tuple[type, Callable[[Any], str]], ...] = (
 
 
 def escapes(separators: str) -> dict[int, str]:
-    """Percent-encodings of the separators, and of `%` itself: "a:b","c" and "a","b:c" are two keys."""
+    """Return percent-encodings of the separators and of `%`: "a:b","c" and "a","b:c" are two keys."""
     return {ord(sign): f"%{ord(sign):02X}" for sign in "%" + separators}
 
 
@@ -267,7 +267,7 @@ class Template:
         return f"Template({self.text!r})"
 
     def render(self, arguments: Mapping[str, Any]) -> str:
-        """The key's text. Raises KeyRefused for a field that is missing, None, blank, or has no text."""
+        """Return the key's text. Raises KeyRefused for a field that is missing, None, blank, or has no text."""
         fields, literals = self.fields, self._literals
         if len(fields) == 1:
             field = fields[0]
@@ -283,7 +283,7 @@ class Template:
 
 
 def _read(text: str) -> tuple[tuple[str, ...], tuple[TemplateField, ...]]:
-    """The literals around the fields (one more than fields), and the fields."""
+    """Return the literals around the fields (one more than fields), and the fields."""
     literals, fields = [""], []
     for piece in _PIECE.finditer(_checked_template_text(text)):
         if piece["stray"]:
@@ -311,7 +311,7 @@ def _lone_brace(text: str, at: int) -> NoReturn:
 
 
 def _separators(template: Template) -> str:
-    """One sign out of each text between two fields: enough to tell where a field ends."""
+    """Return one character of each text between two fields: enough to tell where a field ends."""
     between = template._literals[1:-1]
     return "".join(_separator(text, field, template) for text, field in zip(between, template.fields, strict=False))
 

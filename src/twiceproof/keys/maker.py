@@ -1,4 +1,4 @@
-"""Make keys: from a call's arguments by `key=`, and from parts by `composite`, `stage` and `windowed`."""
+"""Makes keys from a call's arguments (`key=`), and from parts (`composite`, `stage`, `windowed`)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def composite(*parts: Any) -> str:
 
 
 def stage(key: str, name: Any) -> str:
-    """The same thing at one stage of its life: `stage("shop:order:10492", "paid")`."""
+    """Return the key of one stage in the life of a thing: `stage("shop:order:10492", "paid")`."""
     return validate_key(f"{validate_key(key)}:{_part(name, 'the stage')}")
 
 
 def windowed(entity: Any, event: str, *, at: datetime, window: str | float | timedelta = "10m") -> str:
-    """A key where there is no id: all such events of `entity` within one window of time are one.
+    """Return a key where there is no id: all such events of `entity` within one window of time are one.
 
     Windows are counted in UTC from 1970, so two events a second apart may fall on either side of an edge:
     where that matters, take a natural key. `at` is the event's own time, never the time of the attempt.
@@ -73,15 +73,12 @@ class KeyMaker:
         self.fields: tuple[TemplateField, ...] = ()
         self.takes: tuple[str, ...] = ()
         self.function = None if isinstance(key, str) else key
+        self.is_function = self.function is not None
         if isinstance(key, str):
             template = _checked_template(Template(key), signature)
             self.fields, self.make = template.fields, template.make
         else:
             self.takes, self.make = _takes(key, signature), _from_function(key, signature)
-
-    @property
-    def is_function(self) -> bool:
-        return self.function is not None
 
 
 def _checked_template(template: Template, signature: Signature) -> Template:
@@ -140,7 +137,7 @@ def _call(key: Callable[..., Any], signature: Signature) -> Callable[[Mapping[st
 
 
 def _takes(key: Any, signature: Signature) -> tuple[str, ...]:
-    """The arguments that it names. One that takes whatever comes (`*args`, `**kwargs`) says nothing of what it uses."""
+    """Return the arguments that a key function names; none for one with `*args` or `**kwargs`."""
     try:
         wanted = inspect.signature(key)
     except (ValueError, TypeError):
@@ -154,7 +151,7 @@ def _takes(key: Any, signature: Signature) -> tuple[str, ...]:
 
 
 def _matching(wanted: Signature, signature: Signature) -> list[str] | None:
-    """The function's parameters that the key function asks for by name, or None if it uses other names."""
+    """Return the parameters that the key function takes by name, or None if it uses other names."""
     parameters = wanted.parameters.values()
     kinds = {parameter.kind for parameter in parameters}
     if Parameter.POSITIONAL_ONLY in kinds or Parameter.VAR_POSITIONAL in kinds:
@@ -179,7 +176,7 @@ def _by_place(key: Callable[..., Any], signature: Signature) -> Callable[[Mappin
 
 
 def _check_fit(key: Any, wanted: Signature, signature: Signature) -> None:
-    """Found out when decorated, not at the first event in the night."""
+    """Refuse, at declaration, a key function whose parameters do not fit."""
     parameters = signature.parameters.values()
     if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
         return

@@ -1,6 +1,6 @@
-"""pydantic models as arguments and results: kept as pydantic's own JSON, and made again from it.
+"""pydantic models as arguments and results: stored as pydantic's own JSON, and restored from it.
 
-pydantic is not imported here. Whoever gives us a model has done so, and everybody else need not have it.
+pydantic is not imported here: a program that passes models has done so, and others need not install it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MASKED = "**********"  # what pydantic writes for a secret
 
 
 def is_model(kind: Any) -> bool:
-    """Whether it is a class of pydantic models, 2.11 or later: earlier ones cannot be read by their fields' names."""
+    """Return whether it is a model class of pydantic 2.11 or later: earlier ones cannot be read by field names."""
     pydantic = sys.modules.get("pydantic")
     base = getattr(pydantic, "BaseModel", None)
     return base is not None and isinstance(kind, type) and issubclass(kind, base) and _version(pydantic) >= (2, 11)
@@ -30,7 +30,7 @@ def _version(pydantic: Any) -> tuple[int, ...]:
 
 
 def plain_of(model: Any) -> Any:
-    """Its JSON as plain data, by its fields' names. Raises ValueError for a secret, which would come back masked."""
+    """Return a model's JSON as plain data, by field names. Raises ValueError for a secret, which would be masked."""
     dumped = model.model_dump(mode="json", round_trip=True, by_alias=False)
     if any(leaf == MASKED for leaf in leaves(dumped)):
         secrets = [leaf for leaf in leaves(model.model_dump()) if hasattr(leaf, "get_secret_value")]
@@ -40,14 +40,14 @@ def plain_of(model: Any) -> Any:
 
 
 def from_model(value: Any) -> Any:
-    """For encoders: what msgspec has no JSON form for."""
+    """Encoder hook: return a model as plain data."""
     if is_model(type(value)):
         return plain_of(value)
     raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def to_model(kind: type, value: Any) -> Any:
-    """For decoders: the other way round. Aliases are understood too: events come with them."""
+    """Decoder hook: restore a model. Aliases are accepted too: events come with them."""
     if not is_model(kind):
         if isinstance(value, kind):
             return value
@@ -56,7 +56,7 @@ def to_model(kind: type, value: Any) -> Any:
 
 
 def reader(declared: Any) -> Callable[[Any], Any]:
-    """Reads JSON as a type. Raises TypeError where it has no JSON form."""
+    """Return a function that reads JSON as a type. Raises TypeError for a type without a JSON form."""
     try:
         return msgspec.json.Decoder(declared, dec_hook=to_model).decode
     except TypeError:
@@ -77,12 +77,12 @@ def _read(adapter: Any, text: Any) -> Any:
 
 
 def mentions_models(declared: Any) -> bool:
-    """Whether a model stands in it: itself, or in a list, a union and the like."""
+    """Return whether a type is a model or contains one."""
     return is_model(declared) or any(mentions_models(part) for part in typing.get_args(declared))
 
 
 def _told(make: Callable[[], Any]) -> Any:
-    """On one line, and without what was given: that may be nobody's business who reads the log."""
+    """Raise errors on one line and without the input, which may be confidential."""
     try:
         return make()
     except ValueError as error:
@@ -94,7 +94,7 @@ def _told(make: Callable[[], Any]) -> Any:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """What is in a value that is no container."""
+    """Yield the values in a value that are no containers."""
     if isinstance(value, dict):
         for item in value.values():
             yield from leaves(item)

@@ -1,4 +1,4 @@
-"""Warns of keys that change on every retry."""
+"""Detects keys that seem to change on every retry, and warns."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Suspect:
 
 
 def suspects(arguments: Mapping[str, Any], used: Collection[TemplateField | str], now: float) -> list[Suspect]:
-    """The fields used by the key (`order[id]`) that look unstable; `now` is in seconds since 1970."""
+    """Return the fields of the key (`order[id]`) that look unstable; `now` is in seconds since 1970."""
     fields = [read_field(use, "in the key") if isinstance(use, str) else use for use in used]
     signs = ((field, name_sign(field) or _value_sign(field, arguments, now)) for field in fields)
     return [Suspect(field.path, sign) for field, sign in signs if sign]
 
 
 def warn_unstable(operation: str, found: Iterable[Suspect], stacklevel: int = 2, *, say: str = "") -> None:
-    """One warning for each suspect. `stacklevel` is what the caller would give `warnings.warn`.
+    """Warn about each suspect. `stacklevel` is what the caller would give `warnings.warn`.
 
-    `say` is what declares it stable, where that is no list of names.
+    `say` is the option that declares it stable, where that is no list of names.
     """
     for suspect in found:
         what = "the key" if suspect.path == KEY else f"the key uses {suspect.path}, which"
@@ -74,7 +74,7 @@ def warn_unstable(operation: str, found: Iterable[Suspect], stacklevel: int = 2,
 
 
 def text_sign(text: str, now: float) -> str | None:
-    """What in a text looks fresh: a random UUID, or a time within a day of `now`."""
+    """Return what in a text looks new: a random UUID, or a time within a day of `now`."""
     if found := _DASHED.search(text):
         return f"holds a UUID made anew each time (version {found[1]})"
     if any(_is_recent(Decimal(digits), now) for digits in _DIGITS.findall(text)):
@@ -85,7 +85,7 @@ def text_sign(text: str, now: float) -> str | None:
 
 
 def name_sign(field: TemplateField) -> str | None:
-    """What a field's name alone says."""
+    """Return what a field's name alone suggests."""
     words = _words(str(field.steps[-1].to) if field.steps else field.name)
     if len(words) == 1 and words[0] in _VAGUE and field.steps:
         words = _words(str(field.steps[-2].to) if len(field.steps) > 1 else field.name) + words
@@ -136,7 +136,7 @@ def _is_recent_moment(iso: str, now: float) -> bool:
 
 
 def _fresh(moment: float, now: float) -> bool:
-    """Within a day of now, and not on a full minute: a schedule's tick or a window's edge is stable."""
+    """Return whether a time is within a day of now, and not on a full minute, as stable ticks and windows are."""
     return abs(moment - now) <= _DAY and moment % 60 != 0
 
 
@@ -180,12 +180,12 @@ class UnstableKeyDetector:
         return self._taken(arguments, key, now) or self._made(arguments, key, now)
 
     def _taken(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
-        """Arguments that stand in the key as they are. What a function makes of others (a window) may well stay."""
+        """Return suspects among arguments that are in the key unchanged. What is computed (a window) may be stable."""
         fields = [TemplateField(name, name, ()) for name in self._maker.takes if _stands_in(key, arguments.get(name))]
         return suspects(arguments, fields, now)
 
     def _made(self, arguments: Mapping[str, Any], key: str, now: float) -> list[Suspect]:
-        """A sign in the key itself, with the argument that brought it, where one shows the same."""
+        """Return a suspect for a sign in the key itself, with the argument it came from, where one shows the same."""
         sign = text_sign(key, now)
         if sign is None:
             return []
@@ -193,7 +193,7 @@ class UnstableKeyDetector:
         return [Suspect(next(bringing, KEY), sign)]
 
     def _remake_sign(self, arguments: Mapping[str, Any], key: str) -> str | None:
-        """A key function that draws a time or a random number gives itself away when asked twice."""
+        """Call the key function again: one that uses the time or random numbers returns another key."""
         if self._remakes <= 0:
             return None
         self._remakes -= 1
@@ -216,7 +216,7 @@ def _level_outside() -> int:
 
 
 class KeyWatch:
-    """For keys that come as text, with nothing known of what they are made of: the first of each operation."""
+    """Checks the first keys of each operation that come as text, with nothing known of their parts."""
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
@@ -232,7 +232,7 @@ class KeyWatch:
 
 
 def _stands_in(key: str, value: Any) -> bool:
-    """As a word of its own: the attempt 1 does not stand in order 1001."""
+    """Return whether a value is in the key as a word of its own: attempt 1 is not in order 1001."""
     if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal, UUID, datetime)):
         return False
     words = (str(value), value.isoformat()) if isinstance(value, datetime) else (str(value),)

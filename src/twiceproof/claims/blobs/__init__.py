@@ -1,4 +1,4 @@
-"""A shelf: where large values are kept if not in the store. A directory, or an S3-compatible bucket."""
+"""Blob stores: where large values are kept outside of the ledger, a directory or an S3-compatible bucket."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HALF = ".half-"  # how a file is called while it is written
 
 
 class BlobInfo(Struct, frozen=True):
-    """Something on a shelf."""
+    """A stored blob."""
 
     path: str
-    changed_at: float  # wall clock of whoever keeps it
+    changed_at: float  # by the clock of the blob store
 
 
 class BlobStore(Protocol):
@@ -35,7 +35,7 @@ class BlobStore(Protocol):
     def put(self, path: str, source: BinaryIO) -> None: ...
 
     def copy(self, path: str, target: BinaryIO) -> bool:
-        """False: there is no such thing here."""
+        """Copy a blob to a file. False: there is no such blob."""
 
     def remove(self, path: str) -> None: ...
 
@@ -43,7 +43,7 @@ class BlobStore(Protocol):
 
 
 def path_of(run: str, key: str) -> str:
-    """A run's things lie together, under its id, so that their owner can be found from the shelf alone."""
+    """Return a blob's path. It begins with the run's id, so that the owner can be found from the path alone."""
     parts = [run[start : start + CHUNK] for start in range(0, len(run), CHUNK)]
     return "/".join([*parts, file_of(key)])
 
@@ -53,20 +53,20 @@ def file_of(key: str) -> str:
 
 
 def run_of(path: str) -> str:
-    """The way back. "" for a half-written file."""
+    """Return the run of a path; "" for a half-written file."""
     *parts, name = path.split("/")
     return "".join(parts) if name.endswith(SUFFIX) else ""
 
 
 def is_ours(path: str) -> bool:
-    """Whether it has a name that we give: others, the ledger itself perhaps, may lie in the same place."""
+    """Return whether a path is one of ours: other files, even the ledger, may be in the same directory."""
     name = path.rsplit("/", 1)[-1]
     return path.startswith(RUN_ID) and (name.endswith(SUFFIX) or name.startswith(HALF))
 
 
 @functools.cache
 def open_blob_store(url: str) -> BlobStore:
-    """`dir:///var/lib/shop` or `s3://bucket/prefix`. One for the process: they hold no state of their own."""
+    """Open the blob store of a URL, `dir:///var/lib/shop` or `s3://bucket/prefix`, once per process."""
     scheme = url.partition("://")[0]
     if scheme == "dir":
         from .directory import DirectoryShelf

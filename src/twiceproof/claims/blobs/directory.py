@@ -45,7 +45,7 @@ class DirectoryShelf:
             _sync(target.parent)
 
     def _half_file(self, folder: Path) -> tuple[int, str]:
-        """Again, if somebody clears away an empty folder just as we want to use it."""
+        """Create a temporary file; again, if another process removes the empty folder meanwhile."""
         for _ in range(TRIES):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
@@ -65,7 +65,7 @@ class DirectoryShelf:
             return True
 
     def remove(self, path: str) -> None:
-        """And the folders around it that are empty then."""
+        """Remove a blob, and the folders around it that are empty then."""
         target = self.root / path
         with _telling(self.url):
             target.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ class DirectoryShelf:
 
 
 def _sync(folder: Path) -> None:
-    """A new name is only there for good when its folder is written too."""
+    """Flush a folder to disk: only then does a new name survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""A resource's record: the value, or where it lies; orphans."""
+"""Records of resources: the value itself, or a reference to a blob; finding and removing orphaned blobs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DAY = 86_400.0
 
 
 def orphans(store: Store, shelf: BlobStore, now: float, *, older_than: float = DAY) -> Operation[list[BlobInfo]]:
-    """Old ones only: what is new may be about to be recorded."""
+    """Return blobs without a record. Only old ones: a new one may be about to be recorded."""
     before = now - older_than
     found: list[BlobInfo] = yield from InThread(
         lambda: [kept for kept in shelf.listing() if kept.changed_at < before and is_ours(kept.path)]
@@ -76,11 +76,11 @@ log = logging.getLogger("twiceproof")
 
 TEXT, BASE64, AWAY = "", "base64", "away"  # what a resource's record holds: the text, other bytes, or where they are
 IN_MEMORY = 8 * 1024 * 1024
-INLINE_MOST = 8 * 1024 * 1024  # of the larger ones only shelves take care
+INLINE_MOST = 8 * 1024 * 1024  # larger ones go to a blob store only
 
 
 class BlobRef(Struct, frozen=True):
-    """What the record of a resource on a shelf says."""
+    """The record of a resource in a blob store: where it is, its digest and size."""
 
     shelf: str
     path: str
@@ -92,7 +92,7 @@ class BlobRef(Struct, frozen=True):
 
 
 def externalise(shelf: BlobStore | None, pieces: Sequence[Insert]) -> Operation[tuple[Insert, ...]]:
-    """The same pieces, with their values on the shelf if there is one. A shelf that fails loses no fact."""
+    """Return the writes with their values moved to the blob store, if there is one. Its failure loses no record."""
     if shelf is None or not pieces:
         return tuple(pieces)
     found = []
@@ -112,14 +112,14 @@ def _place(shelf: BlobStore, piece: Insert) -> Operation[list[Insert]]:
 
 
 def put_blob(shelf: BlobStore, piece: Insert, source: BinaryIO, digest: str, size: int) -> Operation[Insert]:
-    """On the shelf before it is on record: a crash in between leaves an orphan, never a record of nothing."""
+    """Store a blob before its record: a crash in between leaves an orphan, never a record without a value."""
     path = _path_at(piece.at)
     yield from InThread(lambda: shelf.put(path, source))
     return structs.replace(piece, body=body_of(BlobRef(shelf.url, path, digest, size)), state=AWAY)
 
 
 def copy_blob(record: Record, at: Address) -> Operation[Insert]:
-    """The same value for another run. On a shelf it lies twice then: each goes with its own run."""
+    """Return a copy for another run. A blob is copied too: each is removed with its own run."""
     piece = Insert(at, record.body, record.state)
     if record.state != AWAY:
         return piece
@@ -136,7 +136,7 @@ def in_store(piece: Insert, data: bytes) -> Insert:
 
 
 def load(record: Record) -> Operation[IO[bytes]]:
-    """The value, from wherever it is. What is not what was put there is refused."""
+    """Return the value, from the record or the blob store. A blob whose digest differs is refused."""
     if record.state == TEXT:
         return io.BytesIO(record.body.encode())
     if record.state == BASE64:
@@ -150,7 +150,7 @@ def _path_at(at: Address) -> str:
 
 
 def _away_of(record: Record) -> BlobRef:
-    """Only where its own address puts it: a row that was changed could have any file read, and removed with its run."""
+    """Return the reference, if its path fits its address: a manipulated row could have any file read or removed."""
     away = msgspec.json.decode(record.body, type=BlobRef)
     if away.path != _path_at(record.at):
         raise _gone(away, "is not this run's own, and is left alone: its record was changed")
@@ -191,7 +191,7 @@ def _gone(away: BlobRef, what: str) -> ResultNotKept:
 
 
 def delete_blobs(records: Iterable[Record]) -> Operation[None]:
-    """What lies on shelves for records that were just removed. What fails is found later, as an orphan."""
+    """Remove the blobs of records that were just removed. What fails is found later, as an orphan."""
     for record in records:
         if record.at.kind == RESOURCE_KIND and record.state == AWAY:
             try:

@@ -67,7 +67,7 @@ class S3Shelf:
 
 
 class _Lent:
-    """A file that boto3 may read but not close: it is not its own."""
+    """A file that boto3 may read but not close: the caller owns it."""
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source

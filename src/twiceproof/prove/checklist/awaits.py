@@ -14,7 +14,7 @@ __all__ = ["begins_tasks", "forgotten", "is_awaited_call", "never_awaitable"]
 
 
 OF_APP = {"sleep", "wait_for", "approve", "remote", "callback_url", "gather", "each"}
-OURS = re.compile(r"twiceproof\.app\..*Api\.(\w+)")
+OURS = re.compile(r"twiceproof\.app\.\w+\.\w+\.(\w+)")
 TASKS = re.compile(
     r"asyncio\.(tasks\.)?(gather|wait|as_completed|create_task|ensure_future)|asyncio\.(taskgroups\.)?TaskGroup\.create_task"
 )
