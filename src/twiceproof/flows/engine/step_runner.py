@@ -197,7 +197,7 @@ class StepRunner:
         finally:
             attempt_var.reset(token)
         finding = self._own_result(note, finding)
-        overdue = overdue_of(finding) if plan.timeout is not None else None
+        overdue = overdue_of(finding, session.attempt_place(call.name)) if plan.timeout is not None else None
         if overdue is not None and plan.repeat.writes_intent:
             finding = yield from self._outlive(note, [overdue], finding)
         return finding

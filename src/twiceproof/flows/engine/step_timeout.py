@@ -31,7 +31,7 @@ class Overdue:
 
     def __init__(self, work: Callable[[], Any], place: Place) -> None:
         self._work = work
-        self._place = place
+        self.place = place
         self._context = contextvars.copy_context()
         self._then: Callable[[Returned | Raised], None] | None = None
         self._thread = threading.Thread(target=self._run, name="twiceproof-step", daemon=True)
@@ -40,7 +40,7 @@ class Overdue:
     def start(self) -> None:
         """Register it before it begins: a caller that is interrupted while it waits must find it again."""
         with _mutex:
-            _overdue.setdefault(self._place, []).append(self)
+            _overdue.setdefault(self.place, []).append(self)
         try:
             self._thread.start()
         except BaseException:
@@ -76,17 +76,20 @@ class Overdue:
 
     def _forget(self) -> None:
         with _mutex:
-            left = [each for each in _overdue.get(self._place, ()) if each is not self]
+            left = [each for each in _overdue.get(self.place, ()) if each is not self]
             if left:
-                _overdue[self._place] = left
+                _overdue[self.place] = left
             else:
-                _overdue.pop(self._place, None)
+                _overdue.pop(self.place, None)
 
 
-def overdue_of(finding: object) -> Overdue | None:
-    """Return the attempt that was given up with this error; it may have ended since."""
+def overdue_of(finding: object, place: Place) -> Overdue | None:
+    """Return the attempt at this step that was given up with this error; it may have ended since.
+
+    The error of a flow that the step called may hold an attempt of that flow's step, whose result is not this one's.
+    """
     attempt = vars(finding.error).get(OVERDUE) if isinstance(finding, Raised) else None
-    return attempt if isinstance(attempt, Overdue) else None
+    return attempt if isinstance(attempt, Overdue) and attempt.place == place else None
 
 
 def overdue_at(place: Place) -> list[Overdue]:

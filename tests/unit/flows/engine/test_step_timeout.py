@@ -107,6 +107,28 @@ def test_an_effect_that_is_found_is_adopted_though_its_thread_goes_on(stage: Sta
     assert len(slow.calls) == 1
 
 
+def test_a_called_flow_that_timed_out_does_not_give_its_late_result_to_the_calling_step(
+    stage: Stage, slow: Slow
+) -> None:
+    app = stage.process()
+    inner = app.step(repeat="safe", timeout=SOON, retry=Retry(attempts=1), name="inner")(slow.pay)
+
+    @app.flow(key="order:{order}")
+    def pay(order: int) -> str:
+        return inner(order)
+
+    @app.step(repeat=check(lambda order: Happened("found"), settling=0), timeout=1, retry=OFTEN)
+    def outer(order: int) -> str:
+        threading.Timer(SOON * 4, slow.let_go.set).start()
+        return pay(order)
+
+    @app.flow(key="order:{order}", name="sync")
+    def sync(order: int) -> str:
+        return outer(order)
+
+    assert sync(1) == "found"  # by its own probe; the late thread is the other step's
+
+
 # -- after a person's word ---------------------------------------------------------------------------
 
 
