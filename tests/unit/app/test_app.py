@@ -154,7 +154,6 @@ def test_a_closed_app_leaves_no_thread_behind(tmp_path: Path) -> None:
 
 
 def test_an_app_that_nobody_closed_goes_with_its_threads(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("twiceproof.claims.held_claim.LONGEST_TICK", 0.05)
     monkeypatch.setattr("twiceproof.flows.engine.ledger_flusher.LINGER", 5)
     before = set(threading.enumerate())
 
