@@ -49,21 +49,21 @@ class DuplicateEffect(Struct, frozen=True):
     by: str
     note: str = ""
     good_too: bool = False  # undo it even if it is the one that the run recorded
-    undone: bool | None = None  # a person's word about an earlier attempt whose outcome is unknown
+    undone: bool | None = None  # whether an earlier attempt of unknown outcome happened
 
     @property
     def raw(self) -> bytes:
-        """The same for a dataclass and for the dict that it becomes: the order of its fields tells nothing apart."""
+        """The receipt's JSON, with sorted fields: the same for a dataclass and the dict it becomes."""
         return _encode(msgspec.json.decode(_encode(self.receipt)))
 
     @property
     def name(self) -> str:
-        """One per receipt: this is what makes it happen once."""
+        """The step's name, one per receipt: this makes it happen once."""
         return f"{UNDO}{self.step.name}@{blake2b(self.raw, digest_size=8).hexdigest()}"
 
 
 def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
-    """What the undo returned: now, or when it was done before."""
+    """Undo the duplicate, once; return what the undo returned, now or before."""
     undo = _undo_of(duplicate)
     claim = yield from _run(parts, space)
     scope = yield from _take(parts, space, claim, duplicate)
@@ -71,7 +71,7 @@ def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Dr
     yield from scope.begin(inside=False)
     try:
         answer = yield from _under_claim(session, duplicate, undo)
-    except GeneratorExit:  # thrown away, and can wait for nothing more: the claim lapses
+    except GeneratorExit:  # closed, and cannot wait: the claim lapses
         raise
     except BaseException:
         yield from _let_go(scope)
@@ -119,7 +119,7 @@ def _run(parts: Runtime, space: str) -> Operation[Claim]:
 
 
 def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[ClaimScope]:
-    """A claim of its own in the run's space: the run itself may be over, or somebody may be at it."""
+    """Take a claim of its own in the run's space: the run itself may be over, or held by another process."""
     ask = ClaimRequest(
         at=Address(space, LOCK, duplicate.name),
         operation=claim.operation,
@@ -142,7 +142,7 @@ def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) 
 
 
 def _refuse_the_good_one(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
-    """Undoing what the run recorded would leave nothing at all."""
+    """Refuse the receipt that the run itself recorded: undoing it would leave no effect at all."""
     if duplicate.good_too:
         return
     step = duplicate.step
@@ -163,7 +163,7 @@ def _refuse_the_good_one(session: Session, duplicate: DuplicateEffect) -> Operat
 
 
 def _testify(session: Session, duplicate: DuplicateEffect) -> Operation[None]:
-    """The receipt stays on record, whatever becomes of its undo."""
+    """Store the receipt as evidence, whatever becomes of its undo."""
     found = Evidence(duplicate.by, 0, Raw(duplicate.raw), step=duplicate.name)
     yield from session.parts.store.write(evidence_write(session.space, found))
 
@@ -177,7 +177,7 @@ def _carry_out(session: Session, duplicate: DuplicateEffect, undo: Step) -> Oper
         yield from session.ledger.flush()
         raise _stopped(session, duplicate) from None
     except Exception:
-        yield from session.ledger.flush()  # that it failed is on record; by another word it is tried again
+        yield from session.ledger.flush()  # the failure is recorded; another call tries again
         raise
     _sign(session, duplicate)
     yield from session.ledger.flush()
@@ -185,7 +185,7 @@ def _carry_out(session: Session, duplicate: DuplicateEffect, undo: Step) -> Oper
 
 
 def _heed_word(session: Session, duplicate: DuplicateEffect) -> None:
-    """A failed attempt is tried again by being asked for; one in doubt only by a person's word."""
+    """Prepare another attempt: a failed one is tried again, one of unknown outcome only with `undone=`."""
     entry = session.ledger.entries.get(duplicate.name)
     if entry is None or entry.state == STEP_DONE:
         return
@@ -202,14 +202,14 @@ def _heed_word(session: Session, duplicate: DuplicateEffect) -> None:
 
 
 def _was_seen_done(session: Session, duplicate: DuplicateEffect) -> bool:
-    """A person's word is not a result that the undo could have returned."""
+    """Return whether a person said that it was undone: there is no result then."""
     entry = session.ledger.entries.get(duplicate.name)
     settled = entry.note.settled if entry is not None else None
     return settled is not None and settled.verdict == "happened"
 
 
 def _sign(session: Session, duplicate: DuplicateEffect) -> None:
-    """Who said that it was a duplicate. Once: a second call changes nothing."""
+    """Record who found the duplicate. A second call changes nothing."""
     entry = session.ledger.entries[duplicate.name]
     if entry.note.settled is None:
         word = Settlement("duplicate", duplicate.by, _now(session), duplicate.note)
