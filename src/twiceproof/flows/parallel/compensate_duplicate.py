@@ -56,7 +56,7 @@ class DuplicateEffect(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """One per receipt: this is what makes it happen once."""
+        """The step's name, one per receipt: this makes it happen once."""
         return f"{UNDO}{self.step.name}@{blake2b(self.raw, digest_size=8).hexdigest()}"
 
 
