@@ -18,11 +18,12 @@ test: .venv/installed-test ## every test, against PostgreSQL and Valkey servers 
 check: .venv/installed-test .venv/installed-lint lint ## the quick ones: lint, types, and the tests without servers
 	$(BIN)/python -m pytest -n auto -m "not slow and not server"
 
-lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-linter
+lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-linter; prints how many files one call passes through
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.journeys
 
 prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..claims.claim import NO_RESULT, REVIEW
 from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
@@ -15,19 +15,19 @@ from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_behind
 from ..flows.flow import Flow
-from ..flows.history.fork import Forked, fork_run
-from ..flows.history.queries import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
-from ..flows.history.review import SettledRun, Verdict, Word, retry_run, settle_run
-from ..flows.history.run_view import RunShape, WholeRun
 from ..flows.runtime import Runtime, require_own_run
 from ..flows.workers.due_work import DueWork
-from ..flows.workers.presence import Presence
 from ..flows.workers.tenants import Tenants
-from ..flows.workers.worker import Worker
 from ..keys.duration import seconds
 from ..operations import Operation, block
 from ..records import Address, Record
 from ..stores.grouped import GroupedStore
+
+if TYPE_CHECKING:
+    from ..flows.history.fork import Forked
+    from ..flows.history.review import SettledRun, Verdict
+    from ..flows.history.run_view import RunShape, WholeRun
+    from ..flows.workers.worker import Worker
 
 __all__ = ["DuplicatesApi", "HistoryApi", "WorkApi"]
 
@@ -56,6 +56,8 @@ class HistoryApi:
 
         `since` and `until` are the store's times, in seconds since 1970.
         """
+        from ..flows.history.queries import ALL, EVERY_STATE, Filter, list_runs
+
         if state and state not in (*EVERY_STATE, ALL):
             raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}, or {ALL}.")
         which = Filter(self.parts.tenant, flow, key, prefix, since, until)
@@ -64,6 +66,8 @@ class HistoryApi:
 
     def history(self, run: str) -> WholeRun:
         """Everything about one run: its steps, what late holders reported, and the next move."""
+        from ..flows.history.queries import look_at_run
+
         return block(look_at_run(self.parts.store, self._place(run)))
 
     def review(
@@ -87,6 +91,8 @@ class HistoryApi:
         """A person's word about a run in review: "happened" (with the step's result, or a piece of evidence adopted
         as such), "did-not-happen", "retry" (what stopped it is repaired), "undo" (with `did=` where an outcome is
         unknown), or "abandon"."""
+        from ..flows.history.review import Word, settle_run
+
         kept = NO_RESULT if result is NOTHING else encode_given_result(result)
         at = self._place(run)
         word = Word(verdict, by, note, step, kept, evidence, did)
@@ -94,14 +100,20 @@ class HistoryApi:
 
     def retry_run(self, run: str) -> str:
         """Queue a run that failed, or whose flow had changed under it: what is done stays done."""
+        from ..flows.history.review import retry_run
+
         return block(retry_run(self.parts.store, self._place(run), self.parts.where))
 
     def fork_run(self, run: str, *, key: str, from_step: str = "") -> Forked:
         """Start the same input under a new key, as something new; with `from_step`, what came before is kept."""
+        from ..flows.history.fork import fork_run
+
         return block(fork_run(self.parts.store, self._place(run), key, from_step))
 
     def ids(self, name: str) -> list[IdLink]:
         """From a run, or the key of one, to the ids that its steps got outside; or from such an id back to runs."""
+        from ..flows.history.queries import address_of_run
+
         store, tenant = self.parts.store, self.parts.tenant
         links = block(runs_behind(store, tenant, name))
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
@@ -111,6 +123,8 @@ class HistoryApi:
         return list(dict.fromkeys(links))
 
     def _place(self, run: str) -> Address:
+        from ..flows.history.queries import address_of_run
+
         return require_own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
 
 
@@ -206,6 +220,9 @@ class WorkApi:
         `flows` are the names of those whose runs, schedules and polls it serves; without any, all that are declared.
         While it runs it is listed by `twiceproof workers list`, unless it ends when it is idle.
         """
+        from ..flows.workers.presence import Presence
+        from ..flows.workers.worker import Worker
+
         unknown = sorted(set(flows) - set(self.flows))
         if unknown:
             known = ", ".join(sorted(self.flows)) or "none"

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, cast, overload
 
 from ..claims.claim import NO_RESULT, space_of, validate_name
 from ..claims.policy import Duration
 from ..errors import Misuse
 from ..flows.engine.context import attempt_var, current_attempt, inside_flow, session_var
 from ..flows.engine.unawaited import ListOrAwaitable, StrOrAwaitable
-from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
-from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, ItemKey, Progress, each, progress_of
-from ..flows.parallel.gather import gather
 from ..flows.repeat import Retry
-from ..flows.resources import Source, awaits, inline, keep
 from ..flows.runtime import Runtime, own_approval, own_space
 from ..flows.step import Step
-from ..flows.waits.approvals import ApprovalLink, approve, decide, draw_link, link_url, open_approvals
-from ..flows.waits.callbacks import callback_url, deliver_by_token, remote
 from ..flows.waits.records import (
     ARRIVAL_KIND,
     Approval,
@@ -36,6 +30,10 @@ from ..keys.fingerprint import digest
 from ..operations import await_, block
 from ..records import Address
 
+if TYPE_CHECKING:
+    from ..flows.parallel.each import ItemDone, ItemFailed, ItemKey, Progress
+    from ..flows.resources import Source
+
 __all__ = ["BatchApi", "ResourceApi", "WaitApi"]
 
 
@@ -50,6 +48,8 @@ class ResourceApi:
         `data` is bytes, text, a `Path` or an open file. It is kept as long as the run is. Awaited in an `async def`
         step. Outside a step the reference carries the value itself.
         """
+        from ..flows.resources import awaits, inline, keep
+
         session, attempt = session_var.get(), attempt_var.get()
         if session is None or attempt is None:
             return inline(data, name, media_type)
@@ -67,6 +67,7 @@ C = TypeVar("C")
 D = TypeVar("D")
 R = TypeVar("R")
 T = TypeVar("T")
+CONCURRENCY = 8  # items of one `app.each` at once
 Awaited = Coroutine[Any, Any, R] | Callable[[], Coroutine[Any, Any, R]]
 
 
@@ -124,6 +125,8 @@ class BatchApi:
         others go on to their own ends first. The results are a list; for type checkers, as with `asyncio.gather`, a
         tuple where there are a few of different types.
         """
+        from ..flows.parallel.gather import gather
+
         session = inside_flow("app.gather")
         return session.do(gather(session, calls, limit))
 
@@ -191,6 +194,8 @@ class BatchApi:
         order. Items that fail raise `BatchFailed` when all the others are done; with `on_failure="collect"` the
         result is an `ItemDone` or `ItemFailed` for each. Awaited in an `async def` flow.
         """
+        from ..flows.parallel.each import ItemBatch, each
+
         session = inside_flow("app.each")
         if on_failure not in ("raise", "collect"):
             raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
@@ -200,6 +205,8 @@ class BatchApi:
 
     def progress(self, run: str) -> Progress:
         """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""
+        from ..flows.parallel.each import progress_of
+
         return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
 
     def compensate_duplicate(
@@ -222,6 +229,8 @@ class BatchApi:
         `arguments`. The run is named by its id, or by `flow` and `key`. What the run itself recorded is refused.
         Awaited if the undo is an `async def`.
         """
+        from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
+
         declared = step_of(step, "app.compensate_duplicate")
         duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
         drive = await_ if declared.undo is not None and declared.undo.is_async else block
@@ -268,6 +277,8 @@ class WaitApi:
 
     def callback_url(self, name: str) -> StrOrAwaitable:
         """The URL whose call ends `app.wait_for(name)`: the same in a replay. Whoever knows it can end the wait."""
+        from ..flows.waits.callbacks import callback_url
+
         session = inside_flow("app.callback_url")
         return cast(StrOrAwaitable, session.do(callback_url(session, name), names=("callback",)))
 
@@ -284,6 +295,8 @@ class WaitApi:
 
         `requester` is who asks: they cannot approve it themselves. Left out, it is who started the run, if known.
         """
+        from ..flows.waits.approvals import approve
+
         session = inside_flow("app.approve")
         if default not in DEFAULTS:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
@@ -298,6 +311,8 @@ class WaitApi:
         Called inside a step, because each call makes a new link, which is kept nowhere: only its hash is. `show` is
         what the approval will show, word for word; `to` is whose decision it will be.
         """
+        from ..flows.waits.approvals import ApprovalLink, draw_link, link_url
+
         attempt, session = current_attempt(), session_var.get()
         if attempt is None or session is None:
             raise Misuse(
@@ -317,6 +332,8 @@ class WaitApi:
         `start` may also take `effect_key`. If nobody knows whether it was started, the callback tells; only when
         none has come in time a person is asked.
         """
+        from ..flows.waits.callbacks import remote
+
         session = inside_flow("app.remote")
         work = remote(session, start, callback, _span(timeout), retry or Retry())
         return session.do(work, names=("start", "callback", "wait"))
@@ -325,6 +342,8 @@ class WaitApi:
 
     def deliver(self, token: str, payload: Any = None) -> Delivered:
         """What came in at a callback URL, by the token at its end. A second one is told what the first said."""
+        from ..flows.waits.callbacks import deliver_by_token
+
         raw = packed(payload, "The payload")
         return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
 
@@ -336,11 +355,15 @@ class WaitApi:
 
     def approvals(self, *, flow: str | None = None, limit: int = 1_000) -> list[Approval]:
         """What waits for somebody's word."""
+        from ..flows.waits.approvals import open_approvals
+
         prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
         return block(open_approvals(self.parts.store, prefix, limit))
 
     def decide(self, approval: str, approved: bool, *, by: str, note: str = "", shown: str | None = None) -> Decided:
         """Somebody's word about an approval, once. `shown` is the digest of what they saw: another is refused."""
+        from ..flows.waits.approvals import decide
+
         if not isinstance(approved, bool):
             raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
         own_approval(self.parts.tenant, request_address(approval))

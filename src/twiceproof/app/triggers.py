@@ -19,13 +19,10 @@ from ..flows.flow import Flow
 from ..flows.runtime import Runtime
 from ..flows.triggers.poll import DuePolls, Poll
 from ..flows.triggers.schedule import CatchUp, DueSchedules, Overlap, Schedule, make_ticks, takes_tick
-from ..inbound.admit import admit
 from ..inbound.envelope import Envelope, envelope
 from ..inbound.hook import Hook, OnFailed, Secrets, checked, operation_of, warn_if_forgotten_early
-from ..inbound.redaction import read_paths
 from ..inbound.reply import Reply
 from ..inbound.source import Source
-from ..inbound.sources import find_source
 from ..keys.duration import seconds
 from ..keys.key import is_blank
 from ..operations import Operation, await_, block
@@ -63,6 +60,9 @@ class DoorApi:
         the flow itself. The answer does not wait for the run unless `wait` says for how long. `lease` is how long a
         redelivery is put off when the process that was taking the event in has died.
         """
+        from ..inbound.redaction import read_paths
+        from ..inbound.sources import find_source
+
         refuse_bare(source, "webhook", "a source", '"stripe", secret=env("STRIPE_SECRET")')
         read_paths(redact)
         known = find_source(source, **options) if isinstance(source, str) else source
@@ -104,6 +104,8 @@ class DoorApi:
 
     def admit(self, letter: Envelope) -> Operation[Reply]:
         """What servers call."""
+        from ..inbound.admit import admit
+
         return admit(self.parts, self.hooks.get(letter.source), letter)
 
     def _admission(

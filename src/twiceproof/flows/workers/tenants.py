@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, MutableMapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 from ...claims.claim import validate_name
@@ -14,7 +14,9 @@ from ...errors import Misuse, StoreError
 from ...operations import Operation, block
 from ...records import Address, Insert
 from ...stores.base import Store
-from .worker import Worker
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 __all__ = ["OfTenant", "Tenants", "note_tenant"]
 
