@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import commands, errors, examples, problems, routes, server, settings, stores
+from . import api, commands, errors, examples, problems, routes, server, settings, stores
 from .block import Maker
 
 __all__ = ["DOCS", "MAKERS", "pages"]
@@ -28,6 +28,10 @@ MAKERS: Mapping[str, Maker] = {
     "stores": stores.urls,
     "store-checks": stores.checks,
     "examples": examples.examples,
+    "app": api.constructor,
+    "app-methods": api.app_methods,
+    "public": api.public,
+    "public-errors": api.errors,
 }
 
 
