@@ -14,10 +14,12 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import CO_OPTIMIZED
 from itertools import groupby
 from pathlib import Path
 from types import FrameType
@@ -27,6 +29,7 @@ from tools.source_tree import SOURCE, SourceTree, import_seconds, loaded_modules
 
 __all__ = ["LIMITS", "MODULES", "Journey", "Limit", "listing", "measured", "walked"]
 
+WIDTH = 120
 SECRET = "whsec_" + "journey"
 
 SHOP = """
@@ -92,9 +95,10 @@ def listing(journey: Journey) -> list[str]:
     """One line for each stay in a folder: `claims/  guard: enter_claim → states: decide`."""
     lines = []
     for folder, entries in groupby(journey.files.items(), lambda entry: str(Path(entry[0]).parent)):
-        stops = [f"{Path(path).stem}: {function}" for path, function in entries]
-        lines.append(f"{'' if folder == '.' else folder + '/':<18} {' → '.join(stops)}")
-    return lines
+        stops = " → ".join(f"{Path(path).stem}:\xa0{function}" for path, function in entries)
+        first = f"{'' if folder == '.' else folder + '/':<18} "
+        lines += textwrap.wrap(stops, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))
+    return [line.replace("\xa0", " ") for line in lines]  # a function stays on the line of its file
 
 
 @contextmanager
@@ -104,8 +108,8 @@ def traced() -> Iterator[Callable[[], Journey]]:
     calls = [0]
 
     def hook(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(SOURCE)) and code.co_name != "<module>":
+        code = frame.f_code  # of a function: the bodies of modules and classes are not optimized
+        if event == "call" and code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(str(SOURCE)):
             files.setdefault(code.co_filename.removeprefix(f"{SOURCE}/"), _plain_name(code.co_qualname))
             calls[0] += 1
 
@@ -166,6 +170,7 @@ def _resumed(shop: Any, folder: str) -> Journey:
     environment = {**os.environ, "JOURNEY_CRASH": "1", "PYTHONPATH": path}
     subprocess.run([sys.executable, "-c", code], env=environment, cwd=folder, timeout=60, check=False)
     time.sleep(1.1)  # until the lease of the dead worker has expired
+    shop.app.worker(concurrency=1)  # loads its modules
     with traced() as seen:
         shop.app.worker(concurrency=1).run(until_idle=True)
         return seen()
