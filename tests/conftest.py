@@ -8,7 +8,7 @@ import pytest
 from twiceproof import threads as forks
 from twiceproof.claims import duplicates as tally
 
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.skips"]
 
 
 MANY = 500  # objects that a fork tells of itself: some eight for each app
