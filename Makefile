@@ -1,6 +1,9 @@
 # One command each. Everything happens in .venv, which is made on first use; no root, no apt.
 PYTHON ?= python3
 BIN := .venv/bin
+# Containers often switch byte code off: every process that a test starts would then compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+COMPILE := $(BIN)/python -m compileall -q src tests bench examples
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -13,10 +16,12 @@ demo: .venv/installed-demo ## a shop in bad weather: a naive script and Twicepro
 	$(BIN)/twiceproof demo
 
 test: .venv/installed-test ## every test, against PostgreSQL and Valkey servers that the tests start themselves
+	$(COMPILE)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: lint ## the quick ones: lint, types, and the tests without servers
-	$(BIN)/python -m pytest -n auto -m "not slow and not server"
+	$(COMPILE)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not server"
 
 lint: .venv/installed-check ## ruff, mypy --strict, import-linter; prints how many files one call passes through
 	$(BIN)/ruff check .

@@ -65,11 +65,11 @@ class SourceTree:
                     yield node.name, module
 
     def _imports_of(self, name: str) -> Iterator[Import]:
+        top = {id(node) for node in self.trees[name].body}
         for node in ast.walk(self.trees[name]):
             if isinstance(node, ast.ImportFrom) and node.level:
-                at_load = node in self.trees[name].body
                 for imported in self._targets(name, node):
-                    yield Import(name, imported, at_load)
+                    yield Import(name, imported, at_load=id(node) in top)
 
     def _targets(self, name: str, node: ast.ImportFrom) -> Iterator[str]:
         """The modules that a relative import names: `from ..keys import key` is keys.key, not keys."""
