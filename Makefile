@@ -1,6 +1,9 @@
 # One command each. Everything happens in .venv, which is made on first use; no root, no apt.
 PYTHON ?= python3
 BIN := .venv/bin
+# Containers often switch byte code off: every process that a test starts would then compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
+COMPILE := $(BIN)/python -m compileall -q src tests bench examples
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
@@ -13,16 +16,19 @@ demo: .venv/installed-demo ## a shop in bad weather: a naive script and Twicepro
 	$(BIN)/twiceproof demo
 
 test: .venv/installed-test ## every test, against PostgreSQL and Valkey servers that the tests start themselves
+	$(COMPILE)
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-check: .venv/installed-test .venv/installed-lint lint ## the quick ones: lint, types, and the tests without servers
-	$(BIN)/python -m pytest -n auto -m "not slow and not server"
+check: lint ## the quick ones: lint, types, and the tests without servers
+	$(COMPILE)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not server"
 
-lint: .venv/installed-test .venv/installed-lint ## ruff, mypy --strict, import-linter
+lint: .venv/installed-check ## ruff, mypy --strict, import-linter; prints how many files one call passes through
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.journeys
 
 prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls and planted bugs; writes docs/proof.md; SEED=n
 	$(BIN)/python -m tests.faults $(if $(SEED),--seed $(SEED))
@@ -30,7 +36,7 @@ prove: .venv/installed-test ## faults F1 to F16 on real stores, with controls an
 bench: .venv/installed-bench ## ratios against the raw stores and against peers, side by side in one run
 	$(BIN)/python -m bench
 
-docs: .venv/installed-test ## the site, into site/; renews what pages say of commands, settings, errors, routes and stores
+docs: .venv/installed-check ## the site, into site/; renews what pages say of commands, settings, errors, routes and stores
 	$(BIN)/python -m tools.website
 
 clean: ## remove .venv, site and caches
@@ -44,12 +50,12 @@ clean: ## remove .venv, site and caches
 	$(INSTALL) --editable '.[rich]'
 	@touch $@
 
-.venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --editable '.[all,test,docs]'
+.venv/installed-check: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[all,test,docs,lint]'
 	@touch $@
 
-.venv/installed-lint: pyproject.toml constraints.txt | .venv/bin/python
-	$(INSTALL) --editable '.[all,test,docs,lint,bench]'
+.venv/installed-test: pyproject.toml constraints.txt | .venv/bin/python
+	$(INSTALL) --editable '.[all,test,test-integrations,docs,lint,bench]'
 	@touch $@
 
 .venv/installed-bench: pyproject.toml constraints.txt | .venv/bin/python

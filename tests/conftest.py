@@ -1,14 +1,18 @@
 """Fixtures for all tests: real servers, and an end to what an app that nobody closed would still do."""
 
 import gc
+import os
+import shutil
+import sys
 from collections.abc import Iterator
 
 import pytest
 
+from tests.servers.keeper import scratch
 from twiceproof import threads as forks
 from twiceproof.claims import duplicates as tally
 
-pytest_plugins = ["tests.servers.fixtures"]
+pytest_plugins = ["tests.servers.fixtures", "tests.skips"]
 
 
 MANY = 500  # objects that a fork tells of itself: some eight for each app
@@ -16,9 +20,29 @@ MANY = 500  # objects that a fork tells of itself: some eight for each app
 told = {"after the last collection": 0}
 
 
+def pytest_configure() -> None:
+    """Temporary directories in memory where there is room: a disk's fsync takes milliseconds, and tests commit often.
+
+    `TMPDIR` and `--basetemp` have precedence.
+    """
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(scratch()))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """What failed can be looked at; what passed takes no memory any longer."""
+    if exitstatus == 0 and not hasattr(session.config, "workerinput") and session.config.option.basetemp is None:
+        shutil.rmtree(session.config._tmp_path_factory.getbasetemp(), ignore_errors=True)  # type: ignore[attr-defined]
+
+
 def pytest_collection_finish() -> None:
-    """Thousands of tests stay to the end: no collection need look at them."""
+    """Thousands of tests stay to the end: no collection need look at them.
+
+    From here on byte code is read but not written: a test that writes the same module twice within a second would get
+    the first one's.
+    """
     gc.freeze()
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ WITH_PYTHON = [
 ]
 
 
-NEEDS = {"from-celery.md": "celery"}
+NEEDS = {"from-celery.md": "celery", "from-django.md": "django", "idempotency-key.md": "fastapi"}
 ALONE = ("from-django.md", "idempotency-key.md")  # Django is set up once in a process, and tests do so, too
 
 

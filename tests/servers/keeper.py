@@ -43,7 +43,7 @@ class Keeper:
 
     def directory(self, kind: str, *, disk: bool = False) -> Path:
         """A new private directory, owned by the account the servers run under."""
-        path = Path(tempfile.mkdtemp(prefix=f"twiceproof-{kind}-", dir=_parent(disk)))
+        path = Path(tempfile.mkdtemp(prefix=f"twiceproof-{kind}-", dir=scratch(disk)))
         self._directories.add(str(path))
         self._tell("own", str(path))
         give(path)
@@ -94,7 +94,7 @@ class Keeper:
             self._guard = None
 
 
-def _parent(disk: bool) -> Path:
+def scratch(disk: bool = False) -> Path:
     """In memory where there is room: a process that is killed loses nothing by it, a power cut is not tested.
 
     A directory given as TMPDIR has precedence, and `disk` asks for a real fsync, as benches must.

@@ -17,7 +17,7 @@ def main() -> None:
     for path, text in made.items():
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
-            print(f"renewed docs/{path.relative_to(DOCS)}")
+            print(f"renewed {path.relative_to(DOCS.parent)}")
 
 
 if __name__ == "__main__":

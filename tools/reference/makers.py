@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import commands, errors, examples, problems, routes, server, settings, stores
+from . import api, commands, errors, examples, journeys, problems, routes, server, settings, stores
 from .block import Maker
 
 __all__ = ["DOCS", "MAKERS", "pages"]
 
 DOCS = Path(__file__).parents[2] / "docs"
+CONTRIBUTING = DOCS.parent / "CONTRIBUTING.md"
 
 MAKERS: Mapping[str, Maker] = {
     "commands": commands.index,
@@ -28,9 +29,16 @@ MAKERS: Mapping[str, Maker] = {
     "stores": stores.urls,
     "store-checks": stores.checks,
     "examples": examples.examples,
+    "app": api.constructor,
+    "app-methods": api.app_methods,
+    "public": api.public,
+    "public-errors": api.errors,
+    "journey": journeys.journey,
 }
 
 
 def pages() -> list[Path]:
     """Every page that has a generated part."""
-    return [page for page in sorted(DOCS.rglob("*.md")) if "<!-- generated: " in page.read_text("utf-8")]
+    return [
+        page for page in [CONTRIBUTING, *sorted(DOCS.rglob("*.md"))] if "<!-- generated: " in page.read_text("utf-8")
+    ]

@@ -13,7 +13,7 @@ import pytest
 from twiceproof import App, NeedsReview
 from twiceproof.claims.error_classification import classify
 
-grpc: Any = pytest.importorskip("grpc", reason="grpcio is not installed: pip install 'twiceproof[test]'")
+grpc: Any = pytest.importorskip("grpc", reason="grpcio is not installed: pip install -e '.[test-integrations]'")
 with warnings.catch_warnings():  # it warns of each Python that will be too old one day
     warnings.simplefilter("ignore")
     google: Any = pytest.importorskip("google.api_core.exceptions", reason="google-api-core is not installed")

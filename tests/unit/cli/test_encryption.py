@@ -92,6 +92,7 @@ def test_a_planted_row_keeps_no_token_from_being_revoked_and_the_doctor_refuses_
     run("tokens", "create", "ops", "--scope", "read")
     for order in (1, 2):
         charge(ledger, order)
+    monkeypatch.setattr("twiceproof.stores.sqlite.doctor.mount_kind", lambda path: "ext4")
     run("doctor")
     plain = open_store(ledger.url)
     plain.write(Insert(Address("~tokens", "token", "0" * 64), '{"id": "tok_0", "scopes": ["admin"]}', "live")).block()
@@ -132,6 +133,7 @@ def test_the_doctor_refuses_a_ledger_that_cannot_be_opened_here(ledger, run, run
     """Every worker started beside it would meet CannotOpen."""
     key()
     charge(ledger, 1)
+    monkeypatch.setattr("twiceproof.stores.sqlite.doctor.mount_kind", lambda path: "ext4")
     assert run("doctor").exit_code == 0
     monkeypatch.setenv("TWICEPROOF_KEYS", run("encryption", "new-key").stdout.strip() if left else "")
     report = run_json("doctor", code=2)

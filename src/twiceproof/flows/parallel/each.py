@@ -22,7 +22,7 @@ from ..engine.step_identity import stem_of, with_id
 from ..step import Step
 from .gather import ParallelBranches, raise_first_error
 
-__all__ = ["CONCURRENCY", "ItemBatch", "ItemDone", "ItemFailed", "ItemKey", "Progress", "each", "progress_of"]
+__all__ = ["ItemBatch", "ItemDone", "ItemFailed", "ItemKey", "Progress", "each", "progress_of"]
 
 
 R = TypeVar("R")
@@ -139,8 +139,6 @@ def _failure(step: str, failed: list[tuple[str, Fault]], count: int, run: str, *
 
 
 log = logging.getLogger("twiceproof")
-
-CONCURRENCY = 8
 REPORT_EVERY = 5.0  # seconds
 
 

@@ -1,0 +1,104 @@
+"""The rules of CONTRIBUTING for files and names, held against the source tree; and how many files a call enters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tools.journeys import LIMITS, MODULES, Journey, listing, measured
+from tools.source_tree import SourceTree, loaded_modules
+
+SHORT, LONG = 100, 450  # lines
+
+# Short modules with one importer, each with the reason for which it is a file of its own.
+SHORT_MODULES = {
+    "claims.blobs.s3": "a technology",
+    "effects.mail": "a technology",
+    "flows.ordering.turns": "to be merged into its importer, flows.engine.step_runner",
+    "flows.transaction_deadline": "to be merged into its importer, flows.transaction",
+    "flows.workers.executor": "the threads and the event loop of a worker, apart from what it looks for",
+    "prove.fixture": "pytest loads the plugin in every session; the fixture's imports come later",
+    "prove.worlds.files": "one file for each kind of world",
+    "server.routes.callbacks": "one file for each noun of the API",
+    "server.routes.health": "one file for each noun of the API",
+    "server.routes.webhooks": "one file for each noun of the API",
+    "stores.sqlite.due": "to be merged into its importer, stores.sqlite.engine",
+    "stores.sqlite.notify": "the files of a technology have the same names",
+}
+LONG_MODULES = {
+    "app.declarations": "overloads for type checkers; in-flow methods are to move to app.in_flow",
+    "prove.store_contract.writes": "one subject of the contract, to be split",
+}
+
+
+@pytest.fixture(scope="module")
+def tree() -> SourceTree:
+    return SourceTree()
+
+
+def test_no_public_class_name_is_used_twice(tree: SourceTree) -> None:
+    counts = Counter(name for name, _ in tree.public_classes())
+    twice = {name for name, count in counts.items() if count > 1}
+    assert [(name, module) for name, module in tree.public_classes() if name in twice] == []
+
+
+def test_a_short_module_with_one_importer_is_part_of_its_importer(tree: SourceTree) -> None:
+    """A module without an importer is loaded by its name: a command, a source of webhooks, a plugin."""
+    found = {
+        _short(name): lines
+        for name, lines in tree.lines.items()
+        if lines < SHORT and len(tree.importers(name)) == 1 and tree.paths[name].name != "__init__.py"
+    }
+    assert {name: lines for name, lines in found.items() if name not in SHORT_MODULES} == {}
+
+
+def test_no_module_is_long(tree: SourceTree) -> None:
+    found = {_short(name): lines for name, lines in tree.lines.items() if lines > LONG}
+    assert {name: lines for name, lines in found.items() if name not in LONG_MODULES} == {}
+
+
+def test_no_modules_import_one_another_while_they_are_loaded(tree: SourceTree) -> None:
+    assert tree.load_cycles() == []
+
+
+def test_importing_the_app_loads_few_modules() -> None:
+    found = loaded_modules()
+    assert len(found) <= MODULES.now, found
+
+
+def test_a_journey_passes_through_few_files() -> None:
+    found = measured()
+    assert found.keys() == LIMITS.keys()
+    assert {name: listing(found[name]) for name in LIMITS if len(found[name].files) > LIMITS[name].now} == {}
+
+
+def test_the_rules_find_what_breaks_them(tmp_path: Path) -> None:
+    package = tmp_path / "shop"
+    for name, text in {
+        "__init__": "",
+        "orders": "from .payments import Pay\nclass Order: ...\n",
+        "payments": "def load():\n    from .stock import Count\nfrom .orders import Order\nclass Pay: ...\n",
+        "stock": "from . import orders\nclass Order: ...\nclass _Order: ...\n",
+    }.items():
+        package.mkdir(exist_ok=True)
+        (package / f"{name}.py").write_text(text)
+    tree = SourceTree(package)
+    assert tree.load_cycles() == [{"shop.orders", "shop.payments"}]
+    assert tree.importers("shop.orders") == {"shop.payments", "shop.stock"}
+    assert tree.importers("shop.stock") == {"shop.payments"}
+    assert [module for name, module in tree.public_classes() if name == "Order"] == ["shop.orders", "shop.stock"]
+
+
+def test_a_journey_is_listed_by_folder_in_the_order_of_entry() -> None:
+    files = {"app/app.py": "call", "claims/once.py": "Once.of", "claims/guard.py": "run", "clock.py": "now"}
+    assert [" ".join(line.split()) for line in listing(Journey(files, 7))] == [
+        "app/ app: call",
+        "claims/ once: Once.of → guard: run",
+        "clock: now",
+    ]
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("twiceproof.")
