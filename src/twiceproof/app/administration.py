@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..claims.claim import (
     NO_RESULT,
@@ -26,35 +26,32 @@ from ..claims.policy import (
     Duration,
 )
 from ..claims.results import ResultType, encode_given_result
-from ..effects.duplicate_alerts import EVENTS, DuplicateAlerts, Hook
+from ..effects.duplicate_alerts import EVENTS
 from ..effects.duplicate_alerts import KIND as NOTICE_KIND
-from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.engine.context import giving
-from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
 from ..flows.flow import Flow
 from ..flows.handle import AttachedHandle, Handle
-from ..flows.history.fork import Forked, fork_run
-from ..flows.history.queries import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
-from ..flows.history.review import ReviewDecision, SettledRun, Verdict, retry_run, settle_run
-from ..flows.history.run_view import RunShape, WholeRun
-from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
-from ..flows.parallel.each import Progress, progress_of
 from ..flows.runtime import Runtime, own_approval, own_space, require_own_run
-from ..flows.waits.approvals import decide, open_approvals
-from ..flows.waits.callbacks import deliver_by_token
 from ..flows.waits.records import ARRIVAL_KIND, Approval, Decided, Delivered, deliver, encode_payload, request_address
-from ..flows.waits.waiting import wait_name
 from ..flows.workers.due_work import DueWork
-from ..flows.workers.presence import Presence
 from ..flows.workers.tenants import Tenants
-from ..flows.workers.worker import Worker
 from ..keys import validate_key
 from ..keys.duration import seconds
 from ..operations import Operation, await_, block
 from ..records import Address, Record
 from ..stores.grouped import GroupedStore
 from .functions import step_of
+
+if TYPE_CHECKING:
+    from ..effects.duplicate_alerts import Hook
+    from ..effects.incidents import Incidents
+    from ..flows.external_ids import IdLink
+    from ..flows.history.fork import Forked
+    from ..flows.history.review import SettledRun, Verdict
+    from ..flows.history.run_view import RunShape, WholeRun
+    from ..flows.parallel.each import Progress
+    from ..flows.workers.worker import Worker
 
 __all__ = ["Administration"]
 
@@ -98,6 +95,8 @@ class Administration:
             until: Only those that changed before this time.
             limit: How many at most.
         """
+        from ..flows.history.queries import ALL, EVERY_STATE, Filter, list_runs
+
         if state and state not in (*EVERY_STATE, ALL):
             raise Misuse(f"{state!r} is no state of a run; say one of {', '.join(EVERY_STATE)}, or {ALL}.")
         which = Filter(self.parts.tenant, flow, key, prefix, since, until)
@@ -110,6 +109,8 @@ class Administration:
         Args:
             run: The run's id, or "flow/key".
         """
+        from ..flows.history.queries import look_at_run
+
         return block(look_at_run(self.parts.store, self._place(run)))
 
     def review(
@@ -149,6 +150,8 @@ class Administration:
             did: With "undo": whether the step of unknown outcome happened.
             note: A remark that is kept with it.
         """
+        from ..flows.history.review import ReviewDecision, settle_run
+
         kept = NO_RESULT if result is NOTHING else encode_given_result(result)
         at = self._place(run)
         word = ReviewDecision(verdict, by, note, step, kept, evidence, did)
@@ -160,6 +163,8 @@ class Administration:
         Args:
             run: The run's id, or "flow/key".
         """
+        from ..flows.history.review import retry_run
+
         return block(retry_run(self.parts.store, self._place(run), self.parts.where))
 
     def fork_run(self, run: str, *, key: str, from_step: str = "") -> Forked:
@@ -170,6 +175,8 @@ class Administration:
             key: The key of the new run.
             from_step: Keep the results of all steps before this one.
         """
+        from ..flows.history.fork import fork_run
+
         return block(fork_run(self.parts.store, self._place(run), key, from_step))
 
     def ids(self, name: str) -> list[IdLink]:
@@ -178,6 +185,9 @@ class Administration:
         Args:
             name: A run's id, its key, "flow/key", or the external id.
         """
+        from ..flows.external_ids import ids_of, runs_by_external_id
+        from ..flows.history.queries import address_of_run
+
         store, tenant = self.parts.store, self.parts.tenant
         links = block(runs_by_external_id(store, tenant, name))
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
@@ -192,6 +202,8 @@ class Administration:
         Args:
             run: The run's id.
         """
+        from ..flows.parallel.each import progress_of
+
         return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
 
     def correlate(self, correlation: str) -> AbstractContextManager[None]:
@@ -248,6 +260,8 @@ class Administration:
             good_too: Allow it although the run has no record by which to tell the duplicate from the good one.
             undone: Whether an earlier undo of unknown outcome happened.
         """
+        from ..flows.parallel.compensate_duplicate import DuplicateEffect, compensate
+
         declared = step_of(step, "app.compensate_duplicate")
         duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
         drive = await_ if declared.undo is not None and declared.undo.is_async else block
@@ -261,6 +275,8 @@ class Administration:
         return space_of(self.parts.tenant, flow, validate_key(key))
 
     def _place(self, run: str) -> Address:
+        from ..flows.history.queries import address_of_run
+
         return require_own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
 
     # -- waits -----------------------------------------------------------------------------------
@@ -272,6 +288,8 @@ class Administration:
             token: The last part of the URL.
             payload: What `app.wait_for` returns.
         """
+        from ..flows.waits.callbacks import deliver_by_token
+
         raw = encode_payload(payload, "The payload")
         return block(deliver_by_token(self.parts.store, token, raw, mark=self.parts.owner()))
 
@@ -284,6 +302,8 @@ class Administration:
             name: The name of the wait.
             payload: What `app.wait_for` returns.
         """
+        from ..flows.waits.waiting import wait_name
+
         space = space_of(self.parts.tenant, validate_name("flow", flow), validate_key(key))
         at = Address(space, ARRIVAL_KIND, wait_name(name))
         return block(deliver(self.parts.store, at, encode_payload(payload, "The payload"), mark=self.parts.owner()))
@@ -295,6 +315,8 @@ class Administration:
             flow: Only of this flow.
             limit: How many at most.
         """
+        from ..flows.waits.approvals import open_approvals
+
         prefix = f"{self.parts.tenant}/" if flow is None else f"{self.parts.tenant}/{validate_name('flow', flow)}/"
         return block(open_approvals(self.parts.store, prefix, limit))
 
@@ -308,6 +330,8 @@ class Administration:
             note: A remark that is kept with it.
             shown: The digest of what they saw; if the approval shows something else, it is refused.
         """
+        from ..flows.waits.approvals import decide
+
         if not isinstance(approved, bool):
             raise Misuse(f"approved={approved!r} is neither yes nor no; say True or False.")
         own_approval(self.parts.tenant, request_address(approval))
@@ -349,6 +373,8 @@ class Administration:
             threshold: How many blocked duplicates in this process, since the last message, are worth one.
             name: Tells hooks apart across processes; by default their order.
         """
+        from ..effects.duplicate_alerts import DuplicateAlerts
+
         name = name or str(len(self.tally.told))
         self.tally.told.append(
             DuplicateAlerts(
@@ -375,6 +401,8 @@ class Administration:
             quiet: How long no further message is sent about the same, by any process.
             name: Tells hooks apart across processes; by default their order.
         """
+        from ..effects.incidents import Incidents
+
         store = self.parts.store
         if not isinstance(store, GroupedStore):
             raise Misuse("This store does not tell what is written to it; open one by its URL: sqlite:///shop.db")
@@ -401,6 +429,9 @@ class Administration:
             concurrency: How many runs it works on at once.
             flows: The names of the flows whose runs, schedules and polls it serves; by default all.
         """
+        from ..flows.workers.presence import Presence
+        from ..flows.workers.worker import Worker
+
         unknown = sorted(set(flows) - set(self.flows))
         if unknown:
             known = ", ".join(sorted(self.flows)) or "none"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from datetime import UTC, datetime
-from typing import Any, Concatenate, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, TypeVar, cast, overload
 from uuid import UUID, uuid4
 
 from ..claims.claim import NO_RESULT
@@ -25,20 +25,18 @@ from ..flows.engine.context import (
     session_var,
 )
 from ..flows.engine.session import recorded_value
-from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, ItemKey, each
-from ..flows.parallel.gather import gather
 from ..flows.repeat import Retry
-from ..flows.resources import Source, awaits, inline, keep
 from ..flows.runtime import Runtime
-from ..flows.waits.approvals import ApprovalLink, approve, create_link, link_url
-from ..flows.waits.callbacks import callback_url, remote
 from ..flows.waits.records import DecisionOrAwaitable, encode_payload
-from ..flows.waits.waiting import sleep, wait_for
 from ..keys import validate_key
 from ..keys.canonical import digest
 from ..keys.duration import seconds
 from ..operations import await_, block
 from .functions import step_of
+
+if TYPE_CHECKING:
+    from ..flows.parallel.each import ItemDone, ItemFailed, ItemKey
+    from ..flows.resources import Source
 
 __all__ = ["InFlow"]
 
@@ -104,6 +102,8 @@ class InFlow:
         Args:
             duration: How long, in seconds or as text ("3d").
         """
+        from ..flows.waits.waiting import sleep
+
         session = inside_flow("app.sleep")
         waits: Awaitable[None] = session.do(sleep(session, seconds(duration, name="sleep", positive=False)))
         return waits
@@ -119,6 +119,8 @@ class InFlow:
             name: A file name for people.
             media_type: Its type, such as "text/csv".
         """
+        from ..flows.resources import awaits, inline, keep
+
         session, attempt = session_var.get(), attempt_var.get()
         if session is None or attempt is None:
             return inline(data, name, media_type)
@@ -179,6 +181,8 @@ class InFlow:
                 an `async def` flow what you would await: `await app.gather(pay(a), ship(b))`.
             limit: How many run at once.
         """
+        from ..flows.parallel.gather import gather
+
         session = inside_flow("app.gather")
         return session.do(gather(session, calls, limit))
 
@@ -236,7 +240,7 @@ class InFlow:
         step: Any,
         *args: Any,
         key: ItemKey = None,
-        concurrency: int = CONCURRENCY,
+        concurrency: int = 8,
         on_failure: Literal["raise", "collect"] = "raise",
         **kwargs: Any,
     ) -> Any:
@@ -254,6 +258,8 @@ class InFlow:
                 `ItemFailed` for each.
             kwargs: Further arguments of the step.
         """
+        from ..flows.parallel.each import ItemBatch, each
+
         session = inside_flow("app.each")
         if on_failure not in ("raise", "collect"):
             raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
@@ -271,6 +277,8 @@ class InFlow:
             timeout: How long to wait. Without a default, `WaitTimedOut` is raised then.
             default: What is returned after `timeout`.
         """
+        from ..flows.waits.waiting import wait_for
+
         session = inside_flow("app.wait_for")
         span = _span(timeout, default is not NOTHING)
         otherwise = NO_RESULT if default is NOTHING else encode_payload(default, "default=")
@@ -282,6 +290,8 @@ class InFlow:
         Args:
             name: The name of the wait.
         """
+        from ..flows.waits.callbacks import callback_url
+
         session = inside_flow("app.callback_url")
         return cast(StrOrAwaitable, session.do(callback_url(session, name), names=("callback",)))
 
@@ -303,6 +313,8 @@ class InFlow:
             default: The decision after `timeout`.
             requester: Who asks; they cannot approve it themselves. By default who started the run, if known.
         """
+        from ..flows.waits.approvals import approve
+
         session = inside_flow("app.approve")
         if default not in DEFAULTS:
             raise Misuse(f'default={default!r} is no decision; say "approve", "reject", or leave it out.')
@@ -322,6 +334,8 @@ class InFlow:
             to: Whose decision it will be.
             valid: How long the link works.
         """
+        from ..flows.waits.approvals import ApprovalLink, create_link, link_url
+
         attempt, session = current_attempt(), session_var.get()
         if attempt is None or session is None:
             raise Misuse(
@@ -348,6 +362,8 @@ class InFlow:
             timeout: How long to wait for the callback.
             retry: How often, and after which pauses, a clean failure to start is tried again.
         """
+        from ..flows.waits.callbacks import remote
+
         session = inside_flow("app.remote")
         work = remote(session, start, callback, _span(timeout), retry or Retry())
         return session.do(work, names=("start", "callback", "wait"))
