@@ -16,21 +16,17 @@ SHORT, LONG = 100, 450  # lines
 SHORT_MODULES = {
     "claims.blobs.s3": "a technology",
     "effects.mail": "a technology",
-    "flows.ordering.turns": "to be merged into its importer, flows.engine.step_runner",
-    "flows.transaction_deadline": "to be merged into its importer, flows.transaction",
-    "flows.workers.executor": "the threads and the event loop of a worker, apart from what it looks for",
+    "flows.engine.drift": "pure decisions are apart from what carries them out",
+    "flows.ordering.turns": "what the engine asks of ordering, which is above the engine",
+    "flows.transaction_deadline": "one thread for all transactions of a process",
     "prove.fixture": "pytest loads the plugin in every session; the fixture's imports come later",
     "prove.worlds.files": "one file for each kind of world",
     "server.routes.callbacks": "one file for each noun of the API",
     "server.routes.health": "one file for each noun of the API",
     "server.routes.webhooks": "one file for each noun of the API",
-    "stores.sqlite.due": "to be merged into its importer, stores.sqlite.engine",
     "stores.sqlite.notify": "the files of a technology have the same names",
 }
-LONG_MODULES = {
-    "app.declarations": "overloads for type checkers; in-flow methods are to move to app.in_flow",
-    "prove.store_contract.writes": "one subject of the contract, to be split",
-}
+LONG_MODULES: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")

@@ -22,24 +22,21 @@ from ..claims.claim import (
 )
 from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
 from ..claims.once import Once
-from ..claims.policy import (
-    Duration,
-)
+from ..claims.policy import Duration
 from ..claims.results import ResultType, encode_given_result
 from ..effects.duplicate_alerts import EVENTS
-from ..effects.duplicate_alerts import KIND as NOTICE_KIND
 from ..errors import Misuse
 from ..flows.engine.context import giving
 from ..flows.flow import Flow
 from ..flows.handle import AttachedHandle, Handle
 from ..flows.runtime import Runtime, own_approval, own_space, require_own_run
 from ..flows.waits.records import ARRIVAL_KIND, Approval, Decided, Delivered, deliver, encode_payload, request_address
-from ..flows.workers.due_work import DueWork
+from ..flows.workers.due_work import DueWork, IncidentScan
 from ..flows.workers.tenants import Tenants
 from ..keys import validate_key
 from ..keys.duration import seconds
-from ..operations import Operation, await_, block
-from ..records import Address, Record
+from ..operations import await_, block
+from ..records import Address
 from ..stores.grouped import GroupedStore
 from .functions import step_of
 
@@ -416,7 +413,7 @@ class Administration:
         )
         self.incidents.append(incidents)
         store.on_commit.append(incidents.observe)
-        self.duties.append(LookAround(incidents))
+        self.duties.append(IncidentScan(incidents))
 
     # -- workers ---------------------------------------------------------------------------------
 
@@ -447,24 +444,6 @@ class Administration:
     def _served(self, flows: Collection[str]) -> list[str]:
         chosen = [flow for flow in list(self.flows.values()) if not flows or flow.name in flows]
         return [f"{flow.name}@{version}" for flow in chosen for version in flow.versions]
-
-
-class LookAround(DueWork):
-    """Reports, when a worker starts, what needs attention already."""
-
-    kind = NOTICE_KIND
-
-    def __init__(self, incidents: Incidents) -> None:
-        self._incidents = incidents
-
-    def queues(self) -> list[str]:
-        return []
-
-    def prepare(self) -> Operation[None]:
-        yield from self._incidents.scan_store()
-
-    def carry_out(self, record: Record) -> Operation[None]:
-        yield from ()  # nothing of it falls due
 
 
 def _plain() -> object:

@@ -21,7 +21,6 @@ from ..stores.user_drivers import MaybeAwait
 from ..stores.user_transaction import Join, JoinedStore, Opened, Torn, open_from
 from .engine.decisions import NeedsPerson
 from .engine.ledger import STEP_DONE, STEP_KIND, Entry, EntryNote, entry_of, entry_write
-from .transaction_deadline import deadlines
 
 if TYPE_CHECKING:
     from .engine.session import Session
@@ -174,6 +173,8 @@ class Transaction:
         record: Record | None,
         give_up: Act,
     ) -> Operation[Ran]:
+        from .transaction_deadline import deadlines
+
         limit = LIMIT if self._limit is None else self._limit
         time = _TimeLimit(limit)
         with deadlines.after((limit, time.ring), (limit + GRACE, give_up)):

@@ -44,7 +44,6 @@ from ..errors import (
     StoreError,
 )
 from ..flows.handle import Handle
-from ..flows.history.review import retry_run
 from ..flows.runtime import Runtime, require_own_run
 from ..keys import fingerprint, validate_key
 from ..operations import Concurrently, InThread, Operation
@@ -290,6 +289,8 @@ class Admission:
 
     def _retried(self, run: str) -> Operation[bool]:
         try:
+            from ..flows.history.review import retry_run  # rare: loaded when it is needed
+
             yield from retry_run(self.parts.store, self._claim_of(run))
         except Misuse:  # its effects were undone, or another process retried it first
             return False

@@ -13,7 +13,7 @@ from ...claims.results import unpack
 from ...claims.states import Lifetime, finish_times, is_lapsed
 from ...errors import Misuse, ResultNotKept, StepFailed
 from ...operations import InThread, Operation, await_, block
-from ...records import Address, Record, Replace, Written
+from ...records import Address, Record, Replace, Written, record_kind
 from ...safe_text import suggested_command
 from ...stores.base import Store, scan_all
 from ..step import Step, called_with
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from ..step import StepCall
     from .session import Session
 
-__all__ = ["CANCELLED", "Compensation", "Undone", "cancel", "refuse_cancelled", "refuse_undone"]
+__all__ = ["CANCELLED", "COMPENSATION_KIND", "Compensation", "Undone", "cancel", "refuse_cancelled", "refuse_undone"]
+
+COMPENSATION_KIND = record_kind("undo", beside_run=True)  # a claim that keeps two compensations of one receipt apart
 
 
 CANCELLED = "cancelled"

@@ -19,7 +19,8 @@ from ...claims.states import ClaimRequest
 from ...errors import Misuse, NeedsReview, Waiting
 from ...keys.models import from_model
 from ...operations import Operation
-from ...records import Address, record_kind
+from ...records import Address
+from ..engine.compensation import COMPENSATION_KIND
 from ..engine.context import Unwind
 from ..engine.exits import Review, Wait
 from ..engine.ledger import RETRY, STARTED, STEP_DONE, UNKNOWN, Entry
@@ -32,7 +33,6 @@ from ..step import Step, called_with
 __all__ = ["DuplicateEffect", "compensate"]
 
 
-LOCK = record_kind("undo", beside_run=True)  # the kind of the claim that keeps two compensations of one receipt apart
 LEASE = 30.0
 
 _encode = msgspec.json.Encoder(order="deterministic", enc_hook=from_model).encode
@@ -119,7 +119,7 @@ def _run(parts: Runtime, space: str) -> Operation[Claim]:
 def _take(parts: Runtime, space: str, claim: Claim, duplicate: DuplicateEffect) -> Operation[ClaimScope]:
     """A claim of its own in the run's space: the run may be over, or held."""
     ask = ClaimRequest(
-        at=Address(space, LOCK, duplicate.name),
+        at=Address(space, COMPENSATION_KIND, duplicate.name),
         operation=claim.operation,
         key=claim.key,
         owner=parts.owner(),

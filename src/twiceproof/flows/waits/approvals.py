@@ -14,7 +14,7 @@ from ...claims.states import EXPIRE
 from ...errors import Misuse, NoSuchWait, OwnRequest, PayloadMismatch, Rejected
 from ...keys import validate_key
 from ...operations import Operation
-from ...records import Address, Insert, Record, Replace, Write, Written, record_kind
+from ...records import Address, Insert, Record, Replace, Write, Written
 from ...stores.base import Store
 from ..engine.run_states import work_of
 from ..engine.session import Session
@@ -22,6 +22,7 @@ from .records import (
     APPROVAL_KIND,
     ARRIVED,
     DECIDED,
+    LINK_KIND,
     OPEN,
     TIMEOUT,
     Approval,
@@ -41,7 +42,6 @@ from .records import ARRIVAL_KIND as ARRIVAL
 from .waiting import Pending, awaited, timed_out
 
 __all__ = [
-    "LINK_KIND",
     "PATH",
     "ApprovalLink",
     "approve",
@@ -225,7 +225,6 @@ def _is_waited_for(store: Store, record: Record) -> Operation[bool]:
     return _may_go_on(run)
 
 
-LINK_KIND = record_kind("link", expires=True)
 PATH = "/v1/approvals/link/"
 TOKEN_BYTES = 24
 

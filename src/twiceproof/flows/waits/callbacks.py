@@ -16,7 +16,7 @@ from ...claims.claim import SELF, run_id
 from ...claims.retention import Pointer, pointer_write
 from ...errors import Misuse, NoSuchWait
 from ...operations import Operation, await_
-from ...records import Address, Record, Write, record_kind
+from ...records import Address, Record, Write
 from ...stores.base import Store
 from ..engine.context import Unwind
 from ..engine.decisions import StepPlan
@@ -27,11 +27,10 @@ from ..engine.step_identity import effect_key
 from ..repeat import NEVER, Retry
 from ..step import Step, called_with
 from .records import ARRIVAL_KIND as ARRIVAL
-from .records import WAIT, Delivered, deliver, is_for_run, require_current_run
+from .records import CALLBACK_KIND, WAIT, Delivered, deliver, is_for_run, require_current_run
 from .waiting import Pending, arrived, awaited, timed_out, wait_name
 
 __all__ = [
-    "CALLBACK_KIND",
     "PATH",
     "WAITED",
     "Callback",
@@ -43,7 +42,6 @@ __all__ = [
 ]
 
 
-CALLBACK_KIND = record_kind("callback", expires=True, points_to_run=True)
 PATH = "/v1/callbacks/"
 TOKEN_BYTES = 24
 

@@ -22,8 +22,10 @@ __all__ = [
     "APPROVAL_KIND",
     "ARRIVAL_KIND",
     "ARRIVED",
+    "CALLBACK_KIND",
     "DECIDED",
     "ENDED",
+    "LINK_KIND",
     "OPEN",
     "TIMEOUT",
     "WAIT",
@@ -48,6 +50,9 @@ __all__ = [
 
 
 APPROVAL_KIND = record_kind("approval", beside_run=True)
+# Here and not beside their users, which are loaded when first needed: a sweep must know every kind.
+LINK_KIND = record_kind("link", expires=True)
+CALLBACK_KIND = record_kind("callback", expires=True, points_to_run=True)
 OPEN, DECIDED = "open", "decided"
 PREFIX = "apr_"
 

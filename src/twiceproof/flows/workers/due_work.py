@@ -11,6 +11,8 @@ import msgspec
 from ...claims.claim import RUN, Claim, Held, LostHold, claim_of
 from ...claims.held_claim import Heartbeat, HeldClaim
 from ...claims.states import ClaimRequest
+from ...effects.duplicate_alerts import KIND as NOTICE_KIND
+from ...effects.incidents import Incidents
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...operations import Operation, await_
 from ...records import Found, Record, Replace, Written
@@ -25,7 +27,7 @@ from ..limits import FlowLimits, Full, holding
 from ..runtime import postpone
 from .log import About, about_var
 
-__all__ = ["LONGEST", "SHORTEST", "DueRuns", "DueWork", "lease_for", "resume_run", "take_duty"]
+__all__ = ["LONGEST", "SHORTEST", "DueRuns", "DueWork", "IncidentScan", "lease_for", "resume_run", "take_duty"]
 
 
 log = logging.getLogger("twiceproof.work")
@@ -225,3 +227,21 @@ def _log_failure(error: BaseException) -> None:
         where, own = f" in {error.data['step']}", error.__cause__
     trace = None if isinstance(own, TwiceproofError) else own
     log.error("failed%s with %s: %s", where, type(own).__name__, " ".join(str(own).split()), exc_info=trace)
+
+
+class IncidentScan(DueWork):
+    """Reports, when a worker starts, what needs attention already."""
+
+    kind = NOTICE_KIND
+
+    def __init__(self, incidents: Incidents) -> None:
+        self._incidents = incidents
+
+    def queues(self) -> list[str]:
+        return []
+
+    def prepare(self) -> Operation[None]:
+        yield from self._incidents.scan_store()
+
+    def carry_out(self, record: Record) -> Operation[None]:
+        yield from ()  # nothing of it falls due

@@ -21,16 +21,17 @@ from ...claims.claim import QUEUED, RUN, WAITING, body_of
 from ...claims.states import EXPIRE
 from ...errors import StoreError
 from ...operations import Operation, block
-from ...records import Address, Insert, Record, Remove, Replace, Written, record_kind
+from ...records import Address, Insert, Record, Remove, Replace, Written
 from ...stores.base import Store
 from ...version import __version__
+from .tenants import WORKER_KIND
 
 __all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "stranded"]
 
 
 log = logging.getLogger("twiceproof.work")
 
-SPACE, KIND = "~workers", record_kind("worker", expires=True)  # no tenant's own: a name has no tilde
+SPACE, KIND = "~workers", WORKER_KIND  # no tenant's own: a name has no tilde
 BEAT = 20.0  # seconds between two heartbeats
 LEASE = 3 * BEAT  # a worker without a heartbeat for so long is gone
 REMEMBERED = 86_400.0  # seconds for which a worker that is gone is listed

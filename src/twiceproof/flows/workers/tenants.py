@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator, MutableMapping
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from weakref import WeakSet
 
 from ...claims.claim import validate_name
@@ -14,13 +14,17 @@ from ...errors import Misuse, StoreError
 from ...operations import Operation, block
 from ...records import Address, Insert, record_kind
 from ...stores.base import Store, scan_all
-from .worker import Worker
 
-__all__ = ["OfTenant", "Tenants", "note_tenant"]
+if TYPE_CHECKING:
+    from .worker import Worker
+
+__all__ = ["WORKER_KIND", "OfTenant", "Tenants", "note_tenant"]
 
 
 log = logging.getLogger("twiceproof.work")
 
+# Of `presence`, which is loaded with the first worker: a sweep must know every kind.
+WORKER_KIND = record_kind("worker", expires=True)
 SPACE, KIND = "~tenants", record_kind("tenant")  # no tenant's own: a name has no tilde
 FRESH = 5.0  # seconds after which the list is read again
 PAGE = 1_000
