@@ -1,4 +1,13 @@
-"""Background threads, delayed calls, fork hooks, spinning before sleeping, exceptions raised by signal handlers."""
+"""Background threads, delayed calls, fork hooks, spinning before sleeping, exceptions raised by signal handlers.
+
+Fork hooks: the interpreter keeps everything given to `os.register_at_fork` until it exits, so there is one hook that
+calls the living objects by weak reference. A process that had opened thousands of apps would otherwise pay for all of
+them at every fork.
+
+An exception raised by a signal handler (a job runner's soft time limit) hits the main thread wherever it is. It is
+meant for the interrupted caller: work done on behalf of many callers must neither swallow it nor report it to the
+others.
+"""
 
 from __future__ import annotations
 

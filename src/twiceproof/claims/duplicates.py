@@ -1,4 +1,8 @@
-"""Counts blocked duplicates in memory, flushes the counts to the store, and reads them back."""
+"""Counts blocked duplicates in memory, flushes the counts to the store, and reads them back.
+
+Each process writes its own record per hour, whole each time, so that a repeated write counts nothing twice. A process
+that exits without closing its app flushes at exit; what was counted in the last seconds before a crash is lost.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""SSRF protection: decides which URLs and addresses may be called."""
+"""SSRF protection: decides which URLs and addresses may be called.
+
+Only globally routable addresses are allowed, by our own list: `ipaddress.is_global` has changed between Python
+releases. Addresses that embed another one (v4-mapped, 6to4, Teredo, NAT64) are refused, because a gateway may unwrap
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,19 @@
-"""Canonical JSON: one text for one value, whatever its types and order; the digest of it."""
+"""Canonical JSON: one text for one value, whatever its types and order; the digest of it.
+
+| value                           | text                                                                 |
+|---------------------------------|----------------------------------------------------------------------|
+| str                             | NFC, UTF-8; only `"`, `\\` and control characters are escaped        |
+| int, float, Decimal             | plain digits: 1, 1.0 and Decimal("1.00") are `1`                     |
+| True, False, None               | `true`, `false`, `null`: True is not 1                               |
+| datetime, date, time, timedelta | ISO 8601 in quotes: aware ones in UTC with `Z`                       |
+| UUID, bytes, Enum               | its text, its base64, its value                                      |
+| list, tuple, set                | an array; a set's elements in the order of their texts               |
+| mapping, dataclass, Struct      | an object, keys by code point; keys are all text, or all int         |
+| pydantic model                  | as its own JSON (`model_dump(mode="json")`), by its fields' names    |
+
+Everything else is refused with the path to it: a guess would answer one request with another's result. A float stands
+for its shortest decimal text, as in JSON and RFC 8785: `0.1`, `Decimal("0.10")` and a request body's `0.1` are equal.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,23 @@
 """Keys: what may be one, and the templates that make one from a call's arguments (`shop:order:{order[id]}`).
 
 A key is text of at most 1024 bytes that a person can read and every store can index.
+
+A field reaches into an argument by attribute (`{order.id}`) or item (`{order[id]}`, `{lines[0][sku]}`), and nothing
+else: no calls, no private names, no conversions, no formats. `{{` and `}}` are braces.
+
+Two different events never share a key: in a template with two or more fields, the separator between them (the colon, or
+the first other sign) and `%` are percent-encoded inside the fields' values. With one field its value stays as it is.
+
+| value                | text of a field                                                     |
+|----------------------|---------------------------------------------------------------------|
+| str, int, UUID       | unchanged; `0` is legal                                             |
+| Decimal              | plain digits: Decimal("1.10") is `1.1`                              |
+| bool                 | `true`, `false`                                                     |
+| datetime, date       | ISO 8601; an aware datetime in UTC with `Z`                         |
+| Enum                 | its value's text                                                    |
+| None, blank text     | refused: two events without an id would become one; blank includes  |
+|                      | invisible characters such as a zero-width space                     |
+| float, anything else | refused: 0.1 + 0.2 and 0.3 would be two keys; name the field meant  |
 """
 
 from __future__ import annotations

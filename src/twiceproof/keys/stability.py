@@ -1,4 +1,9 @@
-"""Detects keys that seem to change on every retry, and warns."""
+"""Detects keys that seem to change on every retry, and warns.
+
+Signs of an unstable key are a time, a random number, or the id of an attempt or a delivery. They are no proof (a shop
+may number its orders with uuid4), so they lead to a warning that says how to declare a field stable, never to a
+refusal.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Decides from a response what happens to the claim, and whether the handler was reached at all."""
+"""Decides from a response what happens to the claim, and whether the handler was reached at all.
+
+Answers given before any handler ran (no such route, an invalid body) are not recorded. Only 4xx are considered:
+repeating those has no effect outside.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Store and Engine protocols, Finding, the one rule when a write fits."""
+"""Store and Engine protocols, Finding, the one rule when a write fits.
+
+`Store` is what the rest of the package uses. `Engine` is what a backend implements: a handful of blocking methods.
+`stores.grouped.GroupedStore` turns an engine into a store, with group commit and the handling of lost acknowledgements,
+so a new backend is one short file. Their contract is written as tests in `twiceproof.prove.store_contract`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""Keyring and EncryptedEngine (AES-GCM, bound to the row)."""
+"""Keyring and EncryptedEngine (AES-GCM, bound to the row).
+
+An encrypted body is `sealed:1:KEY-ID:` and the base64 of a random 96-bit nonce, the ciphertext and its tag. The first
+key encrypts, all keys decrypt. The associated data is the row's own address: a body that is copied to another row or
+tenant cannot be decrypted there. Keys, states, queues and times are not encrypted: records are found by them, and no
+condition of a write looks at a body.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Ledger: the entries of one run, recorded and pending, and how they are written."""
+"""Ledger: the entries of one run, recorded and pending, and how they are written.
+
+A completion is *pending* from the moment its step returns. The next write takes all pending entries along: the next
+step before it acts, the run's end, or the flusher if the flow is busy with something else.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""LedgerFlusher: writes step completions in the background. FairLock: one writer of a ledger at a time."""
+"""LedgerFlusher: writes step completions in the background. FairLock: one writer of a ledger at a time.
+
+A flow that goes straight on to its next step writes its completions along with that step, at no extra cost. The flusher
+looks every few milliseconds for completions that have waited longer; it sleeps when no flow has run for a while.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,14 @@
-"""`by(object=…, version=…)`: which object an event is about, and which version of it; how versions compare."""
+"""`by(object=…, version=…)`: which object an event is about, and which version of it; how versions compare.
+
+| compare     | takes                                                | order                         |
+|-------------|------------------------------------------------------|-------------------------------|
+| `"integer"` | int; text of digits, if declared                     | by number                     |
+| `"time"`    | aware datetime; ISO 8601 text with a zone            | by instant, to the last digit |
+| `"date"`    | date; `2026-05-01`                                   | by day                        |
+| `"text"`    | any other text, only if declared: ULIDs, fixed width | by code point                 |
+
+Without a declaration the kind is recognised from the value; text that could be read in two ways is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Due work: the protocol of a kind of due record, and DueRuns, which takes due runs and runs them."""
+"""Due work: the protocol of a kind of due record, and DueRuns, which takes due runs and runs them.
+
+The lease of recurring work (a poll, a schedule) follows its interval and is renewed while a worker is at it: a dead
+worker is replaced after a few intervals, and one that takes long is left alone.
+"""
 
 from __future__ import annotations
 

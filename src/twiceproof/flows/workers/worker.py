@@ -1,4 +1,8 @@
-"""Worker: fetches what is due, runs it, and drains. RunExecutor: its threads and its event loop."""
+"""Worker: fetches what is due, runs it, and drains. RunExecutor: its threads and its event loop.
+
+Any number of workers, on any number of machines, share one store and nothing else. What one was handed is hidden from
+the others for a few seconds, and taken conditional on its version, so only one can have it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The callback route, POST /v1/callbacks/{token}, which ends a wait."""
+"""The callback route, POST /v1/callbacks/{token}, which ends a wait.
+
+The token in the URL is the only proof. There is no GET: link previews get 405, the same for every token, and change
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""The claim service: take, complete, fail and renew claims over HTTP."""
+"""The claim service: take, complete, fail and renew claims over HTTP.
+
+The token proves that a claim is, or was, the caller's. The store keeps the hash of its secret as the claim's owner, so
+reading the store, even with its signing key, yields no token.
+
+Reserved operations cannot be claimed over HTTP: the server stores under them what it later relies on. A caller that
+could claim `start.pay` could decide which run another request has started.
+"""
 
 from __future__ import annotations
 

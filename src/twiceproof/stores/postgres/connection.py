@@ -1,4 +1,9 @@
-"""One connection by libpq; ends lost sessions; maps server errors to ours."""
+"""One connection by libpq; ends lost sessions; maps server errors to ours.
+
+A lost session may still have our last commit before it. Sent again on a new connection, that commit could land, be
+followed by a newer one, and then be overwritten when the old session wakes up. So the old session is terminated before
+anything is sent again.
+"""
 
 from __future__ import annotations
 

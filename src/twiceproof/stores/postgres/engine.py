@@ -1,4 +1,8 @@
-"""PostgresEngine: one round trip per commit."""
+"""PostgresEngine: one round trip per commit.
+
+Scans read no more rows than they return, however large the table is. Positions are compared as rows, `(kind, state, id)
+> (…)`: with `kind = … AND state = … ORDER BY id` the planner may choose to read the whole table by id.
+"""
 
 from __future__ import annotations
 

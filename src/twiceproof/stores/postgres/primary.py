@@ -1,4 +1,14 @@
-"""Which server holds the ledger: notices when another one has taken over, and numbers that may be drawn twice."""
+"""Which server holds the ledger: notices when another one has taken over, and numbers that may be drawn twice.
+
+A promoted standby may lack what its primary acknowledged last, and would draw the same fences again. A server is
+known by its system id and timeline, which every promotion changes. The database remembers them, and whether commits
+waited for a standby: if they did, nothing acknowledged is missing. It also remembers its own identity: a restored
+dump or a copied database differs, and skips numbers before anything is written.
+
+Every statement names its schema. A user who may create objects in a schema on the search path could add a function,
+an operator or a type that the server prefers, and that would run with our rights. The path cannot be set per
+connection instead: behind a transaction pooler every statement may meet another session.
+"""
 
 from __future__ import annotations
 

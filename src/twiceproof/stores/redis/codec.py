@@ -1,4 +1,9 @@
-"""Spaces to lanes and slots; batches to script arguments; replies to records."""
+"""Spaces to lanes and slots; batches to script arguments; replies to records.
+
+Every space lives in one of a fixed number of lanes, and a lane in one slot of a cluster. A lane has its own counter,
+state indexes and due indexes, so that every write stays on one server. The number of lanes is fixed when the store is
+created: with another number, every record would be looked up in the wrong place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,13 @@
-"""RedisEngine: commits, reads and scans by scripts; hands out due records."""
+"""RedisEngine: commits, reads and scans by scripts; hands out due records.
+
+Every operation is a Lua script in one slot: conditions first, then writes, stamped by the server's clock. A command
+that arrives late, from an abandoned connection, meets the same conditions as any other: a fence, a version or an
+absence that no longer holds.
+
+Due records are handed out longest overdue first across all lanes, in two round trips. The queues asked for are not
+sent (there may be thousands): a lane reports the heads of its queues, and those served by others are left out the
+next time.
+"""
 
 from __future__ import annotations
 

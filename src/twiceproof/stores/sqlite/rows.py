@@ -1,4 +1,8 @@
-"""Statements; writes to rows and back; scans; version numbers."""
+"""Statements; writes to rows and back; scans; version numbers.
+
+Scans read no more rows than they return. Each statement names its index: statistics from when a table was small must
+not make it read all of a large one.
+"""
 
 from __future__ import annotations
 
