@@ -154,7 +154,7 @@ EVENT_HELP = (
     "Further files are later events of the same object, and are delivered in every order."
 )
 STORE_HELP = (
-    "Store for the ledgers of the scenes: memory://, a PostgreSQL database (with one schema per scene), or an "
+    "Store for the ledgers of the scenarios: memory://, a PostgreSQL database (with one schema per scenario), or an "
     "empty Redis database named by its number. Default: temporary SQLite files."
 )
 
@@ -163,7 +163,7 @@ Examples:
   twiceproof prove shop:sync_order --event order.json --files out
   twiceproof prove shop:sync_order --event order.json --calls shop:send_mail
   twiceproof prove shop:sync_order --event order.json --http api.shop.test --http-keys
-  twiceproof prove shop:sync_order --event order.json --files out --scene lost-2
+  twiceproof prove shop:sync_order --event order.json --files out --scenario lost-2
 Exit codes: 0 safe to repeat; 1 not; 2 the clean run is no basis for a comparison.
 """
 
@@ -193,18 +193,18 @@ Exit codes: 0 safe to repeat; 1 not; 2 the clean run is no basis for a compariso
     "--time",
     "budget",
     metavar="TIME",
-    help="Time limit, such as 60s; scenes not reached are reported as not run. Default: none.",
+    help="Time limit, such as 60s; scenarios not reached are reported as not run. Default: none.",
 )
 @click.option(
     "--depth",
     type=click.IntRange(1, 2),
     default=2,
     show_default=True,
-    help="Kills per scene: 1, or 2 with a second kill at every point of every recovery.",
+    help="Kills per scenario: 1, or 2 with a second kill at every point of every recovery.",
 )
 @click.option("--processes", is_flag=True, help="Use real processes and SIGKILL; slower, and covers state on disk.")
-@click.option("--scene", metavar="NAME", default="", help="Run only this scene.")
-@click.option("--all", "every", is_flag=True, help="Print a line for each scene, with expected and actual effects.")
+@click.option("--scenario", metavar="NAME", default="", help="Run only this scenario.")
+@click.option("--all", "every", is_flag=True, help="Print a line for each scenario, with expected and actual effects.")
 @click.option("--junit", metavar="FILE", help="Write the verdicts to this file as JUnit XML.")
 @options_about(STORE_HELP)
 @click.pass_context
@@ -220,7 +220,7 @@ def prove(
     budget: str | None,
     depth: int,
     processes: bool,
-    scene: str,
+    scenario: str,
     every: bool,
     junit: str | None,
     **observed: Any,
@@ -228,7 +228,7 @@ def prove(
     """Test under faults that a flow is safe to repeat.
 
     The flow is run twice, eight times at once, killed at every point, paused, and with lost responses, each time with
-    a ledger of its own. After each scene its effects must equal those of one clean run, or the run must be in
+    a ledger of its own. After each scenario its effects must equal those of one clean run, or the run must be in
     review.
     """
     from msgspec import structs
@@ -243,12 +243,12 @@ def prove(
     store = target.url if target.given_store else "sqlite"
     if junit:
         _write(junit, "")
-    with Progress("Scenes", quiet=target.json) as progress, _clean_up_on_sigterm(), ExitStack() as stack:
+    with Progress("Scenarios", quiet=target.json) as progress, _clean_up_on_sigterm(), ExitStack() as stack:
         report = Prover(
             proved,
             Worlds(outside.open(stack)),
             store=store,
-            only=scene,
+            only=scenario,
             budget=span,
             depth=depth,
             processes=processes,
@@ -283,7 +283,7 @@ def _clean_up_on_sigterm() -> Iterator[None]:
 
 
 def _write(name: str, text: str) -> None:
-    """Write a file. Also called before the first scene, to fail early: a proof takes minutes."""
+    """Write a file. Also called before the first scenario, to fail early: a proof takes minutes."""
     try:
         Path(name).write_text(text, "utf-8")
     except OSError as error:
@@ -335,7 +335,7 @@ def _show(report: ProofReport, words: list[str], every: bool) -> None:
         show_text(f"\nNot observed: {step} ran, and nothing that was observed changed.")
     for clock in report.clocks:
         show_text(
-            f"\nNot tested: a delivery at another time. The key is made with {clock}(), which no scene changes: "
+            f"\nNot tested: a delivery at another time. The key is made with {clock}(), which no scenario changes: "
             "later the same event has another key, and all of this is done again. Make the key from the event's data."
         )
     if report.guard != "kernel":
@@ -357,10 +357,10 @@ def _show_bad(report: ProofReport, words: list[str]) -> None:
     show_table(("SCENE", "FAULT", "VERDICT", "COMPARED WITH A CLEAN RUN"), bad_rows(report))
     if more := more_line(report):
         show_text(more)
-    show_text(f"\nThe worst scene, {report.worst_scene}:")
+    show_text(f"\nThe worst scenario, {report.worst_scenario}:")
     for line in timeline(report.worst):
         show_text(line)
-    show_text(f"\nTo run it again: {shlex.join(['twiceproof', *words, '--scene', report.worst_scene])}")
+    show_text(f"\nTo run it again: {shlex.join(['twiceproof', *words, '--scenario', report.worst_scenario])}")
     if report.wrong:
         show_text()
     for line in wrong_lines(report):

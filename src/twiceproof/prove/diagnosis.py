@@ -149,7 +149,7 @@ class WrongDeclaration(Struct, frozen=True):
     found: str
     instead: str
     effects: tuple[str, ...]
-    scenes: tuple[str, ...]
+    scenarios: tuple[str, ...]
 
 
 def declarations(acting: Iterable[Step | Once]) -> dict[str, Kind]:
@@ -169,12 +169,12 @@ def wrong_declarations(
     found: dict[tuple[str, str], tuple[str, list[str], list[str]]] = {}
     for verdict, played, beside in bad:
         for step, (says, instead), effect in _blamed(kinds, verdict, played, beside):
-            _, effects, scenes = found.setdefault((step, says), (instead, [], []))
+            _, effects, scenarios = found.setdefault((step, says), (instead, [], []))
             effects.append(effect)
-            scenes.append(verdict.scene)
+            scenarios.append(verdict.scenario)
     return tuple(
-        WrongDeclaration(step, kinds.get(step, ""), says, instead, _once(effects), _once(scenes))
-        for (step, says), (instead, effects, scenes) in found.items()
+        WrongDeclaration(step, kinds.get(step, ""), says, instead, _once(effects), _once(scenarios))
+        for (step, says), (instead, effects, scenarios) in found.items()
     )
 
 

@@ -23,7 +23,7 @@ class NotSafe(AssertionError):
     def __init__(self, report: ProofReport) -> None:
         rows = [" · ".join(row) for row in bad_rows(report)]
         rows += wrong_lines(report)
-        picture = [f"The worst of them, {report.worst_scene}:", *timeline(report.worst)]
+        picture = [f"The worst of them, {report.worst_scenario}:", *timeline(report.worst)]
         super().__init__("\n".join([closing_line(report), *rows, *picture]))
         self.report = report
 

@@ -191,15 +191,15 @@ class Prover:
         ]
         plan = self._plan(clean)
         verdicts: list[Verdict] = []
-        for scene in self._chosen(plan):
+        for scenario in self._chosen(plan):
             if until is not None and self._clock.monotonic() >= until:
                 break
-            self._shown(len(verdicts), self._planned(plan), scene.name)
-            beside = plan.beside(scene)
-            self._compared[scene.name] = beside.name
-            verdict = judge(scene, self._play(scene), self._play(beside), before)
-            if self._is_doubtful(scene, verdict) and self._die_in_earnest(scene):
-                verdict = judge(scene, self._play(scene), self._play(beside), before)
+            self._shown(len(verdicts), self._planned(plan), scenario.name)
+            beside = plan.beside(scenario)
+            self._compared[scenario.name] = beside.name
+            verdict = judge(scenario, self._play(scenario), self._play(beside), before)
+            if self._is_doubtful(scenario, verdict) and self._die_in_earnest(scenario):
+                verdict = judge(scenario, self._play(scenario), self._play(beside), before)
             verdicts.append(verdict)
         return self._report(clean, before, self._planned(plan), verdicts)
 
@@ -237,7 +237,7 @@ class Prover:
         self, clean: ScenarioOutcome, before: dict[str, int], planned: int, verdicts: list[Verdict]
     ) -> ProofReport:
         worst = min((one for one in verdicts if not one.good), key=lambda one: WORST.index(one.word), default=None)
-        beats: tuple[TimelineEvent, ...] = self._outcomes[worst.scene].beats if worst else ()
+        beats: tuple[TimelineEvent, ...] = self._outcomes[worst.scenario].beats if worst else ()
         flow = self._target.flow
         return ProofReport(
             flow.name,
@@ -249,17 +249,17 @@ class Prover:
             _unobserved(clean),
             self._wrong(verdicts),
             beats,
-            worst.scene if worst else "",
+            worst.scenario if worst else "",
             drawn_in_key(flow.asking),
             "kernel" if self._asks_kernel else "python",
             self._compares_result,
         )
 
     def _wrong(self, verdicts: list[Verdict]) -> tuple[WrongDeclaration, ...]:
-        bad = [(one, self._outcomes[one.scene], self._outcomes[self._compared[one.scene]]) for one in verdicts]
+        bad = [(one, self._outcomes[one.scenario], self._outcomes[self._compared[one.scenario]]) for one in verdicts]
         return wrong_declarations(declarations(self._target.acting), [found for found in bad if not found[0].good])
 
-    # -- scenes ----------------------------------------------------------------------------------
+    # -- scenarios ----------------------------------------------------------------------------------
 
     def _plan(self, clean: ScenarioOutcome) -> ScenarioPlan:
         asked = [asked for _, _, asked in self._exchanges]
@@ -273,62 +273,62 @@ class Prover:
         later ones are known only after running others.
         """
         names = []
-        for scene in plan.scenes(self._play):
-            if self._only in ("", scene.name):
-                yield scene
-            if scene.name == self._only:
+        for scenario in plan.scenarios(self._play):
+            if self._only in ("", scenario.name):
+                yield scenario
+            if scenario.name == self._only:
                 return
-            names.append(scene.name)
+            names.append(scenario.name)
         if self._only:
             raise Misuse(_no_scenario(self._only, names))
 
     def _planned(self, plan: ScenarioPlan) -> int:
         """As far as known from what has run."""
-        return 1 if self._only else sum(1 for _ in plan.scenes(lambda scene: self._outcomes.get(scene.name)))
+        return 1 if self._only else sum(1 for _ in plan.scenarios(lambda scenario: self._outcomes.get(scenario.name)))
 
     # -- playing ---------------------------------------------------------------------------------
 
-    def _play(self, scene: Scenario) -> ScenarioOutcome:
-        if scene.name not in self._outcomes:
-            outcome = self._played(scene)
+    def _play(self, scenario: Scenario) -> ScenarioOutcome:
+        if scenario.name not in self._outcomes:
+            outcome = self._played(scenario)
             for _ in range(TRIES - 1):
-                if outcome.error or not is_missed(scene, outcome):
+                if outcome.error or not is_missed(scenario, outcome):
                     break
-                outcome = self._played(scene)
-            self._outcomes[scene.name] = self._comparable(outcome)
-        return self._outcomes[scene.name]
+                outcome = self._played(scenario)
+            self._outcomes[scenario.name] = self._comparable(outcome)
+        return self._outcomes[scenario.name]
 
-    def _is_doubtful(self, scene: Scenario, verdict: Verdict) -> bool:
+    def _is_doubtful(self, scenario: Scenario, verdict: Verdict) -> bool:
         """Simulated processes share their memory, and a killed one still runs its own `except` or `finally` blocks.
 
         Not for second kills, of which there are hundreds: the first kill shows the same.
         """
-        if not scene.scripts or self._processes or self._store.startswith("memory:"):
+        if not scenario.scripts or self._processes or self._store.startswith("memory:"):
             return False
         if verdict.good:
-            return len(scene.scripts) == 1 and all(fault.what != "lose" for fault in scene.scripts[0])
-        return any(beat.what == BODY and beat.world.keys() & verdict.extra for beat in self._play(scene).beats)
+            return len(scenario.scripts) == 1 and all(fault.what != "lose" for fault in scenario.scripts[0])
+        return any(beat.what == BODY and beat.world.keys() & verdict.extra for beat in self._play(scenario).beats)
 
-    def _die_in_earnest(self, scene: Scenario) -> bool:
+    def _die_in_earnest(self, scenario: Scenario) -> bool:
         """The same with real processes; False where that cannot be compared, because the outside is in memory."""
         if self._lies_in_memory is None:  # shown by a clean run: a killed one may leave nothing to see
             self._lies_in_memory = bool(self._played(CLEAN, real=True).error)
         if self._lies_in_memory:
             return False
-        outcome = self._played(scene, real=True)
-        if outcome.error or is_missed(scene, outcome):
+        outcome = self._played(scenario, real=True)
+        if outcome.error or is_missed(scenario, outcome):
             return False
-        self._outcomes[scene.name] = self._comparable(outcome)
+        self._outcomes[scenario.name] = self._comparable(outcome)
         return True
 
-    def _played(self, scene: Scenario, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
+    def _played(self, scenario: Scenario, *, real: bool = False, begins: float = BEGINNING) -> ScenarioOutcome:
         self._world.reset()
         name = self._ledgers.prepare()
         guard = NetworkGuard(self._allowed)
         try:
-            with self._losing(scene) as lost:
+            with self._losing(scenario) as lost:
                 outcome = in_child(
-                    lambda: self._perform(scene, name, real or self._processes, begins),
+                    lambda: self._perform(scenario, name, real or self._processes, begins),
                     ScenarioOutcome,
                     aloud=bool(self._only),
                     guard=guard,
@@ -338,27 +338,27 @@ class Prover:
             outcome = ScenarioOutcome("", error=str(error))
         finally:
             self._ledgers.forget(name)
-        refuse_elsewhere("One clean run" if scene is CLEAN else f"In {scene.name} it", guard.noted)
+        refuse_elsewhere("One clean run" if scenario is CLEAN else f"In {scenario.name} it", guard.noted)
         return structs.replace(outcome, cut=tuple(guard.cut))
 
     @contextmanager
-    def _losing(self, scene: Scenario) -> Iterator[list[bool]]:
+    def _losing(self, scenario: Scenario) -> Iterator[list[bool]]:
         """One answer from the outside is lost; whether that happened is known afterwards."""
         lost: list[bool] = []
-        if not scene.loses:
+        if not scenario.loses:
             yield lost
             return
-        world, number, _ = self._exchanges[scene.loses - 1]
+        world, number, _ = self._exchanges[scenario.loses - 1]
         world.lose(number)
         yield lost
         lost.append(len(world.exchanges()) >= number)
 
-    def _perform(self, scene: Scenario, ledger: str, real: bool, begins: float) -> ScenarioOutcome:
+    def _perform(self, scenario: Scenario, ledger: str, real: bool, begins: float) -> ScenarioOutcome:
         """In the child. Nothing is closed: the child exits, and the parent removes its ledger."""
         if real:
-            return RealPlay(self._target, scene, partial(self._ledgers.open, ledger), self._world.look, begins).run()
+            return RealPlay(self._target, scenario, partial(self._ledgers.open, ledger), self._world.look, begins).run()
         engine, clock = self._ledgers.open(ledger, begins)
-        return SimulatedScenario(self._target, scene, engine, clock, self._world.look).run()
+        return SimulatedScenario(self._target, scenario, engine, clock, self._world.look).run()
 
 
 def _shown(store: str) -> str:
@@ -378,4 +378,4 @@ def _no_scenario(name: str, known: Sequence[str]) -> str:
     twice = (
         f", and {len(known) - len(plain)} of two with a + between, which --all lists" if len(known) > len(plain) else ""
     )
-    return f"There is no scene {name!r}; there are: {', '.join(plain)}{twice}"
+    return f"There is no scenario {name!r}; there are: {', '.join(plain)}{twice}"

@@ -36,7 +36,7 @@ class ProofReport(Struct, frozen=True):
     unobserved: tuple[str, ...] = ()  # steps that acted and changed nothing observable
     wrong: tuple[WrongDeclaration, ...] = ()  # declarations contradicted by what ran
     worst: tuple[TimelineEvent, ...] = ()  # the worst case, event by event
-    worst_scene: str = ""
+    worst_scenario: str = ""
     clocks: tuple[str, ...] = ()  # calls in the key function that no scenario changes: a later delivery has another key
     guard: str = "kernel"  # what enforced the network guard: "python" covers only Python's sockets and psycopg
     compares_result: bool = True  # not where two clean runs return different results, such as ids
@@ -62,7 +62,7 @@ def junit(report: ProofReport) -> str:
         failures=str(len(report.bad)),
     )
     for verdict in report.verdicts:
-        case = SubElement(suite, "testcase", classname=report.flow, name=verdict.scene)
+        case = SubElement(suite, "testcase", classname=report.flow, name=verdict.scenario)
         if not verdict.good:
             failure = SubElement(case, "failure", type=verdict.word, message=f"{verdict.says}: {verdict.detail}")
             failure.text = f"more than once: {verdict.extra}, missing: {verdict.missing}"
@@ -90,9 +90,9 @@ def group_rows(report: ProofReport) -> list[tuple[str, str, str]]:
 
 
 def _group(verdict: Verdict) -> str:
-    if "+" in verdict.scene:
+    if "+" in verdict.scenario:
         return RECOVERY
-    return next((says for sign, says in GROUPS if verdict.scene.startswith(sign)), verdict.says)
+    return next((says for sign, says in GROUPS if verdict.scenario.startswith(sign)), verdict.says)
 
 
 def _words(verdicts: list[Verdict]) -> str:
@@ -100,13 +100,14 @@ def _words(verdicts: list[Verdict]) -> str:
 
 
 def bad_rows(report: ProofReport, most: int = 10) -> list[tuple[str, str, str, str]]:
-    return [(one.scene, one.says, one.word, _difference(one)) for one in report.bad[:most]]
+    return [(one.scenario, one.says, one.word, _difference(one)) for one in report.bad[:most]]
 
 
 def all_rows(report: ProofReport) -> list[tuple[str, str, str, str, str, str]]:
     """Every scenario: the fault, expected and observed effects, and the final state of the run."""
     return [
-        (one.scene, one.says, str(one.expected), str(one.seen), one.state or "-", one.word) for one in report.verdicts
+        (one.scenario, one.says, str(one.expected), str(one.seen), one.state or "-", one.word)
+        for one in report.verdicts
     ]
 
 
@@ -125,7 +126,7 @@ def wrong_lines(report: ProofReport) -> Iterator[str]:
     """Wrong declarations, and what to write instead."""
     for one in report.wrong:
         whose = one.step or f"{report.flow}:"
-        yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenes)}."
+        yield f"{whose} {one.found}: {_some(one.effects)}, in {_some(one.scenarios)}."
         yield f"  Write instead: {one.instead}."
 
 
@@ -162,4 +163,4 @@ def closing_line(report: ProofReport) -> str:
 
 
 def _scenarios(count: int) -> str:
-    return f"{count} scene{'' if count == 1 else 's'}"
+    return f"{count} scenario{'' if count == 1 else 's'}"

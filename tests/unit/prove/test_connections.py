@@ -422,7 +422,7 @@ def test_a_look_up_of_this_machines_own_name_is_nobodys_business() -> None:
     assert played(ask).good
 
 
-def test_another_scene_than_the_clean_one_may_reach_nobody_either(outside: Listener) -> None:
+def test_another_scenario_than_the_clean_one_may_reach_nobody_either(outside: Listener) -> None:
     """An undo or a probe runs in no clean run at all."""
 
     def only_the_second_time() -> None:

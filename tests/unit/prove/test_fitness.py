@@ -188,15 +188,15 @@ class Ticking(ManualClock):
         return self.ticks
 
 
-def test_a_budget_ends_the_proof_before_scenes_are_found_out_that_it_has_no_time_for() -> None:
+def test_a_budget_ends_the_proof_before_scenarios_are_found_out_that_it_has_no_time_for() -> None:
     played: list[str] = []
     proved = target_of(mailed, {"id": 1})
     report = Prover(
         proved, CallableWorld(seen), budget=4, clock=Ticking(), shown=lambda done, planned, name: played.append(name)
     ).run()
-    assert played == [verdict.scene for verdict in report.verdicts] == ["twice", "at-once", "later"]
+    assert played == [verdict.scenario for verdict in report.verdicts] == ["twice", "at-once", "later"]
     assert report.good and not report.complete and report.planned > 10
-    assert "Safe to repeat as far as it went: 3 scenes played of at least" in closing_line(report)
+    assert "Safe to repeat as far as it went: 3 scenarios played of at least" in closing_line(report)
 
 
 def test_a_budget_for_nothing_proves_nothing() -> None:
@@ -214,7 +214,7 @@ def test_what_a_play_prints_is_no_part_of_the_answer(capfd: pytest.CaptureFixtur
     assert capfd.readouterr() == ("answer\n", "")
 
 
-def test_of_one_scene_alone_it_is_shown_beside_the_answer(capfd: pytest.CaptureFixture[str]) -> None:
+def test_of_one_scenario_alone_it_is_shown_beside_the_answer(capfd: pytest.CaptureFixture[str]) -> None:
     in_child(lambda: [print("by Python"), os.write(1, b"by a program\n")] and 1, int)
     out, err = capfd.readouterr()
     assert (out, sorted(err.splitlines())) == ("", ["by Python", "by a program"])

@@ -177,9 +177,9 @@ def test_what_makes_no_sense_is_refused_with_a_next_move(given: Any, says: str) 
 
 
 def test_an_answer_that_was_not_lost_after_all_is_told_as_missed() -> None:
-    scene = Scenario("answer-lost-1", "", loses=1)
-    assert judge(scene, ScenarioOutcome("done"), ScenarioOutcome("done")).word == "missed"
-    assert judge(scene, ScenarioOutcome("done", fired=1), ScenarioOutcome("done")).word == "same"
+    scenario = Scenario("answer-lost-1", "", loses=1)
+    assert judge(scenario, ScenarioOutcome("done"), ScenarioOutcome("done")).word == "missed"
+    assert judge(scenario, ScenarioOutcome("done", fired=1), ScenarioOutcome("done")).word == "same"
 
 
 # -- proofs --------------------------------------------------------------------------------------
@@ -203,14 +203,14 @@ def pay(order: Order) -> str:
 @pytest.mark.slow
 def test_a_keyed_step_is_safe_where_the_provider_honours_its_key(keyed: HttpWorld) -> None:
     report = prove(pay, {"id": 1}, world=keyed, depth=1)
-    assert report.good and [one.word for one in report.verdicts if one.scene == "answer-lost-1"] == ["same"]
+    assert report.good and [one.word for one in report.verdicts if one.scenario == "answer-lost-1"] == ["same"]
 
 
 @pytest.mark.slow
 def test_the_same_step_is_found_out_where_the_provider_does_not(world: HttpWorld) -> None:
     with pytest.raises(NotSafe) as caught:
         prove(pay, {"id": 1}, world=world, depth=1)
-    assert {"answer-lost-1", "lost-1"} <= {one.scene for one in caught.value.report.bad}
+    assert {"answer-lost-1", "lost-1"} <= {one.scenario for one in caught.value.report.bad}
 
 
 # -- methods that may be repeated ----------------------------------------------------------------

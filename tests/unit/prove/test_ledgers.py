@@ -58,10 +58,10 @@ def asked(dsn: str, query: str) -> list[Any]:
 
 @pytest.mark.server
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", ["at-once", "paused-1"])
-def test_postgresql_finds_the_same_and_keeps_nothing(postgres_dsn: str, scene: str) -> None:
-    unsafe_word = "same" if scene == "at-once" else "twice"
-    assert (played(postgres_dsn, scene), played(postgres_dsn, scene, safe)) == (unsafe_word, "same")
+@pytest.mark.parametrize("scenario", ["at-once", "paused-1"])
+def test_postgresql_finds_the_same_and_keeps_nothing(postgres_dsn: str, scenario: str) -> None:
+    unsafe_word = "same" if scenario == "at-once" else "twice"
+    assert (played(postgres_dsn, scenario), played(postgres_dsn, scenario, safe)) == (unsafe_word, "same")
     assert asked(postgres_dsn, SCHEMAS) == [] and asked(postgres_dsn, TABLES) == [0]
 
 
@@ -96,7 +96,7 @@ def test_a_play_sees_nothing_of_the_database_but_its_own_schema(postgres_dsn: st
 
 @pytest.mark.server
 @pytest.mark.slow
-def test_every_scene_is_played_on_postgresql(postgres_dsn: str) -> None:
+def test_every_scenario_is_played_on_postgresql(postgres_dsn: str) -> None:
     report = prove(safe.FLOWS[0], ORDER, world=lambda: list(safe.outside), store=postgres_dsn, depth=1)
     assert report.good and report.complete
 
@@ -124,10 +124,10 @@ def test_an_account_that_may_not_create_schemas_is_refused(postgres_dsn: str) ->
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("scene", ["at-once", "paused-1"])
-def test_redis_finds_the_same_in_an_empty_database(redis_url: str, valkey_server: Any, scene: str) -> None:
-    unsafe_word = "same" if scene == "at-once" else "twice"
-    assert (played(redis_url, scene), played(redis_url, scene, safe)) == (unsafe_word, "same")
+@pytest.mark.parametrize("scenario", ["at-once", "paused-1"])
+def test_redis_finds_the_same_in_an_empty_database(redis_url: str, valkey_server: Any, scenario: str) -> None:
+    unsafe_word = "same" if scenario == "at-once" else "twice"
+    assert (played(redis_url, scenario), played(redis_url, scenario, safe)) == (unsafe_word, "same")
     assert valkey_server.call("DBSIZE") == 0
 
 

@@ -40,28 +40,29 @@ def upsert(name: str) -> str:
     return name
 
 
-def play(function: Any, scene: str, **options: Any) -> ProofReport:
-    return Prover(target_of(function, "Ada"), CallableWorld(lambda: list(outside)), only=scene, **options).run()
+def play(function: Any, scenario: str, **options: Any) -> ProofReport:
+    return Prover(target_of(function, "Ada"), CallableWorld(lambda: list(outside)), only=scenario, **options).run()
 
 
 @pytest.mark.parametrize("function", [greet, greet_async], ids=["def", "async def"])
 @pytest.mark.parametrize(
-    ("scene", "word"), [("twice", "same"), ("at-once", "same"), ("kill-effect-1-after", "parked"), ("lost-1", "parked")]
+    ("scenario", "word"),
+    [("twice", "same"), ("at-once", "same"), ("kill-effect-1-after", "parked"), ("lost-1", "parked")],
 )
-def test_what_may_never_be_repeated_is_done_once_or_parked(function: Any, scene: str, word: str) -> None:
-    report = play(function, scene)
+def test_what_may_never_be_repeated_is_done_once_or_parked(function: Any, scenario: str, word: str) -> None:
+    report = play(function, scenario)
     assert [verdict.word for verdict in report.verdicts] == [word] and report.unobserved == ()
 
 
-@pytest.mark.parametrize("scene", ["kill-effect-1-after", "lost-1", "paused-1"])
-def test_what_is_declared_safe_is_done_again_and_found_out_if_it_is_not(scene: str) -> None:
-    report = play(greet_carelessly, scene)
+@pytest.mark.parametrize("scenario", ["kill-effect-1-after", "lost-1", "paused-1"])
+def test_what_is_declared_safe_is_done_again_and_found_out_if_it_is_not(scenario: str) -> None:
+    report = play(greet_carelessly, scenario)
     assert (report.bad[0].extra, report.wrong[0].step) == ({"Dear Ada": 1}, "greet_carelessly")
-    assert [verdict.word for verdict in play(upsert, scene).verdicts] == ["same"]
+    assert [verdict.word for verdict in play(upsert, scenario).verdicts] == ["same"]
 
 
 @pytest.mark.slow
-def test_every_scene_of_a_guarded_function_comes_to_an_end(prove: Any) -> None:
+def test_every_scenario_of_a_guarded_function_comes_to_an_end(prove: Any) -> None:
     report = prove(upsert, "Ada", world=lambda: list(outside))
     assert report.complete and {verdict.word for verdict in report.verdicts} == {"same"}
-    assert not any(verdict.scene.startswith("refused-") for verdict in report.verdicts)
+    assert not any(verdict.scenario.startswith("refused-") for verdict in report.verdicts)

@@ -50,7 +50,7 @@ FIRST, THEN = {"version": 1, "text": 10}, [{"version": 2, "text": 20}, {"version
 def test_a_flow_whose_outcome_depends_on_the_order_is_found() -> None:
     with pytest.raises(NotSafe) as caught:
         prove(last_wins, FIRST, world=lambda: dict(status), then=THEN, depth=1)
-    bad = {one.scene: one.word for one in caught.value.report.bad}
+    bad = {one.scenario: one.word for one in caught.value.report.bad}
     assert bad == dict.fromkeys(("order-1-3-2", "order-2-3-1", "order-3-1-2", "order-3-2-1"), "differs")
 
 
@@ -58,7 +58,7 @@ def test_a_flow_whose_outcome_depends_on_the_order_is_found() -> None:
 @pytest.mark.parametrize("flow", [newest_wins, ordered], ids=["in the step", "declared"])
 def test_one_that_keeps_the_newest_is_safe_in_every_order(flow: Any) -> None:
     report = prove(flow, FIRST, world=lambda: dict(status), then=THEN, depth=1)
-    assert len([one for one in report.verdicts if one.scene.startswith("order-")]) == 6
+    assert len([one for one in report.verdicts if one.scenario.startswith("order-")]) == 6
 
 
 def test_orders_are_bounded_and_the_order_given_is_the_first() -> None:

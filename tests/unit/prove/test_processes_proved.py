@@ -102,36 +102,38 @@ def played(flow: Any, out: Path, only: str, *, processes: bool = True, store: st
 
 
 @pytest.mark.slow
-def test_every_scene_can_be_played_with_real_processes(out: Path) -> None:
+def test_every_scenario_can_be_played_with_real_processes(out: Path) -> None:
     report = prove(careful, {"out": str(out)}, world=Files(out), processes=True, depth=1)
     assert report.complete and not [one for one in report.verdicts if one.word == "missed"]
     simulated = prove(careful, {"out": str(out)}, world=Files(out), depth=1)
-    assert [(one.scene, one.word) for one in report.verdicts] == [(one.scene, one.word) for one in simulated.verdicts]
+    assert [(one.scenario, one.word) for one in report.verdicts] == [
+        (one.scenario, one.word) for one in simulated.verdicts
+    ]
 
 
 @pytest.mark.slow
 def test_what_is_not_safe_is_found_with_real_processes(out: Path) -> None:
     with pytest.raises(NotSafe) as caught:
         prove(careless, {"out": str(out)}, world=Files(out), processes=True, depth=1)
-    bad = {one.scene for one in caught.value.report.bad}
+    bad = {one.scenario for one in caught.value.report.bad}
     assert {"kill-effect-1-after", "lost-1", "paused-1"} <= bad
     assert caught.value.report.wrong[0].step == "add_again"
 
 
 def test_a_process_that_is_killed_runs_no_finally(out: Path) -> None:
-    scene = "kill-effect-1-before"
-    assert played(leaving, out, scene).verdicts[0].word == "same"
-    assert played(leaving, out, scene, processes=False, store="memory://").verdicts[0].word == "twice"
+    scenario = "kill-effect-1-before"
+    assert played(leaving, out, scenario).verdicts[0].word == "same"
+    assert played(leaving, out, scenario, processes=False, store="memory://").verdicts[0].word == "twice"
 
 
 def test_what_a_simulated_process_did_in_its_finally_is_tried_with_a_real_one(out: Path) -> None:
     assert played(leaving, out, "kill-effect-1-before", processes=False).verdicts[0].word == "same"
 
 
-@pytest.mark.parametrize("scene", ["kill-write-2-before", "kill-effect-1-after", "paused-1"])
-def test_what_a_process_remembered_is_gone_with_it(out: Path, scene: str) -> None:
+@pytest.mark.parametrize("scenario", ["kill-write-2-before", "kill-effect-1-after", "paused-1"])
+def test_what_a_process_remembered_is_gone_with_it(out: Path, scenario: str) -> None:
     """Simulated processes share their memory: what stands in it alone would pass for safe."""
-    assert played(forgetful, out, scene, processes=False).verdicts[0].word == "twice"
+    assert played(forgetful, out, scenario, processes=False).verdicts[0].word == "twice"
 
 
 def test_a_process_whose_answer_was_lost_still_remembers(out: Path) -> None:

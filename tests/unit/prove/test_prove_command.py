@@ -60,8 +60,8 @@ def test_an_event_that_names_a_field_twice_is_refused(shop: Path) -> None:
     assert told.exit_code == 2 and "has the name 'id' twice" in told.output
 
 
-def test_one_scene_can_be_played_alone_and_told_in_json_and_junit(shop: Path) -> None:
-    done = run("--files", "out", "--scene", "lost-2", "--json", "--junit", "verdicts.xml")
+def test_one_scenario_can_be_played_alone_and_told_in_json_and_junit(shop: Path) -> None:
+    done = run("--files", "out", "--scenario", "lost-2", "--json", "--junit", "verdicts.xml")
     told = msgspec.json.decode(done.output)
     assert (done.exit_code, told["safe"], told["planned"]) == (1, False, 1)
     assert told["verdicts"][0]["extra"] == {"mails.txt: Dear Ada": 1}
@@ -71,7 +71,7 @@ def test_one_scene_can_be_played_alone_and_told_in_json_and_junit(shop: Path) ->
 
 def test_a_wrong_declaration_that_is_put_right_is_safe(shop: Path) -> None:
     (shop / "shop.py").write_text(CODE.replace('"safe")  # it is not: a line is added each time', '"never")'))
-    done = run("--files", "out", "--scene", "lost-2")
+    done = run("--files", "out", "--scenario", "lost-2")
     assert done.exit_code == 0 and "1 parked" in done.output
 
 
@@ -81,7 +81,7 @@ def test_calls_of_a_function_can_be_the_effect(shop: Path) -> None:
         "with (OUT", 'mailer.send("Ada")\n    with (OUT'
     )
     (shop / "shop.py").write_text(calling)
-    done = run("--calls", "mailer:send", "--scene", "lost-2")
+    done = run("--calls", "mailer:send", "--scenario", "lost-2")
     assert "mailer:send('Ada') (1 more)" in done.output
     assert "Not observed: save_order" in done.output
 
@@ -98,8 +98,8 @@ def test_a_budget_that_ends_early_is_told(shop: Path) -> None:
         ((), "No effect is observed"),
         (("--files", "nowhere"), "is not a directory"),
         (("--calls", "nobody:knows"), "module:function"),
-        (("--files", "out", "--scene", "nonsense"), "there are: twice, at-once"),
-        (("--files", "out", "--scene", "nonsense"), " of two with a + between, which --all lists"),
+        (("--files", "out", "--scenario", "nonsense"), "there are: twice, at-once"),
+        (("--files", "out", "--scenario", "nonsense"), " of two with a + between, which --all lists"),
         (("--http", "http://pay.test"), "without http://"),
         (("--calls", "os.path:exists", "--files", "out", "--processes", "--store", "memory://"), "share no memory"),
         (("--table", "shop.db"), "at the end of its database's URL"),
@@ -115,8 +115,8 @@ def test_what_cannot_be_played_is_refused_with_a_next_move(shop: Path, words: tu
     assert done.exit_code == 2 and says in done.output
 
 
-def test_every_scene_can_be_listed_with_what_was_expected_and_seen(shop: Path) -> None:
-    done = run("--files", "out", "--scene", "lost-2", "--all")
+def test_every_scenario_can_be_listed_with_what_was_expected_and_seen(shop: Path) -> None:
+    done = run("--files", "out", "--scenario", "lost-2", "--all")
     assert done.output.splitlines()[4].split()[2:4] == ["EXPECTED", "ACTUAL"]
     assert "lost-2  send_mail is done, and its answer is lost  2         3       done   twice" in done.output
 
@@ -125,7 +125,7 @@ def test_every_scene_can_be_listed_with_what_was_expected_and_seen(shop: Path) -
 def test_whoever_ends_it_the_outside_is_put_back_and_its_answer_is_its_own(shop: Path) -> None:
     (shop / "out" / "kept.txt").write_text("kept")
     (shop / "shop.py").write_text("print('imported')\n" + CODE.replace("    send_mail(order)\n", LINGERING))
-    words = ["prove", "shop:welcome", "--event", "order.json", "--files", "out", "--scene", "twice", "--json"]
+    words = ["prove", "shop:welcome", "--event", "order.json", "--files", "out", "--scenario", "twice", "--json"]
     with Popen([sys.executable, "-m", "twiceproof", *words], stdout=PIPE, stderr=PIPE, text=True) as proof:
         assert proof.stderr is not None
         assert any("lingering" in line for line in proof.stderr)
@@ -142,13 +142,13 @@ FALLING_BACK = """    try:
 """
 
 
-@pytest.mark.parametrize(("scene", "word"), [("kill-effect-2-before", "parked"), ("kill-effect-2-after", "parked")])
+@pytest.mark.parametrize(("scenario", "word"), [("kill-effect-2-before", "parked"), ("kill-effect-2-after", "parked")])
 def test_what_a_killed_process_would_have_caught_is_not_held_against_the_flow(
-    shop: Path, scene: str, word: str
+    shop: Path, scenario: str, word: str
 ) -> None:
     careful = CODE.replace('"safe")  # it is not: a line is added each time', '"never")')
     (shop / "shop.py").write_text(careful.replace("    send_mail(order)\n", FALLING_BACK))
-    done = run("--files", "out", "--scene", scene, "--json")
+    done = run("--files", "out", "--scenario", scenario, "--json")
     assert [verdict["word"] for verdict in msgspec.json.decode(done.output)["verdicts"]] == [word]
 
 
@@ -268,7 +268,7 @@ def wired(shop: Path) -> Path:
 
 @pytest.mark.parametrize("real", [(), ("--processes",)], ids=["simulated", "real"])
 def test_everything_that_a_flow_reaches_can_be_looked_at_together(wired: Path, real: tuple[str, ...]) -> None:
-    done = run(*WORDS, "--http-answers", "answers.json", "--http-keys", "--scene", "lost-1", "--json", *real)
+    done = run(*WORDS, "--http-answers", "answers.json", "--http-keys", "--scenario", "lost-1", "--json", *real)
     told = msgspec.json.decode(done.output)
     assert (done.exit_code, told["safe"], told["verdicts"][0]["word"]) == (0, True, "same")
     charged, mailed, kept = sorted(told["expected"])
@@ -277,7 +277,7 @@ def test_everything_that_a_flow_reaches_can_be_looked_at_together(wired: Path, r
 
 
 def test_without_keys_the_same_flow_is_not_safe_and_its_command_can_be_given_again(wired: Path) -> None:
-    done = run(*WORDS, "--http-answers", "answers.json", "--scene", "answer-lost-1")
+    done = run(*WORDS, "--http-answers", "answers.json", "--scenario", "answer-lost-1")
     assert done.exit_code == 1
     again = next(line for line in done.output.splitlines() if line.startswith("To run it again: twiceproof "))
     words = shlex.split(again.removeprefix("To run it again: twiceproof "))
@@ -289,7 +289,7 @@ def test_without_keys_the_same_flow_is_not_safe_and_its_command_can_be_given_aga
 def test_events_of_one_object_are_played_in_every_order(shop: Path) -> None:
     (shop / "second.json").write_text('{"id": 17, "name": "Bob"}')
     (shop / "shop.py").write_text(CODE.replace("order:{order[id]}", "order:{order[name]}"))
-    done = run("--event", "second.json", "--files", "out", "--scene", "order-2-1")
+    done = run("--event", "second.json", "--files", "out", "--scenario", "order-2-1")
     assert done.exit_code == 1 and "the events come in the order 2, 1" in done.output
 
 

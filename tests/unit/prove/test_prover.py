@@ -39,7 +39,7 @@ def found(flow: Any) -> NotSafe:
 def test_the_defect_of_an_unsafe_flow_is_found(flow: Any) -> None:
     report = found(flow).report
     assert {verdict.word for verdict in report.bad} <= FOUND.get(flow.flow.name, {"twice"})
-    assert report.worst and report.worst_scene in str(found(flow))
+    assert report.worst and report.worst_scenario in str(found(flow))
 
 
 @pytest.mark.slow
@@ -58,4 +58,4 @@ def test_a_wrong_declaration_is_named_with_what_to_write_instead(flow: Any) -> N
     (wrong,) = report.wrong
     step, declared, says = WRONG[flow.flow.name]
     assert (wrong.step, wrong.declared) == (step, declared) and says in wrong.found
-    assert wrong.instead in str(found(flow)) and set(wrong.scenes) <= {one.scene for one in report.bad}
+    assert wrong.instead in str(found(flow)) and set(wrong.scenarios) <= {one.scenario for one in report.bad}

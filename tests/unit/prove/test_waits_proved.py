@@ -60,7 +60,7 @@ PAID = {"paid": {"amount": 5}}
 
 
 def words(report: Any) -> dict[str, str]:
-    return {one.scene: one.word for one in report.verdicts}
+    return {one.scenario: one.word for one in report.verdicts}
 
 
 @pytest.mark.slow
@@ -103,8 +103,8 @@ def test_a_wait_that_nobody_ends_is_refused_with_what_to_say() -> None:
 
 def test_an_arrival_that_counts_twice_is_found() -> None:
     """The ledger does not do so; a verdict that could not say it would be worth nothing."""
-    scene = Scenario("sent-twice-paid", "", arrives="paid", arrival="twice")
+    scenario = Scenario("sent-twice-paid", "", arrives="paid", arrival="twice")
     clean = ScenarioOutcome("done", arrivals={"paid counted": 1})
-    assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 2}), clean).word == "twice"
-    assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 1}, fired=1), clean).word == "same"
-    assert judge(scene, ScenarioOutcome("done", arrivals={"paid counted": 1}), clean).word == "missed"
+    assert judge(scenario, ScenarioOutcome("done", arrivals={"paid counted": 2}), clean).word == "twice"
+    assert judge(scenario, ScenarioOutcome("done", arrivals={"paid counted": 1}, fired=1), clean).word == "same"
+    assert judge(scenario, ScenarioOutcome("done", arrivals={"paid counted": 1}), clean).word == "missed"

@@ -120,17 +120,17 @@ def during_undo(refused: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenari
     return _kills(outcome, refused, writes, effects)
 
 
-def during_recovery(scene: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
+def during_recovery(scenario: Scenario, outcome: ScenarioOutcome) -> Iterator[Scenario]:
     """A second kill, at every write and effect of the process that recovered from the first."""
-    if not any(fault.what == "kill" for script in scene.scripts for fault in script):
+    if not any(fault.what == "kill" for script in scenario.scripts for fault in script):
         return
     for second in _kills(outcome):
         yield Scenario(
-            f"{scene.name}+{second.name}",
-            f"{scene.says}; then {second.says} in the recovery",
-            (*scene.scripts, *second.scripts),
-            beside=scene.beside,
-            refuses=scene.refuses,
+            f"{scenario.name}+{second.name}",
+            f"{scenario.says}; then {second.says} in the recovery",
+            (*scenario.scripts, *second.scripts),
+            beside=scenario.beside,
+            refuses=scenario.refuses,
         )
 
 
@@ -145,7 +145,7 @@ class ScenarioPlan(Struct, frozen=True):
     depth: int
     undoes: bool = True  # a guarded function has no earlier steps to undo
 
-    def scenes(self, played: Played) -> Iterator[Scenario]:
+    def scenarios(self, played: Played) -> Iterator[Scenario]:
         """The scenarios known so far: more become known as scenarios run."""
         first = list(after_clean(self.clean, can_change=self.can_change, exchanges=self.exchanges))
         yield from first
@@ -155,15 +155,15 @@ class ScenarioPlan(Struct, frozen=True):
             yield refused
             if (outcome := played(refused)) is not None:
                 yield from during_undo(refused, outcome)
-        for scene in first if self.depth > 1 else ():
-            if scene.scripts and (outcome := played(scene)) is not None:
-                yield from during_recovery(scene, outcome)
+        for scenario in first if self.depth > 1 else ():
+            if scenario.scripts and (outcome := played(scenario)) is not None:
+                yield from during_recovery(scenario, outcome)
 
-    def beside(self, scene: Scenario) -> Scenario:
+    def beside(self, scenario: Scenario) -> Scenario:
         """The scenario whose outside it is compared with."""
-        if scene.beside == CLEAN.name:
+        if scenario.beside == CLEAN.name:
             return CLEAN
-        return next(one for one in self._compared() if one.name == scene.beside)
+        return next(one for one in self._compared() if one.name == scenario.beside)
 
     def _compared(self) -> Iterator[Scenario]:
         yield from around_waits(self.clean)

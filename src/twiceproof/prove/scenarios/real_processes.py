@@ -139,9 +139,9 @@ IN_MEMORY = (
 class RealPlay:
     """`opening` gives a process its own connections, at the scenario's time, which passes from one to the next."""
 
-    def __init__(self, target: ProofTarget, scene: Scenario, opening: Opening, look: Look, begins: float) -> None:
+    def __init__(self, target: ProofTarget, scenario: Scenario, opening: Opening, look: Look, begins: float) -> None:
         self._target = target
-        self._scene = scene
+        self._scenario = scenario
         self._opening = opening
         self._look = look
         self._wall = begins
@@ -152,12 +152,12 @@ class RealPlay:
         self._answers: list[str] = []
 
     def run(self) -> ScenarioOutcome:
-        for script in self._scene.scripts:
+        for script in self._scenario.scripts:
             self._follow(self._begin(script, "some"))
             self._let_lapse()
-        if self._scene.delivery == "at-once":
+        if self._scenario.delivery == "at-once":
             self._crowd()
-        end = self._follow(self._begin((), "rest" if self._scene.delivery == "at-once" else "all"))
+        end = self._follow(self._begin((), "rest" if self._scenario.delivery == "at-once" else "all"))
         if end is None:
             return ScenarioOutcome("", error="the last process ended without a word", beats=tuple(self._beats))
         seen = self._look()
@@ -219,10 +219,10 @@ class RealPlay:
         def heard(beat: TimelineEvent, fired: int) -> None:
             voice.say(ProcessEvent(beat, clock.wall, fired))
 
-        stage = PlayStage(pause, self._scene.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
+        stage = PlayStage(pause, self._scenario.refuses, look=self._look, seen=self._look(), die=_die, heard=heard)
         if part == "one" and self._gate is not None:
             self._gate.wait()
-        play = SimulatedScenario(self._target, self._scene, engine, clock, self._look, stage)
+        play = SimulatedScenario(self._target, self._scenario, engine, clock, self._look, stage)
         voice.say(ProcessEnded(play.live(number, script, part), clock.wall))
 
 

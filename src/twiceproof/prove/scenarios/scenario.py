@@ -123,7 +123,7 @@ GOOD: tuple[Word, ...] = ("same", "parked", "missed")
 class Verdict(Struct, frozen=True):
     """`extra` happened more often than in one clean run, `missing` less often; `state` is the run's final state."""
 
-    scene: str
+    scenario: str
     says: str
     word: Word
     state: str
@@ -139,19 +139,19 @@ class Verdict(Struct, frozen=True):
 
 
 def judge(
-    scene: Scenario, outcome: ScenarioOutcome, clean: ScenarioOutcome, before: Mapping[str, int] | None = None
+    scenario: Scenario, outcome: ScenarioOutcome, clean: ScenarioOutcome, before: Mapping[str, int] | None = None
 ) -> Verdict:
     """Judge an outcome: nothing may happen twice; what is missing must be left to a person, or the run not be done."""
     seen, wanted = (Counter(gained(before or {}, one.seen)) for one in (outcome, clean))
     arrived = Counter(outcome.arrivals) - Counter(clean.arrivals)  # the answers of killed callers are unknown
     extra, missing = dict(seen - wanted + arrived), dict(wanted - seen)
     word, detail = _word(outcome, clean, extra, missing)
-    if scene.order and word in ("twice", "lost"):
+    if scenario.order and word in ("twice", "lost"):
         word, detail = "differs", "another outside than when the events come in the order given"
-    if word == "same" and is_missed(scene, outcome):
+    if word == "same" and is_missed(scenario, outcome):
         word, detail = "missed", "its fault was never reached: this flow's threads do not take turns alike"
     counts = wanted.total(), (seen + arrived).total()
-    return Verdict(scene.name, scene.says, word, outcome.state, extra, missing, detail, *counts)
+    return Verdict(scenario.name, scenario.says, word, outcome.state, extra, missing, detail, *counts)
 
 
 def gained(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
@@ -160,8 +160,8 @@ def gained(before: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
     return {**more, **{f"gone: {what}": count for what, count in gone.items()}}
 
 
-def is_missed(scene: Scenario, outcome: ScenarioOutcome) -> bool:
-    return outcome.fired < sum(map(len, scene.scripts)) + bool(scene.loses) + bool(scene.arrives)
+def is_missed(scenario: Scenario, outcome: ScenarioOutcome) -> bool:
+    return outcome.fired < sum(map(len, scenario.scripts)) + bool(scenario.loses) + bool(scenario.arrives)
 
 
 def _word(

@@ -23,9 +23,9 @@ APPROVER, SECOND, THIRD = "ann", "bob", "cara"
 class Senders:
     """`arrivals` counts what the ledger accepted as the first of its name: it must be one, whatever is sent."""
 
-    def __init__(self, target: ProofTarget, scene: Scenario, whose: Callable[[], Process]) -> None:
+    def __init__(self, target: ProofTarget, scenario: Scenario, whose: Callable[[], Process]) -> None:
         self._target = target
-        self._scene = scene
+        self._scenario = scenario
         self._whose = whose
         self.arrivals: Counter[str] = Counter()
         self.awaited: dict[str, Awaited] = {}
@@ -47,31 +47,31 @@ class Senders:
 
     def come_early(self) -> None:
         """Send before the run waits: as soon as the run exists."""
-        if self._scene.arrival == "early":
+        if self._scenario.arrival == "early":
             self._start()
-            self._deliver(self._scene.arrives, fired=1)
+            self._deliver(self._scenario.arrives, fired=1)
 
     def come_late(self) -> None:
         """Send when the run is at rest: repeats, and deliveries that nothing waits for any more."""
-        name = self._scene.arrives
-        if self._scene.arrival in ("twice", "late"):
+        name = self._scenario.arrives
+        if self._scenario.arrival in ("twice", "late"):
             self._deliver(name, fired=1)
-        if self._scene.arrival == "raced":
+        if self._scenario.arrival == "raced":
             self._decide(name, by=THIRD, approved=False, fired=1)
-        if self._scene.arrival == "never" and self._was_missed:
+        if self._scenario.arrival == "never" and self._was_missed:
             self._whose().tell(f"{name} has not come", fired=1)
 
     # -- sending ---------------------------------------------------------------------------------
 
     def _is_absent(self, name: str) -> bool:
-        return self._scene.arrives == name and self._scene.arrival in ("late", "never")
+        return self._scenario.arrives == name and self._scenario.arrival in ("late", "never")
 
     def _send(self, name: str) -> None:
         """Send again if a process died during the first delivery: the sender does not know the outcome either."""
         if name in self._target.callbacks:
-            for _ in range(2 if (self._scene.arrives, self._scene.arrival) == (name, "twice") else 1):
+            for _ in range(2 if (self._scenario.arrives, self._scenario.arrival) == (name, "twice") else 1):
                 self._deliver(name)
-        elif (self._scene.arrives, self._scene.arrival) == (name, "raced"):
+        elif (self._scenario.arrives, self._scenario.arrival) == (name, "raced"):
             self._race(name)
         else:
             self._decide(name)

@@ -117,34 +117,34 @@ class SimulatedScenario:
     def __init__(
         self,
         target: ProofTarget,
-        scene: Scenario,
+        scenario: Scenario,
         engine: Engine,
         clock: ManualClock,
         look: Look,
         stage: PlayStage | None = None,
     ) -> None:
         self._target = target
-        self._scene = scene
+        self._scenario = scenario
         self._engine = engine
         self._clock = clock
         self._look = look
-        self._stage = stage or PlayStage(self._go_on_without, scene.refuses, look=look, seen=look())
+        self._stage = stage or PlayStage(self._go_on_without, scenario.refuses, look=look, seen=look())
         self._processes: list[Process] = []
         self._stand_in = PatchedApp()
-        self._senders = Senders(target, scene, self._whose)
+        self._senders = Senders(target, scenario, self._whose)
         self._answers: list[str] = []
         self._why = ""
 
     def run(self) -> ScenarioOutcome:
         """Run all of it with simulated processes."""
         with self._on_stage():
-            for script in self._scene.scripts:
+            for script in self._scenario.scripts:
                 self._enter(script)
-                self._deliver_by(self._scene)
+                self._deliver_by(self._scenario)
                 self._come_to_rest()
                 self._let_lapse()
             self._enter(())
-            state, result = self._in_order() if self._scene.order else self._to_the_end()
+            state, result = self._in_order() if self._scenario.order else self._to_the_end()
         return self._outcome(state, result)
 
     def live(self, number: int, script: tuple[InjectedFault, ...], part: str) -> ScenarioOutcome:
@@ -156,7 +156,7 @@ class SimulatedScenario:
             self._enter(script, number)
             state, result = "", ""
             if part == "all":
-                state, result = self._in_order() if self._scene.order else self._to_the_end()
+                state, result = self._in_order() if self._scenario.order else self._to_the_end()
             elif part == "rest":
                 state = self._come_to_rest()
                 result = self._result() if state == DONE else ""
@@ -164,7 +164,7 @@ class SimulatedScenario:
                 self._clock.crowd = CROWD
                 self._answer(self._deliver)
             else:
-                self._deliver_by(self._scene)
+                self._deliver_by(self._scenario)
                 self._come_to_rest()
         return self._outcome(state, result)
 
@@ -198,7 +198,7 @@ class SimulatedScenario:
 
     def _to_the_end(self) -> tuple[str, str]:
         self._senders.come_early()
-        self._deliver_by(self._scene)
+        self._deliver_by(self._scenario)
         state = self._come_to_rest()
         self._senders.come_late()
         return state, self._result() if state == DONE else ""
@@ -210,10 +210,10 @@ class SimulatedScenario:
         """
         events = [(self._target.args, self._target.kwargs), *self._target.then]
         states: set[str] = set()
-        for number in self._scene.order:
+        for number in self._scenario.order:
             args, kwargs = events[number]
             self._target = structs.replace(self._target, args=args, kwargs=kwargs)
-            self._senders = Senders(self._target, self._scene, self._whose)
+            self._senders = Senders(self._target, self._scenario, self._whose)
             self._whose().tell(f"event {number + 1} is delivered")
             states.add(self._to_the_end()[0])
         return ", ".join(sorted(states)), ""
@@ -248,16 +248,16 @@ class SimulatedScenario:
 
     # -- deliveries ------------------------------------------------------------------------------
 
-    def _deliver_by(self, scene: Scenario) -> None:
-        if scene.delivery == "at-once":
+    def _deliver_by(self, scenario: Scenario) -> None:
+        if scenario.delivery == "at-once":
             self._deliver_at_once()
             return
         self._answer(self._deliver)
-        if scene.delivery == "later":
+        if scenario.delivery == "later":
             self._clock.advance(LATER)
-        if scene.delivery in ("twice", "later"):
+        if scenario.delivery in ("twice", "later"):
             self._answer(self._deliver)
-        if scene.delivery == "changed":
+        if scenario.delivery == "changed":
             self._answer(lambda: self._deliver(changed=True))
 
     def _deliver_at_once(self) -> None:
