@@ -116,7 +116,7 @@ class Replace(Struct, frozen=True, gc=False):
     state: str = ""
     fence: int | None = None
     version: str | None = None
-    draw: bool = False  # draw a new fence: whoever knew the old one can no longer write
+    draw: bool = False  # draw a new fence: holders of the old one can no longer write
     lease: float | None = None
     queue: str = ""
     due_in: float | None = None

@@ -262,7 +262,7 @@ class InFlow:
 
         session = inside_flow("app.each")
         if on_failure not in ("raise", "collect"):
-            raise Misuse(f'on_failure={on_failure!r} means nothing here; say "raise" or "collect".')
+            raise Misuse(f'on_failure={on_failure!r} is not valid; use "raise" or "collect".')
         batch = ItemBatch(step_of(step, "app.each"), list(items), key, args, kwargs)
         work = each(session, batch, concurrency, collect=on_failure == "collect")
         return session.do(work, names=(batch.step.name,))

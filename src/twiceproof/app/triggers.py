@@ -113,7 +113,7 @@ class Triggers:
                 self._add_hook(structs.replace(declared, flow=_flow_of(function)))
             elif isinstance(flow, Flow):
                 raise Misuse(f"{title} has start= already; decorate the function that makes what the flow is given.")
-            elif iscoroutinefunction(function):  # nobody would await it, and every event would be kept aside
+            elif iscoroutinefunction(function):  # it would not be awaited, and every event would become a dead letter
                 raise Misuse(f"{title} is given an async function; make it a plain one: what waits is the flow's work.")
             else:
                 self.hooks[title] = structs.replace(declared, flow=_flow_of(start), make=function)
@@ -279,7 +279,7 @@ def _tick_key(tick: Any) -> str:
 
 
 def _refuse_without_place(flow: Flow) -> None:
-    """At the tick it would be too late: nobody is there to see that it never runs."""
+    """Checked at declaration: at the tick it would only show in a log."""
     try:
         inspect.signature(flow.function).bind(datetime.min)
     except TypeError:

@@ -88,7 +88,7 @@ class Spill(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Settlement(Struct, frozen=True, omit_defaults=True, gc=False):
-    """A person's word about an unknown outcome."""
+    """A person's decision about an unknown outcome."""
 
     verdict: str
     by: str

@@ -189,7 +189,7 @@ def inherited(hold: HeldClaim) -> ClaimLost:
 
 
 def no_longer_fits(ask: ClaimRequest, done: Done, why: str) -> NeedsReview:
-    """Done, and its code has changed since. Handed on as plain JSON, it would break whoever asked."""
+    """Done, and its code has changed since. Returned as plain JSON, it would break its caller."""
     return NeedsReview(
         f"{named(ask)} was done, but {why}. Give what is new in that type a default; see what is on record: "
         f"{show(ask)}",

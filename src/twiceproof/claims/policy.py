@@ -84,5 +84,5 @@ def make_policy(
 
 def _one_of(name: str, value: W, legal: tuple[str, ...]) -> W:
     if value not in legal:
-        raise Misuse(f"{name}={value!r} means nothing here; say one of {', '.join(map(repr, legal))}.")
+        raise Misuse(f"{name}={value!r} is not valid; use one of {', '.join(map(repr, legal))}.")
     return value

@@ -40,7 +40,7 @@ HIGH, NORMAL, LOW = 0, 1, 2
 
 def rank_of(priority: Priority) -> int:
     if priority not in get_args(Priority):
-        raise Misuse(f"priority={priority!r} means nothing here; say one of {', '.join(get_args(Priority))}.")
+        raise Misuse(f"priority={priority!r} is not valid; use one of {', '.join(get_args(Priority))}.")
     return get_args(Priority).index(priority)
 
 

@@ -192,7 +192,7 @@ class FlowLimits:
         self._limit = limit
         self._per = per
         self._rate = rate
-        self._turned_away = 0  # since somebody was let in: the more wait, the less often each of them asks
+        self._turned_away = 0  # since the last run was let in: the more runs wait, the less often each of them asks
 
     def enter(self, parts: Runtime, arguments: Mapping[str, Any], *, begins: bool) -> Operation[Entered | Full]:
         """Everything or nothing. A rate counts runs that begin, not those that go on after a wait."""

@@ -80,7 +80,7 @@ def declare(repeat: object) -> Declared:
         return _WORDS[repeat]
     hint = "; write @app.transaction instead" if repeat == "transaction" else ""
     raise Misuse(
-        f'repeat={repeat!r} means nothing here; say "safe", "keyed", "never", keyed(window=…) or check(probe){hint}.'
+        f'repeat={repeat!r} is not valid; use "safe", "keyed", "never", keyed(window=…) or check(probe){hint}.'
     )
 
 

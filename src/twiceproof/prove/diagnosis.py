@@ -71,7 +71,7 @@ def refuse_elsewhere(whose: str, places: Sequence[str]) -> None:
         move = f"Name it with --http {first.rpartition(':')[0] or first} (--smtp for mail, --table for a database)"
     real = first.removeprefix("unix:")
     raise Misuse(
-        f"{whose} reached for {', '.join(places)}, where nobody stands in, and was refused. {move}; if every play may "
+        f"{whose} reached for {', '.join(places)}, where no stand-in is, and was refused. {move}; if every play may "
         f"reach it for real: --real {real} (real= in a test)."
     )
 

@@ -154,7 +154,7 @@ def closing_line(report: ProofReport) -> str:
     missed = sum(one.word == "missed" for one in report.verdicts)
     parked = sum(one.word == "parked" for one in report.verdicts)
     passed_over = f" ({missed} of them never reached their fault)" if missed else ""
-    waits = f"; in {parked} of them the run waits for a person, because nobody can know" if parked else ""
+    waits = f"; in {parked} of them the run waits for a person, because the outcome cannot be known" if parked else ""
     plays = f"{_scenarios(played)} played{share}{passed_over}"
     safe = "Safe to repeat" if report.complete else "Safe to repeat as far as it went"
     if report.clocks:

@@ -153,11 +153,9 @@ def _options(parts: SplitResult, legal: dict[str, tuple[str, ...]]) -> dict[str,
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name, value in options.items():
         if name not in legal:
-            raise Misuse(f"In the store's URL, {name}= means nothing here; this store has: {', '.join(legal)}.")
+            raise Misuse(f"In the store's URL, {name}= is not known; this store has: {', '.join(legal)}.")
         if value not in legal[name]:
-            raise Misuse(
-                f"In the store's URL, {name}={value!r} means nothing here; say one of {', '.join(legal[name])}."
-            )
+            raise Misuse(f"In the store's URL, {name}={value!r} is not valid; use one of {', '.join(legal[name])}.")
     return options
 
 

@@ -374,8 +374,8 @@ def test_a_sqlite_url_with_too_few_slashes_opens_no_other_file(url: str, tmp_pat
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("sqlite:///shop.db?durability=fast", "durability='fast' means nothing here; say one of power, process."),
-        ("sqlite:///shop.db?speed=fast", "speed= means nothing here; this store has: durability."),
+        ("sqlite:///shop.db?durability=fast", "durability='fast' is not valid; use one of power, process."),
+        ("sqlite:///shop.db?speed=fast", "speed= is not known; this store has: durability."),
     ],
 )
 def test_a_stores_option_that_means_nothing_is_refused_with_those_that_do(url: str, told: str) -> None:

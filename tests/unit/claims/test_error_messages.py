@@ -402,7 +402,7 @@ def test_an_option_that_is_not_enforced_is_not_accepted(memory: App, option: str
 
 def test_an_unknown_store_option_is_not_accepted(tmp_path: Any) -> None:
     """The same, for the store's own options. (conductor-oss 1527)"""
-    with pytest.raises(Misuse, match="means nothing here"):
+    with pytest.raises(Misuse, match="is not known"):
         App(f"sqlite:///{tmp_path}/x.db?durabilty=power")
 
 

@@ -342,7 +342,7 @@ def next_of(run_json, what):
 
 def test_a_run_that_waits_for_somebody_does_not_go_on_by_itself(run_json, waiting):
     (asked, show), (until, _) = next_of(run_json, "one")
-    assert "approve charge" in asked and "approvals show apr_" in show
+    assert "approval of charge" in asked and "approvals show apr_" in show
     assert "has arrived, or its time is over" in until
     assert [why.partition(".")[0] for why, _ in next_of(run_json, "call")] == [
         "It goes on when what it waits for has arrived, or its time is over"

@@ -179,7 +179,7 @@ def test_nobody_knows_whether_it_was_started(
         assert stage.entries("sync", "order:1")["start:job"].state == "done"
     else:
         stage.clock.advance(7_201)
-        with pytest.raises(NeedsReview, match="nobody knows whether it was started, and no callback came"):
+        with pytest.raises(NeedsReview, match="it is not known whether it was started, and no callback came"):
             sync(1)
         assert stage.entries("sync", "order:1")["start:job"].state == "unknown"
     assert stage.effects == before

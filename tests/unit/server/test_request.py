@@ -1,4 +1,4 @@
-"""What stands in a query and means nothing here is refused, unless outside senders add things of their own there."""
+"""What stands in a query and is not valid here is refused, unless outside senders add things of their own there."""
 
 import pytest
 

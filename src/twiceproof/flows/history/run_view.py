@@ -187,7 +187,7 @@ def fields(struct: Struct | None) -> dict[str, Any] | None:
 
 
 # Recorded answers: a retry with the same code meets them again.
-ANSWERED = {"WaitTimedOut": "What it waited for did not come in time", "Rejected": "Somebody said no"}
+ANSWERED = {"WaitTimedOut": "What it waited for did not come in time", "Rejected": "It was rejected"}
 
 
 def next_moves(whole: WholeRun) -> WholeRun:
@@ -207,7 +207,7 @@ def _moves(whole: WholeRun) -> Iterator[MoveShape]:
     elif run.state == WAITING:
         yield from _of_wait(whole, name)
     elif run.state == HELD:
-        who = "Nobody is at work any more; a worker or the next call goes on" if run.lapsed else "Somebody is at work"
+        who = "Its lease has run out; a worker or the next call continues it" if run.lapsed else "It is running"
         yield MoveShape(f"{who}. To stop it before its next step:", ("runs", "cancel", name))
     elif run.state == DONE:
         yield MoveShape("To do it again, as something new:", ("runs", "fork", name, "--key", "KEY"))
@@ -218,7 +218,7 @@ def _of_wait(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     asked = [piece.key for piece in whole.pieces if piece.kind == APPROVAL and piece.state == OPEN]
     for approval in asked:
         id_ = approval_id(Address(space_of_run(whole.run.run), APPROVAL, approval))
-        yield MoveShape(f"It waits for somebody to approve {approval}. See what is asked:", ("approvals", "show", id_))
+        yield MoveShape(f"It waits for the approval of {approval}. See what it shows:", ("approvals", "show", id_))
     awaited = any(step.state == WAITS and step.name.startswith(WAIT) for step in whole.steps)
     by_itself = whole.run.due_at is not None and not asked and not awaited
     until = "by itself" if by_itself else "when what it waits for has arrived"

@@ -177,15 +177,13 @@ def by(
     `first` is the version that an object begins with. `keep` is how long the newest version is remembered.
     """
     if compare is not None and compare not in COMPARES:
-        raise Misuse(f"compare={compare!r} means nothing here; say one of {', '.join(COMPARES)}.")
+        raise Misuse(f"compare={compare!r} is not valid; use one of {', '.join(COMPARES)}.")
     if gap not in get_args(Gap):
-        raise Misuse(f"gap={gap!r} means nothing here; say one of {', '.join(get_args(Gap))}.")
+        raise Misuse(f"gap={gap!r} is not valid; use one of {', '.join(get_args(Gap))}.")
     if gap == "apply" and (fetch is not None or first is not None):
         raise Misuse('fetch= and first= are about gaps, and gap="apply" jumps over them; say gap="park".')
     if gap == "park" and compare not in (None, "integer"):
-        raise Misuse(
-            f'gap="park" needs integers, for between others nobody can see a gap; leave out compare={compare!r}.'
-        )
+        raise Misuse(f'gap="park" needs integers: other versions have no visible gaps; leave out compare={compare!r}.')
     if first is not None and (isinstance(first, bool) or not isinstance(first, int)):
         raise Misuse(f"first={first!r} is not an integer; give the version that an object begins with.")
     return By(

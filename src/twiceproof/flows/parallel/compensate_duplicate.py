@@ -148,7 +148,7 @@ def _refuse_recorded_effect(session: Session, duplicate: DuplicateEffect) -> Ope
     kept = [entry for entry in entries if entry.state == STEP_DONE and stem_of(entry.name) == step.name]
     if not kept:
         raise Misuse(
-            f"{step.name} is not recorded as done in this run, so nobody can tell the duplicate from the good one; "
+            f"{step.name} is not recorded as done in this run, so the duplicate cannot be told apart; "
             "settle the run first, or say good_too=True."
         )
     for entry in kept:

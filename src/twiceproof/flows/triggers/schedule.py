@@ -114,7 +114,7 @@ def _written_out(text: str) -> str:
     try:
         return MACROS[text.lower()]
     except KeyError:
-        raise Misuse(f"{text!r} means nothing here; write one of {', '.join(MACROS)}, or five fields.") from None
+        raise Misuse(f"{text!r} is not valid; write one of {', '.join(MACROS)}, or five fields.") from None
 
 
 def _at_wall_time(local: datetime, zone: tzinfo) -> float:
@@ -216,7 +216,7 @@ class Schedule:
     def __init__(self, flow: Flow, ticks: Ticks, when: str, zone: str, overlap: Overlap, catch_up: CatchUp) -> None:
         for name, value, legal in (("overlap", overlap, Overlap), ("catch_up", catch_up, CatchUp)):
             if value not in get_args(legal):
-                raise Misuse(f"{name}={value!r} means nothing here; say one of {', '.join(get_args(legal))}.")
+                raise Misuse(f"{name}={value!r} is not valid; use one of {', '.join(get_args(legal))}.")
         if catch_up == "all" and overlap == "skip":
             raise Misuse(
                 'catch_up="all" starts many at once, and overlap="skip" would skip all but the first; say '

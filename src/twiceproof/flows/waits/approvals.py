@@ -66,7 +66,7 @@ class _PendingApproval(Pending):
     def __init__(
         self, name: str, seconds: float | None, shown: Raw, digest: str, default: bool | None, requester: str
     ) -> None:
-        super().__init__(_wait_name(name), f"waits for somebody to approve {name}", seconds, asked=f"show={digest}")
+        super().__init__(_wait_name(name), f"waits for an approval of {name}", seconds, asked=f"show={digest}")
         self._word = validate_key(name)
         self._shown = shown
         self._digest = digest
@@ -93,7 +93,7 @@ class _PendingApproval(Pending):
     def close(self, session: Session) -> Operation[Sequence[Write]]:
         decision = None
         if self._default is not None:
-            decision = Decision(self._default, "", session.ledger.now(), "nobody decided in time")
+            decision = Decision(self._default, "", session.ledger.now(), "no decision in time")
             self.otherwise = Raw(msgspec.json.encode(decision))
         record = (yield from session.parts.store.read(Address(session.space, APPROVAL_KIND, self._word))).record
         if record is None:
@@ -119,7 +119,7 @@ def approve(
     """Return the decision if it is yes; the same in a replay. A replay that shows other data stops in review."""
     note = yield from awaited(session, _PendingApproval(name, seconds, shown, digest, default, requester))
     if not note.result:
-        raise timed_out(session, f"nobody decided about {name} in time", name)
+        raise timed_out(session, f"no decision about {name} came in time", name)
     decision = msgspec.json.decode(note.result, type=Decision)
     if not decision.approved:
         raise Rejected(
@@ -185,7 +185,7 @@ def _refuse_other_shown(request: ApprovalRequest, shown: str, born: str) -> None
 def _refuse_requester(request: ApprovalRequest, approved: bool, by: str) -> None:
     """The requester may withdraw the request but not approve it."""
     if approved and request.requester and by.casefold() == request.requester.casefold():
-        raise OwnRequest(f"{by} asked for this and cannot approve it; have somebody else decide.", by=by)
+        raise OwnRequest(f"{by} asked for this and cannot approve it; another person must decide.", by=by)
 
 
 def _told(prior: Record, mark: str) -> Decided:
@@ -258,8 +258,7 @@ def find_link(store: Store, token: str) -> Operation[ApprovalLink | None]:
 def link_url(base: str, token: str) -> str:
     if not base.startswith(("http://", "https://")):
         raise Misuse(
-            'Nobody knows where a browser can reach this app; say App(url="https://hooks.example.com") or set '
-            "TWICEPROOF_URL."
+            'The public URL of this app is not known; pass App(url="https://hooks.example.com") or set TWICEPROOF_URL.'
         )
     return f"{base.rstrip('/')}{PATH}{token}"
 

@@ -72,8 +72,7 @@ def _base_of(session: Session) -> str:
     base = session.parts.url
     if not base.startswith(("http://", "https://")):
         raise Misuse(
-            'Nobody knows where callbacks can reach this app; say App(url="https://hooks.example.com") or set '
-            "TWICEPROOF_URL."
+            'The public URL of this app is not known; pass App(url="https://hooks.example.com") or set TWICEPROOF_URL.'
         )
     return base.rstrip("/")
 
@@ -159,7 +158,7 @@ class _StartProof(Pending):
         old = session.ledger.entries[self.name]
         session.ledger.note(Entry(self.name, WAITS, EntryNote(), old.version, session.ledger.now()))
         yield from session.ledger.flush()
-        session.stop_run(Review(f"{self._start}: nobody knows whether it was started, and no callback came in time"))
+        session.stop_run(Review(f"{self._start}: it is not known whether it was started, and no callback came in time"))
 
 
 def remote(

@@ -82,7 +82,7 @@ RULES = {
         ),
         ChecklistRule(
             "forgotten-await",
-            "A call that nobody awaits does nothing: the run ends without it, and stops for a person.",
+            "A call that is never awaited does nothing: the run ends without it, and goes to review.",
             "Write await before it, or hand it to app.gather.",
         ),
         ChecklistRule(
@@ -107,7 +107,7 @@ RULES = {
         ),
         ChecklistRule(
             "missing-undo",
-            "When a later step fails for good, what this one did stays done and nobody is told.",
+            "When a later step fails for good, what this one did stays done, and no one notices.",
             "Name its compensation: @app.step(…, undo=cancel_it), @app.transaction(undo=cancel_it).",
         ),
         ChecklistRule(
@@ -122,7 +122,7 @@ RULES = {
         ),
         ChecklistRule(
             "unbounded-retry",
-            "A step that never succeeds is tried for ever, and nobody looks at it.",
+            "A step that never succeeds is retried for ever, without a review.",
             'Let @app.step(retry=Retry(attempts=8, within="2d")) do it, and take the loop out.',
         ),
         ChecklistRule(

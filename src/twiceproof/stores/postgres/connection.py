@@ -73,7 +73,7 @@ def named(error: StatementRefused) -> StoreError:
         )
     if code == LOCKED:
         return StoreUnavailable(
-            f"Somebody else holds a lock for too long ({text}); nothing was written. "
+            f"Another session holds a lock for too long ({text}); nothing was written. "
             "Look for a long-running transaction in the database, or a stopped process, then try again.",
             unsure=False,
         )

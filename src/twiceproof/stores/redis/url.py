@@ -97,7 +97,7 @@ def _refuse_unknown(options: dict[str, str], *, tls: bool) -> None:
     legal = OURS | (TLS_OPTIONS if tls else set())
     for name in options:
         if name not in legal:
-            raise Misuse(f"The store URL has {name}=…, which means nothing here; legal: {sorted(legal)}.")
+            raise Misuse(f"The store URL has {name}=…, which is not known; use one of: {sorted(legal)}.")
 
 
 def _lanes(text: str) -> int:
@@ -109,7 +109,7 @@ def _lanes(text: str) -> int:
 def _durable(text: str) -> bool:
     if text not in ("full", "cache"):
         raise Misuse(
-            f"durability={text} means nothing here; leave it out, or give durability=cache for a "
+            f"durability={text} is not valid; leave it out, or give durability=cache for a "
             "server that may lose acknowledged writes."
         )
     return text == "full"

@@ -31,11 +31,11 @@ def catch_up(db: sqlite3.Connection, now: float) -> None:
 
 
 class VersionCounter:
-    """As one writing connection draws them, each time within its write transaction.
+    """Version numbers of one writing connection, each drawn within its write transaction.
 
-    A block is reserved in the file and used up from memory, but only as long as nobody else has written: whoever does
-    begins after our block, and what is left of it is no longer larger than everything drawn before. It is left out,
-    as it is after a crash.
+    A block is reserved in the file and used up from memory, as long as no other process has written. One that has
+    began after our block, so the rest of the block is no longer larger than everything drawn before: it is skipped, as
+    it is after a crash.
     """
 
     def __init__(self) -> None:

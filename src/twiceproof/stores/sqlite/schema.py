@@ -52,7 +52,7 @@ def create_private(path: Path) -> bool:
     except OSError as error:
         if not path.parent.is_dir():
             raise StoreError(f"The directory {path.parent} does not exist; create it, or choose another.") from None
-        move = "run this as somebody who may write there, or choose another file"
+        move = "run this as a user who may write there, or choose another file"
         raise StoreError(f"{path} cannot be opened for writing ({error.strerror}); {move}.") from None
 
 
