@@ -18,7 +18,6 @@ from .machine import facts
 from .plan import FULL, QUICK, SECTIONS, Plan
 from .progress import Progress
 from .report import Report
-from .sections.doors import measure_doors, measure_slow_senders
 from .sections.engines import ENGINES, measure_engine
 from .sections.flows import measure_flows
 from .sections.footprint import measure_footprint
@@ -29,6 +28,7 @@ from .sections.recovery import measure_recovery
 from .sections.scale import measure_scale
 from .sections.store import measure_store
 from .sections.waiting import measure_waiting
+from .sections.webhooks import measure_slow_senders, measure_webhooks
 from .sites import Sites
 from .table import show
 
@@ -95,8 +95,11 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
             )
             for kind in ENGINES
         },
-        **{f"doors on {name}": lambda name=name: measure_doors(site_of[name](), plan, progress) for name in LEDGERS},  # type: ignore[misc]
-        "doors with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
+        **{
+            f"webhooks on {name}": lambda name=name: measure_webhooks(site_of[name](), plan, progress)
+            for name in LEDGERS
+        },  # type: ignore[misc]
+        "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }

@@ -136,10 +136,10 @@ def test_some_sections_alone_never_overwrite_the_figures_of_all():
 
 
 @pytest.mark.server
-def test_the_doors_are_measured_beside_a_handler_that_does_nothing(tmp_path):
+def test_webhooks_are_measured_beside_a_handler_that_does_nothing(tmp_path):
     pytest.importorskip("uvicorn", reason="not installed; pip install --editable '.[server]'")
     path = tmp_path / "figures.json"
-    run_bench("--quick", "--only", "doors", "--json", str(path), timeout=300)
+    run_bench("--quick", "--only", "webhooks", "--json", str(path), timeout=300)
     figures = json.loads(path.read_bytes())
     for part in ("SQLite", "PostgreSQL"):
         text = "\n".join(line["text"] for line in figures["lines"] if line["part"] == part)

@@ -1,4 +1,4 @@
-"""Fixtures of the doors' tests."""
+"""Fixtures of the tests of inbound webhooks."""
 
 from __future__ import annotations
 

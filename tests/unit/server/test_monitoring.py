@@ -75,7 +75,7 @@ def test_a_worker_tells_prometheus_what_it_does_and_what_waits(app, port):
     text = scraped(port)
     assert 'twiceproof_runs{state="review"} 1.0' in text and 'twiceproof_runs{state="queued"} 2.0' in text
     assert "twiceproof_runs_under_way 0.0" in text and "twiceproof_runs_begun_total 0.0" in text
-    assert "twiceproof_requests_total" not in text  # it has no doors
+    assert "twiceproof_requests_total" not in text  # it serves no requests
     assert scraped(port, "/healthz") == '{"status":"alive"}'
 
 

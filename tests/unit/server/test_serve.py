@@ -1,4 +1,4 @@
-"""The worker beside the doors: one that breaks is followed by another, until the server leaves."""
+"""The worker beside the server: one that breaks is followed by another, until the server leaves."""
 
 import asyncio
 import signal

@@ -1,4 +1,4 @@
-"""Knocks at a server's doors without a network: the same application, the same routes."""
+"""A client of the server without a network: the same application, the same routes."""
 
 from __future__ import annotations
 

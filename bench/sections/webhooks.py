@@ -1,4 +1,4 @@
-"""The doors: webhooks per second beside a handler that does nothing, and good traffic beside slow senders."""
+"""Webhooks per second beside a handler that does nothing, and good traffic beside slow senders."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..rounds import Slots, compete
 from ..series import ratio, spread
 from ..sites import Site
 
-__all__ = ["measure_doors", "measure_slow_senders"]
+__all__ = ["measure_slow_senders", "measure_webhooks"]
 
 
-def measure_doors(site: Site, plan: Plan, progress: Progress) -> Findings:
+def measure_webhooks(site: Site, plan: Plan, progress: Progress) -> Findings:
     """All three on one server process: they differ in nothing but what is done."""
     slots = Slots(plan.rounds, plan.slot * 4)
     part = f"{site.name}, webhooks"
