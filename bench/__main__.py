@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -29,7 +30,7 @@ from .sections.scale import measure_scale
 from .sections.store import measure_store
 from .sections.waiting import measure_waiting
 from .sections.webhooks import measure_slow_senders, measure_webhooks
-from .sites import Sites
+from .sites import Site, Sites
 from .table import show
 
 RESULTS = Path(__file__).parent / "results"
@@ -95,14 +96,15 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
             )
             for kind in ENGINES
         },
-        **{
-            f"webhooks on {name}": lambda name=name: measure_webhooks(site_of[name](), plan, progress)
-            for name in LEDGERS
-        },  # type: ignore[misc]
+        **{f"webhooks on {name}": partial(_webhooks, site_of[name], plan, progress) for name in LEDGERS},
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
         "import": lambda: measure_footprint(plan, progress),
     }
+
+
+def _webhooks(site: Callable[[], Site], plan: Plan, progress: Progress) -> Findings:
+    return measure_webhooks(site(), plan, progress)
 
 
 def _measured(name: str, section: Callable[[], Findings]) -> Findings:
