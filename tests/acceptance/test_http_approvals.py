@@ -70,7 +70,7 @@ def test_a_form_sent_twice_is_one_decision(shop):
     body = form(shop, path, "approve")
     first, second = send(shop, path, body), send(shop, path, body)
     assert (first.status, second.status) == (200, 200)
-    assert b"Somebody decided before" in second.body and b"Somebody decided before" not in first.body
+    assert b"This was already decided" in second.body and b"This was already decided" not in first.body
 
 
 @pytest.mark.slow

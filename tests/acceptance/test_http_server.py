@@ -191,7 +191,7 @@ def test_a_port_that_is_taken_is_named(start):
     server = start()
     other = start("--port", str(server.address[1]))
     assert other.wait() == 2
-    assert f"port {server.address[1]} cannot be listened at" in other.said()
+    assert f"Cannot listen on 127.0.0.1 port {server.address[1]}" in other.said()
 
 
 # -- whom it cuts off ----------------------------------------------------------------------------

@@ -173,8 +173,8 @@ class Renewed(Held):
 
     def act(self, case: Case) -> Any:
         with self.block(case.order) as claim:
-            assert claim._hold is not None
-            renewed = block(self.app.claims.renew(claim._hold.held))
+            assert claim._scope is not None
+            renewed = block(self.app.claims.renew(claim._scope.hold.held))
             if not isinstance(renewed, LostHold):
                 self.do(case.order, "work")
             claim.result = f"worked {case.order}"
