@@ -17,6 +17,7 @@ from tests.faults.catalogue.poison_http import HttpDoor
 from tests.faults.finding import Finding
 from tests.faults.trial import NAMES, Trial
 from twiceproof.keys import key as keys
+from twiceproof.keys import maker
 
 TITLE = "poison payloads"
 TIMES = {ClaimsDoor: (2_400, 375), FlowsDoor: (900, 150)}  # over all stores, and how few let each kind be met often
@@ -111,7 +112,7 @@ def control(trial: Trial, finding: Finding) -> None:
 
 
 def any_key() -> None:
-    keys.validate_key = str  # type: ignore[assignment]
+    keys.validate_key = maker.validate_key = str  # type: ignore[assignment]
 
 
 def any_value() -> None:

@@ -8,7 +8,7 @@ from tests.acceptance.later import pass_time
 from tests.faults.catalogue.poison import KEPT, NOT_KEPT, REFUSED, VALUES
 from tests.faults.catalogue.poison_door import Door, attempt
 from twiceproof import NeedsReview, ValueRefused
-from twiceproof.flows.engine import runner as leaving
+from twiceproof.flows.engine import exits as leaving
 
 __all__ = ["FlowsDoor"]
 
