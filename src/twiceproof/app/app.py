@@ -91,10 +91,10 @@ class App(Declarations, Triggers, InFlow, Administration):
         clock: Clock = system_clock,
     ) -> None:
         found = from_environment(os.environ)
-        written = found.store if store is None else store if isinstance(store, str) else ""
-        ledger = anchored(written, _directory_of(sys._getframe(1).f_globals.get("__file__")))
+        url_as_given = found.store if store is None else store if isinstance(store, str) else ""
+        ledger = anchored(url_as_given, _directory_of(sys._getframe(1).f_globals.get("__file__")))
         self.settings = Settings(
-            store=ledger if _is_elsewhere(written, ledger) else written,
+            store=ledger if _is_elsewhere(url_as_given, ledger) else url_as_given,
             tenant=found.tenant if tenant is None else tenant,
             best_effort=best_effort,
             url=found.url if url is None else url,
@@ -102,16 +102,16 @@ class App(Declarations, Triggers, InFlow, Administration):
         )
         _refuse_uncallable(self.settings.url)
         self.clock = clock
-        made = _absent(ledger) if ledger != written else None
+        new_file = _absent(ledger) if ledger != url_as_given else None
         self.store: Store = _opened(store, ledger, found.keys if keys is None else keys, clock)
-        self.new_ledger = made  # where it is was worked out, so it may be one too many: everything would be done again
-        if made is not None:
-            ledgers.warning(NEW_LEDGER, made)
+        self.new_ledger = new_file  # its path was inferred: from a wrong one, all work would be repeated
+        if new_file is not None:
+            ledgers.warning(NEW_LEDGER, new_file)
         shelf = open_blob_store(self.settings.resources) if self.settings.resources else None
         self.claims = ClaimManager(self.store, clock=clock, shelf=shelf)
         self.operations: dict[str, Once] = {}
-        told = isinstance(store, str) or self.settings.store != written
-        self._where = store_words(self.settings.store) if told else ()
+        was_explicit = isinstance(store, str) or self.settings.store != url_as_given
+        self._where = store_words(self.settings.store) if was_explicit else ()
         self._owner = Ids(_process_name)
         self._key_watch = KeyWatch()
         self.tally = DuplicateCounter(self.store, self.claims.duplicates, ids=self._owner)
@@ -286,12 +286,12 @@ def _absent(url: str) -> Path | None:
     return path if path is not None and not path.exists() else None
 
 
-def _is_elsewhere(written: str, ledger: str) -> bool:
-    """Return whether the URL as written leads to another file from the current directory."""
-    if ledger == written:
+def _is_elsewhere(url_as_given: str, ledger: str) -> bool:
+    """Return whether the URL as given leads to another file from the current directory."""
+    if ledger == url_as_given:
         return False
     try:
-        return ledger != anchored(written, Path.cwd())
+        return ledger != anchored(url_as_given, Path.cwd())
     except OSError:  # it was removed
         return True
 

@@ -169,9 +169,9 @@ def duplicate(ask: ClaimRequest, done: Done, value: Any, *, own: bool = False) -
 def claim_lost(hold: HeldClaim, lost: LostHold, when: str) -> ClaimLost:
     known = "Nothing was done by this call" if when == BEFORE else "What it found out is kept as evidence"
     return ClaimLost(
-        f"{named(hold.ask)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.ask)}",
-        operation=hold.ask.operation,
-        key=hold.ask.key,
+        f"{named(hold.request)} lost its claim {when}: it is now {lost.state or 'gone'}. {known}: {show(hold.request)}",
+        operation=hold.request.operation,
+        key=hold.request.key,
         state=lost.state,
         owner=lost.owner,
     )
@@ -179,10 +179,10 @@ def claim_lost(hold: HeldClaim, lost: LostHold, when: str) -> ClaimLost:
 
 def inherited(hold: HeldClaim) -> ClaimLost:
     return ClaimLost(
-        f"{named(hold.ask)} is held by the process that this one was forked from, which goes on with it; leave a "
+        f"{named(hold.request)} is held by the process that this one was forked from, which goes on with it; leave a "
         "forked child with os._exit(…), or give it a key of its own.",
-        operation=hold.ask.operation,
-        key=hold.ask.key,
+        operation=hold.request.operation,
+        key=hold.request.key,
         state="held",
         owner=hold.held.owner,
     )

@@ -64,7 +64,7 @@ class Guard:
         """Do the work if it was not done before; otherwise return what the first call returned."""
         outer = enclosing_claim(request.at.space, self.claims.store)
         if outer is not None:
-            refuse_other_payload(outer.ask, request)
+            refuse_other_payload(outer.request, request)
             return _value_of((yield from UserCall(work)))
         results.prepare()
         entered = yield from self.enter(request, results)
@@ -138,7 +138,7 @@ class Guard:
             raise
         if isinstance(answer, LostHold):
             raise claim_lost(scope.hold, answer, DURING)
-        results.mind(value, packed)
+        results.warn_if_lossy(value, packed)
         text = packed.inline or packed.text
         return results.restore(text, loose=True) if text else value
 

@@ -43,10 +43,22 @@ INHERITED = LostHold("held", "")
 class HeldClaim:
     """A held claim that heartbeats keep up to date. `lost` is set when the store says that it was taken over."""
 
-    __slots__ = ("active", "ask", "beat_at", "beating", "context", "ending", "held", "lost", "renew", "store", "token")
+    __slots__ = (
+        "active",
+        "beat_at",
+        "beating",
+        "context",
+        "ending",
+        "held",
+        "lost",
+        "renew",
+        "request",
+        "store",
+        "token",
+    )
 
-    def __init__(self, ask: ClaimRequest, held: Held) -> None:
-        self.ask = ask
+    def __init__(self, request: ClaimRequest, held: Held) -> None:
+        self.request = request
         self.held = held
         self.lost: LostHold | None = None
         self.active = True
@@ -59,13 +71,13 @@ class HeldClaim:
         self.token: Token[tuple[HeldClaim, ...]] | None = None
 
 
-_inside: ContextVar[tuple[HeldClaim, ...]] = ContextVar("twiceproof_inside", default=())
+_enclosing_claims: ContextVar[tuple[HeldClaim, ...]] = ContextVar("twiceproof_inside", default=())
 
 
 def enclosing_claim(space: str, store: Store) -> HeldClaim | None:
     """Return the claim on this space that the caller runs under, if any. Another store has claims of its own."""
-    for hold in _inside.get():
-        if hold.active and hold.ask.at.space == space and hold.store is store:
+    for hold in _enclosing_claims.get():
+        if hold.active and hold.request.at.space == space and hold.store is store:
             return hold
     return None
 
@@ -126,7 +138,7 @@ class ClaimScope:
             self._heartbeat.keep(hold)
             if inside:
                 hold.store = self._claims.store
-                hold.token = _inside.set((*_inside.get(), hold))
+                hold.token = _enclosing_claims.set((*_enclosing_claims.get(), hold))
         except BaseException:  # no thread can be started: nothing was done yet, so the claim is given back
             yield from self.release()
             raise
@@ -140,9 +152,9 @@ class ClaimScope:
         if hold.token is None:
             return
         try:
-            _inside.reset(hold.token)
+            _enclosing_claims.reset(hold.token)
         except ValueError:  # left in another context than entered: a generator closed elsewhere, a pool's other thread
-            _inside.set(tuple(other for other in _inside.get() if other is not hold))
+            _enclosing_claims.set(tuple(other for other in _enclosing_claims.get() if other is not hold))
         hold.token = None
 
     def complete(self, packed: Packed, life: Lifetime, *, unfit: bool = False) -> Operation[Written | LostHold]:
@@ -291,7 +303,7 @@ class Heartbeat:
 
 def _warn(hold: HeldClaim, message: str, what: object) -> None:
     """Log in the context of the holder, so that the line carries the holder's correlation id."""
-    ask = hold.ask
+    ask = hold.request
     about = {"run": ask.run, "flow": ask.operation, "key": ask.key}
     (hold.context or copy_context()).run(log.warning, message, ask.at.space, what, extra=about)
 

@@ -104,7 +104,7 @@ class ClaimBlock:
         self._entered = True
         outer = enclosing_claim(self._request.at.space, self._guard.claims.store)
         if outer is not None and not self._request.reentrant:  # part of the work around it, which records the result
-            refuse_other_payload(outer.ask, self._request)
+            refuse_other_payload(outer.request, self._request)
             self._nested = True
             return self
         self._results.prepare()

@@ -169,7 +169,7 @@ class ResultType:
             self._typed = returned is not Any
             self._decode = _decoder(returned, self._name)
 
-    def forewarn(self, room: int) -> None:
+    def warn_if_too_large(self, room: int) -> None:
         """Warn, before the effect runs, if the last result was too large to keep: the next may be, too."""
         if self._too_large > room:
             warnings.warn(
@@ -208,7 +208,7 @@ class ResultType:
             )
             return msgspec.json.decode(text)
 
-    def mind(self, value: Any, packed: Packed) -> None:
+    def warn_if_lossy(self, value: Any, packed: Packed) -> None:
         """Warn if this value will not come back as it is. Called after it is recorded: the warning may be an error."""
         if packed.spill is not None and packed.spill.reason:
             self._too_large = max(self._too_large, packed.spill.size)

@@ -136,7 +136,7 @@ def is_held_around(parts: Runtime, name: str, group: str) -> bool:
 
 
 def _group_of(hold: HeldClaim) -> tuple[str, str, str]:
-    return hold.ask.tenant, hold.ask.operation, hold.ask.key
+    return hold.request.tenant, hold.request.operation, hold.request.key
 
 
 def or_give_back(parts: Runtime, holds: list[HeldClaim], work: Operation[R]) -> Operation[R]:
@@ -162,7 +162,7 @@ def give_back(parts: Runtime, holds: list[HeldClaim]) -> Operation[None]:
         try:
             yield from parts.claims.release(hold.held)
         except StoreError as error:
-            log.warning("could not give back %s, it lapses: %s", hold.ask.at.space, error)
+            log.warning("could not give back %s, it lapses: %s", hold.request.at.space, error)
 
 
 FULL_PAUSE = 0.5

@@ -316,7 +316,7 @@ def attempt_joined(session: Session, calling: StepCall, done: Done) -> Operation
     ran = yield from transaction.attempt(calling.args, calling.kwargs, draft.writes, lambda: heartbeat.drop(hold))
     if isinstance(ran, Committed) and ran.written is not None and draft.entry is not None:
         session.recorded(draft.entry, ran.written)
-        calling.step.results.mind(ran.value, draft.packed)
+        calling.step.results.warn_if_lossy(ran.value, draft.packed)
         return Recorded()
     if isinstance(ran, TornApart):
         return NeedsPerson(TORN)

@@ -58,7 +58,7 @@ from .dead_letters import (
     write_events,
 )
 from .envelope import Envelope, report
-from .hook import AGAIN, Hook
+from .hook import DEFAULT_RETRY_SECONDS, Hook
 from .redaction import redact
 from .reply import Reply, problem
 from .source import DeliveryOutcome, Event, Handshake, Poison, Reading, Source
@@ -77,7 +77,7 @@ class Admitted(Struct, frozen=True):
 
     outcome: DeliveryOutcome
     run: str = ""
-    retry_in: float = AGAIN
+    retry_in: float = DEFAULT_RETRY_SECONDS
     reason: str = ""  # why it was refused
     event: str = ""  # its id; "" for a delivery that could not be read
 
@@ -308,9 +308,9 @@ def _refused(error: Exception) -> Admitted:
 def _blocked(taken: EnterOutcome) -> Admitted:
     """The outcome of an event whose claim could not be taken."""
     if isinstance(taken, Busy):
-        return Admitted("busy", retry_in=min(AGAIN, taken.retry_after or AGAIN))
+        return Admitted("busy", retry_in=min(DEFAULT_RETRY_SECONDS, taken.retry_after or DEFAULT_RETRY_SECONDS))
     if isinstance(taken, LostHold):
-        return Admitted("busy", retry_in=AGAIN)
+        return Admitted("busy", retry_in=DEFAULT_RETRY_SECONDS)
     if isinstance(taken, InReview):
         return Admitted("review", taken.run)
     return Admitted("failed" if isinstance(taken, Failed) else "duplicate")
@@ -343,7 +343,7 @@ def admit(parts: Runtime, hook: Hook | None, envelope: Envelope) -> Operation[Re
         return (yield from _admit_verified(Admission(parts, hook, envelope)))
     except StoreError as error:
         log.error("%s: the store failed during a delivery; the sender was told to retry: %s", hook.name, error)
-        return hook.source.answer("unavailable", retry_in=5 * AGAIN)
+        return hook.source.answer("unavailable", retry_in=5 * DEFAULT_RETRY_SECONDS)
 
 
 def _refuse_unverified(hook: Hook, envelope: Envelope, parts: Runtime) -> Operation[Reply | None]:

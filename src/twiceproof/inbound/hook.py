@@ -17,7 +17,7 @@ from ..keys.key import is_blank
 from .source import Event, Source
 
 __all__ = [
-    "AGAIN",
+    "DEFAULT_RETRY_SECONDS",
     "RECENT_SECONDS",
     "Hook",
     "OnFailed",
@@ -52,7 +52,7 @@ class RecentRuns:
 
 
 OnFailed = Literal["retry", "keep"]
-AGAIN = 1.0  # seconds after which a sender may retry an event that is being admitted
+DEFAULT_RETRY_SECONDS = 1.0  # seconds after which a sender may retry an event that is being admitted
 
 Secrets = Callable[[], Sequence[str]]
 MakeInput = Callable[[Any], Any]

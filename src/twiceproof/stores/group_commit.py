@@ -13,7 +13,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
-from time import sleep as give_way  # with 0 seconds: threads that wait for the interpreter's lock run first
+from time import sleep as yield_gil  # with 0 seconds: threads that wait for the interpreter's lock run first
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -71,7 +71,7 @@ class PendingCommit(Request[A], Generic[I, A]):
         committer = self._committer
         try:
             if not committer.commit_alone(self):
-                self.park()
+                self.prepare_to_block()
                 committer.enqueue(self)
             if not self.answered:
                 self.wait_or_lead()
@@ -108,7 +108,7 @@ class PendingCommit(Request[A], Generic[I, A]):
 
     def enqueue(self) -> None:
         """Join the queue without waiting yet: for a caller with several items, see `CommitEach`."""
-        self.park()
+        self.prepare_to_block()
         self._committer.enqueue(self)
 
     def wait_or_lead(self) -> None:
@@ -130,11 +130,11 @@ class PendingCommit(Request[A], Generic[I, A]):
         except Exception as error:  # noqa: BLE001 - of this item alone
             return error
 
-    def park(self) -> None:
+    def prepare_to_block(self) -> None:
         self.gate = threading.Lock()
         self.gate.acquire()
 
-    def unpark(self) -> None:
+    def resume(self) -> None:
         """Callers of an interrupted leader are woken twice, perhaps by two threads at once: the second does nothing."""
         if self.gate is not None and self.gate.locked():
             with contextlib.suppress(RuntimeError):
@@ -196,7 +196,7 @@ class GroupCommitter(Generic[I, A]):
         self._group: list[PendingCommit[I, A]] | None = None  # the group under way
         self.leader: PendingCommit[I, A] | None = None  # the blocking caller that has to lead next
         self._thread_leads = False  # whether the store's thread was told to lead
-        self._promised_by: asyncio.AbstractEventLoop | None = None  # the loop that promised to call `ensure_leader`
+        self._leading_loop: asyncio.AbstractEventLoop | None = None  # which will call `ensure_leader`
         self._threads_answered = 0  # in the last group
         self._callers = CallerEstimate()
 
@@ -221,7 +221,9 @@ class GroupCommitter(Generic[I, A]):
         Derived from four facts, each of which changes in one step: an exception from a signal handler in between can
         never leave a committer that is busy for ever.
         """
-        return self._group is not None or self.leader is not None or self._promised_by is not None or self._thread_leads
+        return (
+            self._group is not None or self.leader is not None or self._leading_loop is not None or self._thread_leads
+        )
 
     # -- the lone caller -------------------------------------------------------------------------
 
@@ -241,7 +243,7 @@ class GroupCommitter(Generic[I, A]):
 
     def _finish_alone(self, pending: PendingCommit[I, A], answers: Sequence[Any]) -> None:
         if type(answers[0]) is Again:  # from now on it waits as the others do
-            pending.park()
+            pending.prepare_to_block()
             self._finish([pending], answers)
             return
         pending.answer, pending.answered = answers[0], True
@@ -258,9 +260,9 @@ class GroupCommitter(Generic[I, A]):
         with self._mutex:
             self._queue.append(pending)
             self._callers.arrived()
-            if self._promised_by is None:
+            if self._leading_loop is None:
                 return not self.busy and self._must_lead(pending)
-            if self._promised_by is pending.loop:
+            if self._leading_loop is pending.loop:
                 return False
             # A promise that was not kept yet may be taken over: a blocking caller on that very loop's thread would
             # wait for it for ever, and another loop for as long as that one is held up.
@@ -268,7 +270,7 @@ class GroupCommitter(Generic[I, A]):
                 self.leader = pending
             else:
                 self._thread_leads = True
-            self._promised_by = None
+            self._leading_loop = None
         if pending.loop is not None:
             self._wake_thread()
         return False
@@ -277,15 +279,15 @@ class GroupCommitter(Generic[I, A]):
         if pending.loop is None:
             self.leader = pending
         else:
-            self._promised_by = pending.loop
+            self._leading_loop = pending.loop
         return True
 
     def is_pending(self, pending: PendingCommit[I, A]) -> bool:
         """For an interrupted caller: whether its item is still on its way. If no caller leads, this one must."""
         with self._mutex:
             waiting = pending in self._queue
-            if waiting and (self._promised_by is not None or not self.busy):
-                self._promised_by, self.leader = None, pending
+            if waiting and (self._leading_loop is not None or not self.busy):
+                self._leading_loop, self.leader = None, pending
             return not pending.answered and (waiting or (self._group is not None and pending in self._group))
 
     def withdraw(self, pending: PendingCommit[I, A]) -> None:
@@ -300,10 +302,10 @@ class GroupCommitter(Generic[I, A]):
     def ensure_leader(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Have the store's thread lead, as `loop` promised; None: as any loop did, because that loop is held up."""
         with self._mutex:
-            if self._promised_by is None or (loop is not None and self._promised_by is not loop):
+            if self._leading_loop is None or (loop is not None and self._leading_loop is not loop):
                 return
             self._thread_leads = True
-            self._promised_by = None
+            self._leading_loop = None
         self._wake_thread()
 
     def _wake_thread(self) -> None:
@@ -341,7 +343,7 @@ class GroupCommitter(Generic[I, A]):
         there = 0
         while there < len(self._queue) < self._threads_answered:
             there = len(self._queue)
-            give_way(0)
+            yield_gil(0)
 
     def _answers(self, group: list[PendingCommit[I, A]]) -> Sequence[Any]:
         try:
@@ -443,6 +445,6 @@ class GroupCommitter(Generic[I, A]):
     def _wake_leader(self) -> None:
         leader = self.leader
         if leader is not None:
-            leader.unpark()  # without an answer: it finds that it leads
+            leader.resume()  # without an answer: it finds that it leads
         elif self._thread_leads:
             self._wake_thread()

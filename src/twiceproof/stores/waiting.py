@@ -158,7 +158,7 @@ def wake(commits: Iterable[PendingCommit[Any, Any]]) -> None:
     for pending in commits:
         if pending.loop is None:
             pending.answered = True
-            pending.unpark()
+            pending.resume()
         else:
             loops.setdefault(pending.loop, []).append(pending)
     for loop, mine in loops.items():

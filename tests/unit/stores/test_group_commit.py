@@ -446,7 +446,7 @@ def test_a_loop_that_takes_over_anothers_promise_does_not_keep_it_waiting():
     promised = first.create_task(committer.request("first").wait())
     first.call_soon(first.stop)
     first.run_forever()  # it has promised a leader, and is held up before it can keep its word
-    committer._promised_by = first
+    committer._leading_loop = first
     assert second.run_until_complete(committer.request("second").wait()) == "SECOND"
     assert first.run_until_complete(promised) == "FIRST"
     first.close()
@@ -477,7 +477,7 @@ def test_the_first_to_come_back_lets_those_in_who_were_answered_with_it(monkeypa
             late.append(Caller(committer, coming.pop(0)))
             in_line(committer, 1 + len(late))
 
-    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", others_run)
+    monkeypatch.setattr("twiceproof.stores.group_commit.yield_gil", others_run)
     assert committer.request("first").block() == "FIRST"
     assert [caller.result() for caller in late] == ["SECOND", "THIRD"]
     assert work.groups[-1] == ["first", "second", "third"]
@@ -486,7 +486,7 @@ def test_the_first_to_come_back_lets_those_in_who_were_answered_with_it(monkeypa
 def test_a_caller_that_was_alone_gives_way_to_nobody(monkeypatch):
     committer, ways = committer_of(Work()), []
     committer.request("before").block()
-    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", ways.append)
+    monkeypatch.setattr("twiceproof.stores.group_commit.yield_gil", ways.append)
     assert committer.request("alone").block() == "ALONE"
     assert ways == []
 
@@ -495,7 +495,7 @@ def test_company_that_does_not_come_back_is_not_waited_for(monkeypatch):
     work, ways = Work(), []
     committer = committer_of(work)
     answered_together(committer, work, 3)
-    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", ways.append)
+    monkeypatch.setattr("twiceproof.stores.group_commit.yield_gil", ways.append)
     assert committer.request("alone").block() == "ALONE"
     assert committer.request("alone again").block() == "ALONE AGAIN"
     assert ways == [0]
@@ -510,7 +510,7 @@ def test_a_leader_interrupted_while_it_gives_way_leaves_the_committer_usable(mon
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twiceproof.stores.group_commit.give_way", interrupted)
+    monkeypatch.setattr("twiceproof.stores.group_commit.yield_gil", interrupted)
     with pytest.raises(KeyboardInterrupt):
         committer.request("first").block()
     assert not committer.busy
@@ -611,7 +611,7 @@ def test_a_caller_interrupted_twice_leaves_nobody_waiting_for_it_to_lead(monkeyp
     work.hold()
     first = Caller(committer, "first")
     assert work.begun.wait(PATIENT)
-    monkeypatch.setattr("twiceproof.stores.group_commit.PendingCommit.park", _close_a_gate_that_interrupts)
+    monkeypatch.setattr("twiceproof.stores.group_commit.PendingCommit.prepare_to_block", _close_a_gate_that_interrupts)
     with pytest.raises(KeyboardInterrupt):
         committer.request("hurried").block()
     monkeypatch.undo()

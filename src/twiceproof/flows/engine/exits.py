@@ -213,7 +213,7 @@ class RunExit:
         if pieces:
             pieces = yield from externalise(session.parts.claims.shelf, pieces)
         yield from self._write(as_done(held.at, claim, packed, policy.life), *pieces)
-        results.mind(value, packed)
+        results.warn_if_lossy(value, packed)
         text = packed.inline or packed.text
         return Finished(results.restore(text, loose=True) if text else value)
 

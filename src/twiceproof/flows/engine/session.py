@@ -351,7 +351,7 @@ class Session:
         with self._mutex:
             self.ledger.open_gatherings -= 1
 
-    def left_no_trace(self, step: Step) -> bool:
+    def may_have_started_unrecorded(self, step: Step) -> bool:
         """Whether a holder that crashed may have begun this step without recording it."""
         return self.crashed and not self.marks_starts(step)
 

@@ -93,14 +93,14 @@ class StepRunner:
     def _decide(self, entry: Entry | None, *, tried: bool) -> Any:
         """Decide by what is recorded."""
         session = self._session
-        crashed = session.crashed and not tried and session.left_no_trace(self._step)
+        crashed = session.crashed and not tried and session.may_have_started_unrecorded(self._step)
         since = session.last_time() if crashed and entry is None else 0.0
         now = self._ledger.now() if crashed or entry is not None else 0.0  # a new step's decision does not depend on it
         return on_reached(self._step.plan, entry, now, crashed=crashed, since=since, lapsed=session.lapsed_at)
 
     def _consult(self, entry: Entry, move: Probe | Act) -> Operation[Any]:
         """Ask an attempt that is still at work in this process, or the destination. None: decide again."""
-        if self._step.plan.timeout is not None and (yield from self._outlived(entry)):
+        if self._step.plan.timeout is not None and (yield from self._await_overdue_if_any(entry)):
             return None
         return move if isinstance(move, Act) else (yield from self._ask(entry))
 
@@ -116,7 +116,7 @@ class StepRunner:
         session.refuse_unvisited(self._call.name, acts=True)
         if session.marks_starts(self._step):
             act = structs.replace(act, intent=True)
-        self._step.results.forewarn(session.parts.claims.room)
+        self._step.results.warn_if_too_large(session.parts.claims.room)
         note = self._starting(entry, act)
         if act.intent:
             version = entry.version if entry else ""
@@ -138,7 +138,7 @@ class StepRunner:
     def _refuse_if_undoing(self, entry: Entry | None) -> None:
         """If a crash may have begun this step without a record, a person decides: nothing is undone around it."""
         session, step = self._session, self._step
-        if session.is_to_be_undone and step.is_asked_about and session.left_no_trace(step):
+        if session.is_to_be_undone and step.is_asked_about and session.may_have_started_unrecorded(step):
             self._park(entry, "it must be undone, but whether this was done is unknown")
         session.refuse_if_undoing()
 
@@ -149,7 +149,7 @@ class StepRunner:
         if entry is None and not act.intent:
             return EntryNote(call.asked, repeat, act.starts, unique=unique, place=place)
         now = self._ledger.now()
-        crashed = session.left_no_trace(self._step)
+        crashed = session.may_have_started_unrecorded(self._step)
         first = (entry.note.first_at if entry else None) or (session.last_time() if crashed else now)
         return EntryNote(
             call.asked,
@@ -199,7 +199,7 @@ class StepRunner:
         finding = self._own_result(note, finding)
         overdue = overdue_of(finding, session.attempt_place(call.name)) if plan.timeout is not None else None
         if overdue is not None and plan.repeat.writes_intent:
-            finding = yield from self._outlive(note, [overdue], finding)
+            finding = yield from self._await_overdue(note, [overdue], finding)
         return finding
 
     def _work(self) -> Callable[[], Any]:
@@ -241,13 +241,13 @@ class StepRunner:
         if not newer:
             return
         if isinstance(finding, Returned):
-            yield from self._testify_done(note, finding.value)
+            yield from self._record_late_result(note, finding.value)
         begun = self._ledger.entries.get(self._call.name)
         self._park(begun, f"{newer} was let through while it was under way, and it may have landed after that")
 
     # -- an attempt that outlives its time-out ---------------------------------------------------
 
-    def _outlived(self, entry: Entry) -> Operation[bool]:
+    def _await_overdue_if_any(self, entry: Entry) -> Operation[bool]:
         """Wait for attempts that outlived their time-out in this process. False: there are none.
 
         A step that is declared safe or keyed may be attempted concurrently with them.
@@ -255,11 +255,11 @@ class StepRunner:
         writes_intent = self._step.plan.repeat.writes_intent
         attempts = overdue_at(self._session.attempt_place(self._call.name)) if writes_intent else []
         if attempts:
-            finding = yield from self._outlive(entry.note, attempts, None)
+            finding = yield from self._await_overdue(entry.note, attempts, None)
             yield from self._conclude(entry.note, finding)
         return bool(attempts)
 
-    def _outlive(
+    def _await_overdue(
         self, note: EntryNote, attempts: list[Overdue], finding: Raised | None
     ) -> Operation[Returned | Raised | NeedsPerson]:
         """Return how overdue attempts end, if they end soon. Otherwise a check probes; anything else needs a person.
@@ -273,25 +273,25 @@ class StepRunner:
             if late is not None:
                 return late
         for one in attempts:
-            one.when_over(partial(self._testify, note))
+            one.when_over(partial(self._record_late_outcome, note))
         if finding is not None and not probes:
             return finding
         move = on_probe_while_overdue((yield from self._probe()))
         return Returned(move.receipt) if isinstance(move, Adopt) else move
 
-    def _testify(self, note: EntryNote, finding: Returned | Raised) -> None:
+    def _record_late_outcome(self, note: EntryNote, finding: Returned | Raised) -> None:
         """Keep as evidence how an attempt ended that is no longer waited for."""
         try:
             if isinstance(finding, Raised):
                 failed = structs.replace(note, fault=fault_of(finding.error))
                 block(self._ledger.testify([(Entry(self._call.name, STEP_FAILED, failed), ())]))
             else:
-                block(self._testify_done(note, finding.value))
+                block(self._record_late_result(note, finding.value))
         except Exception as error:  # noqa: BLE001 - there is no caller to raise it to
             run = self._session.claim.run
             log.warning("%s of %s ended late, and that could not be kept: %s", self._call.name, run, error)
 
-    def _testify_done(self, note: EntryNote, value: Any) -> Operation[None]:
+    def _record_late_result(self, note: EntryNote, value: Any) -> Operation[None]:
         done, packed = self._completed(note, value)
         pieces = yield from externalise(self._session.parts.claims.shelf, packed.writes(self._session.space, None))
         yield from self._ledger.testify([(Entry(self._call.name, STEP_DONE, done), pieces)])
@@ -364,7 +364,7 @@ class StepRunner:
     def _complete(self, note: EntryNote, value: Any) -> None:
         done, packed = self._completed(note, value)
         self._session.finished(self._call.name, STEP_DONE, done, *packed.writes(self._session.space, None))
-        self._step.results.mind(value, packed)
+        self._step.results.warn_if_lossy(value, packed)
 
     def _completed(self, note: EntryNote, value: Any) -> tuple[EntryNote, Packed]:
         """Make what is recorded about a step that returned `value`."""

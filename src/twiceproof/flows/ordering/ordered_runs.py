@@ -390,7 +390,7 @@ def _wake(parts: Runtime, mark: Mark, ended: Ended) -> Operation[None]:
 
 
 def _mismatch(taken: TakenRun, clash: ClashDecision) -> Exception:
-    ask = structs.replace(taken.hold.ask, key=taken.claim.key)
+    ask = structs.replace(taken.hold.request, key=taken.claim.key)
     return refusal(ask, Mismatch(clash.mark.fingerprint, taken.claim.fingerprint, HELD, clash.mark.run))
 
 
