@@ -38,7 +38,7 @@ from .claim import (
 from .duplicates import Duplicates
 from .queries import KEEP, Evidence, evidence_write
 from .results import SPILL_LIMIT, Packed, resource_address
-from .retention import forget, remove_pieces
+from .retention import first_pointer, forget, remove_pieces
 from .states import (
     AnswerOnly,
     BeginClaim,
@@ -90,7 +90,9 @@ class ClaimManager:
                 return move.outcome
             sent = self.clock.monotonic()
             try:
-                written: Outcome = yield self.store.write(move.write, *self._alone(move.write))
+                written: Outcome = yield self.store.write(
+                    move.write, *self._alone(move.write), also=first_pointer(move.write)
+                )
             except GeneratorExit:
                 raise
             except BaseException as error:

@@ -31,6 +31,7 @@ from .claim import (
     other_kind,
     run_address,
 )
+from .run_ids import RUN_POINTER, index_address, short_id
 from .states import EXPIRE, TRIM, is_expired, kept_until
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Pointer",
     "Sweeper",
     "Swept",
+    "first_pointer",
     "forget",
     "is_of_a_run_to_come",
     "owner_of",
@@ -53,6 +55,7 @@ __all__ = [
     "remove_pieces",
     "renewal",
     "run_or_claim",
+    "run_pointer",
     "sweep",
 ]
 
@@ -72,6 +75,8 @@ def forget(store: Store, record: Record) -> Operation[None]:
     """A claim that may be forgotten, and everything beside it, unless somebody took it meanwhile."""
     if (yield from remove_pieces(store, Check(record.at, version=record.version))) >= 0:
         yield from store.write(Remove(record.at, version=record.version))
+        if record.at.kind == RUN:
+            yield from _drop_ids(store, [record.at.space])
 
 
 def remove_pieces(store: Store, owner: Check) -> Operation[int]:
@@ -108,7 +113,7 @@ def is_of_a_run_to_come(record: Record, now: float) -> bool:
 
 
 EXTERNAL = "external"  # an id that the outside gave
-POINTERS = (EXTERNAL, "callback")
+POINTERS = (EXTERNAL, "callback", RUN_POINTER)
 LOOK_AGAIN = 30 * 86_400.0
 
 
@@ -116,9 +121,9 @@ class Pointer(Struct, frozen=True, omit_defaults=True):
     """Which unit of work, by its space, and which step of it."""
 
     space: str
-    step: str
-    key: str
-    flow: str
+    step: str = ""
+    key: str = ""
+    flow: str = ""
 
 
 def pointer_of(record: Record) -> Pointer:
@@ -130,14 +135,47 @@ def pointer_write(at: Address, pointer: Pointer) -> Insert:
     return Insert(at, body_of(pointer), queue=EXPIRE, due_in=LOOK_AGAIN)
 
 
+def run_pointer(space: str) -> Insert:
+    """The index record by which a run is found by its short id."""
+    return pointer_write(index_address(short_id(space)), Pointer(space))
+
+
+def first_pointer(write: Write) -> Insert | None:
+    """Goes with the first write of a run, into the same commit."""
+    return run_pointer(write.at.space) if type(write) is Insert and write.at.kind == RUN else None
+
+
+def _drop_ids(store: Store, spaces: Sequence[str]) -> Operation[None]:
+    """Remove the index records of runs that were forgotten."""
+    found = yield from store.read_each([index_address(short_id(space)) for space in spaces])
+    old = [one.record for one in found if one.record is not None]
+    if old:
+        yield from store.write_each([[Remove(record.at, version=record.version)] for record in old])
+        yield from _restore_ids(store, spaces)
+
+
+def _restore_ids(store: Store, spaces: Sequence[str]) -> Operation[None]:
+    """After index records were removed: a run of the same key may have begun meanwhile.
+
+    It found the index record there and wrote none, so that without this it could not be found by its id.
+    """
+    found = yield from store.read_each([run_address(space) for space in spaces])
+    begun = [
+        space for space, one in zip(spaces, found, strict=True) if one.record and not is_expired(one.record, one.now)
+    ]
+    if begun:
+        yield from store.write_each([[run_pointer(space)] for space in begun])
+
+
 def owner_of(record: Record) -> Address:
     return run_address(pointer_of(record).space)
 
 
 def renewal(record: Record, found: Found) -> Remove | Replace:
-    """A pointer that is due: it goes if its unit of work has gone, or only left a tombstone."""
+    """A pointer that is due: it goes if its unit of work has gone, or only left a tombstone, which has an id but no
+    steps."""
     owner = found.record
-    if owner is None or is_expired(owner, found.now) or _is_tombstone(owner):
+    if owner is None or is_expired(owner, found.now) or (_is_tombstone(owner) and record.at.kind != RUN_POINTER):
         return Remove(record.at, version=record.version)
     left = LOOK_AGAIN
     if owner.queue in (EXPIRE, TRIM) and owner.due_at is not None:
@@ -207,6 +245,17 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
             yield from _sweep_large(store, end, counts)
     for end in large:
         yield from _sweep_large(store, end, counts)
+    yield from _sweep_ids(store, [end.record for end in ends if isinstance(end.write, Remove)])
+
+
+def _sweep_ids(store: Store, removed: Sequence[Record]) -> Operation[None]:
+    """What a sweep leaves to do about the index of short ids."""
+    runs = [record.at.space for record in removed if record.at.kind == RUN]
+    if runs:
+        yield from _drop_ids(store, runs)
+    pointers = [pointer_of(record).space for record in removed if record.at.kind == RUN_POINTER]
+    if pointers:
+        yield from _restore_ids(store, pointers)
 
 
 class _End(Struct, frozen=True):

@@ -14,7 +14,7 @@ from ..claims.error_messages import duplicate, no_longer_fits, refusal, result_n
 from ..claims.held_claim import HeldClaim
 from ..claims.policy import Duration
 from ..claims.results import Misfit, unpack
-from ..claims.retention import forget
+from ..claims.retention import first_pointer, forget
 from ..claims.states import AnswerOnly, ClaimRequest, is_expired
 from ..errors import Misuse, NeedsReview, StepFailed, Waiting
 from ..keys.duration import seconds
@@ -96,7 +96,7 @@ class FlowCall:
         If one of them is what it waits for, or what the run needs that has the other, it would wait for ever.
         """
         insert = enqueue(self._ask, self._work, 0.0)
-        written = yield from self._parts.store.write(insert, *alone(insert))
+        written = yield from self._parts.store.write(insert, *alone(insert), also=first_pointer(insert))
         found = None if isinstance(written, Written) else written.found
         if found is None or not is_expired(found, written.now):
             raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))

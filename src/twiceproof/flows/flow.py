@@ -18,7 +18,7 @@ from ..claims.once import refuse_generators
 from ..claims.policy import Policy
 from ..claims.request import ClaimRequestFactory
 from ..claims.results import Packed, ResultType
-from ..claims.retention import forget
+from ..claims.retention import first_pointer, forget
 from ..claims.states import ClaimRequest, Move, is_expired
 from ..errors import Misuse, StoreUnsafe
 from ..operations import Operation, await_, block
@@ -236,7 +236,7 @@ class Flow:
         ask, packed = yield from self.request(args, kwargs, **work)
         insert = enqueue(ask, packed, delay)
         while True:
-            written = yield from self.parts.store.write(insert, *alone(insert))
+            written = yield from self.parts.store.write(insert, *alone(insert), also=first_pointer(insert))
             found = None if isinstance(written, Written) else written.found
             if found is None or not is_expired(found, written.now):
                 break

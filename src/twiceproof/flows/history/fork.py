@@ -24,7 +24,7 @@ from ...claims.claim import (
     space_of,
 )
 from ...claims.results import resource_address, unpack
-from ...claims.retention import forget
+from ...claims.retention import first_pointer, forget
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation
@@ -75,12 +75,12 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that came earlier would do the missing steps once more.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
-    written = yield from store.write(new, *alone(new))
+    written = yield from store.write(new, *alone(new), also=first_pointer(new))
     while not isinstance(written, Written):
         if written.found is None or not _is_half_made(written.found, claim):
             raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
         yield from forget(store, written.found)
-        written = yield from store.write(new, *alone(new))
+        written = yield from store.write(new, *alone(new), also=first_pointer(new))
     ours = Check(new.at, fence=written.fence)
     for piece in (yield from _beside(store, at, new.at, work_of(claim).spill)):
         yield from store.write(ours, piece)
