@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Mapping, MutableMapping
 from typing import Any
 
-from ..claims.claim import NO_RESULT, REVIEW
+from ..claims.claim import NO_RESULT, REVIEW, RUN, address_of
 from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
 from ..claims.policy import Duration
 from ..claims.results import encode_given_result
@@ -16,14 +16,15 @@ from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_behind
 from ..flows.flow import Flow
 from ..flows.history.fork import Forked, fork_run
-from ..flows.history.queries import ALL, EVERY_STATE, Filter, address_of_run, list_runs, look_at_run
+from ..flows.history.queries import ALL, EVERY_STATE, Filter, list_runs, look_at_run
 from ..flows.history.review import SettledRun, Verdict, Word, retry_run, settle_run
 from ..flows.history.run_view import RunShape, WholeRun
-from ..flows.runtime import Runtime, require_own_run
+from ..flows.runtime import Runtime, own_run
 from ..flows.workers.due_work import DueWork
 from ..flows.workers.presence import Presence
 from ..flows.workers.tenants import Tenants
 from ..flows.workers.worker import Worker
+from ..keys import validate_key
 from ..keys.duration import seconds
 from ..operations import Operation, block
 from ..records import Address, Record
@@ -107,11 +108,11 @@ class HistoryApi:
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
             links += block(ids_of(store, self._place(name)))
         for flow in self.flows:
-            links += block(ids_of(store, address_of_run(tenant, f"{flow}/{name}")))
+            links += block(ids_of(store, address_of(tenant, flow, validate_key(name), RUN)))
         return list(dict.fromkeys(links))
 
     def _place(self, run: str) -> Address:
-        return require_own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
+        return block(own_run(self.parts.store, self.parts.tenant, run))
 
 
 class LookAround(DueWork):

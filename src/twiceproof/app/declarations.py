@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID, uuid4
 
-from ..claims.claim import RUN, address_of, run_address, run_id, space_of_run
+from ..claims.claim import RUN, address_of
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
 from ..claims.policy import DEFAULT_KEEP, DEFAULT_LEASE, Duration, OnDuplicate, make_policy
 from ..claims.request import Link, operation_name, refuse_bare
 from ..claims.results import ResultType
+from ..claims.run_ids import is_short_id
 from ..errors import Misuse
 from ..flows.calls import call, start_function, start_many_function
 from ..flows.engine.context import (
@@ -24,6 +25,7 @@ from ..flows.engine.context import (
     current_session,
     giving,
     inside_flow,
+    is_on_loop,
     plain_session,
 )
 from ..flows.engine.decisions import StepPlan
@@ -36,13 +38,14 @@ from ..flows.limits import make_limits
 from ..flows.ordering.declaration import By, OrderFields
 from ..flows.ordering.ordered_runs import Ordering, make_asking, one_per_object
 from ..flows.repeat import DEFAULT_RETRY, NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
-from ..flows.runtime import Runtime, require_own_run
+from ..flows.runtime import Runtime, own_run
 from ..flows.step import Step, StepFunction, external_maker
 from ..flows.transaction import Transaction, joining
 from ..flows.waits.waiting import sleep
 from ..keys import validate_key
 from ..keys.duration import seconds
-from ..operations import await_, block
+from ..operations import Operation, await_, block
+from ..records import Address
 
 __all__ = ["AsyncFlowFunction", "FlowApi", "FlowDecorator", "FlowFunction", "TransactionApi"]
 
@@ -323,16 +326,28 @@ class FlowApi:
         return giving(correlation)
 
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
-        """A handle on a run of any process: by its id, or by flow and key. Await it where you must not block."""
+        """A handle on a run of any process: by its id, or by flow and key. Await it where you must not block.
+
+        On an event loop, an id is looked up when the handle is awaited, or first used.
+        """
+        tenant = self.parts.tenant
+        if run is not None and is_short_id(run) and is_on_loop():
+            return AttachedHandle(lambda: self._look_up(tenant, run), run)
         if run is not None:
-            at = require_own_run(self.parts.tenant, run_address(space_of_run(run)))
+            at = block(own_run(self.parts.store, tenant, run))
         elif flow is not None and key is not None:
-            at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
+            at = address_of(tenant, flow, validate_key(key), RUN)
         else:
             raise Misuse("app.attach needs the id of a run, or flow= and key=.")
+        return AttachedHandle(self._attached(at))
+
+    def _look_up(self, tenant: str, run: str) -> Operation[Handle]:
+        return self._attached((yield from own_run(self.parts.store, tenant, run)))
+
+    def _attached(self, at: Address) -> Handle:
         known = self.flows.get(at.space.split("/", 2)[1])
         results = known.results if known else ResultType(_plain, "run")
-        return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
+        return Handle(self.parts, at, results)
 
 
 def _history(result: Duration | None, history: Duration | None) -> Duration | None:

@@ -15,7 +15,7 @@ from ..flows.parallel.each import CONCURRENCY, ItemBatch, ItemDone, ItemFailed, 
 from ..flows.parallel.gather import gather
 from ..flows.repeat import Retry
 from ..flows.resources import Source, awaits, inline, keep
-from ..flows.runtime import Runtime, own_approval, own_space
+from ..flows.runtime import Runtime, own_approval, own_run
 from ..flows.step import Step
 from ..flows.waits.approvals import ApprovalLink, approve, decide, draw_link, link_url, open_approvals
 from ..flows.waits.callbacks import callback_url, deliver_by_token, remote
@@ -33,7 +33,7 @@ from ..flows.waits.waiting import wait_for, wait_name
 from ..keys import validate_key
 from ..keys.duration import seconds
 from ..keys.fingerprint import digest
-from ..operations import await_, block
+from ..operations import Operation, await_, block
 from ..records import Address
 
 __all__ = ["BatchApi", "ResourceApi", "WaitApi"]
@@ -200,7 +200,8 @@ class BatchApi:
 
     def progress(self, run: str) -> Progress:
         """How far a run is, from any process: `{"reserve": {"done": 812, "failed": 3}}`."""
-        return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
+        store = self.parts.store
+        return block(progress_of(store, block(own_run(store, self.parts.tenant, run)).space))
 
     def compensate_duplicate(
         self,
@@ -225,11 +226,14 @@ class BatchApi:
         declared = step_of(step, "app.compensate_duplicate")
         duplicate = DuplicateEffect(declared, result, arguments or {}, by, note, good_too, undone)
         drive = await_ if declared.undo is not None and declared.undo.is_async else block
-        return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
+        return drive(self._compensate(self._space(run, flow, key), duplicate, drive))
 
-    def _space(self, run: str | None, flow: str | None, key: str | None) -> str:
+    def _compensate(self, found: Operation[str], duplicate: DuplicateEffect, drive: Any) -> Operation[Any]:
+        return (yield from compensate(self.parts, (yield from found), duplicate, drive))
+
+    def _space(self, run: str | None, flow: str | None, key: str | None) -> Operation[str]:
         if run is not None:
-            return own_space(self.parts.tenant, run)
+            return (yield from own_run(self.parts.store, self.parts.tenant, run)).space
         if flow is None or key is None:
             raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
         return space_of(self.parts.tenant, flow, validate_key(key))

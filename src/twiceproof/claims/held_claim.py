@@ -13,7 +13,8 @@ from ..clock import Clock, system_clock
 from ..operations import Operation, block
 from ..stores.base import Store
 from ..threads import at_fork
-from .claim import Held, LostHold
+from .claim import CLAIM, Held, LostHold
+from .run_ids import shown_run
 from .states import ClaimRequest
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _tick_of(reference: weakref.ref[Heartbeat]) -> float | None:
 def _warn(hold: HeldClaim, message: str, what: object) -> None:
     """From the context of its holder: on this thread nobody would know which event the line belongs to."""
     ask = hold.ask
-    about = {"run": ask.run, "flow": ask.operation, "key": ask.key}
+    about = {"run": ask.run if ask.at.kind == CLAIM else shown_run(ask.run), "flow": ask.operation, "key": ask.key}
     (hold.context or copy_context()).run(log.warning, message, ask.at.space, what, extra=about)
 
 

@@ -39,6 +39,7 @@ from .duplicates import Duplicates
 from .queries import KEEP, Evidence, evidence_write
 from .results import SPILL_LIMIT, Packed, resource_address
 from .retention import first_pointer, forget, remove_pieces
+from .run_ids import shown_run
 from .states import (
     AnswerOnly,
     BeginClaim,
@@ -354,7 +355,7 @@ def _settleable(found: Found, where: Sequence[str]) -> Record:
         look = suggested_command(*where, *tenant, "claims", "show", about=(claim.operation, claim.key))
         raise Misuse(f"This claim is done: there is nothing to settle. Look at it with: {look}")
     if claim.work:
-        show = suggested_command(*where, "review", "show", claim.run)
+        show = suggested_command(*where, "review", "show", shown_run(claim.run))
         raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))

@@ -115,6 +115,7 @@ def is_of_a_run_to_come(record: Record, now: float) -> bool:
 EXTERNAL = "external"  # an id that the outside gave
 POINTERS = (EXTERNAL, "callback", RUN_POINTER)
 LOOK_AGAIN = 30 * 86_400.0
+LONG_AFTER = 365 * 86_400.0
 
 
 class Pointer(Struct, frozen=True, omit_defaults=True):
@@ -130,14 +131,14 @@ def pointer_of(record: Record) -> Pointer:
     return msgspec.json.decode(record.body, type=Pointer)
 
 
-def pointer_write(at: Address, pointer: Pointer) -> Insert:
+def pointer_write(at: Address, pointer: Pointer, due_in: float = LOOK_AGAIN) -> Insert:
     """Due from time to time, to see whether what it points to is still there."""
-    return Insert(at, body_of(pointer), queue=EXPIRE, due_in=LOOK_AGAIN)
+    return Insert(at, body_of(pointer), queue=EXPIRE, due_in=due_in)
 
 
 def run_pointer(space: str) -> Insert:
-    """The index record by which a run is found by its short id."""
-    return pointer_write(index_address(short_id(space)), Pointer(space))
+    """The index record by which a run is found by its short id. It is removed with its run, and due without one."""
+    return pointer_write(index_address(short_id(space)), Pointer(space), LONG_AFTER)
 
 
 def first_pointer(write: Write) -> Insert | None:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import msgspec
 
-from ..claims.claim import validate_name
+from ..claims.claim import RUN_ID, validate_name
+from ..claims.run_index import resolve_run
 from ..errors import Misuse
-from ..flows.history.queries import address_of_run
 from ..flows.waits.approvals import ApprovalLink, draw_link, link_url, look_up, open_approvals
 from ..flows.waits.approvals import decide as decide_approval
 from ..flows.waits.records import APPROVAL_KIND, OPEN, Approval, Decided, approval_id, request_address, request_of
@@ -40,15 +40,16 @@ __all__ = [
 ]
 
 
-APPROVAL_HELP = "APPROVAL is an approval's id, or FLOW/KEY where that run asks for one thing."
+APPROVAL_HELP = "APPROVAL is an approval's id, or a run's id or FLOW/KEY where that run asks for one thing."
 MOST = 100
 
 
 def named_approval(target: LedgerTarget, store: Store, name: str) -> str:
     """Its id. What is still open comes first: a run may have asked for other things before."""
-    if "/" not in name:
+    if "/" not in name and not name.startswith(RUN_ID):
         return name
-    asked = store.scan(APPROVAL_KIND, space=address_of_run(target.tenant, name).space, limit=MOST).block().records
+    at = block(resolve_run(store, target.tenant, name))
+    asked = store.scan(APPROVAL_KIND, space=at.space, limit=MOST).block().records
     meant = [record for record in asked if record.state == OPEN] or asked
     if not meant:
         listed = command(target, "approvals", "list")

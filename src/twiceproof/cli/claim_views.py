@@ -11,6 +11,7 @@ from ..claims.claim import CLAIM, DONE, FAILED, HELD, REVIEW, RUN, address_of, c
 from ..claims.queries import Evidence, evidence_of, list_records
 from ..claims.results import unpack
 from ..claims.retention import run_or_claim
+from ..claims.run_ids import shown_run
 from ..claims.states import TRIM, is_expired, is_lapsed, kept_until
 from ..keys import validate_key
 from ..operations import Operation
@@ -145,7 +146,7 @@ def _short(record: Record, now: float) -> dict[str, Any]:
         "lapsed": held and is_lapsed(record, now),
         "attempt": claim.attempt,
         "owner": claim.owner,
-        "run": claim.run,
+        "run": shown_run(claim.run) if record.at.kind == RUN else claim.run,
         "link": claim.link,
         "created_at": record.created_at,
         "updated_at": record.updated_at,

@@ -15,6 +15,7 @@ from ..claims.held_claim import HeldClaim
 from ..claims.policy import Duration
 from ..claims.results import Misfit, unpack
 from ..claims.retention import first_pointer, forget
+from ..claims.run_ids import shown_run
 from ..claims.states import AnswerOnly, ClaimRequest, is_expired
 from ..errors import Misuse, NeedsReview, StepFailed, Waiting
 from ..keys.duration import seconds
@@ -172,15 +173,18 @@ class FlowCall:
 
     def _in_review(self, reason: str) -> NeedsReview:
         name, ask = self._flow.name, self._ask
-        return NeedsReview(
+        run = shown_run(ask.run)
+        error = NeedsReview(
             f"{name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
-            f"{suggested_command(*ask.where, 'review', 'show', ask.run)}",
+            f"{suggested_command(*ask.where, 'review', 'show', run)}",
             operation=name,
             key=ask.key,
-            run=ask.run,
+            run=run,
             state=REVIEW,
             reason=reason,
         )
+        error.reference = ask.run
+        return error
 
     def _waiting(self, parked: Parked) -> Waiting:
         error = waiting(self._ask, parked)

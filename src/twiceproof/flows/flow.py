@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Raw, structs
 
-from ..claims.claim import Held, alone, run_id, validate_name
+from ..claims.claim import Held, alone, validate_name
 from ..claims.error_messages import refuse_other_fingerprint
 from ..claims.held_claim import HeldClaim
 from ..claims.once import refuse_generators
@@ -245,11 +245,10 @@ class Flow:
             refuse_other_fingerprint(ask, found)
             self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
         at = ask.at if found is None else found.at  # what a guarded function of this name did is not done again
-        return Handle(self.parts, at, ask.run, self.results), found is None
+        return Handle(self.parts, at, self.results), found is None
 
     def handle(self, key: str) -> Handle:
-        at = self.asking.address(key)
-        return Handle(self.parts, at, run_id(at.space), self.results)
+        return Handle(self.parts, self.asking.address(key), self.results)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.asking.key(args, kwargs)

@@ -10,6 +10,7 @@ from ..claims.claim import run_address, space_of_run
 from ..claims.error_classification import ErrorRegistry
 from ..claims.held_claim import Heartbeat
 from ..claims.manager import FOR_EVER, ClaimManager
+from ..claims.run_index import resolve_run
 from ..claims.states import Lifetime
 from ..clock import Clock, Ids
 from ..errors import Misuse, NoSuchWait
@@ -19,7 +20,7 @@ from ..stores.base import Store
 from .engine.context import session_var
 from .engine.ledger_flusher import LedgerFlusher
 
-__all__ = ["Runtime", "own_approval", "own_space", "postpone", "require_own_run"]
+__all__ = ["Runtime", "own_approval", "own_run", "own_space", "postpone", "require_own_run"]
 
 
 class Runtime:
@@ -96,8 +97,13 @@ def require_own_run(tenant: str, at: Address) -> Address:
     return at
 
 
+def own_run(store: Store, tenant: str, name: str) -> Operation[Address]:
+    """A tenant's run, by its id or as FLOW/KEY."""
+    return require_own_run(tenant, (yield from resolve_run(store, tenant, name)))
+
+
 def own_space(tenant: str, run: str) -> str:
-    """Where everything of a run lies, by its id."""
+    """Where everything of a run lies, by a stored reference to it."""
     return require_own_run(tenant, run_address(space_of_run(run))).space
 
 

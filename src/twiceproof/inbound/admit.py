@@ -23,10 +23,12 @@ from ..claims.claim import (
     TakeOutcome,
     address_of,
     run_address,
+    run_id,
     space_of_run,
 )
 from ..claims.duplicates import source_var
 from ..claims.results import Packed
+from ..claims.run_ids import shown_run
 from ..claims.states import ClaimRequest, claim_for
 from ..errors import (
     FlowError,
@@ -128,7 +130,8 @@ class Admission:
         return admitted + ((yield from Concurrently([self._heard(event) for event in again])) if again else [])
 
     def _heard(self, event: Event) -> Operation[Admitted]:
-        admitted = structs.replace((yield from self._admit(event)), event=name_of(event))
+        told = yield from self._admit(event)
+        admitted = structs.replace(told, event=name_of(event), run=told.run and shown_run(told.run))
         report(self.hook.name, admitted.word, key=event.id, run=admitted.run)
         return admitted
 
@@ -219,7 +222,7 @@ class Admission:
             handle = yield from self.hook.flow.start(*arguments, plain=True)
         finally:
             source_var.reset(door)
-        return handle.id
+        return run_id(handle.at.space)
 
     def _complete(self, ask: ClaimRequest, held: Held, note: EventNote) -> Operation[None]:
         """If the claim was lost meanwhile, whoever took it over started the same run: nothing is amiss."""
@@ -228,7 +231,7 @@ class Admission:
 
     def _outcome_of(self, run: str, word: Word) -> Operation[Admitted]:
         """Wait for the run's end, as long as the hook says. What ends well, or takes longer, is answered by `word`."""
-        handle = Handle(self.parts, self._claim_of(run), run, self.hook.flow.results)
+        handle = Handle(self.parts, self._claim_of(run), self.hook.flow.results)
         try:
             yield from handle.result(self.hook.wait)
         except NeedsReview:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ...claims.run_ids import shown_run
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import await_
@@ -32,6 +33,7 @@ __all__ = [
     "giving",
     "inside_flow",
     "is_interrupt",
+    "is_on_loop",
     "plain_session",
     "session_var",
 ]
@@ -112,7 +114,7 @@ def current_session() -> Session | None:
 def plain_session(what: str) -> Session | None:
     """The same for a `def`. Beside awaited calls, on their loop, it would wait for a turn that only they can give."""
     session = current_session()
-    if session is not None and session.ledger.abreast and session.drive is await_ and _on_a_loop():
+    if session is not None and session.ledger.abreast and session.drive is await_ and is_on_loop():
         raise Misuse(
             f"{what} is a `def`, called beside others in an `async def` flow: it would hold them all up; make it an "
             f"`async def`, or call it as: await asyncio.to_thread({what}, …)."
@@ -120,7 +122,7 @@ def plain_session(what: str) -> Session | None:
     return session
 
 
-def _on_a_loop() -> bool:
+def is_on_loop() -> bool:
     import asyncio
 
     try:
@@ -166,4 +168,4 @@ def _of_run() -> str:
     session = session_var.get()
     if session is None or not session.open:
         return ""
-    return session.work.correlation or session.claim.run
+    return session.work.correlation or shown_run(session.claim.run)

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
 from ...claims.error_classification import fault_of, retry_after
+from ...claims.run_ids import shown_run
 from ...errors import (
     Duplicate,
     InProgress,
@@ -112,7 +113,7 @@ def _is_final(calling: StepCall, error: BaseException) -> bool:
 def _circle(session: Session, calling: StepCall, error: BaseException) -> Misuse | None:
     """A run that asks for the one that called it: each would lie down for the other, and come round for ever."""
     waits = _is_at_work(error, calling) or (calling.step.plan.repeat is SAFE and isinstance(error, Waiting))
-    if not waits or not isinstance(error, Inner) or error.data.get("run") not in session.callers:
+    if not waits or not isinstance(error, Inner) or error.reference not in session.callers:
         return None
     return Misuse(
         f"{calling.name} is the very run that waits for this call, so neither could ever end; call it with another "
@@ -162,7 +163,7 @@ def _count_anew(session: Session, calling: StepCall, note: EntryNote) -> None:
 
 def _awaited(error: Inner) -> tuple[str, ...]:
     """The run it waits for, if it was under way when it was asked: one that had ended would be found so for ever."""
-    return (error.data["run"],) if error.data.get("state") in UNDER_WAY else ()
+    return (error.reference,) if error.reference and error.data.get("state") in UNDER_WAY else ()
 
 
 def _record_wait(session: Session, calling: StepCall, note: EntryNote, move: Later, now: float) -> None:
@@ -187,12 +188,13 @@ def park(session: Session, calling: StepCall, entry: Entry | None, reason: str) 
 
 
 def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
+    run = shown_run(session.claim.run)
     return StepFailed(
         f"{name} failed: {fault.type}: {fault.message}; catch StepFailed to go another way, or look at "
-        f"the run: twiceproof runs show {session.claim.run}",
+        f"the run: twiceproof runs show {run}",
         step=name,
         fault=fault,
-        run=session.claim.run,
+        run=run,
     )
 
 

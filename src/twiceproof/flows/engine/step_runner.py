@@ -17,6 +17,7 @@ from ...claims.error_classification import fault_of
 from ...claims.error_messages import BEFORE, claim_lost, inherited
 from ...claims.held_claim import INHERITED
 from ...claims.results import Misfit, Packed, pack, unpack
+from ...claims.run_ids import shown_run
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, NotDone, ResultNotKept
@@ -324,7 +325,9 @@ def _testify(session: Session, calling: StepCall, note: EntryNote, finding: Retu
         else:
             block(_testify_done(session, calling, note, finding.value))
     except Exception as error:  # noqa: BLE001 - nobody is there to hear of it
-        log.warning("%s of %s ended late, and that could not be kept: %s", calling.name, session.claim.run, error)
+        log.warning(
+            "%s of %s ended late, and that could not be kept: %s", calling.name, shown_run(session.claim.run), error
+        )
 
 
 # -- ending --------------------------------------------------------------------------------------

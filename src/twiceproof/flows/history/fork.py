@@ -25,6 +25,7 @@ from ...claims.claim import (
 )
 from ...claims.results import resource_address, unpack
 from ...claims.retention import first_pointer, forget
+from ...claims.run_ids import shown_run
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation
@@ -61,7 +62,7 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
     yield from _refuse_overtaken(store, claim_of(record), plan.run)
-    return plan
+    return _shown(plan)
 
 
 def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
@@ -88,7 +89,11 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     parked = (yield from store.read(new.at)).record
     if parked is not None and parked.state == WAITING and parked.fence == written.fence:
         yield from store.write(queued(parked, claim))
-    return plan
+    return _shown(plan)
+
+
+def _shown(plan: Forked) -> Forked:
+    return structs.replace(plan, run=shown_run(plan.run))
 
 
 def _is_half_made(found: Record, claim: Claim) -> bool:
@@ -125,7 +130,7 @@ def _refuse_overtaken(store: Store, claim: Claim, fork: str) -> Operation[None]:
     if mark is not None and isinstance(decide(mark, event, park=False, first=None), DropDecision):
         raise Misuse(
             f"Version {text} of {thing} was overtaken by {mark.version}, so its fork would be dropped as stale; fork "
-            f"the newest one ({mark.run}), or send this state as a newer version."
+            f"the newest one ({shown_run(mark.run)}), or send this state as a newer version."
         )
 
 

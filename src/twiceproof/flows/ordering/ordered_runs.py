@@ -16,6 +16,7 @@ from ...claims.error_messages import refusal
 from ...claims.policy import Policy
 from ...claims.request import ClaimRequestFactory
 from ...claims.results import Packed
+from ...claims.run_ids import shown_run
 from ...errors import Misuse, Stale
 from ...keys import KeyMaker, stage
 from ...operations import Operation, await_, block
@@ -137,16 +138,17 @@ def stale(done: Done) -> Dropped | None:
 
 
 def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequence[str]) -> Stale:
+    newest = shown_run(what.applied_by)
     return Stale(
         f"{operation} for {key!r} is stale: {what.why}. There is nothing to do; look at that run with: "
-        f"{suggested_command(*where, 'runs', 'show', what.applied_by)}",
+        f"{suggested_command(*where, 'runs', 'show', newest)}",
         operation=operation,
         key=key,
-        run=run,
+        run=shown_run(run),
         object=what.object,
         version=what.version,
         newest=what.newest,
-        applied_by=what.applied_by,
+        applied_by=newest,
     )
 
 

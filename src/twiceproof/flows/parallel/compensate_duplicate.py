@@ -15,6 +15,7 @@ from ...claims.error_messages import refusal
 from ...claims.held_claim import INHERITED, HeldClaim
 from ...claims.queries import Evidence, evidence_write
 from ...claims.results import unpack
+from ...claims.run_ids import shown_run
 from ...claims.states import ClaimRequest
 from ...errors import Misuse, NeedsReview, Waiting
 from ...keys.models import from_model
@@ -224,7 +225,7 @@ def _stopped(session: Session, duplicate: DuplicateEffect) -> Exception:
             f"The undo of a duplicate {duplicate.step.name} is put off: {stop.why}. Ask again then.",
             operation=claim.operation,
             key=claim.key,
-            run=claim.run,
+            run=shown_run(claim.run),
             why=stop.why,
             until=_now(session) + (stop.seconds or 0.0),
         )
@@ -234,6 +235,6 @@ def _stopped(session: Session, duplicate: DuplicateEffect) -> Exception:
         "call again with undone=True or undone=False.",
         operation=claim.operation,
         key=claim.key,
-        run=claim.run,
+        run=shown_run(claim.run),
         reason=reason,
     )

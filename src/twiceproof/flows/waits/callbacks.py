@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import SELF, run_id
+from ...claims.claim import SELF
 from ...claims.retention import Pointer, pointer_write
+from ...claims.run_ids import short_id
 from ...errors import Misuse, NoSuchWait
 from ...operations import Operation, await_
 from ...records import Address, Record, Write
@@ -146,7 +147,7 @@ def _shape(store: Store, record: Record, prefix: str) -> Operation[HandedOut | N
     arrival = (yield from store.read(Address(leads.space, ARRIVAL, leads.step))).record
     state = arrival.state if arrival is not None and is_of(arrival, run) else WAITED
     name = leads.step.removeprefix(WAIT)
-    return HandedOut(leads.flow, leads.key, name, run_id(leads.space), state, record.created_at)
+    return HandedOut(leads.flow, leads.key, name, short_id(leads.space), state, record.created_at)
 
 
 class _Proof(Pending):

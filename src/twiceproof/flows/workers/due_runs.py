@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ...claims.claim import RUN, claim_of
+from ...claims.run_ids import shown_id
 from ...errors import Cancelled, Misuse, StepFailed, TwiceproofError
 from ...operations import Operation, await_
 from ...records import Record
@@ -71,7 +72,8 @@ class DueRuns(DueWork):
 
     def about(self, record: Record) -> About:
         claim = claim_of(record)
-        return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
+        run = shown_id(record.at)
+        return About(work_of(claim).correlation or run, run, claim.operation, claim.key)
 
 
 def _tell(ended: Ended, where: Sequence[str]) -> None:

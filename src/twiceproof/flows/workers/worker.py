@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from msgspec import structs
 
-from ...claims.claim import run_id
+from ...claims.run_ids import short_id
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
 from ...operations import Operation, block
 from ...records import Record
@@ -296,7 +296,7 @@ def _about(duty: DueWork, record: Record) -> About:
     try:
         return duty.about(record)
     except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out meets too: its place says enough
-        run = run_id(record.at.space)
+        run = short_id(record.at.space)
         return About(run, run, *record.at.space.split("/", 2)[1:])
 
 

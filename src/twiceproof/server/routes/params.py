@@ -6,10 +6,9 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-from ...claims.claim import run_address, space_of_run
 from ...claims.states import is_expired
 from ...errors import Misuse
-from ...flows.runtime import require_own_run
+from ...flows.runtime import own_run
 from ...inbound.reply import Unreadable, problem, read_body, read_json
 from ...operations import Operation
 from ...records import Address
@@ -35,20 +34,20 @@ def json_of(call: ApiRequest) -> Raw:
         raise RequestRefused(error.reply) from None
 
 
-def place_named(call: ApiRequest) -> Address:
-    """By its id alone. The same answer for what is not there and for what is somebody else's.
+def place_named(call: ApiRequest) -> Operation[Address]:
+    """By its id. The same answer for what is not there and for what is somebody else's.
 
     Where a run would be: a claim of this id is in the same space.
     """
     try:
-        return require_own_run(call.app.settings.tenant, run_address(space_of_run(call.params["name"])))
+        return (yield from own_run(call.app.store, call.app.settings.tenant, call.params["name"]))
     except Misuse:
         raise _gone() from None
 
 
 def run_named(call: ApiRequest) -> Operation[Address]:
     """What is there, and is a run."""
-    at = place_named(call)
+    at = yield from place_named(call)
     found = yield from call.app.store.read(at)
     if found.record is None or is_expired(found.record, found.now):
         raise _gone()

@@ -73,7 +73,7 @@ def _settle_claim(
 
 async def settle_review(call: ApiRequest) -> Reply:
     body = body_of(call, SettleBody)
-    at = place_named(call)
+    at = await await_(place_named(call))
     who = call.principal.name or body.by
     if not who:
         return problem(400, "nameless", "Nobody knows whose word this is.", next_move="Say who you are (`by`).")

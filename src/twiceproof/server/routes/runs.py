@@ -25,6 +25,7 @@ from ...claims.claim import (
 )
 from ...claims.duplicates import source_var
 from ...claims.results import Packed, unpack
+from ...claims.run_ids import shown_id
 from ...claims.states import ClaimRequest, Lifetime, claim_for, is_expired
 from ...errors import Misuse
 from ...flows.engine.compensation import cancel
@@ -52,7 +53,7 @@ LIFE = Lifetime()
 
 
 class Begun(Struct, frozen=True):
-    """Which run a start came to, and whether it was the first."""
+    """Which run a start came to, as it is stored, and whether it was the first."""
 
     run: str
     first: bool
@@ -154,11 +155,11 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     if isinstance(begun, Reply):
         return begun
     at = require_own_run(flow.policy.tenant, run_address(space_of_run(begun.run)))
-    report("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
+    report("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=shown_id(at))
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)
     status = 202 if begun.first and shape.state not in ENDS else 200
-    return json_reply(status, shape, [("location", f"/v1/runs/{begun.run}")])
+    return json_reply(status, shape, [("location", f"/v1/runs/{shown_id(at)}")])
 
 
 def _begin(flow: Flow, start: Start) -> Operation[Begun]:
@@ -184,7 +185,7 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
             f"{flow.name} for {_key_of(handle.at)!r} was claimed by a guarded function of this name, and is no run; "
             f"look at it with: GET /v1/claims/{flow.name}/KEY"
         )
-    return Begun(handle.id, first)
+    return Begun(run_id(handle.at.space), first)
 
 
 def _arguments(flow: Flow, given: Raw) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -219,7 +220,7 @@ def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
 def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[StartedRun]:
     key = _key_of(at)
     if found.record is None or is_expired(found.record, found.now):  # begun long ago, and forgotten since
-        return StartedRun(begun.run, flow.name, key, "forgotten", begun.first)
+        return StartedRun(shown_id(at), flow.name, key, "forgotten", begun.first)
     record = require_run(found)
     claim = claim_of(record)
     result = yield from unpack(flow.parts.store, at, claim.result, claim.spill)
@@ -227,7 +228,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
         f"{claim.fault.type}: {claim.fault.message}" if claim.fault else claim.reason if record.state == REVIEW else ""
     )
     return StartedRun(
-        begun.run, flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
+        shown_id(at), flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
     )
 
 
@@ -337,16 +338,16 @@ async def stop(call: ApiRequest) -> Reply:
     by = body_of(call, WordBody).by
     at = await await_(run_named(call))
     who = call.principal.name or (validate_key(by) if by else "http")
-    return await _moved(call, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
+    return await _moved(at, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
 
 
 async def again(call: ApiRequest) -> Reply:
     body_of(call, WordBody)
     at = await await_(run_named(call))
-    return await _moved(call, retry_run(call.app.store, at))
+    return await _moved(at, retry_run(call.app.store, at))
 
 
-async def _moved(call: ApiRequest, operation: Operation[str]) -> Reply:
+async def _moved(at: Address, operation: Operation[str]) -> Reply:
     """409 for what a run's state does not allow."""
     try:
         state = await await_(operation)
@@ -354,7 +355,7 @@ async def _moved(call: ApiRequest, operation: Operation[str]) -> Reply:
         raise RequestRefused(
             problem(409, "not-now", str(error), next_move="Look at the run, and do what it allows.")
         ) from None
-    return json_reply(200, RunStateBody(call.params["name"], state))
+    return json_reply(200, RunStateBody(shown_id(at), state))
 
 
 HEADERS = {

@@ -11,6 +11,7 @@ from tests.unit.server.routes.knock import Knock
 from twiceproof import App, NotDone
 from twiceproof.claims import queries as listing
 from twiceproof.claims.claim import run_id
+from twiceproof.claims.run_ids import short_id
 
 
 @pytest.fixture
@@ -277,10 +278,19 @@ def test_a_cursor_tells_nothing_of_another_tenants_keys(app, knock, sync, tenant
     assert found == [f"order:{number}" for number in range(4)]
 
 
+@pytest.mark.parametrize("spelled", [run_id, short_id])
+@pytest.mark.parametrize("space", ["default/sync/none", "acme/sync/order:7"])
+def test_the_id_of_what_is_not_there_or_another_tenants_is_unknown(app, knock, sync, space, spelled):
+    Knock(app, tenant="acme")("POST", "/v1/runs/sync", ORDER, 202)
+    knock("GET", f"/v1/runs/{spelled(space)}", status=404)
+    knock("POST", f"/v1/runs/{spelled(space)}/cancel", status=404)
+    knock("POST", f"/v1/reviews/{spelled(space)}", {"verdict": "abandon", "by": "ann"}, 404)
+
+
 @pytest.mark.parametrize("name", ["run_zz", "nonsense", run_id("default/sync/none"), run_id("acme/sync/order:7")])
 def test_what_is_not_there_or_another_tenants_is_not_found(app, knock, sync, name):
     theirs = Knock(app, tenant="acme")("POST", "/v1/runs/sync", ORDER, 202)
-    assert theirs["run"] == run_id("acme/sync/order:7") and knock("GET", "/v1/runs")["runs"] == []
+    assert theirs["run"] == short_id("acme/sync/order:7") and knock("GET", "/v1/runs")["runs"] == []
     knock("GET", f"/v1/runs/{name}", status=404)
     knock("POST", f"/v1/runs/{name}/cancel", status=404)
     knock("POST", f"/v1/runs/{name}/retry", status=404)
