@@ -348,3 +348,32 @@ def test_a_run_whose_code_broke_off_goes_on_after_a_fix(app, knock, how):
         assert knock("POST", f"/v1/reviews/{run}", word, 200)["state"] == "queued"
     work(app)
     assert knock("GET", f"/v1/runs/{run}")["result"] == ORDER["total"]
+
+
+@pytest.mark.parametrize("spelled", [short_id, run_id, lambda space: space.partition("/")[2].replace("/", "%2F")])
+def test_a_run_is_named_by_either_id_and_as_flow_and_key(app, knock, sync, broken, spelled):
+    broken.append(NotDone("closed", final=True))
+    begun = knock("POST", "/v1/runs/sync", ORDER, 202)
+    name = spelled("default/sync/order:7")
+    assert begun["run"] == short_id("default/sync/order:7")
+    assert begun.headers["location"] == f"/v1/runs/{begun['run']}"
+    work(app)
+    assert knock("GET", f"/v1/runs/{name}", status=200)["run"]["run"] == begun["run"]
+    assert knock("POST", f"/v1/runs/{name}/retry", status=200)["run"] == begun["run"]
+    assert knock("POST", f"/v1/runs/{name}/cancel", {"by": "ann"}, 200)["run"] == begun["run"]
+
+
+@pytest.mark.parametrize("spelled", [short_id, run_id])
+def test_a_review_is_settled_by_either_id(app, knock, sync, broken, spelled):
+    broken.append(TimeoutError("no answer"))
+    knock("POST", "/v1/runs/sync", ORDER, 202)
+    work(app)
+    name = spelled("default/sync/order:7")
+    settled = knock("POST", f"/v1/reviews/{name}", {"verdict": "abandon", "by": "ann"}, 200)
+    assert settled["run"] == short_id("default/sync/order:7")
+
+
+def test_a_request_that_comes_again_is_answered_by_the_same_id(app, knock, sync):
+    first = knock("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="abc")
+    again = knock("POST", "/v1/runs/sync", ORDER, 200, idempotency_key="abc")
+    assert first["run"] == again["run"] == short_id("default/sync/order:7")
