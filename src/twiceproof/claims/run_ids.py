@@ -34,7 +34,10 @@ def short_id(space: str) -> str:
     and a commit of many touches a few pages of the database instead of one for each.
     """
     text = space.encode()
-    head, whole = sha256(text[:-2]).digest(), sha256(text).digest()
+    hashed = sha256(text[:-2])
+    head = hashed.digest()
+    hashed.update(text[-2:])
+    whole = hashed.digest()
     bits = (int.from_bytes(head[:3]) >> 4) << 80 | int.from_bytes(whole[:10])
     digest = "".join([_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
     return f"{RUN_ID}{digest}{_check_letter(digest)}"

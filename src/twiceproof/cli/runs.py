@@ -237,7 +237,7 @@ def retry(target: LedgerTarget, run: str) -> None:
 SHOW_EPILOG = """\b
 Examples:
   twiceproof runs show sync_order/shop:order:17
-  twiceproof runs show run_EXAMPLE --json
+  twiceproof runs show run_b0tpf8qq5qd3zbs71fj4d --json
 RUN is a run's id, FLOW/KEY, or a KEY that only one run has.
 A name that begins with a dash follows two.
 """

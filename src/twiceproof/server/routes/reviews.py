@@ -94,7 +94,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         settle_review,
         "Say what happened, and have it go on",
         body=SettleBody,
-        params={"name": "The id of a run, or of a claim: `run` in its answers"},
+        params={"name": "The id of a run, or of a claim (`run` in its answers), or FLOW%2FKEY"},
         tag="reviews",
         answers={
             200: RouteAnswer("What it is now.", SettledRun),

@@ -236,8 +236,8 @@ def _key_of(at: Address) -> str:
     return at.space.split("/", 2)[2]
 
 
-NAME = {"name": "A flow's name to start one, a run's id to look at one"}
-RUN_ID_PARAM = {"name": "A run's id"}
+NAME = {"name": "A flow's name to start one, a run's id (`run` in its answers) or FLOW%2FKEY to look at one"}
+RUN_ID_PARAM = {"name": "A run's id (`run` in its answers), or FLOW%2FKEY"}
 
 
 FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
