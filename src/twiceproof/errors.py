@@ -130,6 +130,8 @@ class ValueRefused(Misuse):
 class ClaimError(TwiceproofError):
     """The claim did not let the work run or finish. Carries `operation` and `key`. Next: see the errors below it."""
 
+    reference = ""  # for the engine, not for users: by which a run that waits for this one finds it
+
 
 class Duplicate(ClaimError):
     """Done before, and duplicates were to be rejected. Carries `result` and `run`. Next: use the result."""

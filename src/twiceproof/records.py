@@ -143,10 +143,14 @@ Write = Insert | Replace | Remove | Check
 
 
 class Batch(Struct, frozen=True, gc=False):
-    """Writes to one space that land together or not at all. The nonce recognises them again."""
+    """Writes to one space that land together or not at all. The nonce recognises them again.
+
+    `also` is a batch of another space that goes into the same commit and lands or not on its own.
+    """
 
     writes: Sequence[Write]
     nonce: str
+    also: Batch | None = None
 
     @property
     def space(self) -> str:

@@ -8,34 +8,23 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..claims.claim import (
-    NO_RESULT,
-    REVIEW,
-    RUN,
-    address_of,
-    parse_space,
-    run_address,
-    run_id,
-    space_of,
-    space_of_run,
-    validate_name,
-)
+from ..claims.claim import NO_RESULT, REVIEW, RUN, address_of, is_short_id, parse_space, space_of, validate_name
 from ..claims.duplicates import Blocked, DuplicateCounter, most_blocked
 from ..claims.once import Once
 from ..claims.policy import Duration
 from ..claims.results import ResultType, encode_given_result
 from ..effects.duplicate_alerts import EVENTS
 from ..errors import Misuse
-from ..flows.engine.context import giving
+from ..flows.engine.context import giving, is_on_loop
 from ..flows.flow import Flow
 from ..flows.handle import AttachedHandle, Handle
-from ..flows.runtime import Runtime, own_approval, own_space, require_own_run
+from ..flows.runtime import Runtime, own_approval, own_run
 from ..flows.waits.records import ARRIVAL_KIND, Approval, Decided, Delivered, deliver, encode_payload, request_address
 from ..flows.workers.due_work import DueWork, IncidentScan
 from ..flows.workers.tenants import Tenants
 from ..keys import validate_key
 from ..keys.duration import seconds
-from ..operations import await_, block
+from ..operations import Operation, await_, block
 from ..records import Address
 from ..stores.grouped import GroupedStore
 from .functions import step_of
@@ -183,14 +172,13 @@ class Administration:
             name: A run's id, its key, "flow/key", or the external id.
         """
         from ..flows.external_ids import ids_of, runs_by_external_id
-        from ..flows.history.queries import address_of_run
 
         store, tenant = self.parts.store, self.parts.tenant
         links = block(runs_by_external_id(store, tenant, name))
         with contextlib.suppress(Misuse):  # the outside's ids may look like a run's, and be none
             links += block(ids_of(store, self._place(name)))
         for flow in self.flows:
-            links += block(ids_of(store, address_of_run(tenant, f"{flow}/{name}")))
+            links += block(ids_of(store, address_of(tenant, flow, validate_key(name), RUN)))
         return list(dict.fromkeys(links))
 
     def progress(self, run: str) -> Progress:
@@ -201,7 +189,7 @@ class Administration:
         """
         from ..flows.parallel.each import progress_of
 
-        return block(progress_of(self.parts.store, own_space(self.parts.tenant, run)))
+        return block(progress_of(self.parts.store, self._place(run).space))
 
     def correlate(self, correlation: str) -> AbstractContextManager[None]:
         """Give runs that are called or started in a `with` block a correlation id: `with app.correlate(request_id):`.
@@ -214,20 +202,31 @@ class Administration:
     def attach(self, run: str | None = None, *, flow: str | None = None, key: str | None = None) -> AttachedHandle:
         """Return a handle on a run of any process. Await its methods where you must not block.
 
+        On an event loop, an id is looked up when the handle is awaited or first used.
+
         Args:
             run: The run's id.
             flow: The flow's name, with `key` instead of an id.
             key: The run's key.
         """
+        tenant = self.parts.tenant
+        if run is not None and is_short_id(run) and is_on_loop():
+            return AttachedHandle(lambda: self._look_up(tenant, run), run)
         if run is not None:
-            at = require_own_run(self.parts.tenant, run_address(space_of_run(run)))
+            at = self._place(run)
         elif flow is not None and key is not None:
-            at = address_of(self.parts.tenant, flow, validate_key(key), RUN)
+            at = address_of(tenant, flow, validate_key(key), RUN)
         else:
             raise Misuse("app.attach needs the id of a run, or flow= and key=.")
+        return AttachedHandle(self._handle_at(at))
+
+    def _look_up(self, tenant: str, run: str) -> Operation[Handle]:
+        return self._handle_at((yield from own_run(self.parts.store, tenant, run)))
+
+    def _handle_at(self, at: Address) -> Handle:
         known = self.flows.get(parse_space(at.space).operation)
         results = known.results if known else ResultType(_plain, "run")
-        return AttachedHandle(Handle(self.parts, at, run_id(at.space), results))
+        return Handle(self.parts, at, results)
 
     def compensate_duplicate(
         self,
@@ -264,17 +263,15 @@ class Administration:
         drive = await_ if declared.undo is not None and declared.undo.is_async else block
         return drive(compensate(self.parts, self._space(run, flow, key), duplicate, drive))
 
-    def _space(self, run: str | None, flow: str | None, key: str | None) -> str:
+    def _space(self, run: str | None, flow: str | None, key: str | None) -> Operation[str]:
         if run is not None:
-            return own_space(self.parts.tenant, run)
+            return (yield from own_run(self.parts.store, self.parts.tenant, run)).space
         if flow is None or key is None:
             raise Misuse("app.compensate_duplicate needs to know the run: give run=, or flow= and key=.")
         return space_of(self.parts.tenant, flow, validate_key(key))
 
     def _place(self, run: str) -> Address:
-        from ..flows.history.queries import address_of_run
-
-        return require_own_run(self.parts.tenant, address_of_run(self.parts.tenant, run))
+        return block(own_run(self.parts.store, self.parts.tenant, run))
 
     # -- waits -----------------------------------------------------------------------------------
 

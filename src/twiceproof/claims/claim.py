@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64decode
 from binascii import b2a_base64
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,11 +18,13 @@ __all__ = [
     "DONE",
     "FAILED",
     "HELD",
+    "INDEX",
     "NO_RESULT",
     "QUEUED",
     "REVIEW",
     "RUN",
     "RUN_ID",
+    "RUN_POINTER",
     "SELF",
     "TRIMMED",
     "WAITING",
@@ -43,10 +46,15 @@ __all__ = [
     "alone",
     "body_of",
     "claim_of",
+    "index_address",
+    "is_short_id",
     "other_kind",
     "parse_space",
     "run_address",
     "run_id",
+    "short_id",
+    "shown_id",
+    "shown_run",
     "space_of",
     "space_of_run",
     "validate_name",
@@ -63,6 +71,15 @@ QUEUED, WAITING = "queued", "waiting"  # only runs: left to a worker; parked on 
 RUN = record_kind("run", expires=True)
 CLAIM = record_kind("claim", expires=True)
 RUN_ID = "run_"  # how a run's id begins
+RUN_POINTER = record_kind("runid", expires=True, points_to_run=True)  # an index record: from a short id to its run
+INDEX = "~runs"  # not a tenant: names have no tilde. The record says whose run it is
+ID_LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's base32: no i, l, o, u
+DIGEST_LETTERS = 20
+# No base64 has a length of 1 modulo 4, so that no id of an older release has this one.
+SHORT_LENGTH = len(RUN_ID) + DIGEST_LETTERS + 1
+_PAIRS = [first + second for first in ID_LETTERS for second in ID_LETTERS]
+_VALUES = bytes.maketrans(ID_LETTERS.encode(), bytes(range(32)))
+_DOUBLED = bytes.maketrans(bytes(range(32)), bytes(2 * value if value < 16 else 2 * value - 31 for value in range(32)))
 NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-@")
 
 
@@ -181,12 +198,15 @@ def alone(write: Write) -> tuple[Check, ...]:
 
 
 def run_id(space: str) -> str:
-    """Return a run's id. It encodes the space, so a second start finds the first, and no index is needed."""
+    """Return the reference to a run that is stored, and was its id in older releases: it encodes the space.
+
+    People and programs are shown `short_id` instead, which does not reveal the key; `run_index` resolves both.
+    """
     return RUN_ID + b2a_base64(space.encode(), newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def space_of_run(run: str) -> str:
-    """Return the space that a run's id encodes."""
+    """Return the space that a stored reference to a run, or an id of an older release, encodes."""
     text = run.removeprefix(RUN_ID)
     try:
         space = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
@@ -195,6 +215,54 @@ def space_of_run(run: str) -> str:
     if space.count("/") < 2 or run_id(space) != run:
         raise Misuse(f"{run[:80]!r} is not the id of a run, nor FLOW/KEY; list them with: twiceproof runs list")
     return space
+
+
+def short_id(space: str) -> str:
+    """Return four letters of the SHA-256 of all but the end, sixteen (80 bits) of the whole, and a check letter.
+
+    Consecutive keys (order 1001, 1002, …) thus share their first letters for a while: their index records are
+    neighbours, and a commit of many writes a few pages of the database instead of one for each.
+    """
+    text = space.encode()
+    hashed = sha256(text[:-2])
+    head = hashed.digest()
+    hashed.update(text[-2:])
+    whole = hashed.digest()
+    bits = (int.from_bytes(head[:3]) >> 4) << 80 | int.from_bytes(whole[:10])
+    digest = "".join([_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
+    return f"{RUN_ID}{digest}{_check_letter(digest)}"
+
+
+def _check_letter(digest: str) -> str:
+    """Return the Luhn check letter, modulo 32: it detects each single wrong letter, and most swapped neighbours."""
+    values = digest.encode().translate(_VALUES)
+    return ID_LETTERS[-(sum(values[::2]) + sum(values[1::2].translate(_DOUBLED))) % 32]
+
+
+def is_short_id(text: str) -> bool:
+    """Return whether a text has the form of a short id. Only the index knows whether there is such a run."""
+    if len(text) != SHORT_LENGTH or not text.startswith(RUN_ID):
+        return False
+    digest = text[len(RUN_ID) : -1]
+    return set(digest) <= set(ID_LETTERS) and text[-1] == _check_letter(digest)
+
+
+def shown_id(at: Address) -> str:
+    """Return the id to show. A claim that is not a run has no index record, and is shown by its long id."""
+    return short_id(at.space) if at.kind == RUN else run_id(at.space)
+
+
+def shown_run(run: str) -> str:
+    """Return the id to show for a stored reference to a run; any other text is returned as it is."""
+    try:
+        return short_id(space_of_run(run))
+    except Misuse:
+        return run
+
+
+def index_address(short: str) -> Address:
+    """Return the address of a run's index record: in a space of its own, so that it needs no other record."""
+    return Address(f"{INDEX}/{short.removeprefix(RUN_ID)}", RUN_POINTER, SELF)
 
 
 def validate_name(what: str, name: str) -> str:

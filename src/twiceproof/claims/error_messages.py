@@ -18,7 +18,7 @@ from ..errors import (
 )
 from ..records import Record
 from ..safe_text import suggested_command
-from .claim import HELD, Busy, Done, Failed, Fault, InReview, LostHold, Mismatch, Parked, claim_of
+from .claim import CLAIM, HELD, Busy, Done, Failed, Fault, InReview, LostHold, Mismatch, Parked, claim_of, shown_run
 from .held_claim import HeldClaim
 from .states import ClaimRequest
 
@@ -68,6 +68,11 @@ def _about(ask: ClaimRequest, *words: str) -> str:
     return suggested_command(*ask.where, *tenant, "claims", *words, about=(ask.operation, ask.key))
 
 
+def _shown(ask: ClaimRequest, run: str) -> str:
+    """Return the id to show. A claim that is not a run has no index record, and keeps its long id."""
+    return run if ask.at.kind == CLAIM else shown_run(run)
+
+
 def _again(ask: ClaimRequest) -> str:
     if ask.inline:
         return f"once the cause is gone, have it run again with: {_about(ask, 'settle', '--did-not-happen')}"
@@ -75,7 +80,13 @@ def _again(ask: ClaimRequest) -> str:
 
 
 def refusal(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
-    data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": outcome.run}
+    error = _refusal(ask, outcome)
+    error.reference = outcome.run
+    return error
+
+
+def _refusal(ask: ClaimRequest, outcome: Busy | Failed | InReview | Mismatch | Parked) -> ClaimError:
+    data: dict[str, Any] = {"operation": ask.operation, "key": ask.key, "run": _shown(ask, outcome.run)}
     if isinstance(outcome, Busy):
         return InProgress(
             f"{named(ask)} is being worked on by {outcome.owner}; try again later "
@@ -121,24 +132,26 @@ def in_doubt(ask: ClaimRequest, fault: Fault) -> NeedsReview:
         f"Look at it with: {show(ask)}",
         operation=ask.operation,
         key=ask.key,
-        run=ask.run,
+        run=_shown(ask, ask.run),
         reason=unknown_after(fault),
         fault=fault,
     )
 
 
 def waiting(ask: ClaimRequest, parked: Parked) -> Waiting:
-    show = suggested_command(*ask.where, "runs", "show", parked.run)
-    return Waiting(
+    show = suggested_command(*ask.where, "runs", "show", _shown(ask, parked.run))
+    error = Waiting(
         f"{named(ask)} is under way and {parked.why or 'waits for a worker'}; a worker goes on with it "
         f"(twiceproof work), or call again later. Look at it with: {show}",
         operation=ask.operation,
         key=ask.key,
-        run=parked.run,
+        run=_shown(ask, parked.run),
         state=parked.state,
         until=parked.until,
         why=parked.why,
     )
+    error.reference = parked.run
+    return error
 
 
 def refuse_other_payload(outer: ClaimRequest, ask: ClaimRequest) -> None:
@@ -161,7 +174,7 @@ def duplicate(ask: ClaimRequest, done: Done, value: Any, *, own: bool = False) -
         operation=ask.operation,
         key=ask.key,
         result=value,
-        run=done.run,
+        run=_shown(ask, done.run),
         own=own,
     )
 
@@ -195,7 +208,7 @@ def no_longer_fits(ask: ClaimRequest, done: Done, why: str) -> NeedsReview:
         f"{show(ask)}",
         operation=ask.operation,
         key=ask.key,
-        run=done.run,
+        run=_shown(ask, done.run),
         reason=why,
     )
 
@@ -206,7 +219,7 @@ def result_not_kept(ask: ClaimRequest, done: Done) -> ResultNotKept:
         f"{named(ask)} was done, but its result is not kept ({why}); look at the claim with: {show(ask)}",
         operation=ask.operation,
         key=ask.key,
-        run=done.run,
+        run=_shown(ask, done.run),
         digest=done.spill.digest if done.spill else "",
         size=done.spill.size if done.spill else 0,
     )

@@ -15,7 +15,7 @@ from ..operations import Operation, block
 from ..records import Written
 from ..stores.base import Store
 from ..threads import BackgroundThread, ThreadRun, at_fork
-from .claim import Busy, Fault, Held, LostHold, TakeOutcome
+from .claim import CLAIM, Busy, Fault, Held, LostHold, TakeOutcome, shown_run
 from .states import ClaimRequest, Lifetime, claim_for
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class Heartbeat:
 def _warn(hold: HeldClaim, message: str, what: object) -> None:
     """Log in the context of the holder, so that the line carries the holder's correlation id."""
     ask = hold.request
-    about = {"run": ask.run, "flow": ask.operation, "key": ask.key}
+    about = {"run": ask.run if ask.at.kind == CLAIM else shown_run(ask.run), "flow": ask.operation, "key": ask.key}
     (hold.context or copy_context()).run(log.warning, message, ask.at.space, what, extra=about)
 
 

@@ -34,6 +34,7 @@ from .claim import (
     body_of,
     claim_of,
     other_kind,
+    shown_run,
 )
 from .duplicates import Duplicates
 from .queries import KEEP, Evidence, evidence_write
@@ -49,6 +50,7 @@ from .states import (
     decide,
     decide_of_other_kind,
     finish_times,
+    first_pointer,
     is_expired,
     is_lapsed,
     outcome_of,
@@ -90,7 +92,9 @@ class ClaimManager:
                 return move.outcome
             sent = self.clock.monotonic()
             try:
-                written: Outcome = yield self.store.write(move.write, *self._alone(move.write))
+                written: Outcome = yield self.store.write(
+                    move.write, *self._alone(move.write), also=first_pointer(move.write)
+                )
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -353,7 +357,7 @@ def _settleable(found: Found, where: Sequence[str]) -> Record:
         look = suggested_command(*where, *tenant, "claims", "show", about=(claim.operation, claim.key))
         raise Misuse(f"This claim is done: there is nothing to settle. Look at it with: {look}")
     if claim.work:
-        show = suggested_command(*where, "review", "show", claim.run)
+        show = suggested_command(*where, "review", "show", shown_run(claim.run))
         raise Misuse(f"This is a run: its steps are settled. Look at them with: {show}")
     if _is_live(record, found.now):
         raise Misuse(_still_held(record, found.now, "stop that process first"))

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-import msgspec
 from msgspec import Struct, structs
 
 from ..clock import Clock
@@ -19,7 +18,6 @@ from ..records import (
     Check,
     Conflict,
     Found,
-    Insert,
     Record,
     Remove,
     Replace,
@@ -38,29 +36,29 @@ from .claim import (
     NO_RESULT,
     REVIEW,
     RUN,
+    RUN_POINTER,
     TRIMMED,
     Claim,
     body_of,
     claim_of,
+    index_address,
     other_kind,
     run_address,
+    short_id,
 )
-from .states import EXPIRE, TRIM, is_expired, kept_until
+from .states import EXPIRE, LOOK_AGAIN, TRIM, is_expired, kept_until, pointer_of, run_pointer
 
 __all__ = [
     "ABANDONED_AFTER",
     "HTTP_OWNER",
     "INPUT",
     "PASS",
-    "Pointer",
     "Sweeper",
     "Swept",
     "forget",
     "is_of_a_run_to_come",
     "owner_of",
     "park_unfinished",
-    "pointer_of",
-    "pointer_write",
     "remove_pieces",
     "renewal",
     "run_or_claim",
@@ -82,6 +80,8 @@ def forget(store: Store, record: Record) -> Operation[None]:
     """Remove an expired claim and everything beside it, unless it was taken meanwhile."""
     if (yield from remove_pieces(store, Check(record.at, version=record.version))) >= 0:
         yield from store.write(Remove(record.at, version=record.version))
+        if record.at.kind == RUN:
+            yield from _drop_ids(store, [record.at.space])
 
 
 def remove_pieces(store: Store, owner: Check) -> Operation[int]:
@@ -117,25 +117,26 @@ def is_of_a_run_to_come(record: Record, now: float) -> bool:
     return named and record.queue == EXPIRE and record.due_at is not None and record.due_at > now
 
 
-LOOK_AGAIN = 30 * 86_400.0
+def _drop_ids(store: Store, spaces: Sequence[str]) -> Operation[None]:
+    """Remove the index records of runs that were removed."""
+    found = yield from store.read_each([index_address(short_id(space)) for space in spaces])
+    old = [one.record for one in found if one.record is not None]
+    if old:
+        yield from store.write_each([[Remove(record.at, version=record.version)] for record in old])
+        yield from _restore_ids(store, spaces)
 
 
-class Pointer(Struct, frozen=True, omit_defaults=True):
-    """Leads to a unit of work, by its space, and to a step of it."""
+def _restore_ids(store: Store, spaces: Sequence[str]) -> Operation[None]:
+    """Write index records again that were removed although a run of the same key has begun meanwhile.
 
-    space: str
-    step: str
-    key: str
-    flow: str
-
-
-def pointer_of(record: Record) -> Pointer:
-    return msgspec.json.decode(record.body, type=Pointer)
-
-
-def pointer_write(at: Address, pointer: Pointer) -> Insert:
-    """Return the write of a pointer. It is due from time to time, to check whether its run still exists."""
-    return Insert(at, body_of(pointer), queue=EXPIRE, due_in=LOOK_AGAIN)
+    That run found the index record in place and wrote none: without this it could not be found by its id.
+    """
+    found = yield from store.read_each([run_address(space) for space in spaces])
+    begun = [
+        space for space, one in zip(spaces, found, strict=True) if one.record and not is_expired(one.record, one.now)
+    ]
+    if begun:
+        yield from store.write_each([[run_pointer(space)] for space in begun])
 
 
 def owner_of(record: Record) -> Address:
@@ -143,9 +144,12 @@ def owner_of(record: Record) -> Address:
 
 
 def renewal(record: Record, found: Found) -> Remove | Replace:
-    """Return what to do with a pointer that is due: remove it if its run is gone or a tombstone, else keep it."""
+    """Return what to do with a pointer that is due: remove it if its run is gone, else keep it.
+
+    A tombstone has no steps, so that pointers to steps are removed; its short id still leads to it.
+    """
     owner = found.record
-    if owner is None or is_expired(owner, found.now) or _is_tombstone(owner):
+    if owner is None or is_expired(owner, found.now) or (_is_tombstone(owner) and record.at.kind != RUN_POINTER):
         return Remove(record.at, version=record.version)
     left = LOOK_AGAIN
     if owner.queue in (EXPIRE, TRIM) and owner.due_at is not None:
@@ -215,6 +219,17 @@ def _sweep_several(store: Store, records: Sequence[Record], now: float, counts: 
             yield from _sweep_large(store, end, counts)
     for end in large:
         yield from _sweep_large(store, end, counts)
+    yield from _sweep_ids(store, [end.record for end in ends if isinstance(end.write, Remove)])
+
+
+def _sweep_ids(store: Store, removed: Sequence[Record]) -> Operation[None]:
+    """Keep the index of short ids in line with the runs that a sweep removed."""
+    runs = [record.at.space for record in removed if record.at.kind == RUN]
+    if runs:
+        yield from _drop_ids(store, runs)
+    pointers = [pointer_of(record).space for record in removed if record.at.kind == RUN_POINTER]
+    if pointers:
+        yield from _restore_ids(store, pointers)
 
 
 class _End(Struct, frozen=True):

@@ -5,9 +5,10 @@ No I/O, no clock, no random numbers. docs/states.md has the diagram of these tra
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct, structs
 
-from ..records import Address, Insert, Record, Replace
+from ..records import Address, Insert, Record, Replace, Write
 from .claim import (
     CLAIM,
     DONE,
@@ -16,6 +17,7 @@ from .claim import (
     NO_RESULT,
     QUEUED,
     REVIEW,
+    RUN,
     WAITING,
     Busy,
     Claim,
@@ -28,10 +30,13 @@ from .claim import (
     TakeOutcome,
     body_of,
     claim_of,
+    index_address,
+    short_id,
 )
 
 __all__ = [
     "EXPIRE",
+    "LOOK_AGAIN",
     "TRIM",
     "AnswerOnly",
     "BeginClaim",
@@ -39,17 +44,24 @@ __all__ = [
     "Lifetime",
     "Move",
     "ParkClaim",
+    "Pointer",
     "claim_for",
     "decide",
     "decide_of_other_kind",
     "finish_times",
+    "first_pointer",
     "kept_until",
     "outcome_of",
+    "pointer_of",
+    "pointer_write",
+    "run_pointer",
 ]
 
 
 EXPIRE = "claims.expire"  # the queue of claims whose key may be forgotten when due
 TRIM = "claims.trim"  # the queue of claims whose result may be dropped when due, leaving a tombstone
+LOOK_AGAIN = 30 * 86_400.0  # seconds after which a pointer, or what lies beside a claim, is checked again
+LONG_AFTER = 365 * 86_400.0  # the same for index records, which are removed with their run: only leftovers become due
 
 
 class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
@@ -231,3 +243,34 @@ def finish_times(state: str, life: Lifetime) -> tuple[str, float | None, float |
     if trimmed and life.keep_result is not None:
         return TRIM, life.keep_result, -1.0 if life.keep is None else life.keep
     return ("", None, None) if life.keep is None else (EXPIRE, life.keep, None)
+
+
+# -- pointers to runs ----------------------------------------------------------------------------
+
+
+class Pointer(Struct, frozen=True, omit_defaults=True):
+    """Leads to a unit of work, by its space, and to a step of it."""
+
+    space: str
+    step: str = ""
+    key: str = ""
+    flow: str = ""
+
+
+def pointer_of(record: Record) -> Pointer:
+    return msgspec.json.decode(record.body, type=Pointer)
+
+
+def pointer_write(at: Address, pointer: Pointer, due_in: float = LOOK_AGAIN) -> Insert:
+    """Return the write of a pointer. It is due from time to time, to check whether its run still exists."""
+    return Insert(at, body_of(pointer), queue=EXPIRE, due_in=due_in)
+
+
+def run_pointer(space: str) -> Insert:
+    """Return the write of the index record by which a run is found by its short id. It is removed with its run."""
+    return pointer_write(index_address(short_id(space)), Pointer(space), LONG_AFTER)
+
+
+def first_pointer(write: Write) -> Insert | None:
+    """Return the index record that goes into the same commit as the first write of a run; None for other writes."""
+    return run_pointer(write.at.space) if type(write) is Insert and write.at.kind == RUN else None

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from ..claims.claim import validate_name
+from ..claims.claim import RUN_ID, validate_name
+from ..claims.run_index import resolve_run
 from ..errors import Misuse
-from ..flows.history.queries import address_of_run
 from ..flows.waits.approvals import ApprovalLink, create_link, link_url, look_up, open_approvals
 from ..flows.waits.approvals import decide as decide_approval
 from ..flows.waits.records import APPROVAL_KIND, OPEN, Approval, Decided, approval_id, request_address, request_of
@@ -40,16 +40,17 @@ __all__ = [
 ]
 
 
-APPROVAL_HELP = "APPROVAL is an approval id, or FLOW/KEY of a run with one pending approval."
+APPROVAL_HELP = "APPROVAL is an approval id, or a run id or FLOW/KEY of a run with one pending approval."
 MOST = 100
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def named_approval(target: LedgerTarget, store: Store, name: str) -> str:
     """Return the id of an approval. A pending one is preferred: a run may have had others before."""
-    if "/" not in name:
+    if "/" not in name and not name.startswith(RUN_ID):
         return name
-    found = store.scan(APPROVAL_KIND, space=address_of_run(target.tenant, name).space, limit=MOST).block().records
+    at = block(resolve_run(store, target.tenant, name))
+    found = store.scan(APPROVAL_KIND, space=at.space, limit=MOST).block().records
     candidates = [record for record in found if record.state == OPEN] or found
     if not candidates:
         listed = command(target, "approvals", "list")

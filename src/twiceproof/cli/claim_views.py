@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, structs
 
-from ..claims.claim import CLAIM, DONE, FAILED, HELD, REVIEW, RUN, address_of, claim_of, validate_name
+from ..claims.claim import CLAIM, DONE, FAILED, HELD, REVIEW, RUN, address_of, claim_of, shown_run, validate_name
 from ..claims.queries import Evidence, evidence_of, list_records
 from ..claims.results import unpack
 from ..claims.retention import run_or_claim
@@ -145,7 +145,7 @@ def _short(record: Record, now: float) -> dict[str, Any]:
         "lapsed": held and is_lapsed(record, now),
         "attempt": claim.attempt,
         "owner": claim.owner,
-        "run": claim.run,
+        "run": shown_run(claim.run) if record.at.kind == RUN else claim.run,
         "link": claim.link,
         "created_at": record.created_at,
         "updated_at": record.updated_at,

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..claims.claim import validate_name
+from ..claims.claim import RUN, address_of, validate_name
+from ..claims.run_index import resolve_run
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
-from ..flows.history.queries import Filter, FlowCount, address_of_run, count_open, list_runs
+from ..flows.history.queries import Filter, FlowCount, count_open, list_runs
 from ..operations import Operation, block
 from ..stores.base import Store
 from .failures import NEGATIVE, NotFound
@@ -140,10 +141,10 @@ def _links(store: Store, tenant: str, name: str) -> Operation[list[IdLink]]:
     links = yield from runs_by_external_id(store, tenant, name)
     if not links:
         with contextlib.suppress(Misuse):  # neither the id of a run, nor FLOW/KEY
-            links = yield from ids_of(store, address_of_run(tenant, name))
+            links = yield from ids_of(store, (yield from resolve_run(store, tenant, name)))
     if not links:
         for run in (yield from list_runs(store, Filter(tenant, key=name), limit=MOST)).runs:
-            links += yield from ids_of(store, address_of_run(tenant, run.run))
+            links += yield from ids_of(store, address_of(tenant, run.flow, run.key, RUN))
     return links
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from ..claims.claim import CLAIM, FAILED, NO_RESULT, QUEUED, REVIEW, RUN, validate_name
+from ..claims.claim import CLAIM, FAILED, NO_RESULT, QUEUED, REVIEW, RUN, address_of, validate_name
 from ..claims.queries import list_records
 from ..errors import Misuse
-from ..flows.history.queries import Filter, address_of_run, list_runs
+from ..flows.history.queries import Filter, list_runs
 from ..flows.history.review import ReviewDecision, SettledRun, Verdict, settle_run
 from ..flows.history.run_view import RunShape, run_shape
 from ..operations import Operation, block
@@ -136,7 +136,7 @@ def _settle(store: Store, runs: Sequence[RunShape], word: ReviewDecision, *, qui
     with Progress("settled", quiet=quiet) as progress:
         for number, run in enumerate(runs, 1):
             try:
-                block(settle_run(store, address_of_run(run.tenant, run.run), word))
+                block(settle_run(store, address_of(run.tenant, run.flow, run.key, RUN), word))
             except Misuse as error:
                 refused.append({"run": run.run, "key": run.key, "reason": str(error)})
             progress.show(number, len(runs))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from ..claims.claim import DONE, FAILED, HELD, QUEUED, Claim, claim_of, validate_name
+from ..claims.claim import DONE, FAILED, HELD, QUEUED, RUN, Claim, address_of, claim_of, validate_name
 from ..claims.retention import run_or_claim
+from ..claims.run_index import resolve_run
 from ..claims.states import is_expired
 from ..errors import Misuse
 from ..flows.engine.compensation import cancel as cancel_run
@@ -19,7 +20,6 @@ from ..flows.history.queries import (
     OPEN_STATES,
     Filter,
     RunPage,
-    address_of_run,
     list_runs,
     look_at_run,
 )
@@ -54,7 +54,7 @@ MOST_NAMED = 5
 def named_run(target: LedgerTarget, store: Store, name: str) -> Address:
     """Return the address of a run. The claim of a guarded function is not a run."""
     try:
-        at = address_of_run(target.tenant, name)
+        at = block(resolve_run(store, target.tenant, name))
     except Misuse:  # neither an id nor FLOW/KEY
         return _by_key(target, store, name, None)
     found = block(run_or_claim(store, at.space))
@@ -68,7 +68,7 @@ def _by_key(target: LedgerTarget, store: Store, key: str, claim: Claim | None) -
     which = Filter(validate_name("tenant", target.tenant), key=key)
     runs = block(list_runs(store, which, limit=MOST_NAMED + 1)).runs
     if len(runs) == 1:
-        return address_of_run(target.tenant, f"{runs[0].flow}/{runs[0].key}")
+        return address_of(target.tenant, runs[0].flow, runs[0].key, RUN)
     if runs:
         names = ", ".join(f"{run.flow}/{run.key}" for run in runs[:MOST_NAMED])
         more = ", …" if len(runs) > MOST_NAMED else ""
@@ -247,7 +247,7 @@ def retry(target: LedgerTarget, run: str) -> None:
 SHOW_EPILOG = f"""\b
 Examples:
   twiceproof runs show sync_order/shop:order:17
-  twiceproof runs show run_ZGVmYXVsdC9idXkvb3JkZXI6MQ --json
+  twiceproof runs show run_b0tpf8qq5qd3zbs71fj4d --json
 {RUN_HELP}
 Write -- before a name that begins with a dash.
 """

@@ -9,13 +9,13 @@ from typing import Any, TypeGuard
 
 from msgspec import Raw
 
-from ..claims.claim import HELD, REVIEW, Busy, Done, InReview, Mismatch, Parked, TakeOutcome, alone, claim_of
+from ..claims.claim import HELD, REVIEW, Busy, Done, InReview, Mismatch, Parked, TakeOutcome, alone, claim_of, shown_run
 from ..claims.error_messages import duplicate, no_longer_fits, refusal, result_not_kept, waiting
 from ..claims.held_claim import HeldClaim
 from ..claims.policy import Duration
 from ..claims.results import Misfit, unpack
 from ..claims.retention import forget
-from ..claims.states import AnswerOnly, ClaimRequest, is_expired
+from ..claims.states import AnswerOnly, ClaimRequest, first_pointer, is_expired
 from ..errors import Misuse, NeedsReview, StepFailed, Waiting
 from ..keys.duration import seconds
 from ..operations import Operation, Raised, Request, Returned, Sleep, await_, block, carry_stop_iteration
@@ -93,7 +93,7 @@ class FlowCall:
         If it needed one of those itself, or the holder of the slot that it needs did, it would wait for ever.
         """
         insert = enqueue(self._ask, self._work, 0.0)
-        written = yield from self._parts.store.write(insert, *alone(insert))
+        written = yield from self._parts.store.write(insert, *alone(insert), also=first_pointer(insert))
         found = None if isinstance(written, Written) else written.found
         if found is None or not is_expired(found, written.now):
             raise self._waiting(Parked("queued", "waits for its turn", self._ask.run))
@@ -170,15 +170,18 @@ class FlowCall:
 
     def _in_review(self, reason: str) -> NeedsReview:
         name, ask = self._flow.name, self._ask
-        return NeedsReview(
+        run = shown_run(ask.run)
+        error = NeedsReview(
             f"{name} for {ask.key!r} waits for a person: {reason.rstrip('.')}. Look at it with: "
-            f"{suggested_command(*ask.where, 'review', 'show', ask.run)}",
+            f"{suggested_command(*ask.where, 'review', 'show', run)}",
             operation=name,
             key=ask.key,
-            run=ask.run,
+            run=run,
             state=REVIEW,
             reason=reason,
         )
+        error.reference = ask.run
+        return error
 
     def _waiting(self, parked: Parked) -> Waiting:
         error = waiting(self._ask, parked)

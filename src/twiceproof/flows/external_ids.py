@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from ..claims.claim import claim_of, run_address, run_id
-from ..claims.retention import Pointer, pointer_of, pointer_write
-from ..claims.states import is_expired
+from ..claims.claim import claim_of, run_address, shown_id
+from ..claims.states import Pointer, is_expired, pointer_of, pointer_write
 from ..operations import Operation
 from ..records import Address, Insert, record_kind
 from ..stores.base import Store, scan_all
@@ -97,7 +96,7 @@ def ids_of(store: Store, at: Address) -> Operation[list[IdLink]]:
         return []
     claim = claim_of(found.record)
     return [
-        IdLink(entry.note.external, claim.operation, claim.key, run_id(at.space), entry.name, found.record.state)
+        IdLink(entry.note.external, claim.operation, claim.key, shown_id(at), entry.name, found.record.state)
         for entry in _done((yield from entries_in(store, at.space)))
     ]
 

@@ -11,14 +11,14 @@ from typing import Any, Literal, get_args
 import msgspec
 from msgspec import Raw, structs
 
-from ..claims.claim import alone, run_id, validate_name
+from ..claims.claim import alone, validate_name
 from ..claims.error_messages import refuse_other_fingerprint, unsafe_store
 from ..claims.once import refuse_generators
 from ..claims.policy import Policy
 from ..claims.request import ClaimRequestFactory
 from ..claims.results import Packed, ResultType
 from ..claims.retention import forget
-from ..claims.states import ClaimRequest, is_expired
+from ..claims.states import ClaimRequest, first_pointer, is_expired
 from ..errors import Misuse
 from ..operations import Operation, await_, block
 from ..records import Written
@@ -185,7 +185,7 @@ class Flow:
         ask, packed = yield from self.request(args, kwargs, **work)
         insert = enqueue(ask, packed, delay)
         while True:
-            written = yield from self.parts.store.write(insert, *alone(insert))
+            written = yield from self.parts.store.write(insert, *alone(insert), also=first_pointer(insert))
             found = None if isinstance(written, Written) else written.found
             if found is None or not is_expired(found, written.now):
                 break
@@ -194,11 +194,10 @@ class Flow:
             refuse_other_fingerprint(ask, found)
             self.parts.claims.duplicates.blocked(self.name, ask.key, tenant=ask.tenant)
         at = ask.at if found is None else found.at  # it may be the claim of a guarded function of the same name
-        return Handle(self.parts, at, ask.run, self.results), found is None
+        return Handle(self.parts, at, self.results), found is None
 
     def handle(self, key: str) -> Handle:
-        at = self.asking.address(key, self.policy.tenant)
-        return Handle(self.parts, at, run_id(at.space), self.results)
+        return Handle(self.parts, self.asking.address(key, self.policy.tenant), self.results)
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
         return self.asking.key(args, kwargs)

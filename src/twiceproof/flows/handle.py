@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ..claims.claim import HELD, REVIEW, Busy, Done, Failed, InReview, Parked, TakeOutcome, parse_space
+from ..claims.claim import (
+    HELD,
+    REVIEW,
+    Busy,
+    Done,
+    Failed,
+    InReview,
+    Parked,
+    TakeOutcome,
+    parse_space,
+    run_id,
+    shown_id,
+)
 from ..claims.results import Misfit, ResultType, unpack
 from ..claims.states import is_expired, is_lapsed, outcome_of
 from ..errors import Misuse, NeedsReview, PriorFailure, ResultNotKept, Waiting
@@ -32,11 +44,14 @@ R_co = TypeVar("R_co", covariant=True)
 class Handle:
     """The operations of a handle; `RunHandle` and `AsyncRunHandle` drive them."""
 
-    def __init__(self, parts: Runtime, at: Address, run: str, results: ResultType) -> None:
+    def __init__(self, parts: Runtime, at: Address, results: ResultType) -> None:
         self.parts = parts
         self.at = at
-        self.id = run
         self.results = results
+
+    @property
+    def id(self) -> str:
+        return shown_id(self.at)
 
     def state(self) -> Operation[str]:
         """queued, held (a process is at work), lapsed, waiting, done, failed or review; "" if there is no such run."""
@@ -67,13 +82,15 @@ class Handle:
         if not isinstance(outcome, Busy | Parked):
             return (yield from self._result_of(outcome))
         parked = outcome if isinstance(outcome, Parked) else Parked(HELD, "is being worked on", self.id)
-        raise Waiting(
+        waiting = Waiting(
             f"{self.id} is under way; look at it with: twiceproof runs show {self.id}",
             run=self.id,
             state=parked.state,
             until=parked.until,
             why=parked.why,
         )
+        waiting.reference = run_id(self.at.space)
+        raise waiting
 
     def cancel(self, by: str = "") -> Operation[str]:
         """Stop the run before its next step, and undo its completed steps. Return the state that it is in then."""
@@ -132,12 +149,14 @@ class Handle:
 
     def _in_review(self, review: InReview) -> NeedsReview:
         reason = review.reason.rstrip(".")
-        return NeedsReview(
+        error = NeedsReview(
             f"{self.id} waits for a person: {reason}. Look at it with: {self._show('review')}",
             run=self.id,
             state=REVIEW,
             reason=review.reason,
         )
+        error.reference = run_id(self.at.space)
+        return error
 
 
 class AnyHandle:
@@ -240,11 +259,25 @@ class AttachedHandle(RunHandle[Any]):
     The flow's own kind does not decide: a `def` program may look at a run of an `async def` flow, and the reverse.
     """
 
-    def __init__(self, handle: Handle) -> None:
-        super().__init__(handle, block)
+    def __init__(self, handle: Handle | Callable[[], Operation[Handle]], run: str = "") -> None:
+        self._found = handle  # or the operation that looks it up, when it is first needed
+        self._drive = block
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        return self._run or super().id
+
+    @property
+    def _handle(self) -> Handle:  # type: ignore[override]
+        if not isinstance(self._found, Handle):
+            self._found = block(self._found())
+        return self._found
 
     def __await__(self) -> Generator[Any, Any, AsyncRunHandle[Any]]:
         return self._awaiting().__await__()
 
     async def _awaiting(self) -> AsyncRunHandle[Any]:
-        return AsyncRunHandle(self._handle, await_)
+        if not isinstance(self._found, Handle):
+            self._found = await await_(self._found())
+        return AsyncRunHandle(self._found, await_)

@@ -19,7 +19,7 @@ from ..stores.base import Store
 from .engine.context import session_var
 from .engine.ledger_flusher import LedgerFlusher
 
-__all__ = ["Runtime", "own_approval", "own_space", "postpone", "require_own_run"]
+__all__ = ["Runtime", "own_approval", "own_run", "own_space", "postpone", "require_own_run"]
 
 
 class Runtime:
@@ -96,8 +96,15 @@ def require_own_run(tenant: str, at: Address) -> Address:
     return at
 
 
+def own_run(store: Store, tenant: str, name: str) -> Operation[Address]:
+    """Return the address of a tenant's own run, by its id or by FLOW/KEY."""
+    from ..claims.run_index import resolve_run
+
+    return require_own_run(tenant, (yield from resolve_run(store, tenant, name)))
+
+
 def own_space(tenant: str, run: str) -> str:
-    """Return the space of a run's records, by its id."""
+    """Return the space of a run's records, by a stored reference to the run."""
     return require_own_run(tenant, run_address(space_of_run(run))).space
 
 

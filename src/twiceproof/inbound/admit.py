@@ -26,6 +26,8 @@ from ..claims.claim import (
     Mismatch,
     address_of,
     run_address,
+    run_id,
+    shown_run,
     space_of_run,
 )
 from ..claims.duplicates import source_var
@@ -136,7 +138,8 @@ class Admission:
         )
 
     def _admit_and_report(self, event: Event) -> Operation[Admitted]:
-        admitted = structs.replace((yield from self._admit(event)), event=event.name)
+        admitted = yield from self._admit(event)
+        admitted = structs.replace(admitted, event=event.name, run=admitted.run and shown_run(admitted.run))
         report(self.hook.name, admitted.outcome, key=event.id, run=admitted.run)
         return admitted
 
@@ -238,7 +241,7 @@ class Admission:
             handle = yield from self.hook.flow.start(*arguments, from_json=True)
         finally:
             source_var.reset(token)
-        return handle.id
+        return run_id(handle.at.space)
 
     def _complete(self, scope: ClaimScope, note: EventNote) -> Operation[None]:
         """Record the run. A claim lost meanwhile is harmless: its new holder started the same run."""
@@ -246,7 +249,7 @@ class Admission:
 
     def _outcome_of(self, run: str, outcome: DeliveryOutcome) -> Operation[Admitted]:
         """Wait up to `hook.wait` for the run's end. Return `outcome` if it succeeds or takes longer."""
-        handle = Handle(self.parts, self._claim_of(run), run, self.hook.flow.results)
+        handle = Handle(self.parts, self._claim_of(run), self.hook.flow.results)
         try:
             yield from handle.result(self.hook.wait)
         except NeedsReview:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..app.app import App
-from ..claims.claim import DONE, FAILED, claim_of, run_id
+from ..claims.claim import DONE, FAILED, claim_of
 from ..claims.once import Once
 from ..claims.results import ResultType
 from ..errors import KeyRefused, Misuse, TwiceproofError
@@ -47,7 +47,7 @@ class GuardedFunction:
 
     def handle(self, key: str) -> Handle:
         at = self.once.asking.address(key)
-        return GuardedHandle(self.parts, at, run_id(at.space), self._results)
+        return GuardedHandle(self.parts, at, self._results)
 
     def start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operation[Handle]:
         raise Misuse(f"{self.name} is under @app.once, where nothing waits; leave --callback and --approve out.")

@@ -12,10 +12,9 @@ import msgspec
 from msgspec import Raw
 
 from ..app.app import App
-from ..claims.claim import run_address, space_of_run
 from ..claims.states import is_expired
 from ..errors import Misuse
-from ..flows.runtime import require_own_run
+from ..flows.runtime import own_run
 from ..inbound.envelope import Envelope
 from ..inbound.reply import Reply, Unreadable, problem, read_body, read_json
 from ..operations import Operation
@@ -141,19 +140,19 @@ class ApiRequest:
         except Unreadable as error:
             raise RequestRefused(error.reply) from None
 
-    def named_address(self) -> Address:
+    def named_address(self) -> Operation[Address]:
         """The address of the run named in the path, whether it exists or not; a claim of this id is in the same space.
 
         A run of another tenant is refused like one that does not exist.
         """
         try:
-            return require_own_run(self.app.settings.tenant, run_address(space_of_run(self.params["name"])))
+            return (yield from own_run(self.app.store, self.app.settings.tenant, self.params["name"]))
         except Misuse:
             raise _no_such_run() from None
 
     def existing_run(self) -> Operation[Address]:
         """The address of the run named in the path, which must exist."""
-        at = self.named_address()
+        at = yield from self.named_address()
         found = yield from self.app.store.read(at)
         if found.record is None or is_expired(found.record, found.now):
             raise _no_such_run()

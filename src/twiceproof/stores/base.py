@@ -53,8 +53,13 @@ class Store(Protocol):
     def read(self, at: Address) -> Request[Found]:
         """What is at this address now. Sees every write acknowledged before it began."""
 
-    def write(self, *writes: Write) -> Request[Outcome]:
-        """Writes to one space, all or none."""
+    def write(self, *writes: Write, also: Insert | None = None) -> Request[Outcome]:
+        """Writes to one space, all or none.
+
+        `also` is an index record of another space. It is inserted by the same commit, so that it costs no second one,
+        but independently: it may exist already, and neither of the two prevents the other. The outcome is that of
+        `writes` alone.
+        """
 
     def scan(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from ..clock import Clock, Ids, jitter, system_clock
-from ..errors import Misuse, StoreError, StoreUnavailable
+from ..errors import BadWrite, Misuse, StoreError, StoreUnavailable
 from ..operations import Request
 from ..records import Address, Batch, Conflict, Due, Found, Insert, Lost, Outcome, Page, Record, Replace, Write, Written
 from ..threads import SerialThread, at_fork, raised_by_signal_handler
@@ -99,11 +99,18 @@ class GroupedStore:
         except Disconnected:
             return self._fetch([at])[0]
 
-    def write(self, *writes: Write) -> Request[Outcome]:
+    def write(self, *writes: Write, also: Insert | None = None) -> Request[Outcome]:
         validate_writes(writes, self.batch_limit)
         if self._closed:
             self._refuse()
-        return self._writes.request(Batch(writes, self._ids()))
+        beside = None if also is None else self._index_batch(also, writes[0].at.space)
+        return self._writes.request(Batch(writes, self._ids(), beside))
+
+    def _index_batch(self, also: Insert, space: str) -> Batch:
+        validate_writes((also,), self.batch_limit)
+        if also.at.space == space:
+            raise BadWrite("`also` is of the same space as the write; pass it as one of the writes instead.")
+        return Batch((also,), self._ids())
 
     def write_each(self, batches: Sequence[Sequence[Write]]) -> Request[Sequence[Outcome | Exception]]:
         for writes in batches:
@@ -203,19 +210,36 @@ class GroupedStore:
 
     def _commit(self, batches: Sequence[Batch]) -> Sequence[Outcome | Again | Exception]:
         """Commit the batches; after a lost acknowledgement find out whether they landed."""
+        every = self._with_index_batches(batches)
         try:
-            answers = self.engine.commit(batches)
+            answers = self.engine.commit(every)
         except Exception as error:
             if raised_by_signal_handler(error):
                 raise
-            answers = self._commit_again(batches, error)
+            answers = self._commit_again(every, error)
         if self._unsure:
-            answers = [self._settle(*pair) for pair in zip(batches, answers, strict=True)]
+            answers = [self._settle(*pair) for pair in zip(every, answers, strict=True)]
         if self.changes:
-            self._notify(batches, answers)
+            self._notify(every, answers)
         if self.on_commit:
-            self._call_back(batches, answers)
-        return answers
+            self._call_back(every, answers)
+        return answers if every is batches else answers[: len(batches)]
+
+    def _with_index_batches(self, batches: Sequence[Batch]) -> Sequence[Batch]:
+        """Return the batches, followed by those of `also`: an index record never lands before its record.
+
+        Those that do not fit into the engine's group are committed separately, which only happens under high load.
+        """
+        also = {batch.also.space: batch.also for batch in batches if batch.also is not None}
+        if not also:
+            return batches
+        for batch in batches:
+            also.pop(batch.space, None)  # an engine may accept one batch per space; that one writes the same record
+        beside = list(also.values())
+        room = self.engine.group_limit - len(batches)
+        if len(beside) > room:
+            self._commit(beside[room:])
+        return [*batches, *beside[:room]]
 
     def _call_back(self, batches: Sequence[Batch], answers: Sequence[Outcome | Again | Exception]) -> None:
         for batch, answer in zip(batches, answers, strict=True):
@@ -244,7 +268,7 @@ class GroupedStore:
 
     def _commit_separately(self, batch: Batch) -> Outcome | Again | Exception:
         """After a group failed as a whole. It may have landed before the error: look for the batch's own nonce."""
-        (answer,) = self._commit([batch])
+        (answer,) = self._commit([Batch(batch.writes, batch.nonce)])  # its `also` is in the list by itself
         if not isinstance(answer, Conflict):
             return answer
         recognised = self._recognise_or_error(batch, answer)

@@ -11,7 +11,7 @@ from twiceproof.claims.claim import Fault, Held, address_of
 from twiceproof.claims.queries import KEEP, evidence_of
 from twiceproof.claims.results import Packed, pack
 from twiceproof.claims.retention import PASS, Sweeper, Swept, sweep
-from twiceproof.claims.states import Lifetime
+from twiceproof.claims.states import Lifetime, pointer_of
 from twiceproof.operations import block
 from twiceproof.stores.grouped import GroupedStore
 from twiceproof.stores.sqlite.engine import SqliteEngine
@@ -359,4 +359,6 @@ def test_a_run_that_is_taken_again_at_the_moment_of_the_sweep_stays_with_all_tha
         engine.before[moment] = take
         assert block(sweep(app.store)).forgotten == 4
         assert [record.at.space for record in other.store.scan("run").block().records] == ["default/buy/order:3"]
+        (indexed,) = other.store.scan("runid").block().records
+        assert pointer_of(indexed).space == "default/buy/order:3"
         assert len(other.store.scan("step").block().records) == 1

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.flows.stage import Died, Stage
 from tests.unit.flows.waits import work
 from twiceproof import App, Misuse, NeedsReview, NoSuchWait, NotDone, Polled, Resource, Waiting
+from twiceproof.claims.claim import run_id
 from twiceproof.flows.workers.due_work import resume_run
 from twiceproof.operations import block
 from twiceproof.records import Remove
@@ -108,7 +109,7 @@ LOOKS: list[Callable[[App, str], Any]] = [
     lambda app, run: app.settle_run(run, "abandon", by="eve"),
     lambda app, run: app.progress(run),
     lambda app, run: app.compensate_duplicate(undoable(app), result=1, by="eve", run=run, good_too=True),
-    lambda app, run: Resource(f"res://{run}/1", 1, "").read(app),
+    lambda app, run: Resource(f"res://{run_id('ours/sync/order:1')}/1", 1, "").read(app),
 ]
 
 

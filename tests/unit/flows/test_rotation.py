@@ -84,9 +84,9 @@ def test_plain_and_old_rows_are_sealed_anew_and_stay_what_they_are(vault: Vault)
     store = vault.store({**NEW, **OLD})
     assert set(keys_in_use(store)) == {"", "old"}
     done = rotate(store)
-    assert (done.sealed, done.left) == (4, 0)
-    assert keys_in_use(store) == {"new": 4}
-    assert rotate(store) == RotationCount(current=4)
+    assert (done.sealed, done.left) == (6, 0)  # of each: the run, its step, its index record
+    assert keys_in_use(store) == {"new": 6}
+    assert rotate(store) == RotationCount(current=6)
     app = vault.app(NEW)
     for order in (0, 1):
         assert shop(app)(order) == f"saved {order}"
@@ -137,7 +137,7 @@ def test_what_is_held_is_left_to_its_holder(vault: Vault) -> None:
     with app.claim("ship", "order:1") as claim:
         assert sync(1) == ["first", "second"]
         claim.result = "shipped"
-    assert seen[0].sealed == 0
+    assert seen[0].sealed == 1  # the index record of the run
     assert seen[0].held >= 3
     assert sync(1) == ["first", "second"]
     done = rotate(vault.store({**NEW, **OLD}))
@@ -166,7 +166,7 @@ def test_a_run_that_was_cut_off_keeps_the_times_it_is_judged_by(vault: Vault) ->
     with pytest.raises(KeyboardInterrupt):
         sync(1)
     vault.clock.advance(60)
-    assert rotate(vault.store({**NEW, **OLD})) == RotationCount(held=2)
+    assert rotate(vault.store({**NEW, **OLD})) == RotationCount(sealed=1, held=2)
     cut[0] = False
     assert sync(1) == ["first", "second"]
     assert rotate(vault.store({**NEW, **OLD})).left == 0
@@ -178,7 +178,7 @@ def test_a_run_whose_holder_died_is_left_until_somebody_goes_on_with_it(vault: V
     with pytest.raises(Died):
         shop(dying)(1)
     vault.clock.advance(60)
-    assert rotate(vault.store({**NEW, **OLD})) == RotationCount(held=1)
+    assert rotate(vault.store({**NEW, **OLD})) == RotationCount(sealed=1, held=1)
     assert shop(vault.app({**NEW, **OLD}))(1) == "saved 1"
 
 
@@ -232,7 +232,7 @@ def test_an_old_key_that_is_missing_stops_it_and_is_named(vault: Vault) -> None:
     shop(vault.app(OLD))(1)
     with pytest.raises(CannotOpen, match="'old'"):
         rotate(vault.store(NEW))
-    assert keys_in_use(vault.store(NEW)) == {"old": 2}
+    assert keys_in_use(vault.store(NEW)) == {"old": 3}
 
 
 def test_a_bad_row_does_not_keep_the_old_key_in_use_for_the_others(vault: Vault, caplog: Any) -> None:

@@ -317,8 +317,8 @@ class Forgetful:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def write(self, *writes: Any) -> Any:
-        request = self._inner.write(*writes)
+    def write(self, *writes: Any, **more: Any) -> Any:
+        request = self._inner.write(*writes, **more)
         if not self._left:
             return request
         self._left -= 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct, structs
 
-from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, Fault, body_of, claim_of
+from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, Fault, body_of, claim_of, shown_run
 from ...claims.manager import FOR_EVER
 from ...claims.results import unpack
 from ...claims.states import Lifetime, finish_times, is_lapsed
@@ -177,12 +177,11 @@ def refuse_cancelled(record: Record | None, where: Sequence[str] = ()) -> None:
         return
     what = f"This run was {work.undoing} by {work.by or 'somebody'}"
     if record.state == STEP_FAILED:
-        move = suggested_command(*where, "runs", "fork", claim.run, "--key", "KEY")
+        move = suggested_command(*where, "runs", "fork", shown_run(claim.run), "--key", "KEY")
         raise Misuse(f"{what}, and stays so. Start it as something new: {move}")
     if work.undoing == CANCELLED:
-        raise Misuse(
-            f"{what}, and must still be undone. Settle it: {suggested_command(*where, 'review', 'settle', claim.run)}"
-        )
+        move = suggested_command(*where, "review", "settle", shown_run(claim.run))
+        raise Misuse(f"{what}, and must still be undone. Settle it: {move}")
 
 
 def refuse_undone(store: Store, at: Address, where: Sequence[str] = ()) -> Operation[None]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from ...claims.claim import shown_run
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation, await_
@@ -48,6 +49,7 @@ __all__ = [
     "giving",
     "inside_flow",
     "is_interrupt",
+    "is_on_loop",
     "noted",
     "parent_of_new_run",
     "patience_around",
@@ -145,7 +147,7 @@ def plain_session(what: str) -> Session | None:
     """The same for a `def`. Called on the event loop concurrently with awaited calls, it would deadlock: it would
     block the loop while it waits for a lock that only those calls can release."""
     session = current_session()
-    if session is not None and session.ledger.open_gatherings and session.drive is await_ and _on_a_loop():
+    if session is not None and session.ledger.open_gatherings and session.drive is await_ and is_on_loop():
         raise Misuse(
             f"{what} is a `def`, called beside others in an `async def` flow: it would hold them all up; make it an "
             f"`async def`, or call it as: await asyncio.to_thread({what}, …)."
@@ -153,7 +155,7 @@ def plain_session(what: str) -> Session | None:
     return session
 
 
-def _on_a_loop() -> bool:
+def is_on_loop() -> bool:
     import asyncio
 
     try:
@@ -324,4 +326,4 @@ def _of_run() -> str:
     session = session_var.get()
     if session is None or not session.open:
         return ""
-    return session.work.correlation or session.claim.run
+    return session.work.correlation or shown_run(session.claim.run)

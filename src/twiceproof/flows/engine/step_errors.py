@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeGuard
 
 from msgspec import structs
 
-from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault
+from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault, shown_run
 from ...claims.error_classification import fault_of, retry_after
 from ...errors import (
     Duplicate,
@@ -125,7 +125,7 @@ class StepErrors:
     def _circle(self, error: BaseException) -> Misuse | None:
         """A run that calls one of its own callers: each would wait for the other for ever."""
         waits = self._is_at_work(error) or (self._is_safe and isinstance(error, Waiting))
-        if not waits or not isinstance(error, Inner) or error.data.get("run") not in self._session.callers:
+        if not waits or not isinstance(error, Inner) or error.reference not in self._session.callers:
             return None
         return Misuse(
             f"{self._call.name} is the very run that waits for this call, so neither could ever end; call it with "
@@ -170,16 +170,17 @@ class StepErrors:
 def _awaited(error: Inner) -> tuple[str, ...]:
     """Return the run to wait for, if it had not ended when it was called: one that had would be found ended each time
     this run looks, and would wake it again at once."""
-    return (error.data["run"],) if error.data.get("state") in UNDER_WAY else ()
+    return (error.reference,) if error.reference and error.data.get("state") in UNDER_WAY else ()
 
 
 def step_failed(session: Session, name: str, fault: Fault) -> StepFailed:
+    run = shown_run(session.claim.run)
     return StepFailed(
         f"{name} failed: {fault.type}: {fault.message}; catch StepFailed to go another way, or look at "
-        f"the run: twiceproof runs show {session.claim.run}",
+        f"the run: twiceproof runs show {run}",
         step=name,
         fault=fault,
-        run=session.claim.run,
+        run=run,
     )
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msgspec import structs
 
 from ...claims.blobs.records import externalise
-from ...claims.claim import Fault, LostHold
+from ...claims.claim import Fault, LostHold, shown_run
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import BEFORE, claim_lost, inherited
 from ...claims.held_claim import INHERITED
@@ -288,7 +288,7 @@ class StepRunner:
             else:
                 block(self._record_late_result(note, finding.value))
         except Exception as error:  # noqa: BLE001 - there is no caller to raise it to
-            run = self._session.claim.run
+            run = shown_run(self._session.claim.run)
             log.warning("%s of %s ended late, and that could not be kept: %s", self._call.name, run, error)
 
     def _record_late_result(self, note: EntryNote, value: Any) -> Operation[None]:

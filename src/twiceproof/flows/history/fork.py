@@ -21,10 +21,12 @@ from ...claims.claim import (
     body_of,
     claim_of,
     run_id,
+    shown_run,
     space_of,
 )
 from ...claims.results import resource_address, unpack
 from ...claims.retention import forget
+from ...claims.states import first_pointer
 from ...errors import Misuse
 from ...keys import validate_key
 from ...operations import Operation
@@ -61,7 +63,7 @@ def plan_fork(store: Store, at: Address, key: str, step: str = "") -> Operation[
     entries = yield from entries_in(store, at.space)
     plan = _plan(record, entries, key, step)
     yield from _refuse_overtaken(store, claim_of(record), plan.run)
-    return plan
+    return _shown(plan)
 
 
 def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[Forked]:
@@ -75,12 +77,12 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     copies = [entry for entry in entries if entry.name in plan.kept]
     # Parked until everything is copied: a worker that took it earlier would run the missing steps again.
     new = Insert(_place(record, key), body_of(claim), WAITING, draw=True)
-    written = yield from store.write(new, *alone(new))
+    written = yield from store.write(new, *alone(new), also=first_pointer(new))
     while not isinstance(written, Written):
         if written.found is None or not _is_half_made(written.found, claim):
             raise Misuse(f"{claim.operation} for {key!r} is there already; choose another key.")
         yield from forget(store, written.found)
-        written = yield from store.write(new, *alone(new))
+        written = yield from store.write(new, *alone(new), also=first_pointer(new))
     ours = Check(new.at, fence=written.fence)
     for piece in (yield from _beside(store, at, new.at, work_of(claim).spill)):
         yield from store.write(ours, piece)
@@ -88,7 +90,11 @@ def fork_run(store: Store, at: Address, key: str, step: str = "") -> Operation[F
     parked = (yield from store.read(new.at)).record
     if parked is not None and parked.state == WAITING and parked.fence == written.fence:
         yield from store.write(queued(parked, claim))
-    return plan
+    return _shown(plan)
+
+
+def _shown(plan: Forked) -> Forked:
+    return structs.replace(plan, run=shown_run(plan.run))
 
 
 def _is_half_made(found: Record, claim: Claim) -> bool:
@@ -128,7 +134,7 @@ def _refuse_overtaken(store: Store, claim: Claim, fork: str) -> Operation[None]:
     if mark is not None and isinstance(decide(mark, event, park=False, first=None), DropDecision):
         raise Misuse(
             f"Version {text} of {thing} was overtaken by {mark.version}, so its fork would be dropped as stale; fork "
-            f"the newest one ({mark.run}), or send this state as a newer version."
+            f"the newest one ({shown_run(mark.run)}), or send this state as a newer version."
         )
 
 

@@ -19,20 +19,17 @@ from ...claims.claim import (
     REVIEW,
     RUN,
     WAITING,
-    address_of,
     claim_of,
     other_kind,
     parse_space,
-    run_address,
-    space_of_run,
-    validate_name,
+    shown_run,
 )
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
 from ...claims.queries import Listed, list_records, read_evidence
 from ...claims.results import unpack
+from ...claims.run_index import index_run
 from ...claims.states import is_expired
 from ...errors import Misuse
-from ...keys import validate_key
 from ...operations import Operation
 from ...records import Address, Found, Record, kinds_beside_runs
 from ...stores.base import Store, scan_all
@@ -61,7 +58,6 @@ __all__ = [
     "FlowCount",
     "RunPage",
     "StateCounts",
-    "address_of_run",
     "count_open",
     "count_states",
     "list_runs",
@@ -122,14 +118,6 @@ def list_runs(
     return RunPage([run_shape(record, listed.now) for record in listed.records], listed.after)
 
 
-def address_of_run(tenant: str, name: str) -> Address:
-    """The address of a run, given by its id or as FLOW/KEY (a flow's name contains no slash)."""
-    flow, slash, key = name.partition("/")
-    if not slash:
-        return run_address(space_of_run(name))
-    return address_of(validate_name("tenant", tenant), validate_name("flow", flow), validate_key(key), RUN)
-
-
 def read_run(store: Store, at: Address) -> Operation[Found]:
     """Read a run for `require_run`. The claim of a guarded function has an id too, and is not a run."""
     found = yield from store.read(at)
@@ -148,6 +136,7 @@ def require_run(found: Found) -> Record:
 def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
     found = yield from read_run(store, at)
     record = require_run(found)
+    yield from index_run(store, at.space)
     claim = claim_of(record)
     work = work_of(claim)
     given = yield from unpack(store, at, work.input, work.spill)
@@ -160,7 +149,7 @@ def look_at_run(store: Store, at: Address) -> Operation[WholeRun]:
         fault=fields(claim.fault),
         settled=fields(claim.settled),
         undoing=work.undoing,
-        forked_from=work.forked_from,
+        forked_from=work.forked_from and shown_run(work.forked_from),
         fence=record.fence,
         lease_until=record.lease_until,
         steps=(yield from _steps(store, at)),

@@ -18,7 +18,8 @@ from ...claims.claim import (
     Spill,
     body_of,
     claim_of,
-    run_id,
+    shown_id,
+    shown_run,
 )
 from ...claims.manager import FOR_EVER
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
@@ -95,7 +96,7 @@ def settle_run(
         if sent is not None and claim.settled == sent:  # the write landed; only its acknowledgement was lost
             if record.state == FAILED:
                 yield from _wake_waiting_runs(store, claim)
-            return SettledRun(claim.run, record.state, word.verdict, word.step)
+            return SettledRun(shown_run(claim.run), record.state, word.verdict, word.step)
         _refuse_unless_in_review(record, claim, where)
         entries = yield from entries_in(store, at.space)
         if word.verdict == "retry":
@@ -109,7 +110,7 @@ def settle_run(
         if isinstance((yield from store.write(write, *entry_writes)), Written):
             if write.state == FAILED:
                 yield from _wake_waiting_runs(store, claim)
-            return SettledRun(claim.run, write.state, word.verdict, entry.name if entry else "")
+            return SettledRun(shown_run(claim.run), write.state, word.verdict, entry.name if entry else "")
 
 
 def _wake_waiting_runs(store: Store, claim: Claim) -> Operation[None]:
@@ -121,13 +122,13 @@ def _refuse_unless_in_review(record: Record, claim: Claim, where: Sequence[str])
     if record.state != REVIEW:
         raise Misuse(
             f"This run is {record.state}, not in review: there is nothing to settle. Look at it with: "
-            f"{suggested_command(*where, 'runs', 'show', claim.run)}"
+            f"{suggested_command(*where, 'runs', 'show', shown_run(claim.run))}"
         )
 
 
 def refuse_retry(record: Record, entries: Sequence[Entry], where: Sequence[str]) -> None:
     """Refuse to retry where another decision is needed first, or where only a new run can help."""
-    run = claim_of(record).run
+    run = shown_run(claim_of(record).run)
     if record.state not in (FAILED, REVIEW):
         look = suggested_command(*where, "runs", "show", run)
         raise Misuse(f"This run is {record.state}: there is nothing to try again. Look: {look}")
@@ -248,7 +249,7 @@ def _outcome(
     record = (yield from store.read(Address(at.space, EVIDENCE, word.evidence))).record
     piece = read_evidence(record) if record is not None else None
     if piece is None or piece.step != entry.name:
-        shown = suggested_command(*where, "review", "show", run_id(at.space))
+        shown = suggested_command(*where, "review", "show", shown_id(at))
         raise Misuse(f"There is no evidence {word.evidence!r} about {entry.name}; see what there is: {shown}")
     text = yield from unpack(store, at, piece.result, piece.spill)
     if not text:

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, Claim, claim_of, space_of_run
+from ...claims.claim import DONE, FAILED, HELD, QUEUED, REVIEW, WAITING, Claim, claim_of, shown_id, space_of
 from ...claims.states import is_lapsed
 from ...records import Address, Record
 from ..engine.compensation import CANCELLED
@@ -135,7 +135,7 @@ def run_shape(record: Record, now: float) -> RunShape:
     work = work_of(claim)
     held = record.state == HELD
     return RunShape(
-        run=claim.run,
+        run=shown_id(record.at),
         flow=claim.operation,
         version=work.version,
         key=claim.key,
@@ -217,7 +217,7 @@ def _of_wait(whole: WholeRun, name: str) -> Iterator[MoveShape]:
     """A run that waits for a person does not continue by itself; it can only time out."""
     asked = [piece.key for piece in whole.pieces if piece.kind == APPROVAL and piece.state == OPEN]
     for approval in asked:
-        id_ = approval_id(Address(space_of_run(whole.run.run), APPROVAL, approval))
+        id_ = approval_id(Address(space_of(whole.run.tenant, whole.run.flow, whole.run.key), APPROVAL, approval))
         yield MoveShape(f"It waits for the approval of {approval}. See what it shows:", ("approvals", "show", id_))
     awaited = any(step.state == WAITS and step.name.startswith(WAIT) for step in whole.steps)
     by_itself = whole.run.due_at is not None and not asked and not awaited

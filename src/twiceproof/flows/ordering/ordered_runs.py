@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import HELD, WAITING, Done, Mismatch, Spill, claim_of, run_address, space_of_run
+from ...claims.claim import HELD, WAITING, Done, Mismatch, Spill, claim_of, run_address, shown_run, space_of_run
 from ...claims.error_classification import fault_of
 from ...claims.error_messages import refusal
 from ...claims.policy import Policy
@@ -137,16 +137,17 @@ def stale(done: Done) -> Dropped | None:
 
 
 def stale_error(operation: str, key: str, run: str, what: Dropped, where: Sequence[str]) -> Stale:
+    newest = shown_run(what.applied_by)
     return Stale(
         f"{operation} for {key!r} is stale: {what.why}. There is nothing to do; look at that run with: "
-        f"{suggested_command(*where, 'runs', 'show', what.applied_by)}",
+        f"{suggested_command(*where, 'runs', 'show', newest)}",
         operation=operation,
         key=key,
-        run=run,
+        run=shown_run(run),
         object=what.object,
         version=what.version,
         newest=what.newest,
-        applied_by=what.applied_by,
+        applied_by=newest,
     )
 
 

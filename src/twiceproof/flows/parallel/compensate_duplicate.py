@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import Claim, Done, Held, LostHold, Settlement, claim_of, run_address
+from ...claims.claim import Claim, Done, Held, LostHold, Settlement, claim_of, run_address, shown_run
 from ...claims.error_messages import BEFORE, claim_lost, refusal
 from ...claims.held_claim import INHERITED, ClaimScope
 from ...claims.queries import Evidence, evidence_write
@@ -60,8 +60,9 @@ class DuplicateEffect(Struct, frozen=True):
         return f"{UNDO}{self.step.name}@{blake2b(self.raw, digest_size=8).hexdigest()}"
 
 
-def compensate(parts: Runtime, space: str, duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
-    """What the undo returned, now or when it was done before."""
+def compensate(parts: Runtime, look_up: Operation[str], duplicate: DuplicateEffect, drive: Drive) -> Operation[Any]:
+    """What the undo returned, now or when it was done before. `look_up` returns the space of the run."""
+    space = yield from look_up
     undo = _undo_of(duplicate)
     claim = yield from _run(parts, space)
     scope = yield from _take(parts, space, claim, duplicate)
@@ -225,7 +226,7 @@ def _stopped(session: Session, duplicate: DuplicateEffect) -> Exception:
             f"The undo of a duplicate {duplicate.step.name} is put off: {stop.why}. Ask again then.",
             operation=claim.operation,
             key=claim.key,
-            run=claim.run,
+            run=shown_run(claim.run),
             why=stop.why,
             until=_now(session) + (stop.seconds or 0.0),
         )
@@ -235,6 +236,6 @@ def _stopped(session: Session, duplicate: DuplicateEffect) -> Exception:
         "call again with undone=True or undone=False.",
         operation=claim.operation,
         key=claim.key,
-        run=claim.run,
+        run=shown_run(claim.run),
         reason=reason,
     )

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from ...claims.claim import Fault
+from ...claims.claim import Fault, shown_run
 from ...errors import BatchFailed, Misuse, StepFailed
 from ...keys import KeyMaker
 from ...operations import Operation, await_, block
@@ -152,7 +152,7 @@ def each(session: Session, batch: ItemBatch, concurrency: int, *, collect: bool)
         yield from _carry_out(session, batch, todo, concurrency)
     elif len(batch):
         session.pass_by()  # the first run was a gather
-    return _outcomes(batch) if collect else batch.values(session.claim.run, undoable=_is_undoable(session))
+    return _outcomes(batch) if collect else batch.values(shown_run(session.claim.run), undoable=_is_undoable(session))
 
 
 def _is_undoable(session: Session) -> bool:
@@ -227,7 +227,7 @@ class BatchReport:
 
     def __init__(self, session: Session, batch: ItemBatch, settled: int) -> None:
         self._batch = batch
-        self._run = session.claim.run
+        self._run = shown_run(session.claim.run)
         self._monotonic = session.parts.clock.monotonic
         self._next = self._monotonic() + REPORT_EVERY
         self._settled = settled

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from msgspec import Struct, structs
 
-from ...claims.claim import body_of
+from ...claims.claim import body_of, run_id
 from ...errors import Misuse, PayloadMismatch
 from ...keys.duration import seconds
 from ...operations import Operation
@@ -344,7 +344,7 @@ def _run_before(schedule: Schedule, note: ScheduleNote) -> str:
     """The run of the last tick that was started; "" if there was none."""
     if note.last is None:
         return ""
-    return schedule.flow.handle(schedule.flow.key((as_tick(note.last),), {})).id
+    return run_id(schedule.flow.handle(schedule.flow.key((as_tick(note.last),), {})).at.space)
 
 
 def _next(schedule: Schedule, record: Record, note: ScheduleNote, now: float) -> Replace:

@@ -9,7 +9,7 @@ from hashlib import sha256
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from ...claims.claim import DONE, FAILED, SELF, body_of, claim_of
+from ...claims.claim import DONE, FAILED, SELF, body_of, claim_of, shown_run
 from ...claims.states import EXPIRE
 from ...errors import Misuse, NoSuchWait, OwnRequest, PayloadMismatch, Rejected
 from ...keys import validate_key
@@ -127,7 +127,7 @@ def approve(
             "catch Rejected to go another way, or start under another key.",
             name=name,
             decision=decision,
-            run=session.claim.run,
+            run=shown_run(session.claim.run),
         )
     return decision
 

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import SELF, run_id
-from ...claims.retention import Pointer, pointer_write
+from ...claims.claim import SELF, short_id
+from ...claims.states import Pointer, pointer_write
 from ...errors import Misuse, NoSuchWait
 from ...operations import Operation, await_
 from ...records import Address, Record, Write
@@ -143,7 +143,7 @@ def _shape(store: Store, record: Record, prefix: str) -> Operation[CallbackView 
     arrival = (yield from store.read(Address(leads.space, ARRIVAL, leads.step))).record
     state = arrival.state if arrival is not None and is_for_run(arrival, run) else WAITED
     name = leads.step.removeprefix(WAIT)
-    return CallbackView(leads.flow, leads.key, name, run_id(leads.space), state, record.created_at)
+    return CallbackView(leads.flow, leads.key, name, short_id(leads.space), state, record.created_at)
 
 
 class _StartProof(Pending):

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from ...claims.claim import DONE, NO_RESULT, WAITING, body_of, claim_of, run_address, run_id
+from ...claims.claim import DONE, NO_RESULT, WAITING, body_of, claim_of, run_address, short_id
 from ...claims.results import json_of
 from ...claims.states import is_expired
 from ...errors import NoSuchWait, ValueRefused
@@ -124,7 +124,7 @@ def approval_of(record: Record) -> Approval:
         record.at.key,
         request.flow,
         request.key,
-        run_id(record.at.space),
+        short_id(record.at.space),
         record.state,
         msgspec.json.decode(request.shown),
         request.digest,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from ...claims.claim import NO_RESULT, body_of
+from ...claims.claim import NO_RESULT, body_of, shown_run
 from ...clock import moment
 from ...errors import Misuse, WaitTimedOut
 from ...keys import validate_key
@@ -88,7 +88,7 @@ def timed_out(session: Session, what: str, name: str) -> WaitTimedOut:
         f"{session.claim.operation} for {session.claim.key!r}: {what}; catch WaitTimedOut to go another way, or "
         "give a default=.",
         name=name,
-        run=session.claim.run,
+        run=shown_run(session.claim.run),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...claims.claim import RUN, Claim, Held, LostHold, claim_of
+from ...claims.claim import RUN, Claim, Held, LostHold, claim_of, shown_id
 from ...claims.held_claim import Heartbeat, HeldClaim
 from ...claims.states import ClaimRequest
 from ...effects.duplicate_alerts import KIND as NOTICE_KIND
@@ -159,7 +159,8 @@ class DueRuns(DueWork):
 
     def about(self, record: Record) -> About:
         claim = claim_of(record)
-        return About(work_of(claim).correlation or claim.run, claim.run, claim.operation, claim.key)
+        run = shown_id(record.at)
+        return About(work_of(claim).correlation or run, run, claim.operation, claim.key)
 
 
 # -- resuming ------------------------------------------------------------------------------------

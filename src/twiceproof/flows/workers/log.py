@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from ...claims.claim import shown_run
 from ..engine.context import attempt_var, given, session_var
 
 __all__ = ["FORMAT", "About", "JsonLines", "RunFilter", "TextLines", "about_var"]
@@ -62,7 +63,8 @@ def _about() -> About:
     if session is None:
         return about_var.get() if not given() else About(given())
     claim = session.claim
-    return About(session.work.correlation or claim.run, claim.run, claim.operation, claim.key, step)
+    run = shown_run(claim.run)
+    return About(session.work.correlation or run, run, claim.operation, claim.key, step)
 
 
 def _line(about: About) -> str:

@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 
 from msgspec import structs
 
-from ...claims.claim import parse_space, run_id
+from ...claims.claim import parse_space, short_id
 from ...errors import CannotOpen, ClaimLost, Misuse, StoreError, StoreUnavailable
 from ...operations import Operation, await_, block
 from ...records import Record
@@ -272,7 +272,7 @@ def _about(duty: DueWork, record: Record) -> About:
     try:
         return duty.about(record)
     except Exception:  # noqa: BLE001 - it cannot be read, which carrying it out reports: its address is enough here
-        run = run_id(record.at.space)
+        run = short_id(record.at.space)
         return About(run, run, *parse_space(record.at.space)[1:])
 
 

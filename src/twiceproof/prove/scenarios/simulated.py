@@ -17,7 +17,7 @@ from ...claims.claim import DONE, FAILED, REVIEW
 from ...clock import Clock
 from ...errors import ClaimLost, InProgress, Misuse, NeedsReview, PayloadMismatch, PriorFailure, Stale, Waiting
 from ...operations import Request, block
-from ...records import Address, Due, Found, Outcome, Page, Write
+from ...records import Address, Due, Found, Insert, Outcome, Page, Write
 from ...stores.base import Engine, Finding, Store
 from ...stores.notifications import Subscription
 from ..clocks import ManualClock
@@ -57,8 +57,8 @@ class PatchedApp:
     def read(self, at: Address) -> Request[Found]:
         return self._store.read(at)
 
-    def write(self, *writes: Write) -> Request[Outcome]:
-        return self._store.write(*writes)
+    def write(self, *writes: Write, also: Insert | None = None) -> Request[Outcome]:
+        return self._store.write(*writes, also=also)
 
     def scan(self, kind: str, **where: Any) -> Request[Page]:
         return self._store.scan(kind, **where)

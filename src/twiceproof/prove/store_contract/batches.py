@@ -56,6 +56,41 @@ class Batches(StoreCase):
         assert [one.record.body if one.record else None for one in found] == ["599", "theirs", None]
         assert len(ask(store.write_each([]))) == 0
 
+    @by_both_drivers
+    def test_an_index_record_of_another_space_lands_too(self, store: Store, ask: StoreRequest) -> None:
+        index = place(space="index")
+        outcome = ask(store.write(Insert(place(), "1", draw=True), also=Insert(index, "to it")))
+        assert isinstance(outcome, Written)
+        assert outcome.fence == record_at(store, place()).fence
+        assert record_at(store, index).body == "to it"
+
+    @by_both_drivers
+    def test_a_write_and_its_index_record_do_not_hinder_each_other(self, store: Store, ask: StoreRequest) -> None:
+        one, other = place(space="index 1"), place(space="index 2")
+        land(store, Insert(one, "first"))
+        assert isinstance(ask(store.write(Insert(place(), "1"), also=Insert(one, "second"))), Written)
+        assert record_at(store, one).body == "first"
+        refused = ask(store.write(Insert(place(), "2"), also=Insert(other, "to it")))
+        assert isinstance(refused, Conflict) and refused.at == place()
+        assert record_at(store, other).body == "to it"
+
+    def test_index_records_of_many_callers_all_land(self, store: Store) -> None:
+        """More than one commit takes; pairs of callers with the same one; one that is also written by itself."""
+        spaces = [f"s{nth}" for nth in range(300)]
+        writes = [
+            store.write(Insert(place(space=f"{s} {n}"), ""), also=Insert(place(space=f"i {s}"), s))
+            for s in spaces
+            for n in (1, 2)
+        ]
+        answers = all_at_once(lambda: [*writes, store.write(Insert(place(space="i s7"), "s7"))])
+        assert all(isinstance(answer, Written) for answer in answers[:600])
+        assert [record_at(store, place(space=f"i {s}")).body for s in spaces] == spaces
+
+    def test_an_index_record_of_the_same_space_is_refused(self, store: Store) -> None:
+        with pytest.raises(BadWrite):
+            store.write(Insert(place(1), ""), also=Insert(place(2), ""))
+        assert is_absent(store, place(1))
+
     def test_the_records_of_a_batch_share_version_nonce_and_time(self, store: Store) -> None:
         landed = land(store, *(Insert(place(nth), "", draw=True) for nth in range(3)))
         records = [record_at(store, place(nth)) for nth in range(3)]

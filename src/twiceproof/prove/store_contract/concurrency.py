@@ -65,6 +65,16 @@ class LostAnswers(StoreCase):
         assert record_at(store, place()).version == landed.version
         assert record_at(store, place()).fence == first.fence
 
+    @by_both_drivers
+    @pytest.mark.parametrize("arrives", [True, False])
+    def test_an_index_record_lands_though_no_answer_came(self, store: Store, ask: StoreRequest, arrives: bool) -> None:
+        faulty, index = self.make_faulty(store), place(space="index")
+        (faulty.lose_reply if arrives else faulty.lose_request)()
+        outcome = ask(store.write(Insert(place(), "mine", draw=True), also=Insert(index, "to it")))
+        assert isinstance(outcome, Written)
+        assert outcome.fence == record_at(store, place()).fence
+        assert record_at(store, index).body == "to it"
+
     def test_a_recognised_batch_tells_the_fence_that_was_drawn(self, store: Store) -> None:
         """Not that of the first record found."""
         self.make_faulty(store).lose_reply()

@@ -77,7 +77,7 @@ def _settle_claim(
 
 async def settle_review(call: ApiRequest) -> Reply:
     body = call.body_as(SettleBody)
-    at = call.named_address()
+    at = await await_(call.named_address())
     who = call.principal.name or body.by
     if not who:
         return problem(
@@ -100,7 +100,7 @@ ROUTES: tuple[ApiRoute, ...] = (
         settle_review,
         "Settle a run or claim in review",
         body=SettleBody,
-        params={"name": "The id of a run or of a claim: `run` in its responses"},
+        params={"name": "The id of a run or of a claim (`run` in its responses), or FLOW%2FKEY"},
         tag="reviews",
         answers={
             200: RouteAnswer("Its new state.", SettledRun),

@@ -21,6 +21,7 @@ from ...claims.claim import (
     parse_space,
     run_address,
     run_id,
+    shown_id,
     space_of_run,
     validate_name,
 )
@@ -53,7 +54,7 @@ LIFE = Lifetime()
 
 
 class Begun(Struct, frozen=True):
-    """The run of a start, and whether this start began it."""
+    """The stored reference to the run of a start, and whether this start began it."""
 
     run: str
     first: bool
@@ -155,11 +156,11 @@ def start_run(flow: Flow, start: Start) -> Operation[Reply]:
     if isinstance(begun, Reply):
         return begun
     at = require_own_run(flow.policy.tenant, run_address(space_of_run(begun.run)))
-    report("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=begun.run)
+    report("runs", "new" if begun.first else "duplicate", key=_key_of(at), run=shown_id(at))
     found = yield from _awaited(flow, at, min(start.wait, LONGEST_WAIT))
     shape = yield from _shape(flow, begun, found, at)
     status = 202 if begun.first and shape.state not in ENDS else 200
-    return json_reply(status, shape, [("location", f"/v1/runs/{begun.run}")])
+    return json_reply(status, shape, [("location", f"/v1/runs/{shown_id(at)}")])
 
 
 def _begin(flow: Flow, start: Start) -> Operation[Begun]:
@@ -185,7 +186,7 @@ def _begin(flow: Flow, start: Start) -> Operation[Begun]:
             f"{flow.name} for {_key_of(handle.at)!r} was claimed by a guarded function of this name, and is not a run; "
             f"look at it with: GET /v1/claims/{flow.name}/KEY"
         )
-    return Begun(handle.id, first)
+    return Begun(run_id(handle.at.space), first)
 
 
 def _arguments(flow: Flow, given: Raw) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -222,7 +223,7 @@ def _awaited(flow: Flow, at: Address, seconds: float) -> Operation[Found]:
 def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[StartedRun]:
     key = _key_of(at)
     if found.record is None or is_expired(found.record, found.now):  # started long ago, and expired since
-        return StartedRun(begun.run, flow.name, key, "forgotten", begun.first)
+        return StartedRun(shown_id(at), flow.name, key, "forgotten", begun.first)
     record = require_run(found)
     claim = claim_of(record)
     result = yield from unpack(flow.parts.store, at, claim.result, claim.spill)
@@ -230,7 +231,7 @@ def _shape(flow: Flow, begun: Begun, found: Found, at: Address) -> Operation[Sta
         f"{claim.fault.type}: {claim.fault.message}" if claim.fault else claim.reason if record.state == REVIEW else ""
     )
     return StartedRun(
-        begun.run, flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
+        shown_id(at), flow.name, key, record.state, begun.first, Raw(result) if result else None, bool(result), error
     )
 
 
@@ -238,8 +239,8 @@ def _key_of(at: Address) -> str:
     return parse_space(at.space).key
 
 
-NAME = {"name": "A flow's name to start a run, a run's id to show it"}
-RUN_ID_PARAM = {"name": "A run's id"}
+NAME = {"name": "A flow's name to start a run, a run's id (`run` in its responses) or FLOW%2FKEY to show it"}
+RUN_ID_PARAM = {"name": "A run's id (`run` in its responses), or FLOW%2FKEY"}
 
 
 FlowName = Annotated[str, Meta(extra_json_schema=NAME_OR_NONE)]
@@ -344,16 +345,16 @@ async def cancel_run(call: ApiRequest) -> Reply:
     by = call.body_as(ActorBody).by
     at = await await_(call.existing_run())
     who = call.principal.name or (validate_key(by) if by else "http")
-    return await _apply(call, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
+    return await _apply(at, cancel(call.app.store, at, who, call.app.parts.life_of(at)))
 
 
 async def retry(call: ApiRequest) -> Reply:
     call.body_as(ActorBody)
     at = await await_(call.existing_run())
-    return await _apply(call, retry_run(call.app.store, at))
+    return await _apply(at, retry_run(call.app.store, at))
 
 
-async def _apply(call: ApiRequest, operation: Operation[str]) -> Reply:
+async def _apply(at: Address, operation: Operation[str]) -> Reply:
     """Run an operation on a run; reply 409 if its state does not allow it."""
     try:
         state = await await_(operation)
@@ -361,7 +362,7 @@ async def _apply(call: ApiRequest, operation: Operation[str]) -> Reply:
         raise RequestRefused(
             problem(409, "state-conflict", str(error), next_move="Look at the run, and do what its state allows.")
         ) from None
-    return json_reply(200, RunStateBody(call.params["name"], state))
+    return json_reply(200, RunStateBody(shown_id(at), state))
 
 
 HEADERS = {

@@ -71,14 +71,44 @@ class NeighboursHarmedByABadBatch(GroupedStore):
         return errors[:1] * len(batches) if errors else answers
 
 
+@breaks_above("batches", "concurrency")
+class IndexRecordsAreDropped(GroupedStore):
+    """Takes an index record, and never writes it."""
+
+    def _with_index_batches(self, batches):
+        return batches
+
+
+@breaks_above("batches")
+class IndexRecordsAreWrittenByWinnersOnly(GroupedStore):
+    """One batch with the write, as far as the engine can tell: an index record that exists prevents both."""
+
+    def _commit(self, batches):
+        taken = [b.also is not None and self.engine.fetch([b.also.writes[0].at])[0] for b in batches]
+        answers = super()._commit(batches)
+        return [
+            Conflict(batch.also.writes[0].at, there.record, there.now) if there and there.record else answer
+            for batch, there, answer in zip(batches, taken, answers, strict=True)
+        ]
+
+
+@breaks_above("batches", "concurrency")
+class AnswersForIndexRecordsAreHandedOut(GroupedStore):
+    """The answers of the whole commit, from its end."""
+
+    def _commit(self, batches):
+        every = self._with_index_batches(batches)
+        return super()._commit(every)[-len(batches) :] if every is not batches else super()._commit(batches)
+
+
 class Unchecked(GroupedStore):
     """Checks each write of a batch, but not how they stand together."""
 
-    def write(self, *writes):
+    def write(self, *writes, also=None):
         for write in writes:
             validate_address(write.at)
             _validate_write(write)
-        return self._writes.request(Batch(writes, self._ids()))
+        return self._writes.request(Batch(writes, self._ids(), also and Batch((also,), self._ids())))
 
 
 @breaks_above("batches")
@@ -90,8 +120,8 @@ class BatchesAreNotLookedAt(Unchecked):
 class CheckThenInsert(GroupedStore):
     """Looks whether a record is there, and writes a moment later, with no lock in between."""
 
-    def write(self, *writes):
-        super().write(*writes)  # refuses what must be refused
+    def write(self, *writes, also=None):
+        super().write(*writes, also=also)  # refuses what must be refused
         batch = Batch(writes, self._ids())
         return Inline(lambda: self._look_then_write(batch))
 

@@ -45,14 +45,14 @@ class _Unhurried(_Eager):
 class AwaitingTellsSomethingElse(GroupedStore):
     """The twin for event loops was not mended when the blocking one was."""
 
-    def write(self, *writes):
-        return _Unhurried(super().write(*writes))
+    def write(self, *writes, also=None):
+        return _Unhurried(super().write(*writes, also=also))
 
 
 @breaks_above("lifecycle", "fences", "batches")
 class WritesWhenAskedNotWhenRun(GroupedStore):
-    def write(self, *writes):
-        outcome = super().write(*writes).block()
+    def write(self, *writes, also=None):
+        outcome = super().write(*writes, also=also).block()
         return _Done(outcome)
 
 

@@ -23,9 +23,9 @@ class TimeOfTheCaller(MemoryEngine):
 class LeaseBornDead(GroupedStore):
     """Stamps when it is asked, and waits for its turn afterwards."""
 
-    def write(self, *writes):
+    def write(self, *writes, also=None):
         asked = self._clock.now()
-        request = super().write(*writes)
+        request = super().write(*writes, also=also)
         engine, commit = self.engine, self.engine.commit
 
         def stamped_early(batches):

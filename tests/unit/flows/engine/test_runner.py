@@ -238,11 +238,11 @@ def away(app: App, step: str) -> None:
     """The store cannot be reached at the first write about this step."""
     write, left = app.store.write, [step]
 
-    def failing(*writes: Any) -> Any:
+    def failing(*writes: Any, **more: Any) -> Any:
         if any(one.at.key in left for one in writes):
             left.clear()
             raise StoreUnavailable("the database is away")
-        return write(*writes)
+        return write(*writes, **more)
 
     app.store.write = failing  # type: ignore[method-assign]
 

@@ -10,7 +10,7 @@ from tests.unit.middleware.test_request import MALFORMED
 from tests.unit.server.routes.client import Client
 from twiceproof import App, NotDone
 from twiceproof.claims import queries as listing
-from twiceproof.claims.claim import run_id
+from twiceproof.claims.claim import run_id, short_id
 
 
 @pytest.fixture
@@ -277,10 +277,19 @@ def test_a_cursor_tells_nothing_of_another_tenants_keys(app, client, sync, tenan
     assert found == [f"order:{number}" for number in range(4)]
 
 
+@pytest.mark.parametrize("spelled", [run_id, short_id])
+@pytest.mark.parametrize("space", ["default/sync/none", "acme/sync/order:7"])
+def test_the_id_of_what_is_not_there_or_another_tenants_is_unknown(app, client, sync, space, spelled):
+    Client(app, tenant="acme")("POST", "/v1/runs/sync", ORDER, 202)
+    client("GET", f"/v1/runs/{spelled(space)}", status=404)
+    client("POST", f"/v1/runs/{spelled(space)}/cancel", status=404)
+    client("POST", f"/v1/reviews/{spelled(space)}", {"verdict": "abandon", "by": "ann"}, 404)
+
+
 @pytest.mark.parametrize("name", ["run_zz", "nonsense", run_id("default/sync/none"), run_id("acme/sync/order:7")])
 def test_what_is_not_there_or_another_tenants_is_not_found(app, client, sync, name):
     theirs = Client(app, tenant="acme")("POST", "/v1/runs/sync", ORDER, 202)
-    assert theirs["run"] == run_id("acme/sync/order:7") and client("GET", "/v1/runs")["runs"] == []
+    assert theirs["run"] == short_id("acme/sync/order:7") and client("GET", "/v1/runs")["runs"] == []
     client("GET", f"/v1/runs/{name}", status=404)
     client("POST", f"/v1/runs/{name}/cancel", status=404)
     client("POST", f"/v1/runs/{name}/retry", status=404)
@@ -338,3 +347,32 @@ def test_a_run_whose_code_broke_off_goes_on_after_a_fix(app, client, how):
         assert client("POST", f"/v1/reviews/{run}", word, 200)["state"] == "queued"
     work(app)
     assert client("GET", f"/v1/runs/{run}")["result"] == ORDER["total"]
+
+
+@pytest.mark.parametrize("spelled", [short_id, run_id, lambda space: space.partition("/")[2].replace("/", "%2F")])
+def test_a_run_is_named_by_either_id_and_as_flow_and_key(app, client, sync, broken, spelled):
+    broken.append(NotDone("closed", final=True))
+    begun = client("POST", "/v1/runs/sync", ORDER, 202)
+    name = spelled("default/sync/order:7")
+    assert begun["run"] == short_id("default/sync/order:7")
+    assert begun.headers["location"] == f"/v1/runs/{begun['run']}"
+    work(app)
+    assert client("GET", f"/v1/runs/{name}", status=200)["run"]["run"] == begun["run"]
+    assert client("POST", f"/v1/runs/{name}/retry", status=200)["run"] == begun["run"]
+    assert client("POST", f"/v1/runs/{name}/cancel", {"by": "ann"}, 200)["run"] == begun["run"]
+
+
+@pytest.mark.parametrize("spelled", [short_id, run_id])
+def test_a_review_is_settled_by_either_id(app, client, sync, broken, spelled):
+    broken.append(TimeoutError("no answer"))
+    client("POST", "/v1/runs/sync", ORDER, 202)
+    work(app)
+    name = spelled("default/sync/order:7")
+    settled = client("POST", f"/v1/reviews/{name}", {"verdict": "abandon", "by": "ann"}, 200)
+    assert settled["run"] == short_id("default/sync/order:7")
+
+
+def test_a_request_that_comes_again_is_answered_by_the_same_id(app, client, sync):
+    first = client("POST", "/v1/runs/sync", ORDER, 202, idempotency_key="abc")
+    again = client("POST", "/v1/runs/sync", ORDER, 200, idempotency_key="abc")
+    assert first["run"] == again["run"] == short_id("default/sync/order:7")
