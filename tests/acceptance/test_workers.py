@@ -105,7 +105,7 @@ class Shop:
             text=True,
         )
         self.workers.append(worker)
-        self.heard(worker, "serving")
+        self.heard(worker, "running ")
         return worker
 
     def heard(self, worker: subprocess.Popen[str], what: str) -> None:

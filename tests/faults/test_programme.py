@@ -11,6 +11,7 @@ from tests.faults.programme import FAULTS, LONGEST_FIRST
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 SEED = 16
+MOST_SEEDS = 5
 TENTH = 0.1
 
 
@@ -27,7 +28,11 @@ def test_the_fault_breaks_no_promise_and_its_controls_bite(number):
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_the_planted_bug_is_caught(name):
-    found = catch(name, SEED)
+    """A bug that shows only in a race may stay hidden in one short run: a few seeds are tried."""
+    for seed in range(SEED, SEED + MOST_SEEDS):
+        found = catch(name, seed)
+        if found.caught or found.not_tried:
+            break
     if found.not_tried:
         pytest.skip(found.not_tried)
     assert found.caught, f"{PLANTS[name].what}: {found.fault} noticed nothing"

@@ -95,7 +95,7 @@ def test_nothing_is_accepted_without_a_word(redis_pair, said):
     take_over()
     answer = doctor(url, "--accept-server", input=said)
     assert answer.exit_code == 2
-    assert "Say --yes" in answer.stderr
+    assert "add --yes" in answer.stderr
     assert doctor(url).exit_code == 2
 
 

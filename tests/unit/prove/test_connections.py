@@ -60,7 +60,9 @@ class Listener:
         self._is_marked = threading.Event()
         if sock.type == socket.SOCK_STREAM:
             self._sock.listen()
-        threading.Thread(target=self._serve if sock.type == socket.SOCK_STREAM else self._receive, daemon=True).start()
+        serve = self._serve if sock.type == socket.SOCK_STREAM else self._receive
+        self._thread = threading.Thread(target=serve, daemon=True)
+        self._thread.start()
 
     @property
     def address(self) -> tuple[str, int]:
@@ -99,6 +101,7 @@ class Listener:
     def close(self) -> None:
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+            self._thread.join(10)  # or it could still add a client that nobody closes
         for one in (self._sock, *self.met):
             one.close()
 
