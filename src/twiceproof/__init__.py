@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .claims.claim import Busy, Done, Failed, Held, InReview, Mismatch
     from .effects.base import Absent, Happened, Unknown
     from .effects.duplicate_alerts import Notice, to_email, to_log, to_webhook
+    from .effects.repeat import Retry, check, keyed
     from .errors import (
         BatchFailed,
         Cancelled,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     )
     from .flows.ordering.declaration import by
     from .flows.parallel.each import ItemDone, ItemFailed
-    from .flows.repeat import Retry, check, keyed
     from .flows.resources import Resource
     from .flows.triggers.poll import Polled
     from .flows.waits.records import Approval, Decided, Decision, Delivered
@@ -152,7 +152,7 @@ _HOMES = {
         "ItemDone",
         "ItemFailed",
     ),
-    ".flows.repeat": (
+    ".effects.repeat": (
         "Retry",
         "check",
         "keyed",

@@ -22,6 +22,7 @@ from ..claims.policy import (
 )
 from ..claims.policy import Repeat as OnceRepeat
 from ..claims.request import Link, operation_name, refuse_bare
+from ..effects.repeat import NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
 from ..errors import Misuse
 from ..flows.engine.decisions import StepPlan
 from ..flows.engine.guarded_calls import guard_function
@@ -29,7 +30,6 @@ from ..flows.flow import Flow, Priority, rank_of
 from ..flows.limits import make_limits
 from ..flows.ordering.declaration import By, OrderFields
 from ..flows.ordering.ordered_runs import Ordering, make_asking, one_run_per_object
-from ..flows.repeat import NEVER, TRANSACTION, Repeat, Retry, as_retry, declare
 from ..flows.runtime import Runtime
 from ..flows.step import Step, StepFunction, external_maker
 from ..flows.transaction import Transaction, joining

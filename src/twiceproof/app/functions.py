@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from ..claims.policy import Duration
+from ..effects.repeat import DEFAULT_RETRY, NEVER
 from ..errors import Misuse
 from ..flows.calls import call, start_function, start_many_function
 from ..flows.engine.context import as_coroutine_function, current_session, driven, noted, plain_session
@@ -14,7 +15,6 @@ from ..flows.engine.decisions import StepPlan
 from ..flows.engine.guarded_calls import guarded_wrapper
 from ..flows.flow import Flow
 from ..flows.handle import AsyncRunHandle, RunHandle
-from ..flows.repeat import DEFAULT_RETRY, NEVER
 from ..flows.step import Step
 from ..operations import await_, block
 

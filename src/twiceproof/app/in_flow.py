@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 from ..claims.claim import NO_RESULT
 from ..claims.policy import Duration
+from ..effects.repeat import Retry
 from ..errors import Misuse
 from ..flows.engine.context import (
     ListOrAwaitable,
@@ -25,7 +26,6 @@ from ..flows.engine.context import (
     session_var,
 )
 from ..flows.engine.session import recorded_value
-from ..flows.repeat import Retry
 from ..flows.runtime import Runtime
 from ..flows.waits.records import DecisionOrAwaitable, encode_payload
 from ..keys import validate_key

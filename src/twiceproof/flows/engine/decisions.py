@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from ...claims.error_classification import CLEAN_VERDICTS, Verdict
 from ...effects.base import Absent, Happened, Look, Unknown
-from ..repeat import Declared, Retry
+from ...effects.repeat import Declared, Retry
 from .ledger import RETRY, STARTED, STEP_DONE, STEP_FAILED, Entry, EntryNote
 
 __all__ = [

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from ...claims.claim import HELD, QUEUED, REVIEW, WAITING, Fault, shown_run
 from ...claims.error_classification import fault_of, retry_after
+from ...effects.repeat import SAFE
 from ...errors import (
     Duplicate,
     InProgress,
@@ -23,7 +24,6 @@ from ...errors import (
     Waiting,
 )
 from ...operations import Operation
-from ..repeat import SAFE
 from ..step import StepCall
 from .context import Unwind
 from .decisions import After, Later, NeedsPerson, Refuse, on_error

@@ -392,9 +392,9 @@ def test_a_step_that_is_killed_again_and_again_ends_in_review(stage: Stage, styl
 
 def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> None:
     """The database has not kept it, so a crash or two are forgiven, whatever the policy; then a person looks."""
+    from twiceproof.effects.repeat import TRANSACTION
     from twiceproof.flows.engine.decisions import Act, NeedsPerson, StepPlan, on_reached
     from twiceproof.flows.engine.ledger import STARTED, Entry, EntryNote
-    from twiceproof.flows.repeat import TRANSACTION
 
     plan = StepPlan(TRANSACTION, Retry(attempts=1))
     assert on_reached(plan, None, 100.0, crashed=True, since=50.0) == Act(2, intent=True)
@@ -405,9 +405,9 @@ def test_a_transactional_step_that_kills_its_process_is_not_begun_for_ever() -> 
 
 def test_an_attempt_that_was_killed_counts_beside_those_that_failed() -> None:
     """One failed and is on record, one was killed and left no trace: the next one is the third."""
+    from twiceproof.effects.repeat import SAFE
     from twiceproof.flows.engine.decisions import Act, NeedsPerson, StepPlan, on_reached
     from twiceproof.flows.engine.ledger import RETRY, Entry, EntryNote
-    from twiceproof.flows.repeat import SAFE
 
     failed = Entry("pay", RETRY, EntryNote(starts=1, first_at=50.0), "1", 50.0)
     assert on_reached(StepPlan(SAFE, Retry(attempts=3)), failed, 51.0, crashed=True, since=50.0) == Act(3, intent=True)
