@@ -16,6 +16,7 @@ from ...errors import (
     InProgress,
     Misuse,
     NeedsReview,
+    OutcomeUnknown,
     PayloadMismatch,
     PriorFailure,
     ResultNotKept,
@@ -92,7 +93,7 @@ class StepErrors:
             first_at=note.first_at or session.last_time(),
             ambiguous=note.ambiguous or verdict == "ambiguous",
             unclassified=note.unclassified or verdict == "other",
-            final=verdict == "final" or plan.retry.gives_up_on(error),
+            final=verdict == "final" or plan.retry.gives_up_on(error) or _repeats(error),
         )
         move = on_error(
             plan,
@@ -165,6 +166,11 @@ class StepErrors:
 
     def _record_wait(self, note: EntryNote, move: Later, now: float) -> None:
         self._session.put_off(self._call.name, move.state, structs.replace(note, not_before=now + move.seconds))
+
+
+def _repeats(error: BaseException) -> bool:
+    """Whether another attempt with the same key would get the same answer."""
+    return isinstance(error, OutcomeUnknown) and bool(error.data.get("repeats"))
 
 
 def _awaited(error: Inner) -> tuple[str, ...]:

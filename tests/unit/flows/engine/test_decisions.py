@@ -10,7 +10,20 @@ import pytest
 
 from tests.unit.flows.stage import Died, Stage, Style
 from tests.unit.flows.waits import work
-from twiceproof import Absent, Happened, Misuse, NeedsReview, NotDone, Retry, StepFailed, Unknown, Waiting, check, keyed
+from twiceproof import (
+    Absent,
+    Happened,
+    Misuse,
+    NeedsReview,
+    NotDone,
+    OutcomeUnknown,
+    Retry,
+    StepFailed,
+    Unknown,
+    Waiting,
+    check,
+    keyed,
+)
 
 CLEAN = [NotDone("no"), ConnectionRefusedError(), socket.gaierror()]
 AMBIGUOUS = [TimeoutError(), ConnectionResetError()]
@@ -558,3 +571,74 @@ def test_nothing_is_undone_around_an_error_that_nobody_knows(stage: Stage) -> No
     work(app)
     assert stage.effects == {"book": 1, "charge": 1}
     assert stage.entries("sync", "order:1")["charge"].note.fault.type == "RuntimeError"
+
+
+# -- a key that no longer helps, at a destination that can be asked ------------------------------
+
+
+def keyed_and_asked(stage: Stage, answer: Any = None, window: str = "24h") -> Any:
+    return keyed(window=window, look=probe_of(stage, answer), settling=2.0)
+
+
+def test_a_keyed_step_with_a_look_is_tried_again_while_its_key_helps(stage: Stage, style: Style) -> None:
+    assert pay_flow(stage, style, keyed_and_asked(stage, Unknown("not asked")), [TimeoutError()])(1) == "paid"
+    assert stage.effects == {"pay": 2}  # the provider would have answered the second by its key
+
+
+def test_an_error_that_the_same_key_repeats_is_looked_up_at_once(stage: Stage, style: Style) -> None:
+    sticky = OutcomeUnknown("the same 500 again", repeats=True)
+    assert pay_flow(stage, style, keyed_and_asked(stage), [sticky])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_such_an_error_of_what_is_absent_fails_and_is_not_tried_again(stage: Stage, style: Style) -> None:
+    sticky = OutcomeUnknown("the same 500 again", repeats=True)
+    with pytest.raises(StepFailed, match="the same 500 again"):
+        pay_flow(stage, style, keyed_and_asked(stage), [sticky], done=False)(1)
+    assert stage.effects == {}
+
+
+@pytest.mark.parametrize("repeat", ["keyed", "never"])
+def test_such_an_error_without_a_look_goes_to_a_person_at_once(stage: Stage, style: Style, repeat: str) -> None:
+    with pytest.raises(NeedsReview):
+        pay_flow(stage, style, repeat, [OutcomeUnknown("the same 500 again", repeats=True)])(1)
+    assert stage.effects == {"pay": 1}
+
+
+def test_an_unknown_outcome_that_a_key_cures_is_tried_again(stage: Stage, style: Style) -> None:
+    assert pay_flow(stage, style, "keyed", [OutcomeUnknown("no answer")])(1) == "paid"
+    assert stage.effects == {"pay": 2}
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_a_forgotten_key_is_looked_up_and_not_used_blindly(stage: Stage, style: Style, done: bool) -> None:
+    app, slow, errors = stage.process(), Retry(attempts=3, first=200.0), [TimeoutError()]
+
+    def pay(order: int) -> str:
+        if errors and not done:
+            raise errors.pop()
+        stage.do("pay")
+        if errors:
+            raise errors.pop()
+        return "paid"
+
+    step = style.step(app, pay, repeat=keyed_and_asked(stage, window="1m"), retry=slow)
+
+    def steps(order: int) -> Any:
+        return (yield step(order))
+
+    assert style.flow(app, steps)(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_keyed_step_with_a_look_that_was_cut_off_is_found_after_its_window(stage: Stage, style: Style) -> None:
+    with pytest.raises(Died):
+        pay_flow(stage, style, keyed_and_asked(stage, window="1m"), [], at=3)(1)
+    stage.clock.advance(120)
+    assert pay_flow(stage, style, keyed_and_asked(stage, window="1m"), [])(1) == "paid"
+    assert stage.effects == {"pay": 1}
+
+
+def test_a_look_that_is_no_function_is_refused() -> None:
+    with pytest.raises(Misuse, match="pass one"):
+        keyed(look="find it")  # type: ignore[arg-type]
