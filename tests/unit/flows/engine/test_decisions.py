@@ -628,7 +628,11 @@ def test_a_forgotten_key_is_looked_up_and_not_used_blindly(stage: Stage, style: 
     def steps(order: int) -> Any:
         return (yield step(order))
 
-    assert style.flow(app, steps)(1) == "paid"
+    flow = style.flow(app, steps)
+    with pytest.raises(Waiting, match="looked for at its destination"):
+        flow(1)
+    stage.clock.advance(300)
+    assert flow(1) == "paid"
     assert stage.effects == {"pay": 1}
 
 
