@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from ..errors import StoreError
+from ..errors import SchemaMismatch, StoreError
 from ..operations import Operation, Request
 from ..records import Address, Batch, Check, Due, Found, Insert, Outcome, Page, Record, Write
 
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAIN",
     "FEW",
+    "LOCKED_LEDGER",
     "POINT",
     "Again",
     "Disconnected",
     "Engine",
     "Finding",
+    "LedgerLock",
     "NoLedger",
     "Store",
     "all_beside",
     "chosen",
     "fits",
+    "refuse_locked",
     "scan_all",
 ]
 
@@ -186,6 +189,38 @@ POINT = "point to one with --store URL or TWICEPROOF_STORE"
 
 class NoLedger(StoreError):
     """There is no ledger where the URL points. Carries `findings`, where the server could be examined without one."""
+
+
+LOCKED_LEDGER = 2_147_483_647  # among the numbers of migrations: a ledger that must not be used
+
+
+class LedgerLock(Struct, frozen=True):
+    """Why a ledger must not be used: a copy into it has not ended, or it was moved to another place.
+
+    It stands among the migrations, so that also an older release refuses the ledger.
+    """
+
+    what: str  # "copying" or "moved"
+    source: str = ""
+    after: int = 0  # the id of the source's last record that is there
+
+    @classmethod
+    def read(cls, text: str) -> LedgerLock:
+        what, _, rest = text.partition(" ")
+        source, _, after = rest.partition(" ")
+        return cls(what, source, int(after) if after.isdecimal() else 0)
+
+    def text(self) -> str:
+        return f"{self.what} {self.source} {self.after}"
+
+
+def refuse_locked(applied: int) -> None:
+    """Refuse a ledger with such a lock. `applied` is the largest number among its migrations."""
+    if applied == LOCKED_LEDGER:
+        raise SchemaMismatch(
+            "This ledger was moved to another place, or a copy into it has not ended; point to the other one, finish "
+            "the copy (twiceproof ledger copy), or use this one again: twiceproof ledger unlock"
+        )
 
 
 FEW = 32  # queues that are asked for one by one
