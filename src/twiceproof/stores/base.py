@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAIN",
     "FEW",
+    "PASSED",
     "POINT",
     "Again",
     "Disconnected",
@@ -32,7 +33,9 @@ __all__ = [
     "all_beside",
     "chosen",
     "fits",
+    "indexed_by_time",
     "scan_all",
+    "soonest",
 ]
 
 
@@ -203,6 +206,33 @@ def chosen(
                 return ripe, due_at
             ripe.append(queue)
     return ripe, None
+
+
+PASSED = 1_000  # records of other workers' queues that a look by time passes over
+
+
+def indexed_by_time(queues: Iterable[str]) -> bool:
+    """Whether what waits in these queues is indexed by time: in those named `tenant/…`, of which there may be many
+    thousands. Other names are those of a few long queues, such as retention's, and would only be in the way."""
+    return all("/" in queue for queue in queues)
+
+
+def soonest(
+    waiting: Iterable[tuple[str, float]], asked: Collection[str], now: float, limit: int, most: int
+) -> tuple[list[str], float | None, bool]:
+    """As `chosen`, of the first `most` records in the order of their times: the cost depends on what is due, not on how
+    many queues there are. The last value is whether they sufficed; if not, the time is that of the last record, before
+    which nothing else in these queues is due."""
+    ripe: dict[str, None] = {}
+    read, taken, due_at = 0, 0, now
+    for queue, due_at in waiting:
+        read += 1
+        if queue in asked:
+            if due_at > now or taken == limit:
+                return list(ripe), due_at, True
+            ripe[queue] = None
+            taken += 1
+    return list(ripe), due_at if read == most else None, read < most
 
 
 def scan_all(

@@ -17,7 +17,18 @@ from psycopg.conninfo import conninfo_to_dict
 from ...clock import Clock, system_clock
 from ...errors import Misuse, SchemaMismatch, StoreUnavailable
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record, Written
-from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger, chosen
+from ..base import (
+    FEW,
+    PASSED,
+    POINT,
+    Again,
+    Disconnected,
+    Finding,
+    NoLedger,
+    chosen,
+    indexed_by_time,
+    soonest,
+)
 from ..notifications import names_to_notify
 from ..sql import after_id, after_key, cursor_of_key
 from .codec import (
@@ -120,7 +131,16 @@ class PostgresScan:
 
 
 Rows = Sequence[Sequence[bytes | None]]
+First = Callable[[str, int], tuple[list[tuple[str, float]], float]]  # given the statement, and how many
 
+FIRST = """
+SELECT clock.now, first.queue, first.due_at FROM (SELECT {schema}.twiceproof_now() AS now) AS clock
+LEFT JOIN (SELECT queue, due_at FROM {waiting} ORDER BY due_at LIMIT $2::bigint) AS first ON true
+ORDER BY first.due_at"""
+# What is due first, whatever its queue. The condition is that of the index.
+WAITING = f"""{{schema}}.twiceproof_records
+    WHERE kind {EQ} $1::{TEXT} AND due_at IS NOT NULL AND pg_catalog.strpos(queue, '/') {GT} 0"""
+BY_TIME = FIRST.replace("{waiting}", WAITING)
 # From each queue in which something waits to the next: the index has them in this order, and the first due first.
 HEADS = f"""
 WITH RECURSIVE heads (queue, due_at) AS (
@@ -134,22 +154,41 @@ WITH RECURSIVE heads (queue, due_at) AS (
         WHERE (r.kind, r.queue) {GT} ($1::{TEXT}, heads.queue) AND r.kind {LE} $1::{TEXT} AND r.due_at IS NOT NULL
         ORDER BY r.kind, r.queue, r.due_at LIMIT 1
     ) AS following
-)
-SELECT clock.now, first.queue, first.due_at FROM (SELECT {{schema}}.twiceproof_now() AS now) AS clock
-LEFT JOIN (SELECT queue, due_at FROM heads ORDER BY due_at LIMIT $2::bigint) AS first ON true
-ORDER BY first.due_at"""  # noqa: S608 - constants
+)"""  # noqa: S608 - constants
+BY_HEADS = HEADS + FIRST.replace("{waiting}", "heads")
 BESIDES, LARGER = 32, 16  # heads of others' queues that are put up with, and how many more if that was not enough
+
+Looked = tuple[list[str], float | None, float]
 
 
 def look(
     ask: Callable[[bytes, list[bytes | None]], Rows], kind: str, asked: Collection[str], limit: int, schema: str
-) -> tuple[list[str], float | None, float]:
+) -> Looked:
     """The queues in which something is due, when the first of the others is, and the server's time."""
+
+    def first(sql: str, most: int) -> tuple[list[tuple[str, float]], float]:
+        rows = ask(in_schema(sql, schema), [kind.encode(), str(most).encode()])
+        waiting = [(queue.decode(), float(due_at)) for _, queue, due_at in rows if queue is not None and due_at]
+        return waiting, float(rows[0][0] or 0)
+
+    found = _by_time(first, asked, limit) if indexed_by_time(asked) else None
+    return found or _by_heads(first, asked, limit)
+
+
+def _by_time(first: First, asked: Collection[str], limit: int) -> Looked | None:
+    """None: too much that is due is of other workers' queues."""
+    for most in (limit + BESIDES, limit + PASSED):
+        waiting, now = first(BY_TIME, most)
+        ripe, later, told = soonest(waiting, asked, now, limit, most)
+        if told:
+            return ripe, later, now
+    return (ripe, later, now) if later is not None and later > now else None
+
+
+def _by_heads(first: First, asked: Collection[str], limit: int) -> Looked:
     most = limit + BESIDES
     while True:
-        rows = ask(in_schema(HEADS, schema), [kind.encode(), str(most).encode()])
-        now = float(rows[0][0] or 0)
-        heads = [(queue.decode(), float(due_at)) for _, queue, due_at in rows if queue is not None and due_at]
+        heads, now = first(BY_HEADS, most)
         ripe, later = chosen(heads, asked, now, limit)
         if later is not None or len(heads) < most:
             return ripe, later, now

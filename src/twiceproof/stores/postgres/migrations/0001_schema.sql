@@ -23,6 +23,10 @@ CREATE UNIQUE INDEX twiceproof_records_at ON {schema}.twiceproof_records (space,
 -- table is empty and keep that plan while it grows: each commit would then read every row of its kind.
 CREATE INDEX twiceproof_records_state ON {schema}.twiceproof_records (kind, state, id) WHERE id > 0;
 CREATE INDEX twiceproof_records_due ON {schema}.twiceproof_records (kind, queue, due_at) WHERE due_at IS NOT NULL;
+-- Work that waits, by time, whatever its queue: there may be a queue for each of many thousand tenants. Those of retention
+-- have no slash, and are left out: finished claims need no second entry, and are not in the way.
+CREATE INDEX twiceproof_records_time ON {schema}.twiceproof_records (kind, due_at, queue)
+    WHERE due_at IS NOT NULL AND pg_catalog.strpos(queue, '/') > 0;
 
 -- What versions and fences are drawn from. It only grows and outlives every record. One step per commit: its batches
 -- take the numbers in between, one each. No number is drawn twice, not even from a database that was restored from a
