@@ -8,6 +8,7 @@ so a new backend is one short file. Their contract is written as tests in `twice
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -211,9 +212,12 @@ def chosen(
 PASSED = 1_000  # records of other workers' queues that a look by time passes over
 
 
-def indexed_by_time(queues: Iterable[str]) -> bool:
+@lru_cache(maxsize=16)
+def indexed_by_time(queues: frozenset[str]) -> bool:
     """Whether what waits in these queues is indexed by time: in those named `tenant/…`, of which there may be many
-    thousands. Other names are those of a few long queues, such as retention's, and would only be in the way."""
+    thousands. Other names are those of a few long queues, such as retention's, and would only be in the way.
+
+    Cached: a worker looks with the same set again and again."""
     return all("/" in queue for queue in queues)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import psycopg
-from msgspec import structs
+from msgspec import Struct, structs
 from psycopg.conninfo import conninfo_to_dict
 
 from ...clock import Clock, system_clock
@@ -37,6 +37,7 @@ from .codec import (
     commit_call,
     decode_record,
     decode_records,
+    decode_waiting,
     due_of,
     due_values,
     fetch_values,
@@ -50,7 +51,7 @@ from .notify import OnChange, PostgresListener, PostgresNotifier
 from .primary import Primary
 from .schema import EQ, SCHEMA, TEXT, in_schema, is_current, migrate, split_schema
 
-__all__ = ["PostgresEngine", "PostgresScan", "look"]
+__all__ = ["PostgresEngine", "PostgresScan"]
 
 
 PAGE = """
@@ -131,16 +132,7 @@ class PostgresScan:
 
 
 Rows = Sequence[Sequence[bytes | None]]
-First = Callable[[str, int], tuple[list[tuple[str, float]], float]]  # given the statement, and how many
 
-FIRST = """
-SELECT clock.now, first.queue, first.due_at FROM (SELECT {schema}.twiceproof_now() AS now) AS clock
-LEFT JOIN (SELECT queue, due_at FROM {waiting} ORDER BY due_at LIMIT $2::bigint) AS first ON true
-ORDER BY first.due_at"""
-# What is due first, whatever its queue. The condition is that of the index.
-WAITING = f"""{{schema}}.twiceproof_records
-    WHERE kind {EQ} $1::{TEXT} AND due_at IS NOT NULL AND pg_catalog.strpos(queue, '/') {GT} 0"""
-BY_TIME = FIRST.replace("{waiting}", WAITING)
 # From each queue in which something waits to the next: the index has them in this order, and the first due first.
 HEADS = f"""
 WITH RECURSIVE heads (queue, due_at) AS (
@@ -154,44 +146,41 @@ WITH RECURSIVE heads (queue, due_at) AS (
         WHERE (r.kind, r.queue) {GT} ($1::{TEXT}, heads.queue) AND r.kind {LE} $1::{TEXT} AND r.due_at IS NOT NULL
         ORDER BY r.kind, r.queue, r.due_at LIMIT 1
     ) AS following
-)"""  # noqa: S608 - constants
-BY_HEADS = HEADS + FIRST.replace("{waiting}", "heads")
+)
+SELECT clock.now, first.queue, first.due_at FROM (SELECT {{schema}}.twiceproof_now() AS now) AS clock
+LEFT JOIN (SELECT queue, due_at FROM heads ORDER BY due_at LIMIT $2::bigint) AS first ON true
+ORDER BY first.due_at"""  # noqa: S608 - constants
 BESIDES, LARGER = 32, 16  # heads of others' queues that are put up with, and how many more if that was not enough
 
-Looked = tuple[list[str], float | None, float]
 
-
-def look(
-    ask: Callable[[bytes, list[bytes | None]], Rows], kind: str, asked: Collection[str], limit: int, schema: str
-) -> Looked:
+class Looked(Struct, frozen=True):
     """The queues in which something is due, when the first of the others is, and the server's time."""
 
-    def first(sql: str, most: int) -> tuple[list[tuple[str, float]], float]:
-        rows = ask(in_schema(sql, schema), [kind.encode(), str(most).encode()])
-        waiting = [(queue.decode(), float(due_at)) for _, queue, due_at in rows if queue is not None and due_at]
-        return waiting, float(rows[0][0] or 0)
-
-    found = _by_time(first, asked, limit) if indexed_by_time(asked) else None
-    return found or _by_heads(first, asked, limit)
+    ripe: list[str]
+    later: float | None
+    now: float
 
 
-def _by_time(first: First, asked: Collection[str], limit: int) -> Looked | None:
-    """None: too much that is due is of other workers' queues."""
+def by_time(first: Callable[[int], bytes], asked: Collection[str], limit: int) -> Looked | None:
+    """Look at what is due first, whatever its queue. None: too much of that is of other workers' queues."""
     for most in (limit + BESIDES, limit + PASSED):
-        waiting, now = first(BY_TIME, most)
+        now, waiting = decode_waiting(first(most))
         ripe, later, told = soonest(waiting, asked, now, limit, most)
         if told:
-            return ripe, later, now
-    return (ripe, later, now) if later is not None and later > now else None
+            break
+    return Looked(ripe, later, now) if told or (later is not None and later > now) else None
 
 
-def _by_heads(first: First, asked: Collection[str], limit: int) -> Looked:
+def by_heads(first: Callable[[int], Rows], asked: Collection[str], limit: int) -> Looked:
+    """Look at the first of each queue in which something waits."""
     most = limit + BESIDES
     while True:
-        heads, now = first(BY_HEADS, most)
+        rows = first(most)
+        now = float(rows[0][0] or 0)
+        heads = [(queue.decode(), float(due_at)) for _, queue, due_at in rows if queue is not None and due_at]
         ripe, later = chosen(heads, asked, now, limit)
         if later is not None or len(heads) < most:
-            return ripe, later, now
+            return Looked(ripe, later, now)
         most *= LARGER
 
 
@@ -328,10 +317,20 @@ class PostgresEngine:
     def due(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         if len(queues) <= FEW:
             return self._hand_out(kind, queues, limit, hide)
-        ripe, later, now = look(self._side.ask, kind, frozenset(queues), limit, self._schema)
-        due = self._hand_out(kind, ripe, limit, hide) if ripe else Due([], None, now)
-        others = None if later is None else max(0.0, later - due.now)
+        looked = self._look(kind, frozenset(queues), limit)
+        due = self._hand_out(kind, looked.ripe, limit, hide) if looked.ripe else Due([], None, looked.now)
+        others = None if looked.later is None else max(0.0, looked.later - due.now)
         return structs.replace(due, next_in=min((at for at in (due.next_in, others) if at is not None), default=None))
+
+    def _look(self, kind: str, asked: frozenset[str], limit: int) -> Looked:
+        def waiting(most: int) -> bytes:
+            return _one(self._side.ask(self._calls.waiting, [kind.encode(), str(most).encode()]))
+
+        def heads(most: int) -> Rows:
+            return self._side.ask(in_schema(HEADS, self._schema), [kind.encode(), str(most).encode()])
+
+        found = by_time(waiting, asked, limit) if indexed_by_time(asked) else None
+        return found or by_heads(heads, asked, limit)
 
     def _hand_out(self, kind: str, queues: Collection[str], limit: int, hide: float) -> Due:
         return due_of(_one(self._side.ask(self._calls.due, due_values(kind, queues, limit, hide))))

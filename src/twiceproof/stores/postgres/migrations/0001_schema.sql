@@ -305,6 +305,23 @@ BEGIN
     RETURN json_build_array(at, coalesce(hidden, '[]'), later - at);
 END $$;
 
+-- What is due first, or will be, in the queues that are named with a slash: [the store's time, [[queue, due_at], …]].
+CREATE FUNCTION {schema}.twiceproof_waiting(of_kind text, most int) RETURNS json
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+-- Read in the index's order: without statistics the server would collect everything that waits, and sort it.
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT json_build_array({schema}.twiceproof_now(), coalesce(json_agg(json_build_array(queue, due_at)), '[]'))
+        FROM (
+            SELECT r.queue, r.due_at FROM {schema}.twiceproof_records AS r
+            WHERE r.kind = of_kind AND r.due_at IS NOT NULL AND strpos(r.queue, '/') > 0
+            ORDER BY r.due_at LIMIT most
+        ) AS first
+    );
+END $$;
+
 -- Records of these kinds in these spaces, at most so many of each space: [record, …]. Retention deletes many runs at
 -- once, with all that belongs to them.
 CREATE FUNCTION {schema}.twiceproof_beside(mark text, spaces text, kinds text, most int) RETURNS json
