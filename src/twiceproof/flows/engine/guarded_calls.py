@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...claims.once import GuardedMethod, Once
+from ...effects.repeat import SAFE, Retry
 from ...operations import Operation, await_, block
-from ..repeat import SAFE, Retry
 from ..step import Step
 from .context import as_coroutine_function, current_session, driven, noted, plain_session, session_var
 from .decisions import StepPlan
