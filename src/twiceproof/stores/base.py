@@ -8,6 +8,7 @@ so a new backend is one short file. Their contract is written as tests in `twice
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -23,6 +24,7 @@ __all__ = [
     "AGAIN",
     "FEW",
     "LOCKED_LEDGER",
+    "PASSED",
     "POINT",
     "Again",
     "Disconnected",
@@ -34,8 +36,10 @@ __all__ = [
     "all_beside",
     "chosen",
     "fits",
+    "indexed_by_time",
     "refuse_locked",
     "scan_all",
+    "soonest",
 ]
 
 
@@ -238,6 +242,36 @@ def chosen(
                 return ripe, due_at
             ripe.append(queue)
     return ripe, None
+
+
+PASSED = 1_000  # records of other workers' queues that a look by time passes over
+
+
+@lru_cache(maxsize=16)
+def indexed_by_time(queues: frozenset[str]) -> bool:
+    """Whether what waits in these queues is indexed by time: in those named `tenant/…`, of which there may be many
+    thousands. Other names are those of a few long queues, such as retention's, and would only be in the way.
+
+    Cached: a worker looks with the same set again and again."""
+    return all("/" in queue for queue in queues)
+
+
+def soonest(
+    waiting: Iterable[tuple[str, float]], asked: Collection[str], now: float, limit: int, most: int
+) -> tuple[list[str], float | None, bool]:
+    """As `chosen`, of the first `most` records in the order of their times: the cost depends on what is due, not on how
+    many queues there are. The last value is whether they sufficed; if not, the time is that of the last record, before
+    which nothing else in these queues is due."""
+    ripe: dict[str, None] = {}
+    read, taken, due_at = 0, 0, now
+    for queue, due_at in waiting:
+        read += 1
+        if queue in asked:
+            if due_at > now or taken == limit:
+                return list(ripe), due_at, True
+            ripe[queue] = None
+            taken += 1
+    return list(ripe), due_at if read == most else None, read < most
 
 
 def scan_all(
