@@ -160,6 +160,7 @@ class StepRunner:
             fault=entry.note.fault if entry else None,
             ambiguous=crashed or (entry is not None and (entry.note.ambiguous or entry.state == STARTED)),
             unclassified=entry is not None and entry.note.unclassified,
+            policy=entry.note.policy if entry else "",
             unique=unique,
             place=place,
         )
@@ -381,6 +382,7 @@ class StepRunner:
             ambiguous=False,
             unclassified=False,
             final=False,
+            policy="",
             unfit=not self._step.results.fits(packed),
         )
         return done, packed
