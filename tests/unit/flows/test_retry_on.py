@@ -117,6 +117,20 @@ def test_a_start_that_was_killed_is_judged_by_the_failure_before_it(stage: Stage
             flow(1)
 
 
+def test_a_second_start_that_was_killed_is_judged_so_too(stage: Stage, style: Style) -> None:
+    """The first one left the failure on record, the second one its own start."""
+    with pytest.raises(Waiting):
+        paying(stage, style, stage.process(), [RateLimited("no")])(1)
+    stage.clock.advance(3_600)
+    for commit in (2, 3):
+        with pytest.raises(Died):
+            paying(stage, style, stage.process(commit), [])(1)
+        stage.lapse()
+    assert stage.entries("sync", "order:1")["pay"].state == "started"
+    assert paying(stage, style, stage.process(), [])(1) == "paid"
+    assert stage.effects == {"pay": 4}
+
+
 def test_a_check_step_that_is_absent_is_started_by_the_policy_of_its_failure(stage: Stage, style: Style) -> None:
     class Vague(Exception): ...
 
