@@ -85,7 +85,7 @@ class PayloadType:
     """
 
     def __init__(self, declared: Any) -> None:
-        self._shown = inspect.formatannotation(declared)
+        self._shown = declared.__qualname__ if isinstance(declared, type) else inspect.formatannotation(declared)
         try:
             self._decode = json_reader(Any if declared is None else declared)
         except TypeError as error:
