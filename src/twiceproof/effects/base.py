@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Struct
 
 from .repeat import Declared
 
-__all__ = ["Absent", "Effect", "Happened", "Look", "Unknown", "look_of"]
+__all__ = ["Absent", "Effect", "Happened", "Look", "Unknown", "look_of", "outgoing_headers"]
 
 R_co = TypeVar("R_co", covariant=True)
+
+# What an effect sends along so that its target's logs lead back here: the correlation id and `traceparent`, by the
+# names of their HTTP headers. Set around `perform` and `look`.
+outgoing_headers: ContextVar[Mapping[str, str]] = ContextVar("twiceproof_outgoing_headers", default={})  # noqa: B039
 
 
 class Happened(Struct, frozen=True):

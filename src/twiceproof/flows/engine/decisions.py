@@ -160,11 +160,12 @@ def _unfinished(plan: StepPlan, entry: Entry, now: float, lapsed: float) -> Befo
 
 
 def _key_is_no_help(plan: StepPlan, note: EntryNote, spent: float) -> bool:
-    """Whether the destination must be asked instead of trying again with the same key: the provider has forgotten it,
-    gives the same answer again, or was asked as often as the policy allows."""
+    """Whether the destination must be asked instead of trying again with the same key: that was decided when the
+    attempt failed, or the provider has forgotten the key since, or it was used as often as the policy allows."""
     if not plan.repeat.looks_later:
         return False
-    return note.final or _is_forgotten(plan, spent) or not plan.retry.may_start(note.starts + 1, spent)
+    decided = note.not_before is not None  # the time of the look
+    return decided or _is_forgotten(plan, spent) or not plan.retry.may_start(note.starts + 1, spent)
 
 
 def _settled_at(plan: StepPlan, entry: Entry, lapsed: float) -> float:

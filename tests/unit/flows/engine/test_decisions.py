@@ -613,6 +613,7 @@ def test_an_unknown_outcome_that_a_key_cures_is_tried_again(stage: Stage, style:
 @pytest.mark.parametrize("done", [True, False])
 def test_a_forgotten_key_is_looked_up_and_not_used_blindly(stage: Stage, style: Style, done: bool) -> None:
     app, slow, errors = stage.process(), Retry(attempts=3, first=200.0), [TimeoutError()]
+    app.parts.roll = lambda: 1.0  # the whole pause, which is longer than the window
 
     def pay(order: int) -> str:
         if errors and not done:
@@ -627,7 +628,11 @@ def test_a_forgotten_key_is_looked_up_and_not_used_blindly(stage: Stage, style: 
     def steps(order: int) -> Any:
         return (yield step(order))
 
-    assert style.flow(app, steps)(1) == "paid"
+    flow = style.flow(app, steps)
+    with pytest.raises(Waiting, match="looked for at its destination"):
+        flow(1)
+    stage.clock.advance(300)
+    assert flow(1) == "paid"
     assert stage.effects == {"pay": 1}
 
 
