@@ -43,8 +43,7 @@ __all__ = ["InFlow"]
 
 # A call that fits two overloads is an awaited one: those come first.
 # mypy: disable-error-code="overload-overlap"
-# `type` is the word that users know:
-# ruff: noqa: A002
+# ruff: noqa: A002 - `type` is the word that users know
 
 
 A = TypeVar("A")
@@ -318,18 +317,13 @@ class InFlow:
     def waiting_for(
         self, name: str, *, type: Any, timeout: Duration | None = None, default: Any = NOTHING
     ) -> Coroutine[Any, Any, Any]:
-        """Do the same as `wait_for`, awaited: in an `async def` flow, type checkers know what it returns.
+        """Do the same as `wait_for`, awaited, with the same parameters: for type checkers, in an `async def` flow.
 
-        Args:
-            name: The name of the wait.
-            type: The payload's type.
-            timeout: How long to wait.
-            default: What is returned after `timeout`.
+        There, `await app.wait_for(…)` returns the same value, but its type is known only in a `def` flow.
         """
         if inside_flow("app.waiting_for").drive is not await_:
             raise Misuse("app.waiting_for is awaited, and this flow is a def; call app.wait_for.")
-        waits: Any = self.wait_for(name, type=type, timeout=timeout, default=default)
-        return cast(Coroutine[Any, Any, Any], waits)
+        return cast(Coroutine[Any, Any, Any], self.wait_for(name, type=type, timeout=timeout, default=default))
 
     def callback_url(self, name: str) -> StrOrAwaitable:
         """Return the URL whose call ends `app.wait_for(name)`; the same in a replay. It works without a token.
