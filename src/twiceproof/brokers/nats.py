@@ -84,6 +84,8 @@ class _Connection:
         await self.client.connect(
             url,
             allow_reconnect=False,
+            max_reconnect_attempts=1,  # at the start: the client itself would go on for minutes
+            reconnect_time_wait=0,
             connect_timeout=int(CONNECT_SECONDS),
             error_cb=_ignore,
             closed_cb=self._ended,
