@@ -12,12 +12,19 @@ from aiosmtpd.controller import Controller
 
 
 class Mailbox:
-    """`says` is its answer to a mail; "" hangs up instead."""
+    """`says` is its answer to a mail; "" hangs up instead. `refuses` has answers for single recipients."""
 
-    def __init__(self, says: str) -> None:
+    def __init__(self, says: str, refuses: dict[str, str]) -> None:
         self.says = says
+        self.refuses = refuses
         self.mails: list[Any] = []
         self.envelopes: list[tuple[str, list[str]]] = []
+
+    async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:  # noqa: N802
+        if address in self.refuses:
+            return self.refuses[address]
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802 - the name it is called by
         self.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
@@ -35,8 +42,8 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def mailbox(says: str = "250 OK") -> Iterator[tuple[Mailbox, int]]:
-    box = Mailbox(says)
+def mailbox(says: str = "250 OK", refuses: dict[str, str] | None = None) -> Iterator[tuple[Mailbox, int]]:
+    box = Mailbox(says, refuses or {})
     port = free_port()
     controller = Controller(box, hostname="127.0.0.1", port=port)
     controller.start()
