@@ -1,0 +1,149 @@
+"""A JSON API behind a bearer token: one request, and what its answer means for the effect that sent it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from ..claims.error_classification import retry_after
+from ..errors import Misuse, NotDone, OutcomeUnknown
+from ..secret import Env, secrets_of
+from .base import outgoing_headers
+from .http_client import HttpAnswer, HttpRequest, pooled
+
+__all__ = ["ApiAnswer", "JsonApi", "Token", "encoded", "json_api", "plain_values"]
+
+Token = Callable[[], str] | Env
+Send = Callable[[HttpRequest], HttpAnswer]
+TIMEOUT = 30.0
+LONGEST = 300  # characters of an answer in a message
+TOO_MANY = 429
+PASSING = (401, 408, 409, 423, 425)  # refusals that another attempt may not meet
+
+
+def json_api(url: str, auth: Token, *, timeout: float = TIMEOUT, send: Send | None = None) -> JsonApi:
+    """Return an API. `auth` is `env("NAME")`, or a function that returns a bearer token, such as that of MSAL."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        raise Misuse(f"{url!r} is not the address of an API; write it as https://host, without a query.")
+    if not callable(auth):  # a token itself would be kept in the program, and be out of date in an hour
+        raise Misuse('auth= takes env("NAME") or a function that returns a token; a token itself expires.')
+    return JsonApi(url.rstrip("/"), auth, timeout, send)
+
+
+class ApiAnswer(Struct, frozen=True):
+    """An answer whose body is JSON, or else empty."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300
+
+    @property
+    def code(self) -> str:
+        """The code of a Microsoft API's error, in lower case: `0x80060892`."""
+        error = self.body.get("error") if isinstance(self.body, dict) else None
+        return str(error.get("code", "")).lower() if isinstance(error, dict) else ""
+
+    @property
+    def told(self) -> str:
+        """The status and the beginning of the error, for messages."""
+        error = self.body.get("error", self.body) if isinstance(self.body, dict) else self.body
+        text = error.get("message", error) if isinstance(error, dict) else error
+        return f"{self.status} {' '.join(str(text or '').split())}"[:LONGEST].strip()
+
+
+class JsonApi(Struct, frozen=True):
+    """`json_api(…)`: `call` returns an answer of any status, `require` one that says it was done."""
+
+    url: str
+    auth: Token
+    timeout: float
+    send: Send | None
+    now: Callable[[], float] = time.time
+
+    @property
+    def host(self) -> str:
+        return urlsplit(self.url).netloc
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ApiAnswer:
+        """Send one request. Raises NotDone if it was not sent, OutcomeUnknown if no answer came."""
+        query = f"?{urlencode(params, quote_via=quote)}" if params else ""
+        body = b"" if json is None else msgspec.json.encode(json)
+        all_headers = {
+            "Accept": "application/json",
+            **({"Content-Type": "application/json"} if body else {}),
+            **outgoing_headers.get(),
+            **(headers or {}),
+            "Authorization": f"Bearer {self._token()}",
+        }
+        request = HttpRequest(method, f"{self.url}{path}{query}", all_headers, body, self.timeout)
+        return _answer_of((self.send or pooled().send)(request))
+
+    def require(self, method: str, path: str, **given: Any) -> ApiAnswer:
+        """Like `call`, and raise for every status but 2xx."""
+        return self.settle(self.call(method, path, **given), f"{method} {self.host}")
+
+    def settle(self, answer: ApiAnswer, what: str, *, wait: float | None = None) -> ApiAnswer:
+        """Return a 2xx. A 4xx means that nothing was done, a 5xx does not tell. `wait`: after a 429 without a time."""
+        if answer.ok:
+            return answer
+        pause = retry_after(_Paused(answer.headers), self.now())
+        if answer.status == TOO_MANY:
+            raise NotDone(
+                f"{what} has too many requests ({answer.told}); it can be tried later.", retry_after=pause or wait
+            )
+        if 400 <= answer.status < 500:
+            raise NotDone(f"{what} is refused ({answer.told}).", final=answer.status not in PASSING)
+        raise OutcomeUnknown(f"{what} failed ({answer.told}); whether it was done is unknown.", retry_after=pause)
+
+    def _token(self) -> str:
+        token = secrets_of(self.auth)[0] if isinstance(self.auth, Env) else self.auth()
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+            raise Misuse("auth= returned no bearer token; return it as text.")
+        return token
+
+
+class _Paused(Exception):
+    """Never raised: the form in which a Retry-After is read."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.headers = headers
+
+
+def _answer_of(answer: HttpAnswer) -> ApiAnswer:
+    try:
+        body = msgspec.json.decode(answer.body) if answer.body else None
+    except msgspec.DecodeError:
+        body = answer.body.decode("utf-8", "replace")[:LONGEST]
+    return ApiAnswer(answer.status, answer.headers, body)
+
+
+def encoded(text: str) -> str:
+    """Encode one segment of a path."""
+    return quote(text, safe="")
+
+
+def plain_values(values: Mapping[str, Any], *, without: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Return a row's values as JSON values. Columns of the key are given by the key alone."""
+    twice = sorted(set(values) & set(without))
+    if twice:
+        raise Misuse(f"{', '.join(twice)} is in key= and in values=; give it once, in key=.")
+    found: dict[str, Any] = msgspec.to_builtins(dict(values))
+    return found
