@@ -78,8 +78,8 @@ def change(org: JsonApi, table: str, key: Mapping[str, Any], change: Change, *, 
     """Read a row, compute new values from it, and write them if it has not changed since; else read again.
 
     `change` takes the row and returns the columns to write; it must give the same for the same row. If applying it
-    twice differs from applying it once (an increment), name a text column of 850 characters as `mark`: it keeps the keys
-    of the last changes, by which one whose answer was lost is recognised.
+    twice differs from applying it once (an increment), name a text column of 850 characters as `mark`: it keeps the
+    keys of the last changes, by which one whose answer was lost is recognised.
     """
     if not callable(change):
         raise Misuse("dataverse.change takes a function from a row to the columns to write; pass one.")
@@ -133,7 +133,7 @@ class DataverseWrite(Struct, frozen=True):
         return _row(self.key, answer, created={201: True, 200: False}.get(answer.status))
 
     def _existing(self, effect_key: str, answer: ApiAnswer) -> DataverseRow:
-        """A row is there: of an earlier attempt, or another's. An upsert that lost a race updates it at the next try."""
+        """A row is there: of an earlier attempt, or another's. An upsert that lost a race updates it next time."""
         if self.verb == "upsert":
             raise NotDone(f"{self._what} was created by another at this moment; it can be tried again.")
         found = _read(self.org, self.table, self.key) if self.mark else None
@@ -163,9 +163,9 @@ class DataverseWrite(Struct, frozen=True):
 class DataverseChange(Struct, frozen=True):
     """`change(…)`: `safe` if applying it twice is applying it once; with a mark it is checked.
 
-    Of two requests that carry the ETag of the same version, at most one is applied. So after silence the row is read and
-    the change is sent again: either the lost request was applied, or it no longer can be. Tries follow at once; when they
-    are used up, the step's retry policy waits, with jitter.
+    Of two requests that carry the ETag of the same version, at most one is applied. So after silence the row is read
+    and the change is sent again: either the lost request was applied, or it no longer can be. Tries follow at once;
+    when they are used up, the step's retry policy waits, with jitter.
     """
 
     org: JsonApi
