@@ -122,7 +122,7 @@ class DataverseWrite(Struct, frozen=True):
         _refuse_inactive_key(self.org, self.table, self.key)
         condition = {"create_only": {"If-None-Match": "*"}, "update_only": {"If-Match": "*"}}.get(self.verb, {})
         values = {**self.values, **({self.mark: effect_key} if self.mark else {})}
-        answer = _patch(self.org, self.table, self.key, values, condition)
+        answer = _patch(self, values, condition, effect_key)
         if answer.status == PRECONDITION and answer.code in EXISTS and self.verb != "update_only":
             return self._existing(effect_key, answer)
         if answer.status == MISSING and self.verb == "update_only":
@@ -224,7 +224,7 @@ class DataverseChange(Struct, frozen=True):
             raise NotDone(
                 f"{self._what}: the row has no ETag; switch optimistic concurrency on for its table.", final=True
             )
-        return _patch(self.org, self.table, self.key, values, {"If-Match": etag})
+        return _patch(self, values, {"If-Match": etag}, effect_key)
 
     def _read(self) -> ApiAnswer:
         found = _read(self.org, self.table, self.key)
@@ -290,9 +290,12 @@ def _path(table: str, key: Mapping[str, Any]) -> str:
     return f"/{table}({','.join(f'{column}={encoded(_literal(value))}' for column, value in key.items())})"
 
 
-def _patch(org: JsonApi, table: str, key: Mapping[str, Any], values: Any, condition: Mapping[str, str]) -> ApiAnswer:
+def _patch(
+    effect: DataverseWrite | DataverseChange, values: Any, condition: Mapping[str, str], effect_key: str
+) -> ApiAnswer:
     headers = {**HEADERS, "Prefer": "return=representation", **condition}
-    return org.call("PATCH", _path(table, key), json=values, params={"$select": ",".join(key)}, headers=headers)
+    params, path = {"$select": ",".join(effect.key)}, _path(effect.table, effect.key)
+    return effect.org.call("PATCH", path, json=values, params=params, headers=headers, effect_key=effect_key)
 
 
 def _read(org: JsonApi, table: str, key: Mapping[str, Any]) -> ApiAnswer | None:

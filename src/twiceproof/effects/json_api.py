@@ -20,6 +20,7 @@ __all__ = ["ApiAnswer", "JsonApi", "Token", "encoded", "json_api", "plain_values
 
 Token = Callable[[], str] | Env
 Send = Callable[[HttpRequest], HttpAnswer]
+EFFECT_KEY_HEADER = "Twiceproof-Effect-Key"
 TIMEOUT = 30.0
 LONGEST = 300  # characters of an answer in a message
 TOO_MANY = 429
@@ -82,13 +83,18 @@ class JsonApi(Struct, frozen=True):
         json: Any = None,
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        effect_key: str = "",
     ) -> ApiAnswer:
-        """Send one request. Raises NotDone if it was not sent, OutcomeUnknown if no answer came."""
+        """Send one request. Raises NotDone if it was not sent, OutcomeUnknown if no answer came.
+
+        A write carries its effect key, so that the service's log leads back to the step.
+        """
         query = f"?{urlencode(params, quote_via=quote)}" if params else ""
         body = b"" if json is None else msgspec.json.encode(json)
         all_headers = {
             "Accept": "application/json",
             **({"Content-Type": "application/json"} if body else {}),
+            **({EFFECT_KEY_HEADER: effect_key} if effect_key else {}),
             **outgoing_headers.get(),
             **(headers or {}),
             "Authorization": f"Bearer {self._token()}",

@@ -100,8 +100,8 @@ class ObjectPut(Struct, frozen=True):
 
     def perform(self, effect_key: str) -> StoredObject:
         conditional = self._is_conditional()
-        if not conditional:
-            self._refuse_other(effect_key)  # overwrites nothing that is seen; nothing here is atomic
+        if not conditional and (ours := self._refuse_other(effect_key)):  # another may still write in between
+            return ours
         options = {"IfNoneMatch": "*"} if conditional else {}
         if self.content_type:
             options["ContentType"] = self.content_type
@@ -144,7 +144,7 @@ class ObjectPut(Struct, frozen=True):
         for _ in range(2):
             try:
                 self._put(PROBE, b"", {}, {"IfNoneMatch": "*"})
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:
                 if _status(error) == EXISTS:
                     return True
                 raise NotDone(f"the bucket {self.bucket.name} could not be asked ({error}); try again.") from error

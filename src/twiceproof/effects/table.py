@@ -25,7 +25,7 @@ __all__ = ["FoundRow", "RowClaims", "RowFinding", "airtable", "find_or_create", 
 
 log = logging.getLogger("twiceproof")
 
-OPERATION = "table row"
+OPERATION = "table-row"
 KEEP = 2.0  # seconds that a claim is known after its work: long enough for those who waited to see the end
 LEASE = 60.0
 SLACK = 5.0
@@ -107,7 +107,7 @@ class RowFinding(Struct, frozen=True):
                 return self._one_of(rows, created=False)
             if not held:
                 raise NotDone(f"the row {self._shown} was just removed by another; try again.", retry_after=KEEP)
-            created = self._create()
+            created = self._create(effect_key)
             rows = self._find_again()
             if not rows:
                 raise OutcomeUnknown(f"the row {self._shown} was created, and is not found; look at {self.table.name}.")
@@ -128,10 +128,10 @@ class RowFinding(Struct, frozen=True):
             wait = error.data.get("retry_after")
             raise OutcomeUnknown(f"{error} A row was created, or may have been.", retry_after=wait) from error
 
-    def _create(self) -> str:
+    def _create(self, effect_key: str) -> str:
         """Return the new row's id. A refusal, or silence, may mean that it is there; then it is found again."""
         try:
-            return self.table.create({**self.key, **self.values})
+            return self.table.create({**self.key, **self.values}, effect_key)
         except NotDone:
             if not (self.table.unique and self._find()):
                 raise

@@ -46,8 +46,8 @@ class RowTable(Protocol):
     def find(self, key: Mapping[str, Any]) -> list[StoredTableRow]:
         """Return the rows with these values, the oldest first. Raises what `JsonApi.require` raises."""
 
-    def create(self, values: Mapping[str, Any]) -> str:
-        """Create a row in one request, and return its id."""
+    def create(self, values: Mapping[str, Any], effect_key: str) -> str:
+        """Create a row in one request, which carries the effect key in a header, and return its id."""
 
 
 def airtable(base: str, table: str, *, auth: Token, url: str = AIRTABLE, timeout: float = 30.0) -> AirtableTable:
@@ -97,8 +97,8 @@ class AirtableTable(Struct, frozen=True):
         rows = sorted(found, key=lambda one: (one["createdTime"], one["id"]))
         return [StoredTableRow(one["id"], one["fields"]) for one in rows]
 
-    def create(self, values: Mapping[str, Any]) -> str:
-        answer = self._require("POST", json={"records": [{"fields": dict(values)}]})
+    def create(self, values: Mapping[str, Any], effect_key: str) -> str:
+        answer = self._require("POST", json={"records": [{"fields": dict(values)}]}, effect_key=effect_key)
         return str(answer.body["records"][0]["id"])
 
     def _require(self, method: str, **given: Any) -> ApiAnswer:
@@ -132,11 +132,12 @@ class SheetTable(Struct, frozen=True):
         rows = [StoredTableRow(str(at), dict(zip(columns, line, strict=False))) for at, line in enumerate(lines, 1)]
         return [row for row in rows[1:] if all(str(row.values.get(name, "")) == str(key[name]) for name in key)]
 
-    def create(self, values: Mapping[str, Any]) -> str:
+    def create(self, values: Mapping[str, Any], effect_key: str) -> str:
         columns = self._columns(self._lines("!1:1"), values)
         line = [values.get(name, "") for name in columns]
         params = {"valueInputOption": "RAW", "insertDataOption": "INSERT_ROWS"}
-        answer = self.api.require("POST", f"{self._path('')}:append", params=params, json={"values": [line]})
+        given = {"params": params, "json": {"values": [line]}, "effect_key": effect_key}
+        answer = self.api.require("POST", f"{self._path('')}:append", **given)
         found = re.search(r"![A-Z]+([0-9]+)", str(answer.body["updates"]["updatedRange"]))
         return found[1] if found else ""
 
@@ -179,8 +180,9 @@ class SharePointList(Struct, frozen=True):
         rows = sorted(found, key=lambda one: int(one["id"]))
         return [StoredTableRow(str(one["id"]), one["fields"]) for one in rows]
 
-    def create(self, values: Mapping[str, Any]) -> str:
-        return str(self.api.require("POST", self._path, json={"fields": dict(values)}).body["id"])
+    def create(self, values: Mapping[str, Any], effect_key: str) -> str:
+        answer = self.api.require("POST", self._path, json={"fields": dict(values)}, effect_key=effect_key)
+        return str(answer.body["id"])
 
     @property
     def _path(self) -> str:

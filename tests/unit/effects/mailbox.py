@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from email import message_from_bytes, policy
 from typing import Any
 
@@ -17,6 +17,7 @@ class Mailbox:
     def __init__(self, says: str, refuses: dict[str, str]) -> None:
         self.says = says
         self.refuses = refuses
+        self.on_mail: Callable[[bytes], None] | None = None
         self.mails: list[Any] = []
         self.envelopes: list[tuple[str, list[str]]] = []
 
@@ -29,6 +30,8 @@ class Mailbox:
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802 - the name it is called by
         self.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
         self.mails.append(message_from_bytes(envelope.content, policy=policy.default))
+        if self.on_mail is not None:
+            self.on_mail(envelope.content)
         if not self.says:
             server.transport.abort()
         return self.says
