@@ -192,7 +192,15 @@ class DataverseChange(Struct, frozen=True):
 
     def perform(self, effect_key: str) -> DataverseRow:
         _refuse_inactive_key(self.org, self.table, self.key)
-        silence: OutcomeUnknown | None = None
+        silences: list[OutcomeUnknown] = []
+        try:
+            return self._applied(effect_key, silences)
+        except NotDone:
+            if silences:  # an earlier try may have been applied
+                raise silences[-1] from None
+            raise
+
+    def _applied(self, effect_key: str, silences: list[OutcomeUnknown]) -> DataverseRow:
         for _ in range(TRIES):
             found = self._read()
             if self._was_changed_by(effect_key, found):
@@ -200,13 +208,11 @@ class DataverseChange(Struct, frozen=True):
             try:
                 answer = self._try(effect_key, found)
             except OutcomeUnknown as error:
-                silence = error
+                silences.append(error)
                 continue
             if answer.status != PRECONDITION or answer.code != CHANGED:
                 self.org.settle(answer, self._what)
                 return _row(self.key, answer, created=False)
-        if silence is not None:
-            raise silence
         raise NotDone(f"{self._what} met {TRIES} changes by others; it can be tried again.")
 
     def _try(self, effect_key: str, found: ApiAnswer) -> ApiAnswer:
