@@ -68,7 +68,7 @@ RESTORE_EPILOG = """\b
 Examples:
   twiceproof --store sqlite:///shop.db ledger restore shop-backup.db
 What was done since the backup is not in it: record that before you start
-workers (twiceproof rebuild).
+workers (docs: back up and restore).
 """
 
 
@@ -84,10 +84,16 @@ def restore(target: LedgerTarget, file: Path) -> None:
     report = _copied(target, sqlite_url(file), target.url, in_use=True)
     _show(target, report, "restored")
     if not target.json:
-        show_text("Record what was done since the backup before you start workers: twiceproof rebuild")
+        show_text("Record what was done since the backup before you start workers.")
 
 
-@click.command("unlock", short_help="Let a ledger be used again that was moved.")
+UNLOCK_EPILOG = """\b
+Examples:
+  twiceproof --store sqlite:///shop.db ledger unlock
+"""
+
+
+@click.command("unlock", epilog=UNLOCK_EPILOG, short_help="Let a ledger be used again that was moved.")
 @target_options
 @click.pass_obj
 def unlock(target: LedgerTarget) -> None:
