@@ -28,19 +28,19 @@ Exit codes: 2 if the source is in use or the target is not empty.
 
 @click.command("copy", epilog=COPY_EPILOG, short_help="Move a ledger to another store.")
 @click.argument("source")
-@click.argument("target_url", metavar="TARGET")
+@click.argument("target")
 @click.option("--keep-source", is_flag=True, help="Leave the source usable; by default it is locked.")
 @json_option
 @click.pass_obj
-def copy(target: LedgerTarget, source: str, target_url: str, keep_source: bool) -> None:
+def copy(common: LedgerTarget, source: str, target: str, keep_source: bool) -> None:
     """Copy every record of the ledger SOURCE to the empty ledger TARGET, compare the two, and lock SOURCE.
 
     A copy that was broken off goes on where it stopped. TARGET cannot be used until it is complete. A URL with a
     password is read from a private file: @FILE.
     """
-    report = _copied(target, _url(source), _url(target_url), seal=not keep_source)
-    _show(target, report, "copied")
-    if not target.json:
+    report = _copied(common, _url(source), _url(target), seal=not keep_source)
+    _show(common, report, "copied")
+    if not common.json:
         locked = "" if keep_source else " The source is locked, so that no script goes on using it."
         show_text(f"Point TWICEPROOF_STORE to the target, and start the workers.{locked}")
 
