@@ -35,6 +35,7 @@ COMMANDS = {  # each with the module that defines it
     "prove": "prove",
     "doctor": "doctor",
     "ledger": "ledger",
+    "rebuild": "rebuild",
     "demo": "demo",
     "work": "serve",
     "workers": "workers",
