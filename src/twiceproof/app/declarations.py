@@ -8,8 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from ..claims.claim import RUN
 from ..claims.error_classification import Judge, NotDoneErrors, Verdict, as_not_done
-from ..claims.guard import Guard
-from ..claims.once import Once, OnceDecorator
+from ..claims.once import Guard, Once
 from ..claims.policy import (
     DEFAULT_KEEP,
     DEFAULT_LEASE,
@@ -35,7 +34,7 @@ from ..flows.step import Step, StepFunction, external_maker
 from ..flows.transaction import Transaction, joining
 from ..keys.duration import seconds
 from ..settings import Settings
-from .functions import FlowDecorator, undo_step, wrapped_flow, wrapped_step
+from .functions import FlowDecorator, OnceDecorator, undo_step, wrapped_flow, wrapped_step
 
 __all__ = ["Declarations"]
 

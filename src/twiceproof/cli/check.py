@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .failures import NEGATIVE, OK
-from .output import counted, show_json, show_text
+from .output import NEGATIVE, OK, counted, show_json, show_text
 from .target import LedgerTarget, json_option
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from ..stores.open import open_store
 from ..stores.sql import migrations
 from ..stores.sqlite.doctor import refuse_unsafe
 from ..version import __version__
-from .failures import NEGATIVE, OK, REFUSED, UNAVAILABLE
-from .output import show_json, show_table, show_text
+from .output import NEGATIVE, OK, REFUSED, UNAVAILABLE, show_json, show_table, show_text
 from .prompts import confirm
 from .target import LedgerTarget, require_ledger, scheme_of, sqlite_path, target_options
 

@@ -1,4 +1,4 @@
-"""`twiceproof flows list` and `twiceproof ids show`."""
+"""`twiceproof flows list`, `twiceproof ids show` and `twiceproof workers list`."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..claims.claim import RUN, address_of, validate_name
-from ..claims.run_index import resolve_run
+from ..claims.queries import resolve_run
 from ..errors import Misuse
 from ..flows.external_ids import IdLink, ids_of, runs_by_external_id
 from ..flows.history.queries import Filter, FlowCount, count_open, list_runs
+from ..flows.workers.presence import WorkerShape, list_workers, stranded
 from ..operations import Operation, block
 from ..stores.base import Store
-from .failures import NEGATIVE, NotFound
-from .output import show_json, show_table, show_text
+from .doctor import NOWHERE
+from .output import NEGATIVE, NotFound, counted, moment, show_json, show_table, show_text, span
 from .target import LedgerTarget, command, opened, target_options
 
 if TYPE_CHECKING:
     from ..app.app import App
 
-__all__ = ["flows", "ids", "list_", "show"]
+__all__ = ["flows", "ids", "list_", "show", "workers"]
 
 
 FLOWS_HEAD = ("FLOW", "VERSION", "HELD", "QUEUED", "WAITING", "REVIEW", "SUPPORTED")
-LIST_EPILOG = """\b
+FLOWS_EPILOG = """\b
 Examples:
   twiceproof flows list
   twiceproof flows list shop:app
@@ -35,7 +36,7 @@ Exit codes: 1 if there are runs that the app does not support.
 """
 
 
-@click.command("list", epilog=LIST_EPILOG)
+@click.command("list", epilog=FLOWS_EPILOG)
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @target_options
 @click.pass_obj
@@ -154,3 +155,58 @@ def ids() -> None:
 
 
 ids.add_command(show)
+
+
+WORKERS_HEAD = ("WORKER", "STATE", "STARTED", "LAST HEARTBEAT", "CONCURRENCY", "RELEASE", "FLOWS")
+WORKERS_EPILOG = """\b
+Examples:
+  twiceproof workers list
+  twiceproof workers list --json
+"""
+WORKERS_LIST_EPILOG = f"{WORKERS_EPILOG}Exit codes: 1 if runs are due that no live worker supports.\n"
+
+
+@click.group(epilog=WORKERS_EPILOG)
+def workers() -> None:
+    """List workers, and due runs that none of them supports."""
+
+
+@workers.command("list", epilog=WORKERS_LIST_EPILOG)
+@target_options
+@click.pass_obj
+def list_workers_(target: LedgerTarget) -> None:
+    """List workers, and due runs that none of them supports.
+
+    Lists the workers of all tenants. A worker that has stopped is removed from the list; one that has crashed is
+    listed as gone for a day. Workers started with --until-idle are not listed.
+    """
+    with opened(target) as store:
+        found, left = block(list_workers(store)), block(stranded(store))
+        now = store.read(NOWHERE).block().now
+    if target.json:
+        show_json({"workers": [worker.shape() for worker in found], "stranded": left})
+    else:
+        _show_workers(found, now)
+        for name, count in left.items():
+            show_text(f"No live worker for {counted(count, 'due run')} of {name}; start one that declares this flow.")
+    if left:
+        raise click.exceptions.Exit(NEGATIVE)
+
+
+def _show_workers(found: Sequence[WorkerShape], now: float) -> None:
+    if not found:
+        show_text("No workers. Start one with: twiceproof work MODULE:APP")
+        return
+    rows = [
+        (
+            worker.name,
+            "gone" if worker.gone else "alive",
+            moment(worker.since),
+            f"{span(max(0.0, now - worker.last_heartbeat))} ago",
+            worker.concurrency,
+            worker.release,
+            " ".join(worker.flows) or "-",
+        )
+        for worker in found
+    ]
+    show_table(WORKERS_HEAD, rows)

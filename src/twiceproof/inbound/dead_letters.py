@@ -18,9 +18,8 @@ from ..errors import Misuse, ResultNotKept
 from ..operations import Operation
 from ..records import Address, Found, Insert, Record, Remove, Replace, Written, record_kind
 from ..stores.base import Store, scan_all
-from .envelope import Envelope
 from .redaction import redact
-from .source import Event
+from .source import Envelope, Event
 
 __all__ = [
     "INLINE",

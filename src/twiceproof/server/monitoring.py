@@ -20,7 +20,7 @@ from ..clock import Clock
 from ..errors import Misuse, StoreError
 from ..flows.history.queries import StateCounts, count_states
 from ..flows.workers.log import About, about_var
-from ..inbound.envelope import InboundOutcome
+from ..inbound.source import InboundOutcome
 from ..operations import await_, block
 from ..records import Address, Found
 from .openapi import describe

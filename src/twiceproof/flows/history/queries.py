@@ -25,9 +25,8 @@ from ...claims.claim import (
     shown_run,
 )
 from ...claims.queries import EVIDENCE_KIND as EVIDENCE
-from ...claims.queries import Listed, list_records, read_evidence
+from ...claims.queries import Listed, index_run, list_records, read_evidence
 from ...claims.results import unpack
-from ...claims.run_index import index_run
 from ...claims.states import is_expired
 from ...errors import Misuse
 from ...operations import Operation

@@ -24,7 +24,7 @@ from ...operations import Operation, block
 from ...records import Address, Insert, Record, Remove, Replace, Written
 from ...stores.base import Store
 from ...version import __version__
-from .tenants import WORKER_KIND
+from ..runtime import WORKER_KIND
 
 __all__ = ["LEASE", "Presence", "WorkerNote", "WorkerShape", "list_workers", "stranded"]
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.server.services.claim_client import ClaimClient, body_of
 from twiceproof import App, InProgress, KeyRefused, Misuse, PayloadMismatch
 from twiceproof.claims.claim import address_of, claim_of
-from twiceproof.inbound.envelope import collect
+from twiceproof.inbound.source import collect
 from twiceproof.operations import block
 from twiceproof.server.services.claim_service import write_token
 from twiceproof.stores.grouped import GroupedStore
