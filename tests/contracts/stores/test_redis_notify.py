@@ -31,7 +31,7 @@ def waiting(store, space):
     store.pause(space, LONG).block()
     waiter = threading.Thread(target=store.pause(space, LONG).block)
     waiter.start()
-    while not store.changes:
+    while not store.changes.waiters:
         time.sleep(0.001)
     return waiter
 

@@ -17,9 +17,8 @@ from psycopg.conninfo import conninfo_to_dict
 from ...clock import Clock, system_clock
 from ...errors import Misuse, SchemaMismatch, StoreUnavailable
 from ...records import Address, Batch, Due, Found, Outcome, Page, Record, Written
-from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger, chosen
+from ..base import FEW, POINT, Again, Disconnected, Finding, NoLedger, after_id, after_key, chosen, cursor_of_key
 from ..notifications import names_to_notify
-from ..sql import after_id, after_key, cursor_of_key
 from .codec import (
     ServerFunctions,
     beside_values,

@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import SchemaMismatch, StoreError
-from ..base import POINT, NoLedger
-from ..sql import migrations
+from ..base import POINT, NoLedger, migrations
 from .connection import begin_immediate, patiently
 
 __all__ = ["create_private", "migrate", "require_ledger"]
