@@ -22,7 +22,7 @@ from ..errors import Misuse, NotDone, StoreError
 from ..operations import Operation, block
 from ..records import Address, Batch, Insert, Record, Replace, Written
 from ..stores.base import Store
-from ..threads import DelayedCall, at_fork
+from ..threads import DelayedCall, at_fork, run_within
 from .duplicate_alerts import (
     DEAD_LETTER,
     EVENTS,
@@ -237,15 +237,8 @@ class Incidents:
             idle = delayed is None and not self._observed and not self._pending
         if delayed is not None:
             delayed.cancel()
-        if idle:
-            return
-        last = threading.Thread(target=self.flush, name="twiceproof-notices", daemon=True)
-        try:
-            last.start()
-        except RuntimeError:  # the process is ending, and no thread can be started
-            self.flush()
-        else:
-            last.join(GRACE)
+        if not idle:
+            run_within(GRACE, self.flush, "twiceproof-notices")
 
 
 _all: weakref.WeakSet[Incidents] = weakref.WeakSet()
