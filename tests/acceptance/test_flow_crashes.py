@@ -130,7 +130,7 @@ def test_killed_again_and_again_in_the_recovery(place):
 @pytest.mark.parametrize("moment", ["after mail", "before mail"])
 def test_control_without_the_intent_the_mail_goes_out_again_blindly(place, monkeypatch, moment):
     """The protection taken away, in this process and those it forks: the fault must show."""
-    from twiceproof.flows import repeat
+    from twiceproof.effects import repeat
 
     monkeypatch.setattr(repeat.Declared, "writes_intent", property(lambda self: False))
     journey = Purchase(place, 1)

@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from ..claims.claim import TakeOutcome
 from ..claims.once import Once
 from ..claims.policy import Duration
+from ..effects.base import Effect
+from ..effects.repeat import DEFAULT_RETRY, NEVER
 from ..errors import Misuse
 from ..flows.calls import call, start_function, start_many_function
 from ..flows.engine.context import as_coroutine_function, current_session, driven, noted, plain_session
@@ -16,13 +18,13 @@ from ..flows.engine.decisions import StepPlan
 from ..flows.engine.guarded_calls import guarded_wrapper
 from ..flows.flow import Flow
 from ..flows.handle import AsyncRunHandle, RunHandle
-from ..flows.repeat import DEFAULT_RETRY, NEVER
-from ..flows.step import Step
+from ..flows.step import Step, StepFunction
 from ..operations import await_, block
 
 __all__ = [
     "AsyncFlowFunction",
     "AsyncOnceFunction",
+    "EffectDecorator",
     "FlowDecorator",
     "FlowFunction",
     "OnceDecorator",
@@ -145,6 +147,18 @@ class FlowDecorator(Protocol):
 
     @overload
     def __call__(self, function: Callable[P, R], /) -> FlowFunction[P, R]: ...
+
+
+class EffectDecorator(Protocol):
+    """The type of `@app.effect(…)`: the function describes an effect, and its caller gets the effect's result."""
+
+    @overload  # the first that fits counts
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, Effect[R]]], /
+    ) -> StepFunction[P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Effect[R]], /) -> StepFunction[P, R]: ...
 
 
 def undo_step(undo: Callable[..., Any] | None) -> Step | None:

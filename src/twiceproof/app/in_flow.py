@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 
 from ..claims.claim import NO_RESULT
 from ..claims.policy import Duration
+from ..effects.repeat import Retry
 from ..errors import Misuse
 from ..flows.engine.context import (
     ListOrAwaitable,
@@ -25,7 +26,6 @@ from ..flows.engine.context import (
     session_var,
 )
 from ..flows.engine.session import recorded_value
-from ..flows.repeat import Retry
 from ..flows.runtime import Runtime
 from ..flows.waits.records import DecisionOrAwaitable, encode_payload
 from ..keys import validate_key
@@ -35,6 +35,7 @@ from ..operations import await_, block
 from .functions import step_of
 
 if TYPE_CHECKING:
+    from ..flows.effect_step import EffectBlocks
     from ..flows.parallel.each import ItemDone, ItemFailed, ItemKey
     from ..flows.resources import Source
 
@@ -72,6 +73,16 @@ class InFlow:
                 "step from a flow."
             )
         return attempt.effect_key
+
+    @property
+    def effects(self) -> EffectBlocks:
+        """The ready-made effects, performed where they are called: `app.effects.http.put(…)` in a flow's body.
+
+        Each is a step of its own, named after what it does. Await it in an `async def` flow.
+        """
+        from ..flows.effect_step import EffectBlocks
+
+        return EffectBlocks(self.parts)
 
     def correlation(self) -> str:
         """Return the correlation id of the current run or `app.correlate` block: send it with outgoing calls."""

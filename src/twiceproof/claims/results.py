@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from ..errors import Misuse, ResultTypeWarning, ValueRefused
 from ..keys.models import from_model, is_model, leaves, mentions_models, reader
@@ -152,10 +152,14 @@ def unpack(store: Store, at: Address, result: Raw, spill: Spill | None) -> Opera
 
 
 class ResultType:
-    """Restores the type of a function's results by its return annotation, which is read when first needed."""
+    """Restores the type of a function's results by its return annotation, which is read when first needed.
 
-    def __init__(self, function: Callable[..., Any], name: str) -> None:
+    `returned` is the type where the annotation says something else.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, returned: Any = UNSET) -> None:
         self._function = function
+        self._returned = returned
         self._name = name
         self._decode: Callable[[str | bytes | Raw], Any] | None = None
         self._typed = False
@@ -165,7 +169,7 @@ class ResultType:
     def prepare(self) -> None:
         """Read the annotation, before the effect runs: a type that cannot be stored is refused early."""
         if self._decode is None:
-            returned = declared(self._function, "return")
+            returned = declared(self._function, "return") if self._returned is UNSET else self._returned
             self._typed = returned is not Any
             self._decode = _decoder(returned, self._name)
 

@@ -14,8 +14,8 @@ from tests.unit.effects.loopback import trap
 from tests.unit.effects.mailbox import free_port, mailbox
 from twiceproof import App, Misuse, NotDone, Notice, env, to_email, to_log, to_webhook
 from twiceproof.claims.retention import sweep
-from twiceproof.effects.http import Outbound, signed_headers
 from twiceproof.effects.url_guard import NotAllowed
+from twiceproof.effects.webhook_client import Outbound, signed_headers
 from twiceproof.operations import block
 from twiceproof.prove.clocks import ManualClock
 from twiceproof.stores.grouped import GroupedStore

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from twiceproof import App, Misuse, Retry
-from twiceproof.flows.repeat import as_retry
+from twiceproof.effects.repeat import as_retry
 
 
 @pytest.mark.parametrize("attempts", [0, -1, True, 2.0, "3", None])

@@ -9,8 +9,8 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 from ...claims.once import Once
+from ...effects.repeat import SAFE, Retry
 from ...operations import Operation, await_, block
-from ..repeat import SAFE, Retry
 from ..step import Step
 from .context import as_coroutine_function, current_session, driven, noted, plain_session, session_var
 from .decisions import StepPlan

@@ -26,7 +26,7 @@ from .drift import Next, Unvisited, missed
 from .exits import Review, Stop, Undo, Wait
 from .ledger import STEP_DONE, STEP_FAILED, Entry, EntryNote, Ledger, tried_anew
 from .run_states import FRESH, RunState, with_work, work_of
-from .step_identity import arguments_digest, changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
+from .step_identity import changes, entry_kind, has_id, is_aside, is_undo, numbered, undoes, with_id
 from .step_runner import StepRunner
 from .step_timeout import Place
 
@@ -153,7 +153,7 @@ class Session:
         arguments = step.arguments.bind(args, kwargs)
         name = self._begin(step, step.own_id(arguments) if name is None else None, name)
         try:
-            call = StepCall(step, name, args, kwargs, arguments, arguments_digest(arguments))
+            call = step.call(name, args, kwargs, arguments)
             self.calls[name] = call
             self.visit(name, call.asked)
             return (yield from StepRunner(self, call).run())

@@ -21,7 +21,7 @@ from ...claims.results import Misfit, Packed, pack, unpack
 from ...clock import moment
 from ...effects.base import Look, Unknown, look_of
 from ...errors import Duplicate, ResultNotKept, StepFailed
-from ...operations import Operation, Raised, Returned, Sleep, UserCall, block
+from ...operations import InThread, Operation, Raised, Returned, Sleep, UserCall, block
 from ..external_ids import write_missing_pointers, write_pointer
 from ..ordering.turns import newer_version_applied, still_first
 from ..step import StepCall, called_with
@@ -191,7 +191,7 @@ class StepRunner:
         finding: Any
         try:
             if self._step.transaction is not None:
-                finding = yield from attempt_joined(session, call, partial(self._completed, note))
+                finding = yield from self._attempt_joined(note)
             else:
                 finding = yield UserCall(self._work())
         finally:
@@ -201,6 +201,14 @@ class StepRunner:
         if overdue is not None and plan.repeat.writes_intent:
             finding = yield from self._await_overdue(note, [overdue], finding)
         return finding
+
+    def _attempt_joined(self, note: EntryNote) -> Operation[Any]:
+        """Attempt a step in the transaction of its own entry; one that blocks, on a thread for an awaiting flow."""
+        joined = attempt_joined(self._session, self._call, partial(self._completed, note))
+        transaction = self._step.transaction
+        if self._step.is_async and transaction is not None and not transaction.is_awaited:
+            return (yield from InThread(lambda: block(joined)))
+        return (yield from joined)
 
     def _work(self) -> Callable[[], Any]:
         step, call = self._step, self._call

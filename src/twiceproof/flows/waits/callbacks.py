@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 
 from ...claims.claim import SELF, short_id
 from ...claims.states import Pointer, pointer_write
+from ...effects.repeat import NEVER, Retry
 from ...errors import Misuse, NoSuchWait
 from ...operations import Operation, await_
 from ...records import Address, Record, Write
@@ -24,7 +25,6 @@ from ..engine.exits import Review
 from ..engine.ledger import STEP_DONE, STEP_FAILED, UNKNOWN, WAITS, Entry, EntryNote
 from ..engine.session import Session
 from ..engine.step_identity import effect_key
-from ..repeat import NEVER, Retry
 from ..step import Step, called_with
 from .records import ARRIVAL_KIND as ARRIVAL
 from .records import CALLBACK_KIND, WAIT, Delivered, deliver, is_for_run, require_current_run

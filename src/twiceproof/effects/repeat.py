@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -21,6 +21,7 @@ __all__ = [
     "TRANSACTION",
     "Declared",
     "Repeat",
+    "Repeatable",
     "Retry",
     "as_retry",
     "check",
@@ -46,12 +47,24 @@ class Declared(Struct, frozen=True):
     @property
     def writes_intent(self) -> bool:
         """Whether a start must be recorded before the step acts, to tell a crash from a step that never started."""
-        return self.kind in ("check", "never")
+        return self.kind in ("check", "never") or self.looks_later
+
+    @property
+    def looks_later(self) -> bool:
+        """Whether the destination can be asked once its provider's key no longer helps."""
+        return self.kind == "keyed" and self.probe is not None
+
+
+class Repeatable(Protocol):
+    """What `repeat=` also takes: something that knows its own declaration, such as `provider("stripe")`."""
+
+    @property
+    def declared(self) -> Declared: ...
 
 
 SAFE, NEVER, TRANSACTION = Declared("safe"), Declared("never"), Declared("transaction")
 
-Repeat = Literal["safe", "keyed", "never"] | Declared
+Repeat = Literal["safe", "keyed", "never"] | Declared | Repeatable
 
 
 def check(probe: Callable[..., Any], *, settling: str | float | timedelta = DEFAULT_SETTLING) -> Declared:
@@ -65,9 +78,21 @@ def check(probe: Callable[..., Any], *, settling: str | float | timedelta = DEFA
     return Declared("check", probe, seconds(settling, name="settling", positive=False))
 
 
-def keyed(*, window: str | float | timedelta = DEFAULT_WINDOW) -> Declared:
-    """The provider deduplicates by the key we send (`app.effect_key()`), and remembers it for `window`."""
-    return Declared("keyed", window=seconds(window, name="window"))
+def keyed(
+    *,
+    window: str | float | timedelta = DEFAULT_WINDOW,
+    look: Callable[..., Any] | None = None,
+    settling: str | float | timedelta = DEFAULT_SETTLING,
+) -> Declared:
+    """The provider deduplicates by the key we send (`app.effect_key()`), and remembers it for `window`.
+
+    `look` is a probe as for `check`: it asks the destination when the key no longer helps, because its window is over,
+    the retries are used up, or the provider gives the same error again.
+    """
+    if look is not None and not callable(look):
+        raise Misuse(f"keyed(look={look!r}) needs a function that looks for the effect; pass one.")
+    settled = seconds(settling, name="settling", positive=False)
+    return Declared("keyed", look, settled, seconds(window, name="window"))
 
 
 _WORDS = {"safe": SAFE, "keyed": Declared("keyed"), "never": NEVER}
@@ -78,6 +103,9 @@ def declare(repeat: object) -> Declared:
         return repeat
     if isinstance(repeat, str) and repeat in _WORDS:
         return _WORDS[repeat]
+    known = getattr(repeat, "declared", None)
+    if isinstance(known, Declared):
+        return known
     hint = "; write @app.transaction instead" if repeat == "transaction" else ""
     raise Misuse(
         f'repeat={repeat!r} is not valid; use "safe", "keyed", "never", keyed(window=…) or check(probe){hint}.'
