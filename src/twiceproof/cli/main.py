@@ -29,7 +29,7 @@ COMMANDS = {  # each with the module that defines it
     "callbacks": "callbacks",
     "connector": "connector",
     "duplicates": "duplicates",
-    "check": "check",
+    "check": "flows",
     "encryption": "encryption",
     "prove": "prove",
     "doctor": "doctor",

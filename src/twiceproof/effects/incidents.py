@@ -20,7 +20,7 @@ from ..claims.claim import CLAIM, RUN, Claim, claim_of
 from ..clock import Clock
 from ..errors import Misuse, NotDone, StoreError
 from ..operations import Operation, block
-from ..records import Address, Batch, Insert, Record, Replace, Written
+from ..records import Address, Batch, Insert, Record, Replace, Written, record_kind
 from ..stores.base import Store
 from ..threads import DelayedCall, at_fork, run_within
 from .duplicate_alerts import (
@@ -35,17 +35,18 @@ from .duplicate_alerts import (
     release_notice,
 )
 
-__all__ = ["Incidents"]
+__all__ = ["DEAD_LETTER_KIND", "Incidents"]
 
 
 log = logging.getLogger("twiceproof")
 
+DEAD_LETTER_KIND = record_kind("letter", expires=True)  # as ledgers have it
 WATCHED = {
     (CLAIM, "review"): REVIEW,
     (CLAIM, "failed"): FAILURE,
     (RUN, "review"): REVIEW,
     (RUN, "failed"): FAILURE,
-    ("letter", "kept"): DEAD_LETTER,
+    (DEAD_LETTER_KIND, "kept"): DEAD_LETTER,
 }
 SOON = 1.0  # seconds before a notice is sent, to include what else happens meanwhile
 AGAIN = 60.0  # seconds until the next attempt after a failure of the receiver or the store

@@ -123,7 +123,7 @@ class WorkMetrics:
 
     def set_counts(self, counts: StateCounts) -> None:
         self._queued.set(counts.runs[QUEUED])
-        self._letters.set(counts.letters)
+        self._letters.set(counts.dead_letters)
         for gauge, known in ((self._runs, counts.runs), (self._claims, counts.claims)):
             for state, count in known.items():
                 gauge.labels(state).set(count)
