@@ -120,7 +120,7 @@ def test_on_sqlite_a_look_costs_the_same_however_much_waits_in_a_queue(tmp_path,
     store.close()
 
 
-def test_the_queues_of_the_longest_overdue_are_chosen_and_the_first_of_the_others_is_next():
+def test_the_longest_overdue_queues_are_chosen_and_the_first_of_the_others_is_next():
     heads = [("a", 1.0), ("theirs", 2.0), ("b", 3.0), ("c", 4.0), ("d", 9.0)]
     asked = {"a", "b", "c", "d"}
     assert chosen(heads, asked, 5.0, 10) == (["a", "b", "c"], 9.0)

@@ -61,7 +61,7 @@ def test_a_heartbeat_or_another_space_wakes_nobody(stores):
     assert not waiter.is_alive()
 
 
-def test_who_listens_finds_out_within_seconds_that_the_other_end_is_gone_without_a_word(redis_url):
+def test_a_listener_finds_out_within_seconds_that_the_other_end_is_silent(redis_url):
     engine = RedisEngine(redis_url)
     ear = engine._nodes.open_ear()
     told = [IDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]

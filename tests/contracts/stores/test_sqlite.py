@@ -379,7 +379,7 @@ def test_a_fork_that_did_not_get_the_write_lock_leaves_it_to_the_one_that_did(tm
 # -- readers -------------------------------------------------------------------------------------
 
 
-def test_forty_threads_that_read_at_once_share_few_connections_and_one_budget_of_memory(engine):
+def test_forty_threads_that_read_share_few_connections_and_one_budget_of_memory(engine):
     """Each connection has a cache of its own, and keeps it."""
     inside, enough, dbs = [], threading.Event(), set()
 

@@ -343,7 +343,7 @@ def test_many_runs_are_forgotten_with_their_steps_by_a_handful_of_questions(coun
 
 
 @pytest.mark.parametrize("moment", ["beside", "commit"])
-def test_a_run_that_is_taken_again_at_the_moment_of_the_sweep_stays_with_all_that_is_its_own(
+def test_a_run_taken_again_at_the_moment_of_the_sweep_stays_with_all_its_records(
     counted_app: Any, clock: Any, tmp_path: Any, moment: str
 ) -> None:
     app, engine = counted_app

@@ -320,7 +320,7 @@ def test_a_token_that_lost_its_claim_is_told_so_and_its_finding_is_kept(server):
     body_of(server.complete(newer, result={"parcel": "P-2"}), 200)
 
 
-def test_what_a_late_holder_found_out_about_a_parked_claim_comes_with_how_to_settle_it(server):
+def test_a_late_holders_evidence_about_a_parked_claim_comes_with_how_to_settle_it(server):
     token = server.token(lease=30)
     server.clock.advance(31)
     body_of(server.take(), 409)
