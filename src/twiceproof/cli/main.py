@@ -33,6 +33,7 @@ COMMANDS = {  # each with the module that defines it
     "encryption": "encryption",
     "prove": "prove",
     "doctor": "doctor",
+    "ledger": "ledger",
     "demo": "demo",
     "work": "serve",
     "workers": "flows",
