@@ -38,12 +38,11 @@ from ..clock import Clock, Ids, system_clock
 from ..effects.incidents import Incidents
 from ..errors import Misuse
 from ..flows.flow import HIGH, LOW, NORMAL, Flow
-from ..flows.runtime import Runtime
+from ..flows.runtime import OfTenant, Runtime, Tenants
 from ..flows.step import Step
 from ..flows.triggers.poll import DuePolls
 from ..flows.triggers.schedule import DueSchedules
 from ..flows.workers.due_work import DueRuns, DueWork
-from ..flows.workers.tenants import OfTenant, Tenants
 from ..inbound.hook import Hook
 from ..keys import KeyWatch, fingerprint, validate_key
 from ..operations import block
