@@ -151,5 +151,8 @@ def plain_values(values: Mapping[str, Any], *, without: Mapping[str, Any] = {}) 
     twice = sorted(set(values) & set(without))
     if twice:
         raise Misuse(f"{', '.join(twice)} is in key= and in values=; give it once, in key=.")
-    found: dict[str, Any] = msgspec.to_builtins(dict(values))
+    try:
+        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(values)))
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"A row's values are plain: texts, numbers, dates ({error}); convert them first.") from None
     return found

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from email.message import EmailMessage
+from typing import Any
 
 import pytest
 
 from tests.servers.dovecot import Dovecot
-from tests.unit.effects.mailbox import free_port, mailbox
-from twiceproof import Absent, Happened, Misuse, OutcomeUnknown, Unknown
+from tests.unit.effects.mailbox import Mailbox, free_port, mailbox
+from tests.unit.flows.stage import Died, Stage
+from twiceproof import Absent, Happened, Misuse, NeedsReview, OutcomeUnknown, Unknown, Waiting
 from twiceproof.effects import mail
-from twiceproof.effects.base import outgoing_headers
+from twiceproof.effects.base import Effect, outgoing_headers
 from twiceproof.effects.repeat import NEVER
 
 KEY = "tp_" + "0f" * 16
@@ -179,3 +181,75 @@ def test_a_folder_name_that_imap_cannot_carry_is_refused() -> None:
     for name in ("Éléments envoyés", 'a"b', "a\r\nb"):
         with pytest.raises(Misuse, match="LIST"):
             mail.imap("imap.example.org", user="shop", password="pw", folder=name)
+
+
+# -- in a flow ---------------------------------------------------------------------------------------
+
+
+def welcome_flow(stage: Stage, port: int, folder: mail.ImapFolder | None, **process: int) -> Any:
+    app = stage.process(**process)
+
+    @app.effect
+    def send_welcome(customer: str) -> Effect[mail.SentMail]:
+        message = mail.message(sender=SENDER, to=customer, subject="Welcome", text="Hello")
+        return mail.send(message, via=by(port), look=folder)
+
+    @app.flow(key="welcome:{customer}", name="welcome")
+    def flow(customer: str) -> str:
+        return send_welcome(customer).message_id
+
+    return flow
+
+
+def settled(stage: Stage, flow: Any) -> Any:
+    """Start a flow whose mail gets no answer, and call it again when its copy would be in the folder."""
+    with pytest.raises(Waiting, match="looked for at its destination"):
+        flow("ada@example.org")
+    stage.clock.advance(121)
+    return flow("ada@example.org")
+
+
+def deliver_to(box: Mailbox, server: Dovecot, user: str) -> None:
+    box.on_mail = lambda data: server.store(user, data)
+
+
+@pytest.mark.server
+def test_silence_after_the_mail_was_handed_over_sends_no_second_one(stage: Stage, dovecot: Dovecot) -> None:
+    with mailbox(says="") as (box, port):
+        deliver_to(box, dovecot, "flow-silence")
+        flow = welcome_flow(stage, port, sent_folder(dovecot, "flow-silence"))
+        assert settled(stage, flow) == box.mails[0]["Message-ID"]
+    assert len(box.mails) == 1
+
+
+@pytest.mark.server
+def test_a_mail_that_is_not_among_the_sent_ones_goes_out_again(stage: Stage, dovecot: Dovecot) -> None:
+    folder = sent_folder(dovecot, "flow-again", copies=True)
+    with mailbox(says="") as (box, port):  # it is lost there, in spite of the dot
+
+        def recover(data: bytes) -> None:
+            box.says = "250 OK" if len(box.mails) == 2 else ""
+
+        box.on_mail = recover
+        first = settled(stage, welcome_flow(stage, port, folder))
+    assert {arrived["Message-ID"] for arrived in box.mails} == {first}
+    assert len(box.mails) == 2
+
+
+def test_without_a_folder_to_look_into_a_person_decides(stage: Stage) -> None:
+    with mailbox(says="") as (box, port), pytest.raises(NeedsReview):
+        welcome_flow(stage, port, None)("ada@example.org")
+    assert len(box.mails) == 1
+
+
+@pytest.mark.server
+def test_a_process_killed_after_sending_does_not_send_again(stage: Stage, dovecot: Dovecot) -> None:
+    folder = sent_folder(dovecot, "flow-killed")
+    with mailbox() as (box, port):
+        deliver_to(box, dovecot, "flow-killed")
+        with pytest.raises(Died):
+            welcome_flow(stage, port, folder, at=3)("ada@example.org")
+        assert len(box.mails) == 1
+        stage.lapse()
+        assert settled(stage, welcome_flow(stage, port, folder)) == box.mails[0]["Message-ID"]
+    assert len(box.mails) == 1

@@ -152,7 +152,7 @@ def test_amazon_is_believed_and_another_service_is_asked() -> None:
     assert s3.bucket("shop", endpoint="http://127.0.0.1:9").conditional is None
 
 
-def test_a_service_that_ignores_the_condition_is_found_out_before_anything_is_written(careless: CarelessS3) -> None:
+def test_a_service_that_ignores_the_condition_is_found_out_before_a_write(careless: CarelessS3) -> None:
     effect = s3.put(s3.bucket("shop", endpoint=careless.url, region="us-east-1"), "invoices/17", b"x")
     assert effect.repeat.kind == "keyed"
     with pytest.raises(NotDone, match="ignores If-None-Match") as caught:
