@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -65,16 +65,18 @@ def append(path: str | Path, record: Mapping[str, Any] | str, *, tail: int = TAI
     return FileAppend(_absolute(path), text, tail)
 
 
-class FileWrite(Struct, frozen=True):
-    """`files.write(…)`. Writing the same bytes again changes nothing."""
+class _WholeFile(Struct, frozen=True):
+    """What `write` and `create` have in common."""
 
     path: str
     data: bytes
     mode: int = 0o644
 
+    verb: ClassVar[str]
+
     @property
     def name(self) -> str:
-        return f"write {Path(self.path).name}"
+        return f"{self.verb} {Path(self.path).name}"
 
     @property
     def repeat(self) -> Declared:
@@ -85,7 +87,13 @@ class FileWrite(Struct, frozen=True):
         return WrittenFile
 
     def describe(self) -> dict[str, Any]:
-        return {"write": self.path, "sha256": sha256(self.data).hexdigest()}
+        return {self.verb: self.path, "sha256": sha256(self.data).hexdigest()}
+
+
+class FileWrite(_WholeFile, frozen=True):
+    """`files.write(…)`. Writing the same bytes again changes nothing."""
+
+    verb: ClassVar[str] = "write"
 
     def perform(self, effect_key: str) -> WrittenFile:
         target = Path(os.path.realpath(self.path))  # a symbolic link stays one, and its target is replaced
@@ -101,27 +109,10 @@ class FileWrite(Struct, frozen=True):
         return found
 
 
-class FileCreate(Struct, frozen=True):
+class FileCreate(_WholeFile, frozen=True):
     """`files.create(…)`. A file with the same contents counts as ours: an earlier attempt made it."""
 
-    path: str
-    data: bytes
-    mode: int = 0o644
-
-    @property
-    def name(self) -> str:
-        return f"create {Path(self.path).name}"
-
-    @property
-    def repeat(self) -> Declared:
-        return SAFE
-
-    @property
-    def result_type(self) -> Any:
-        return WrittenFile
-
-    def describe(self) -> dict[str, Any]:
-        return {"create": self.path, "sha256": sha256(self.data).hexdigest()}
+    verb: ClassVar[str] = "create"
 
     def perform(self, effect_key: str) -> WrittenFile:
         target = Path(self.path)

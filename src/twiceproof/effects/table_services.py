@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -71,24 +71,29 @@ def sharepoint(
     return SharePointList(json_api(url, auth, timeout=timeout), _named(site), _named(items), unique)
 
 
-class AirtableTable(Struct, frozen=True):
-    """`airtable(…)`. It has no unique columns: upserts by `performUpsert` can create two rows, too."""
+class _ApiTable(Struct, frozen=True):
+    """A table behind an API: `base` is what it is in, `table` its own name."""
 
     api: JsonApi
     base: str
     table: str
+    unique: bool = False
+
+    service: ClassVar[str]
 
     @property
     def name(self) -> str:
-        return f"airtable/{self.base}/{self.table}"
-
-    @property
-    def unique(self) -> bool:
-        return False
+        return f"{self.service}/{self.base}/{self.table}"
 
     @property
     def timeout(self) -> float:
         return self.api.timeout
+
+
+class AirtableTable(_ApiTable, frozen=True):
+    """`airtable(…)`. It has no unique columns: upserts by `performUpsert` can create two rows, too."""
+
+    service: ClassVar[str] = "airtable"
 
     def find(self, key: Mapping[str, Any]) -> list[StoredTableRow]:
         same = ",".join(f"{{{_named(column)}}}={_formula_value(value)}" for column, value in key.items())
@@ -106,24 +111,10 @@ class AirtableTable(Struct, frozen=True):
         return self.api.settle(self.api.call(method, path, **given), f"{method} {self.name}", wait=AIRTABLE_PAUSE)
 
 
-class SheetTable(Struct, frozen=True):
+class SheetTable(_ApiTable, frozen=True):
     """`sheets(…)`. Values are written as they are: a text that begins with `=` does not become a formula."""
 
-    api: JsonApi
-    spreadsheet: str
-    sheet: str
-
-    @property
-    def name(self) -> str:
-        return f"sheets/{self.spreadsheet}/{self.sheet}"
-
-    @property
-    def unique(self) -> bool:
-        return False
-
-    @property
-    def timeout(self) -> float:
-        return self.api.timeout
+    service: ClassVar[str] = "sheets"
 
     def find(self, key: Mapping[str, Any]) -> list[StoredTableRow]:
         """Return rows by their numbers. A number holds until rows are sorted or removed."""
@@ -154,24 +145,13 @@ class SheetTable(Struct, frozen=True):
         return columns
 
     def _path(self, part: str) -> str:
-        return f"/v4/spreadsheets/{encoded(self.spreadsheet)}/values/{encoded(self.sheet + part)}"
+        return f"/v4/spreadsheets/{encoded(self.base)}/values/{encoded(self.table + part)}"
 
 
-class SharePointList(Struct, frozen=True):
+class SharePointList(_ApiTable, frozen=True):
     """`sharepoint(…)`, by Microsoft Graph."""
 
-    api: JsonApi
-    site: str
-    items: str
-    unique: bool
-
-    @property
-    def name(self) -> str:
-        return f"sharepoint/{self.site}/{self.items}"
-
-    @property
-    def timeout(self) -> float:
-        return self.api.timeout
+    service: ClassVar[str] = "sharepoint"
 
     def find(self, key: Mapping[str, Any]) -> list[StoredTableRow]:
         same = " and ".join(f"fields/{_named(column)} eq {_odata_value(value)}" for column, value in key.items())
@@ -186,7 +166,7 @@ class SharePointList(Struct, frozen=True):
 
     @property
     def _path(self) -> str:
-        return f"/v1.0/sites/{encoded(self.site)}/lists/{encoded(self.items)}/items"
+        return f"/v1.0/sites/{encoded(self.base)}/lists/{encoded(self.table)}/items"
 
 
 def _named(text: str) -> str:
