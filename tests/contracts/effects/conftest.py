@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.effects.s3_servers import moto_server
+from tests.servers.moto import moto_server
 
 
 @pytest.fixture(scope="session")

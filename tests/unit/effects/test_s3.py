@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.effects.s3_servers import moto_server
+from tests.servers.moto import moto_server
 from twiceproof import Happened, Misuse, NotDone, OutcomeUnknown, Unknown
 from twiceproof.effects import s3
 from twiceproof.effects.base import outgoing_headers

@@ -1,4 +1,4 @@
-"""moto's S3 server, for the tests of effects."""
+"""moto's S3 server, over real HTTP on loopback."""
 
 from __future__ import annotations
 
