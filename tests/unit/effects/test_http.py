@@ -123,7 +123,13 @@ def test_a_post_carries_its_body_its_key_and_what_leads_back() -> None:
 
 
 def test_a_form_for_stripe_carries_the_key_in_the_header_and_in_its_metadata() -> None:
-    form = {"amount": 5, "metadata": {"order": "17"}, "items": [{"price": "p"}], "expand[]": ["a", "b"], "capture": True}
+    form = {
+        "amount": 5,
+        "metadata": {"order": "17"},
+        "items": [{"price": "p"}],
+        "expand[]": ["a", "b"],
+        "capture": True,
+    }
     _, _, headers, body = sent(http.post(STRIPE, form=form, provider="stripe"))
     assert headers["idempotency-key"] == KEY
     assert parse_qs(body) == {
@@ -136,9 +142,7 @@ def test_a_form_for_stripe_carries_the_key_in_the_header_and_in_its_metadata() -
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "path"), [("square", ["idempotency_key"]), ("brevo", ["headers", "idempotencyKey"])]
-)
+@pytest.mark.parametrize(("name", "path"), [("square", ["idempotency_key"]), ("brevo", ["headers", "idempotencyKey"])])
 def test_a_key_in_the_body_is_put_where_the_row_says(name: str, path: list[str]) -> None:
     _, _, _, body = sent(http.post(URL, json={"headers": {"a": "b"}}, provider=name))
     found = msgspec.json.decode(body)
@@ -190,7 +194,11 @@ def test_no_secret_is_described_shown_or_repeated_by_an_error(monkeypatch: pytes
     )
     described = effect.describe()
     assert CANARY not in f"{effect!r} {described} {effect.name} {effect.call.request(KEY)!r}"
-    assert (described["headers"], described["params"], described["query"]) == ({"X-Shop": "7"}, {"sort": "id"}, ["page=1"])
+    assert (described["headers"], described["params"], described["query"]) == (
+        {"X-Shop": "7"},
+        {"sort": "id"},
+        ["page=1"],
+    )
     with pytest.raises(NotDone) as refused, trap(answering({"echo": f"Bearer {CANARY}"}, 401)) as server:
         at(effect, server).perform(KEY)
     assert CANARY not in str(refused.value)
