@@ -136,7 +136,8 @@ class HttpEffect(Struct, frozen=True):
             return self.own_repeat
         row, settling = self._row, self.call.timeout + self._settling
         if row is not None and row.kind == "keyed":
-            probe = self.look if self.finds is not None else None
+            # A probe has each start recorded with its URL: sent to another region, the same key would act again.
+            probe = self.look if self.finds is not None or row.regional else None
             return Declared("keyed", probe, settling, row.window_seconds)
         if self.finds is not None or (row is not None and row.kind == "check"):
             return Declared("check", self.look, settling)

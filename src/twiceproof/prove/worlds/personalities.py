@@ -39,12 +39,11 @@ class KeptAnswer(Struct, frozen=True):
 
 
 class ProviderService:
-    """One provider, in memory. `regional`: hosts do not share keys."""
+    """One provider, in memory."""
 
-    def __init__(self, row: Provider, *, ignores_keys: bool = False, regional: bool = False) -> None:
+    def __init__(self, row: Provider, *, ignores_keys: bool = False) -> None:
         self._row = row
         self._ignores_keys = ignores_keys
-        self._regional = regional
         self._clear()
 
     def _clear(self) -> None:
@@ -112,7 +111,7 @@ class ProviderService:
 
     def _written(self, request: WorldRequest, what: str, detail: Any) -> WorldAnswer:
         key = "" if self._ignores_keys else self._key(request)
-        place = (request.host if self._regional else "", key)
+        place = (request.host if self._row.regional else "", key)
         digest = sha256(request.body).hexdigest()[:8]
         known = self._keys.get(place) if key else None
         if known is not None and self._now - known.at <= (self._row.window_seconds or 0.0):
@@ -204,17 +203,15 @@ def _body_of(request: WorldRequest) -> Any:
 class ProviderWorld(StandIn):
     """`with ProviderWorld("stripe") as world:` a provider as its row documents it, behind its own host names.
 
-    `ignores_keys`: it takes the key and does nothing with it. `regional`: its hosts do not share keys.
+    `ignores_keys`: it takes the key and does nothing with it.
     """
 
-    def __init__(
-        self, name: str, *, hosts: list[str] | None = None, ignores_keys: bool = False, regional: bool = False
-    ) -> None:
+    def __init__(self, name: str, *, hosts: list[str] | None = None, ignores_keys: bool = False) -> None:
         self.row = provider(name)
         named = [host for host in self.row.hosts if "*" not in host] if hosts is None else hosts
         if not named:
             raise Misuse(f'{name} has no host of its own in the table; name one: hosts=["api.{name}.test"].')
-        super().__init__(named, ProviderService(self.row, ignores_keys=ignores_keys, regional=regional))
+        super().__init__(named, ProviderService(self.row, ignores_keys=ignores_keys))
 
     @property
     def behaves_as_documented_on(self) -> str:
