@@ -165,7 +165,7 @@ def test_a_window_that_is_over_is_followed_by_a_look_or_a_review(
     if looks:
         assert finished(stage, again, world) == "r_1"
     else:
-        with pytest.raises(NeedsReview, match="forgets keys|nothing says how to look"):
+        with pytest.raises(NeedsReview, match=r"forgets keys|nothing says how to look"):
             finished(stage, again, world)
     assert (writes(world), sum(world.look().values())) == (1, 1)
 
