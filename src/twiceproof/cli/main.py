@@ -34,6 +34,7 @@ COMMANDS = {  # each with the module that defines it
     "encryption": "encryption",
     "prove": "prove",
     "doctor": "doctor",
+    "ledger": "ledger",
     "demo": "demo",
     "work": "serve",
     "workers": "workers",

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from ...clock import Clock
 from ...errors import SchemaMismatch, StoreError
-from ..base import POINT, NoLedger
+from ..base import POINT, NoLedger, refuse_locked
 from ..sql import migrations
 from .connection import begin_immediate, patiently
 
@@ -86,6 +86,7 @@ def migrate(db: sqlite3.Connection, clock: Clock, patience: float) -> None:
     try:
         db.execute(LEDGER)
         done = applied(db)
+        refuse_locked(done)
         if done > len(known):
             raise SchemaMismatch(
                 f"The file was written by a newer release (schema {done}, this one knows {len(known)}); "
