@@ -100,9 +100,7 @@ def _sections(sites: Sites, plan: Plan, progress: Progress) -> dict[str, Callabl
         **{f"webhooks on {name}": partial(_webhooks, site_of[name], plan, progress) for name in LEDGERS},
         "webhooks with slow senders": lambda: measure_slow_senders(sites.sqlite, plan, progress),
         "middleware": lambda: measure_middleware(sites, plan, progress),
-        **{
-            f"effects on {name}": lambda name=name: measure_effects(site_of[name](), plan, progress) for name in LEDGERS
-        },  # type: ignore[misc]
+        **{f"effects on {name}": partial(_effects, site_of[name], plan, progress) for name in LEDGERS},
         "import": lambda: measure_footprint(plan, progress),
     }
 

@@ -21,7 +21,7 @@ from ..goals import line
 from ..plan import Plan
 from ..progress import Progress
 from ..rounds import Contender, Slots, compete
-from ..series import Series, spread
+from ..series import ratio
 from ..sites import Site
 
 __all__ = ["measure_effects"]
@@ -41,12 +41,7 @@ def measure_effects(site: Site, plan: Plan, progress: Progress) -> Findings:
         acts = [_bare(client, url), _by_client(app, client, url), _by_effect(app, url)]
         with progress.heat(part, plan.rounds) as step:
             found = compete([Contender(name, One(act)) for name, act in acts], Slots(plan.rounds, plan.slot), step)
-    return Findings(rows_beside(part, found[1], found), [line("http effect", part, _time(found[2], found[1]))])
-
-
-def _time(ours: Series, other: Series) -> Any:
-    """How many times as long it takes."""
-    return spread([mine / theirs for mine, theirs in zip(ours.seconds, other.seconds, strict=True)])
+    return Findings(rows_beside(part, found[1], found), [line("http effect", part, ratio(found[1], found[2]))])
 
 
 def _bare(client: httpx2.Client, url: str) -> tuple[str, Any]:

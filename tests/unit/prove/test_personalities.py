@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.flows.stage import Died, Stage
-from twiceproof import NeedsReview, StepFailed, Waiting
+from twiceproof import NeedsReview, NotDone, Waiting, env
+from twiceproof.claims.claim import address_of
 from twiceproof.effects import http
 from twiceproof.effects.http_client import pooled
 from twiceproof.effects.providers import Provider, normal_key, providers
@@ -202,7 +203,7 @@ def test_the_control_that_only_knows_a_key_asks_eight_times(stage: Stage, world:
 @pytest.mark.parametrize("world", [providers()["stripe"]], indirect=True, ids=lambda row: row.id)
 def test_a_declined_card_fails_at_once(stage: Stage, world: ProviderWorld) -> None:
     world.fail(1, 402)
-    with pytest.raises((StepFailed, Exception), match="402"):
+    with pytest.raises(NotDone, match="402"):
         finished(stage, paying(stage, lambda: described(world.row)))
     assert (writes(world), world.look()) == (1, {})
 
@@ -296,6 +297,21 @@ def test_several_that_are_found_are_for_a_person(stage: Stage, world: ProviderWo
     world.fail(3, 500)
     with pytest.raises(NeedsReview, match="2 found"):
         finished(stage, paying(stage, lambda: effect))
+
+
+@pytest.mark.parametrize("world", [providers()["stripe"]], indirect=True, ids=lambda row: row.id)
+def test_no_secret_is_in_the_ledger_or_the_log(
+    stage: Stage, world: ProviderWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SHOP_KEY", "sk_live_canary_4711")
+    world.lose_at(1, "silence")
+    make = lambda: described(world.row, auth=env("SHOP_KEY"), headers={"X-Api-Key": env("SHOP_KEY")})  # noqa: E731
+    with caplog.at_level("DEBUG"):
+        assert finished(stage, paying(stage, make)) == "r_1"
+    steps = stage.engine.scan("step", address_of("default", "sync", "order:17").space, None, None, 10).records
+    kept = [str(record) for record in (stage.record("sync", "order:17"), *steps)]
+    assert "r_1" in " ".join(kept)
+    assert "canary" not in " ".join([*kept, caplog.text])
 
 
 def test_it_says_when_it_was_documented() -> None:
