@@ -21,7 +21,7 @@ LONG = 30.0
 
 
 def paused(store, space):
-    """A thread that pauses on the space until it is woken: before notifications are received, pauses end by themselves."""
+    """A thread that pauses on the space until it is woken; before notifications are received it would be by time."""
     block(iter(store.pause(space, 0.001)))
     wait_until(lambda: store.engine._listener._receives)
     thread = threading.Thread(target=lambda: block(iter(store.pause(space, LONG))))
